@@ -1,0 +1,1 @@
+"""Ground floor: the nouns of a coordinated episode and everything that makes them."""

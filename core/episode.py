@@ -1,0 +1,305 @@
+"""The nouns of a coordinated episode: task, decision, reply, turn, episode and the events that report them.
+
+All values are frozen and comparable. Text, numbers and enums only: no tensors, no clocks, no database rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+
+class Role(StrEnum):
+    """What a model is asked to be for one turn (paper section 3.2)."""
+
+    WORKER = "worker"
+    THINKER = "thinker"
+    VERIFIER = "verifier"
+
+
+#: Order of the role logits in every head, as in the authors' code: solver, thinker, verifier.
+ROLE_ORDER: tuple[Role, ...] = (Role.WORKER, Role.THINKER, Role.VERIFIER)
+
+
+class Verdict(StrEnum):
+    """A Verifier's judgement of the latest answer."""
+
+    ACCEPT = "ACCEPT"
+    REVISE = "REVISE"
+
+
+class Protocol(StrEnum):
+    """Which rules an episode is played by (trinity.md 1.9, 1.10)."""
+
+    PAPER = "paper"
+    RELEASED = "released"
+
+
+class EndReason(StrEnum):
+    """Why an episode stopped."""
+
+    ACCEPTED = "accepted"
+    BUDGET = "budget"
+    VERIFIER_FIRST = "verifier_first"  # released protocol: a Verifier before any answer ends with reward 0
+    CANCELLED = "cancelled"
+    ERROR = "error"
+    DEADLINE = "deadline"
+    COST_CEILING = "cost_ceiling"
+
+
+class Status(StrEnum):
+    """Where an episode stands."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"  # its process died; every committed turn is readable, it can be resumed
+    MISSING = "missing"  # ended by an infrastructure failure: never counted as reward 0
+
+
+class Flag(StrEnum):
+    """Something about a turn that a reader should notice."""
+
+    VERDICT_UNREADABLE = "verdict_unreadable"  # none, several or contradictory verdicts: counted as REVISE
+    NOTHING_TO_JUDGE = "nothing_to_judge"  # a Verifier turn before any answer
+    NO_ANSWER = "no_answer"  # a Worker reply without a readable answer
+    NO_SUGGESTION = "no_suggestion"  # a Thinker reply without a readable suggestion
+    TRUNCATED = "truncated"  # the reply hit its token limit
+    PROMPT_OVERFLOW = "prompt_overflow"  # the transcript did not fit the encoder and was cut
+    SELF_VERIFIED = "self_verified"  # the Verifier judged its own model's answer
+    MODEL_ERROR = "model_error"  # the model failed; see Reply.error
+
+
+Grader = Literal["exact", "number", "choice", "code"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem with a checkable answer."""
+
+    id: str
+    question: str
+    answer: str
+    grader: Grader = "exact"
+    family: str = "user"
+    split: str = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message as a provider receives it."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a call consumed; `cost_usd` is None when no price is known (never a made-up 0)."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call gave no usable reply. `model`: the model's own fault, played on as an empty reply.
+    `infrastructure`: network, limits, deadline; the episode becomes missing, never reward 0."""
+
+    kind: Literal["model", "infrastructure"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer to one Ask, or its failure as data."""
+
+    text: str
+    reasoning: str = ""
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+    latency_s: float = 0.0
+    error: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The coordinator's choice for one turn, with everything needed to see why.
+
+    `model_logits` has one entry per pool slot in `Episode.models` order and `role_logits` one per ROLE_ORDER;
+    both are empty for policies without a head. Probabilities are after the mask. `mask` is True where a slot
+    may be chosen, over slots then roles. `hidden_state` is the encoder's penultimate-token state as
+    little-endian float16 bytes (2 bytes x hidden size), empty when there is none.
+    """
+
+    model: str
+    role: Role
+    model_logits: tuple[float, ...] = ()
+    role_logits: tuple[float, ...] = ()
+    model_probs: tuple[float, ...] = ()
+    role_probs: tuple[float, ...] = ()
+    argmax_model: str = ""
+    argmax_role: Role | None = None
+    sampled: bool = True
+    model_mask: tuple[bool, ...] = ()
+    role_mask: tuple[bool, ...] = ()
+    hidden_state: bytes = b""
+    prompt_digest: str = ""
+    prompt_tokens: int = 0
+    prompt_overflow: bool = False
+    origin: Literal["policy", "override", "suggested_role"] = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A finished turn: decision, what the model was sent, what it said and what that meant."""
+
+    episode_id: str
+    index: int  # 0-based
+    decision: Decision
+    messages: tuple[Message, ...]
+    reply: Reply
+    suggestion: str = ""  # Thinker only
+    suggested_role: Role | None = None  # released protocol, Thinker only
+    verdict: Verdict | None = None  # Verifier only
+    verdict_raw: str = ""  # the words the verdict was read from
+    answer_after: str | None = None  # the latest Worker answer once this turn is over
+    correct_after: bool | None = None  # its grade; None while there is no answer
+    flags: tuple[Flag, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One task played by one policy; `turns` grows by one per turn, everything else is fixed at birth
+    except the outcome fields, which are set once."""
+
+    id: str
+    run_id: str
+    task: Task
+    policy: str  # checkpoint id, "single:NAME", "random", ...
+    models: tuple[str, ...]  # pool slots in head order
+    protocol: Protocol = Protocol.PAPER
+    turn_budget: int = 5
+    seed: int = 0
+    argmax: bool = False
+    parent_episode_id: str | None = None
+    fork_turn: int | None = None
+    turns: tuple[Turn, ...] = ()
+    status: Status = Status.RUNNING
+    end_reason: EndReason | None = None
+    answer: str | None = None
+    correct: bool | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reward(self) -> float | None:
+        """Binary terminal reward (paper section 2); None while running or missing."""
+        if self.status is not Status.FINISHED:
+            return None
+        return 1.0 if self.correct else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptEntry:
+    """One past turn as the coordinator reads it."""
+
+    role: Role
+    model: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The coordinator's state: the question and every turn so far."""
+
+    question: str
+    entries: tuple[TranscriptEntry, ...] = ()
+
+
+# What play() asks of its driver.
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Choose model and role for turn `index`. `key` seeds the sampling: the same key draws the same choice.
+    `messages` is set by the released protocol, whose encoder input is a chat and not a transcript."""
+
+    transcript: Transcript
+    index: int
+    key: str
+    episode_id: str = ""
+    model_mask: tuple[bool, ...] = ()  # empty: every slot allowed
+    role_mask: tuple[bool, ...] = ()
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask a pool model for one reply. `seed` and `sample` key the model's own sampling: the same
+    (model, messages, limits, seed, sample) is the same reply; `sample` counts repeats within an episode."""
+
+    model: str
+    role: Role
+    messages: tuple[Message, ...]
+    seed: int = 0
+    sample: int = 0
+    max_tokens: int | None = None  # None: the model entry's own limit
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """Is this answer right? Answered with a bool."""
+
+    task: Task
+    answer: str
+
+
+# What a driver yields to whoever listens, in this order per episode.
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStarted:
+    """A new episode without turns."""
+
+    episode: Episode
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """The coordinator has decided and the prompt is built; the model has not been asked yet."""
+
+    episode_id: str
+    index: int
+    decision: Decision
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a reply that is still being written."""
+
+    episode_id: str
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The model's reply, reported before it is acted on, so that a paid reply is never lost."""
+
+    episode_id: str
+    index: int
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeFinished:
+    """The episode with all its turns and its outcome."""
+
+    episode: Episode
+
+
+Event = EpisodeStarted | TurnStarted | Delta | Replied | Turn | EpisodeFinished

@@ -1,0 +1,1 @@
+"""Evolution of a coordinator: the optimiser, the fitness and the loop."""

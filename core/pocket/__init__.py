@@ -1,0 +1,1 @@
+"""The pocket world: small real tasks, small real models and their training."""

@@ -1,0 +1,1 @@
+"""Keeps what core makes: a relational store of runs, checkpoints, episodes and turns."""

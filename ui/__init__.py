@@ -1,0 +1,1 @@
+"""Every door: the web app and the command line."""
