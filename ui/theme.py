@@ -1,0 +1,229 @@
+"""The one visual language: a colour per model slot, a letter and shape per role, an icon and a word per verdict.
+
+Nothing is told by colour alone. Text that a model or a task file wrote reaches the page only through `plain` (as text)
+or `label` (inside our own markdown), never as markdown of its own.
+"""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.episode import EndReason, Flag, Role, Status, Verdict
+
+#: Okabe and Ito's colour-blind-safe palette, its yellow darkened and its black made grey so that every colour is
+#: visible on the light and on the dark page. One colour per pool slot, in slot order.
+MODEL_COLOURS: tuple[str, ...] = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#56B4E9",
+    "#CC79A7",
+    "#6B7280",
+    "#B8A100",
+)
+UNKNOWN_COLOUR = "#9AA3AF"
+
+RIGHT_COLOUR = "#0B8A56"
+WRONG_COLOUR = "#C2410C"
+NEUTRAL_COLOUR = "#8894A5"
+
+#: For Plotly heat maps that must look the same on both pages: probability (0 to 1) and signed difference.
+PROBABILITY_SCALE = [[0.0, "rgba(31,95,191,0.04)"], [0.5, "rgba(31,95,191,0.45)"], [1.0, "rgba(31,95,191,1)"]]
+DIFFERENCE_SCALE = [[0.0, "#C2410C"], [0.5, "rgba(136,148,165,0.10)"], [1.0, "#1F5FBF"]]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleLook:
+    """How a role is drawn: `letter` and `shape` (a character) in text, `symbol` in Plotly."""
+
+    letter: str
+    word: str
+    shape: str
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A state as it is shown: `glyph` in plain text and charts, `icon` in Streamlit, `word` always beside them;
+    `tone` is a Streamlit text colour name, `colour` the same idea for charts."""
+
+    glyph: str
+    icon: str
+    word: str
+    tone: str
+    colour: str
+
+
+ROLE_LOOKS: dict[Role, RoleLook] = {
+    Role.THINKER: RoleLook("T", "Thinker", "●", "circle"),
+    Role.WORKER: RoleLook("W", "Worker", "■", "square"),
+    Role.VERIFIER: RoleLook("V", "Verifier", "▲", "triangle-up"),
+}
+
+ACCEPT = Mark("✓", ":material/check_circle:", "Accept", "green", RIGHT_COLOUR)
+REVISE = Mark("↻", ":material/restart_alt:", "Revise", "orange", "#B85C00")
+UNREADABLE = Mark("?", ":material/help:", "Unreadable", "orange", "#B85C00")
+
+RIGHT = Mark("●", ":material/check:", "right", "green", RIGHT_COLOUR)
+WRONG = Mark("✕", ":material/close:", "wrong", "red", WRONG_COLOUR)
+NO_ANSWER = Mark("·", ":material/remove:", "no answer", "gray", NEUTRAL_COLOUR)
+
+STATUS_MARKS: dict[Status, Mark] = {
+    Status.RUNNING: Mark("▶", ":material/play_circle:", "running", "blue", "#1F5FBF"),
+    Status.FINISHED: Mark("■", ":material/task_alt:", "finished", "gray", NEUTRAL_COLOUR),
+    Status.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", "#B85C00"),
+    Status.MISSING: Mark("∅", ":material/cloud_off:", "missing", "red", WRONG_COLOUR),
+}
+
+END_WORDS: dict[EndReason, str] = {
+    EndReason.ACCEPTED: "accepted by a Verifier",
+    EndReason.BUDGET: "turn budget spent",
+    EndReason.VERIFIER_FIRST: "Verifier before any answer",
+    EndReason.CANCELLED: "cancelled",
+    EndReason.ERROR: "ended by an error",
+    EndReason.DEADLINE: "out of time",
+    EndReason.COST_CEILING: "cost ceiling reached",
+}
+
+FLAG_WORDS: dict[Flag, str] = {
+    Flag.VERDICT_UNREADABLE: "verdict unreadable, counted as Revise",
+    Flag.NOTHING_TO_JUDGE: "Verifier before any answer",
+    Flag.NO_ANSWER: "no readable answer",
+    Flag.NO_SUGGESTION: "no readable plan",
+    Flag.TRUNCATED: "reply cut at its token limit",
+    Flag.PROMPT_OVERFLOW: "transcript cut to fit the encoder",
+    Flag.SELF_VERIFIED: "judged its own model's answer",
+    Flag.MODEL_ERROR: "model failed",
+}
+
+
+def model_colour(model: str, models: Sequence[str]) -> str:
+    """The colour of `model`'s slot in `models` (head order); grey for a model that is not in the pool."""
+    if model not in models:
+        return UNKNOWN_COLOUR
+    return MODEL_COLOURS[list(models).index(model) % len(MODEL_COLOURS)]
+
+
+def model_letter(model: str, models: Sequence[str]) -> str:
+    """The slot's letter, a for the first, used where there is no room for a name."""
+    if model not in models:
+        return "?"
+    return string.ascii_lowercase[list(models).index(model) % 26]
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever reads better on a #RRGGBB background (WCAG relative luminance)."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#FFFFFF"
+
+
+def verdict_mark(verdict: Verdict | None, *, unreadable: bool = False) -> Mark | None:
+    """The mark of a Verifier's verdict; None for a turn without one."""
+    if unreadable:
+        return UNREADABLE
+    return {Verdict.ACCEPT: ACCEPT, Verdict.REVISE: REVISE}.get(verdict) if verdict else None
+
+
+def correct_mark(correct: bool | None) -> Mark:
+    """Right, wrong, or no answer yet."""
+    return NO_ANSWER if correct is None else RIGHT if correct else WRONG
+
+
+def badge(mark: Mark) -> str:
+    """A mark as Streamlit markdown: icon and word in its tone."""
+    return f":{mark.tone}[{mark.icon} {mark.word}]"
+
+
+def turn_token(role: Role, model: str, models: Sequence[str], verdict: Verdict | None = None) -> str:
+    """One turn in plain text, as tables show it: `T·a`, `W·c`, `V·b✓`."""
+    mark = verdict_mark(verdict)
+    return f"{ROLE_LOOKS[role].letter}·{model_letter(model, models)}{mark.glyph if mark else ''}"
+
+
+_VISIBLE_NAMES = {"\u200b": "ZWSP", "\u200c": "ZWNJ", "\u200d": "ZWJ", "\ufeff": "BOM", "\u00ad": "SHY"}
+#: Letters that draw nothing although Unicode does not call them control or format characters.
+_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f")
+
+
+def _is_hidden(char: str) -> bool:
+    """True for characters that act on the page, or hide in it, without being seen."""
+    if char in "\n\t":
+        return False
+    return (
+        unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+        or char in _BLANK_LETTERS
+        or "\U000e0100" <= char <= "\U000e01ef"
+    )
+
+
+def _reveal(char: str) -> str:
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    return f"⟨{_VISIBLE_NAMES.get(char, f'U+{code:04X}')}⟩"
+
+
+def plain(text: str, limit: int | None = None) -> str:
+    """Text that means only itself: control, bidirectional and zero-width characters are shown as visible escapes,
+    CRLF becomes a newline. With `limit` the rest is cut and the cut is told."""
+    cut = 0
+    if limit is not None and len(text) > limit:
+        text, cut = text[:limit], len(text) - limit
+    text = text.replace("\r\n", "\n")
+    shown = "".join(_reveal(char) if _is_hidden(char) else char for char in text)
+    return f"{shown}\n… {cut:,} more characters" if cut else shown
+
+
+def one_line(text: str, limit: int = 100) -> str:
+    """The same for a table cell or a title: one line, cut with an ellipsis."""
+    line = " ".join(plain(text[: limit * 4]).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+_PUNCTUATION = str.maketrans({char: f"\\{char}" for char in string.punctuation})
+
+
+def label(text: str, limit: int = 100) -> str:
+    """Foreign text made literal for use inside a Streamlit label, title or markdown: every ASCII punctuation mark is
+    escaped, so that no directive, link, image, formula or emphasis survives."""
+    return one_line(text, limit).translate(_PUNCTUATION)
+
+
+def percent(value: float | None) -> str:
+    """A share as text, `83.8 %`; a dash when there is none."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def layout(height: int | None = None, **overrides: Any) -> dict[str, Any]:
+    """Plotly layout shared by every figure: small margins, no background of its own (the page's theme shows
+    through), legend above. Use as `figure.update_layout(**layout(240))`."""
+    shared: dict[str, Any] = {
+        "margin": {"l": 8, "r": 8, "t": 28, "b": 8},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 12},
+        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0},
+        "hoverlabel": {"font": {"size": 12}},
+        "bargap": 0.25,
+    }
+    if height is not None:
+        shared["height"] = height
+    return shared | overrides
+
+
+#: Passed to every `st.plotly_chart`: no logo, no link to a cloud, only the buttons a reader needs.
+CHART_CONFIG: dict[str, Any] = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+    "showLink": False,
+    "plotlyServerURL": "",
+}
