@@ -1,0 +1,39 @@
+"""Keyed randomness: the same key string draws the same numbers in every process, in any order.
+
+A draw is a pure function of its key (SHA-256 of the key's UTF-8 bytes keys a Philox4x64 counter generator), so an
+episode's choices depend on neither what ran before it nor what runs beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def uniform(key: str, n: int = 1) -> NDArray[np.float64]:
+    """`n` numbers uniform in [0, 1), shape (n,)."""
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+    return generator.random(n)
+
+
+def pick(probabilities: ArrayLike, u: float) -> int:
+    """Index drawn from `probabilities` (non-negative, need not sum to 1) by the uniform number `u`: inverse CDF.
+
+    An index of probability zero is never drawn.
+    """
+    weights = np.asarray(probabilities, dtype=np.float64)
+    cumulative = np.cumsum(weights)
+    index = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
+    return min(index, int(np.flatnonzero(weights)[-1]))
+
+
+def integer(parts: Sequence[object]) -> int:
+    """A 63-bit non-negative integer fixed by `parts`, for seeds handed to other generators."""
+    digest = hashlib.sha256(
+        "\x1f".join(str(part) for part in parts).encode("utf-8", "surrogatepass")
+    ).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
