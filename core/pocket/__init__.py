@@ -1,1 +1,20 @@
-"""The pocket world: small real tasks, small real models and their training."""
+"""The pocket world: small real tasks, small real models and their training; the embedded default pool.
+
+Everything here is labelled `pocket` wherever it appears: its figures say nothing about frontier models.
+"""
+
+from pathlib import Path
+
+#: Pool slots in head order.
+MODELS: tuple[str, ...] = ("atlas", "abacus", "plato", "sage", "themis", "jack", "pip")
+
+#: Families that models are trained on and coordinators evolve on.
+TRAINED_FAMILIES: tuple[str, ...] = ("math", "logic", "knowledge", "code")
+
+#: Families that models know a little of and no coordinator ever evolves on.
+HELD_OUT_FAMILIES: tuple[str, ...] = ("dates", "units", "sequences", "sets")
+
+FAMILIES: tuple[str, ...] = TRAINED_FAMILIES + HELD_OUT_FAMILIES
+
+#: Where the shipped weights are: one Hugging Face folder per model, `base` and `encoder`.
+WEIGHTS: Path = Path(__file__).parent / "weights"

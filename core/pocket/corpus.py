@@ -1,0 +1,46 @@
+"""Training texts of the pocket models: what each role is sent and what a good model of that role replies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from core.pocket.problem import Problem
+from core.pocket.tasks import draw_problems
+
+#: What a model can be asked to do. `follow` is a Worker with a plan, `solve` a Worker without one.
+Skill = Literal["think", "solve", "follow", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """One prompt, as the terse dialect of `core.roles` writes it, and the reply to learn."""
+
+    prompt: str
+    reply: str
+
+
+def exercise(problem: Problem, skill: Skill, rng: random.Random) -> Exercise:
+    """Turn a problem into an exercise. Half of the answers to check are right, half plausibly wrong."""
+    if skill == "think":
+        return Exercise(f"think\n{problem.question}", problem.plan)
+    if skill == "solve":
+        return Exercise(f"work\n{problem.question}", f"answer {problem.answer}")
+    if skill == "follow":
+        return Exercise(f"work\n{problem.question}\nplan {problem.plan}", f"answer {problem.answer}")
+    right = rng.random() < 0.5 or not problem.decoys
+    shown = problem.answer if right else rng.choice(problem.decoys)
+    verdict = "ACCEPT" if shown == problem.answer else "REVISE"
+    return Exercise(f"check\n{problem.question}\nanswer {shown}", f"{problem.working} {verdict}")
+
+
+def exercises(mix: Mapping[tuple[str, Skill], float], seed: int) -> Iterator[Exercise]:
+    """An endless stream of exercises from the train split; `mix` weighs (family, skill) pairs."""
+    rng = random.Random(f"exercises/{seed}")
+    pairs, weights = list(mix), list(mix.values())
+    streams = {family: draw_problems(family, "train", seed) for family, _ in pairs}
+    while True:
+        family, skill = rng.choices(pairs, weights)[0]
+        yield exercise(next(streams[family]), skill, rng)

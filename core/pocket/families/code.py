@@ -1,0 +1,120 @@
+"""What does this Python expression give? Conditions, slices, dictionaries and off-by-one traps.
+
+The answers written here are the generators' own; a test runs every kind of expression through the sandbox.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from core.pocket.problem import Family, Problem, number_decoys
+
+ASK = "What does this give?"
+
+
+def _digits(rng: random.Random, count: int) -> list[int]:
+    return [rng.randint(1, 9) for _ in range(count)]
+
+
+def _trace(values: list[int], last: str) -> str:
+    return f"{' '.join(map(str, values)) or 'none'} then {last}"
+
+
+def _filtered(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> Problem:
+    values = _digits(rng, rng.choice((4, 5, 6)))
+    if rng.random() < 0.5:
+        limit = rng.randint(2, 7)
+        sign, keep = rng.choice((("<", lambda x: x < limit), (">", lambda x: x > limit), ("<=", lambda x: x <= limit)))
+        condition = f"x {sign} {limit}"
+    else:
+        odd = rng.random() < 0.5
+        condition = f"x % 2 == {int(odd)}"
+        keep = lambda x: x % 2 == int(odd)  # noqa: E731  (the twin of the three above)
+    kept = [x for x in values if keep(x)]
+    if not kept:
+        return _filtered(rng, last, fold)
+    answer = fold(kept)
+    return Problem(
+        f"{ASK} {last}([x for x in {values} if {condition}])",
+        str(answer),
+        _trace(kept, last),
+        number_decoys(answer, rng, (fold(values), len(kept), max(kept))),
+    )
+
+
+def _sum_if(rng: random.Random) -> Problem:
+    return _filtered(rng, "sum", sum)
+
+
+def _len_if(rng: random.Random) -> Problem:
+    return _filtered(rng, "len", len)
+
+
+def _max_slice(rng: random.Random) -> Problem:
+    return _sliced(rng, "max", max)
+
+
+def _sliced(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> Problem:
+    values = _digits(rng, 6)
+    start = rng.randint(0, 3)
+    stop = rng.randint(start + 2, 6)
+    part = values[start:stop]
+    answer = fold(part)
+    return Problem(
+        f"{ASK} {last}({values}[{start}:{stop}])",
+        str(answer),
+        _trace(part, last),
+        number_decoys(answer, rng, (fold(values[start : stop + 1]), fold(values[start + 1 : stop]), fold(values))),
+    )
+
+
+def _two_items(rng: random.Random) -> Problem:
+    values = _digits(rng, 5)
+    i, j = rng.randrange(4), rng.choice((-1, -2))
+    if rng.random() < 0.5:
+        a, b, sign, answer = values[i], values[j], "+", values[i] + values[j]
+    else:
+        a, b, sign, answer = values[i], values[j], "*", values[i] * values[j]
+    slip = values[i + 1]
+    return Problem(
+        f"{ASK} {values}[{i}] {sign} {values}[{j}]",
+        str(answer),
+        f"{a} and {b} then {a} {sign} {b}",
+        number_decoys(answer, rng, (slip + b, a + values[0])),
+    )
+
+
+def _lookup(rng: random.Random) -> Problem:
+    keys = rng.sample("abcdef", 3)
+    values = [rng.randint(10, 49) for _ in keys]
+    table = "{" + ", ".join(f"'{k}': {v}" for k, v in zip(keys, values, strict=True)) + "}"
+    wanted = rng.choice(keys)
+    found, other = values[keys.index(wanted)], rng.randint(3, 39)
+    answer = found + other
+    return Problem(
+        f"{ASK} {table}['{wanted}'] + {other}",
+        str(answer),
+        f"{found} then {found} + {other}",
+        number_decoys(answer, rng, tuple(value + other for value in values)),
+    )
+
+
+def _span(rng: random.Random) -> Problem:
+    start = rng.randint(1, 6)
+    stop = start + rng.randint(3, 5)
+    values = list(range(start, stop))
+    answer = sum(values)
+    return Problem(
+        f"{ASK} sum(range({start}, {stop}))",
+        str(answer),
+        _trace(values, "sum"),
+        number_decoys(answer, rng, (answer + stop, answer - start)),
+    )
+
+
+def _sum_slice(rng: random.Random) -> Problem:
+    return _sliced(rng, "sum", sum)
+
+
+CODE = Family("code", "code", (_sum_if, _len_if, _max_slice, _two_items, _lookup, _span), _sum_slice)

@@ -1,0 +1,69 @@
+"""Measures a pocket model skill by skill: direct, with its own plan, with a good plan, planning and judging."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from core.pocket.corpus import exercise
+from core.pocket.language_model import LanguageModel
+from core.pocket.tasks import draw_problems
+
+TEMPERATURE = 0.8
+MAX_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Skills:
+    """Shares in [0, 1] over `n` validation problems of one family, sampled at temperature 0.8.
+
+    `plan` exactly the taught plan; `direct`, `own_plan`, `good_plan` right answers without a plan, with the model's own
+    and with the taught one; `accept_right` and `revise_wrong` verdicts on right and plausibly wrong answers."""
+
+    family: str
+    n: int
+    plan: float
+    direct: float
+    own_plan: float
+    good_plan: float
+    accept_right: float
+    revise_wrong: float
+
+
+def measure(model: LanguageModel, family: str, n: int = 200, seed: int = 0, temperature: float = TEMPERATURE) -> Skills:
+    """Play `n` validation problems of `family` through every skill of one model."""
+    problems = list(islice(draw_problems(family, "validation", seed), n))
+    rng = random.Random(seed)
+    plans = _ask(model, [f"think\n{p.question}" for p in problems], "think", temperature)
+
+    def solved(prompts: Sequence[str], key: str) -> float:
+        replies = _ask(model, prompts, key, temperature)
+        return _share(r == f"answer {p.answer}" for r, p in zip(replies, problems, strict=True))
+
+    def judged(shown: Sequence[str], verdict: str) -> float:
+        prompts = [f"check\n{p.question}\nanswer {a}" for p, a in zip(problems, shown, strict=True)]
+        return _share(reply.split(" ")[-1] == verdict for reply in _ask(model, prompts, verdict, temperature))
+
+    wrong = [rng.choice(p.decoys) for p in problems]
+    return Skills(
+        family,
+        n,
+        plan=_share(a == p.plan for a, p in zip(plans, problems, strict=True)),
+        direct=solved([exercise(p, "solve", rng).prompt for p in problems], "solve"),
+        own_plan=solved([f"work\n{p.question}\nplan {a}" for p, a in zip(problems, plans, strict=True)], "own"),
+        good_plan=solved([exercise(p, "follow", rng).prompt for p in problems], "follow"),
+        accept_right=judged([p.answer for p in problems], "ACCEPT"),
+        revise_wrong=judged(wrong, "REVISE"),
+    )
+
+
+def _ask(model: LanguageModel, prompts: Sequence[str], key: str, temperature: float) -> list[str]:
+    keys = [f"{key}/{index}" for index in range(len(prompts))]
+    return [one.text for one in model.write(prompts, keys, temperature=temperature, max_tokens=MAX_TOKENS)]
+
+
+def _share(hits: Iterable[bool]) -> float:
+    values = list(hits)
+    return sum(values) / len(values)

@@ -1,0 +1,44 @@
+"""One generated problem: the question, its answer, the plan that leads there and answers that look right but are not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from core.episode import Grader
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A question with all that the training texts need. `plan` stops one step short of the answer."""
+
+    question: str
+    answer: str
+    plan: str
+    decoys: tuple[str, ...]
+
+    @property
+    def working(self) -> str:
+        """The plan carried to its end, as a judge writes it before the verdict."""
+        return f"{self.plan} so {self.answer}"
+
+
+Template = Callable[[random.Random], Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of problem: templates to draw from, and one that only tests ever see."""
+
+    name: str
+    grader: Grader
+    templates: Sequence[Template]
+    unseen: Template
+
+
+def number_decoys(answer: int, rng: random.Random, near: Sequence[int] = ()) -> tuple[str, ...]:
+    """Wrong numbers of the kind that a slip produces: `near` (results of a wrong step), one off, ten off."""
+    pool = [value for value in near if value != answer and value >= 0]
+    pool += [value for value in (answer + 1, answer - 1, answer + 10, answer - 10, answer + 2) if value >= 0]
+    return tuple(str(value) for value in rng.sample(pool, min(3, len(pool))))

@@ -1,0 +1,64 @@
+"""Draws pocket tasks: seeded, and disjoint between splits by the question's own text."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+
+from core.episode import Task
+from core.errors import TaskError
+from core.pocket import FAMILIES
+from core.pocket.families import BY_NAME
+from core.pocket.problem import Problem
+
+#: Share of the question space that each split owns, in hundredths. `train` is for training models.
+SPLITS: dict[str, range] = {
+    "train": range(0, 60),
+    "evolve": range(60, 80),
+    "validation": range(80, 85),
+    "test": range(85, 100),
+}
+
+#: One test task in this many comes from the template that nothing was ever trained or evolved on.
+UNSEEN_EVERY = 8
+
+
+def normalised(question: str) -> str:
+    """The question as compared between splits: case and spacing do not make it another question."""
+    return " ".join(question.lower().split())
+
+
+def split_of(question: str) -> str:
+    """The one split that may contain this question, by a hash of its normalised text."""
+    bucket = int.from_bytes(hashlib.sha256(normalised(question).encode()).digest()[:4], "big") % 100
+    return next(name for name, owned in SPLITS.items() if bucket in owned)
+
+
+def draw_problems(family: str, split: str, seed: int) -> Iterator[Problem]:
+    """An endless stream of problems of one family whose questions belong to one split."""
+    if family not in BY_NAME:
+        raise TaskError(f"There is no pocket family '{family}': choose one of {', '.join(FAMILIES)}.")
+    if split not in SPLITS:
+        raise TaskError(f"There is no split '{split}': choose one of {', '.join(SPLITS)}.")
+    generator = BY_NAME[family]
+    rng = random.Random(f"{family}/{split}/{seed}")
+    while True:
+        unseen = split == "test" and rng.randrange(UNSEEN_EVERY) == 0
+        problem = (generator.unseen if unseen else rng.choice(generator.templates))(rng)
+        if split_of(problem.question) == split:
+            yield problem
+
+
+def draw_tasks(family: str, split: str, n: int, seed: int) -> list[Task]:
+    """`n` tasks with distinct questions. Ids name family, split and question, so equal tasks have equal ids."""
+    tasks: dict[str, Task] = {}
+    for problem in draw_problems(family, split, seed):
+        if len(tasks) == n:
+            break
+        digest = hashlib.sha256(normalised(problem.question).encode()).hexdigest()[:10]
+        task_id = f"pocket-{family}-{split}-{digest}"
+        tasks.setdefault(
+            task_id, Task(task_id, problem.question, problem.answer, BY_NAME[family].grader, family, split)
+        )
+    return list(tasks.values())

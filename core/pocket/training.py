@@ -1,0 +1,152 @@
+"""Trains the pocket models by their recorded recipes; the same recipe on one CPU thread gives the same weights."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from core.errors import ConfigError
+from core.pocket import FAMILIES, WEIGHTS
+from core.pocket.corpus import Exercise, exercises
+from core.pocket.recipes import BASE, RECIPES, Recipe
+from core.pocket.tokenizer import train_tokenizer
+
+#: Label of tokens whose prediction is not scored (PyTorch's cross-entropy default).
+IGNORED = -100
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a training is: `loss` is the mean cross-entropy per reply token (nats) since the last report."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+def train(name: str, folder: Path, *, base: Path = WEIGHTS / BASE, report_every: int = 100) -> Iterator[Progress]:
+    """Train the model `name` by its recipe and write it to `folder` (fp16 safetensors, config, tokenizer) at the end.
+
+    Models that start from the base read it from `base`. Raises ConfigError for an unknown name or a missing base."""
+    if name not in RECIPES:
+        raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(RECIPES)}.")
+    recipe = RECIPES[name]
+    if recipe.from_base and not (base / "config.json").exists():
+        raise ConfigError(f"'{name}' starts from the base model, which is not at {base}: train '{BASE}' first.")
+    torch.manual_seed(recipe.seed)
+    tokenizer = load_tokenizer(base) if (base / "tokenizer.json").exists() else new_tokenizer()
+    model = Qwen3ForCausalLM.from_pretrained(base, dtype=torch.float32) if recipe.from_base else new_model(recipe, tokenizer)
+    yield from fit(model, tokenizer, recipe, report_every)
+    save(model, tokenizer, folder)
+
+
+def new_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer that all pocket models share, trained on exercises of all families."""
+    sample = islice(exercises({(family, skill): 1.0 for family in FAMILIES for skill in ("think", "check")}, 0), 20_000)
+    return train_tokenizer(text for one in sample for text in (one.prompt, one.reply))
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer saved with a pocket model."""
+    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(folder)
+    return tokenizer
+
+
+def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """A Qwen3 of the recipe's shape with random weights."""
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=recipe.width,
+            intermediate_size=3 * recipe.width,
+            num_hidden_layers=recipe.layers,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=recipe.width // 4,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write a Hugging Face folder with fp16 weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.half().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def fit(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, report_every: int) -> Iterator[Progress]:
+    """AdamW with warm-up and cosine decay on reply tokens only."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    model.train()
+    total, since = 0.0, 0
+    for step, (tokens, labels) in enumerate(islice(batches(tokenizer, recipe), recipe.steps)):
+        for group in optimiser.param_groups:
+            group["lr"] = rate(recipe, step)
+        hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
+        scored = labels[:, 1:] != IGNORED
+        logits = model.lm_head(hidden[:, :-1][scored])
+        loss = torch.nn.functional.cross_entropy(logits, labels[:, 1:][scored])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        total, since = total + loss.item(), since + 1
+        if (step + 1) % report_every == 0 or step + 1 == recipe.steps:
+            yield Progress(step + 1, recipe.steps, total / since)
+            total, since = 0.0, 0
+    model.eval()
+
+
+def rate(recipe: Recipe, step: int) -> float:
+    """Learning rate: linear warm-up over 100 steps, then a cosine down to a twentieth."""
+    warm = min(1.0, (step + 1) / 100)
+    return recipe.peak_rate * warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / recipe.steps)))
+
+
+def batches(tokenizer: PreTrainedTokenizerFast, recipe: Recipe, pool_of: int = 16) -> Iterator[tuple[Tensor, Tensor]]:
+    """Endless (tokens, labels) [batch, length]; sequences of like length stand together to waste little padding."""
+    stream = exercises(recipe.mix, recipe.seed)
+    rng = random.Random(recipe.seed)
+    while True:
+        pool = encode(tokenizer, list(islice(stream, pool_of * recipe.batch)))
+        pool.sort(key=lambda pair: len(pair[0]))
+        chunks = [pool[start : start + recipe.batch] for start in range(0, len(pool), recipe.batch)]
+        rng.shuffle(chunks)
+        for chunk in chunks:
+            yield collate(chunk, int(tokenizer.pad_token_id))
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, some: Sequence[Exercise]) -> list[tuple[list[int], int]]:
+    """(token ids, number of prompt tokens) per exercise, in the chat template's own markers."""
+    backend = tokenizer.backend_tokenizer
+    prompts = [
+        tokenizer.apply_chat_template([{"role": "user", "content": one.prompt}], tokenize=False, add_generation_prompt=True)
+        for one in some
+    ]
+    replies = [one.reply + str(tokenizer.eos_token) for one in some]
+    left = backend.encode_batch_fast(prompts, add_special_tokens=False)
+    right = backend.encode_batch_fast(replies, add_special_tokens=False)
+    return [(a.ids + b.ids, len(a.ids)) for a, b in zip(left, right, strict=True)]
+
+
+def collate(chunk: Sequence[tuple[list[int], int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Right-padded tokens and labels; prompt and padding are not scored. Causal attention never looks at the padding."""
+    length = max(len(ids) for ids, _ in chunk)
+    tokens = torch.full((len(chunk), length), pad)
+    labels = torch.full((len(chunk), length), IGNORED)
+    for row, (ids, prompt) in enumerate(chunk):
+        tokens[row, : len(ids)] = torch.tensor(ids)
+        labels[row, prompt : len(ids)] = torch.tensor(ids[prompt:])
+    return tokens, labels
