@@ -1,0 +1,107 @@
+"""Alignment of two episodes and the outcome table of two policies."""
+
+from functools import lru_cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.comparison import GAP, Move, Row, align, compare_counts, flips
+from core.episode import Role
+
+W, T, V = Role.WORKER, Role.THINKER, Role.VERIFIER
+
+
+def moves(text: str) -> list[Move]:
+    """'T.a W.b' as moves."""
+    letters = {"W": W, "T": T, "V": V}
+    return [Move(word[2:], letters[word[0]]) for word in text.split()]
+
+
+def test_equal_episodes_align_without_cost_or_divergence() -> None:
+    alignment = align(moves("T.a W.b V.c"), moves("T.a W.b V.c"))
+    assert alignment.rows == (Row(0, 0, 0), Row(1, 1, 0), Row(2, 2, 0))
+    assert alignment.first_divergence is None
+
+
+def test_an_extra_turn_becomes_a_gap_and_the_rest_stays_aligned() -> None:
+    alignment = align(moves("T.a W.b V.c"), moves("W.b V.c"))
+    assert alignment.rows == (Row(0, None, 3), Row(1, 0, 0), Row(2, 1, 0))
+    assert alignment.first_divergence == 0
+
+
+def test_another_model_in_the_same_role_costs_one() -> None:
+    alignment = align(moves("W.a V.c"), moves("W.b V.c"))
+    assert [row.cost for row in alignment.rows] == [1, 0]
+    assert alignment.first_divergence == 0
+
+
+def test_the_same_model_in_another_role_costs_two() -> None:
+    assert align(moves("W.a"), moves("T.a")).rows == (Row(0, 0, 2),)
+
+
+def test_turns_with_nothing_in_common_are_not_paired() -> None:
+    assert align(moves("W.a"), moves("T.b")).rows == (Row(0, None, GAP), Row(None, 0, GAP))
+
+
+def test_texts_break_ties() -> None:
+    short = [Move("a", W, "answer 7")]
+    long = [Move("a", W, "answer 3"), Move("a", W, "answer 7")]
+    assert align(short, long).rows == (Row(None, 0, 3), Row(0, 1, 0))
+    assert align(short, long[::-1]).rows == (Row(0, 0, 0), Row(None, 1, 3))
+
+
+def test_empty_episodes() -> None:
+    assert align([], []).rows == ()
+    assert align([], moves("W.a")).rows == (Row(None, 0, 3),)
+
+
+def test_two_hundred_turns_align_at_once() -> None:
+    many = [Move("abc"[i % 3], (W, T, V)[i % 3], f"reply {i}") for i in range(200)]
+    assert align(many, many[1:]).cost == 3
+
+
+move = st.builds(Move, st.sampled_from("ab"), st.sampled_from([W, T, V]), st.just(""))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(move, max_size=5), st.lists(move, max_size=5))
+def test_the_cost_is_the_least_possible(a: list[Move], b: list[Move]) -> None:
+    @lru_cache(None)
+    def least(i: int, j: int) -> int:
+        options = []
+        if i < len(a):
+            options.append(3 + least(i + 1, j))
+        if j < len(b):
+            options.append(3 + least(i, j + 1))
+        if i < len(a) and j < len(b) and (a[i].model == b[j].model or a[i].role == b[j].role):
+            options.append((a[i].role != b[j].role) * 2 + (a[i].model != b[j].model) + least(i + 1, j + 1))
+        return min(options, default=0)
+
+    alignment = align(a, b)
+    assert alignment.cost == least(0, 0)
+    assert [row.a for row in alignment.rows if row.a is not None] == list(range(len(a)))
+    assert [row.b for row in alignment.rows if row.b is not None] == list(range(len(b)))
+
+
+def test_flips_count_shared_tasks_only() -> None:
+    table = flips(
+        {"1": True, "2": True, "3": False, "4": False, "5": True},
+        {"1": True, "2": False, "3": True, "4": False},
+    )
+    assert (table.both, table.a_only, table.b_only, table.neither) == (("1",), ("2",), ("3",), ("4",))
+    assert table.n == 4
+
+
+def test_comparison_of_counts() -> None:
+    result = compare_counts(50, 10, 30, 10, key="k")
+    assert (result.accuracy_a, result.accuracy_b) == (0.6, 0.8)
+    assert result.difference.difference == pytest.approx(0.2)
+    assert result.p < 0.01
+    assert result.ci95_b[0] < 0.8 < result.ci95_b[1]
+
+
+def test_nothing_shared_has_no_accuracy_and_p_one() -> None:
+    result = compare_counts(0, 0, 0, 0, key="k")
+    assert result.accuracy_a is None
+    assert result.p == 1.0

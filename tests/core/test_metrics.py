@@ -1,0 +1,115 @@
+"""Statistics against references and by their properties."""
+
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+from scipy.stats import binomtest
+
+from core.episode import Decision, Role
+from core.metrics import (
+    PairedDifference,
+    decision_entropy,
+    decision_margin,
+    entropy,
+    kl_divergence,
+    margin,
+    mcnemar_p,
+    paired_difference,
+    wilson_interval,
+)
+
+
+@pytest.mark.parametrize(("successes", "n"), [(0, 10), (10, 10), (1, 3), (575, 1000), (1, 1)])
+def test_wilson_agrees_with_scipy(successes: int, n: int) -> None:
+    reference = binomtest(successes, n).proportion_ci(method="wilson")
+    assert wilson_interval(successes, n) == pytest.approx((reference.low, reference.high), abs=1e-12)
+
+
+def test_wilson_says_nothing_about_nothing() -> None:
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+
+
+def test_paired_difference_is_b_minus_a_and_keyed() -> None:
+    result = paired_difference(10, 30, 200, key="k")
+    assert result.difference == pytest.approx(0.1)
+    assert result.low < 0.1 < result.high
+    assert result == paired_difference(10, 30, 200, key="k")
+
+
+def test_paired_difference_agrees_with_resampling_tasks_one_by_one() -> None:
+    outcomes = [-1] * 10 + [1] * 30 + [0] * 160
+    rng = random.Random(0)
+    means = sorted(sum(rng.choices(outcomes, k=200)) / 200 for _ in range(4000))
+    result = paired_difference(10, 30, 200, key="k")
+    assert result.low == pytest.approx(means[100], abs=0.01)
+    assert result.high == pytest.approx(means[3900], abs=0.01)
+
+
+def test_paired_difference_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = random.Random(1)
+    covered = 0
+    for trial in range(200):
+        draws = rng.choices([-1, 0, 1], weights=[0.1, 0.7, 0.2], k=150)
+        result = paired_difference(draws.count(-1), draws.count(1), 150, key=str(trial))
+        covered += result.low <= 0.1 <= result.high
+    assert covered >= 180
+
+
+def test_nothing_shared_gives_the_widest_interval() -> None:
+    assert paired_difference(0, 0, 0, key="k") == PairedDifference(0.0, -1.0, 1.0, 0)
+
+
+def test_mcnemar_known_values() -> None:
+    assert mcnemar_p(0, 0) == 1.0
+    assert mcnemar_p(5, 5) == 1.0
+    assert mcnemar_p(0, 10) == pytest.approx(2 / 1024)
+    assert mcnemar_p(3, 9) == mcnemar_p(9, 3)
+
+
+def test_entropy_is_in_nats() -> None:
+    assert entropy([0.25] * 4) == pytest.approx(math.log(4))
+    assert entropy([1.0, 0.0]) == 0.0
+
+
+def test_margin_respects_the_mask() -> None:
+    assert margin([1.0, 5.0, 3.0]) == 2.0
+    assert margin([1.0, 5.0, 3.0], [True, False, True]) == 2.0
+    assert margin([1.0, 5.0, 3.5], [True, False, True]) == 2.5
+    assert margin([1.0, 5.0], [False, True]) == math.inf
+
+
+def test_decision_margin_is_that_of_the_closer_choice() -> None:
+    decision = Decision(
+        "a",
+        Role.WORKER,
+        model_logits=(4.0, 1.0),
+        role_logits=(2.0, 1.5, 0.0),
+        model_probs=(0.9, 0.1),
+        role_probs=(1, 0, 0),
+    )
+    assert decision_margin(decision) == 0.5
+    assert decision_entropy(decision) == pytest.approx(entropy([0.9, 0.1]))
+
+
+def test_policies_without_a_head_have_neither_margin_nor_entropy() -> None:
+    assert decision_margin(Decision("a", Role.WORKER)) is None
+    assert decision_entropy(Decision("a", Role.WORKER)) is None
+
+
+def test_one_allowed_choice_each_has_no_margin() -> None:
+    decision = Decision("a", Role.WORKER, (1.0, 2.0), (1.0,), model_mask=(True, False), role_mask=(True,))
+    assert decision_margin(decision) is None
+
+
+def test_kl_divergence() -> None:
+    assert kl_divergence([0.5, 0.5], [0.5, 0.5]) == 0.0
+    assert kl_divergence([1.0, 0.0], [0.5, 0.5]) == pytest.approx(math.log(2))
+    assert kl_divergence([0.5, 0.5], [1.0, 0.0]) == math.inf
+
+
+def test_importing_metrics_does_not_load_scipy() -> None:
+    code = "import sys, core.metrics, core.comparison; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
