@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 from core.episode import Ask, Reply
 from core.pool.spec import ModelSpec
+
+T = TypeVar("T")
 
 
 class Pool(Protocol):
@@ -18,9 +21,21 @@ class Pool(Protocol):
         ...
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
-        """Yield (index into asks, reply) as each is ready, batched or concurrent as the provider can."""
+        """Yield (index into asks, reply) as each is ready, batched or concurrent as the provider can.
+        Closing the iterator cancels the calls in flight."""
         ...
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Yield pieces of text as they are written, then the whole Reply last."""
         ...
+
+
+@contextmanager
+def closing(iterator: Iterator[T]) -> Iterator[Iterator[T]]:
+    """Close `iterator` on leaving, if it can be closed: calls in flight are cancelled instead of paid for."""
+    try:
+        yield iterator
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Dialect = Literal["general", "terse"]
+Provider = Literal["openai", "pocket", "scripted"]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A pool slot. `dialect` picks the role prompts and verdict format: `general` gives full instructions and asks
-    for a final verdict line with a per-call tag; `terse` is the pocket models' short form with the bare word.
-    Prices are USD per million tokens, None when unknown."""
+    """A pool slot. `dialect` picks the role prompts and verdict format: `general` gives full instructions and
+    asks for a final verdict line with a per-call tag; `terse` is the pocket models' short form with the bare
+    word. Prices are USD per million tokens, None when unknown. A spec names the variable its key is in and
+    never holds the key."""
 
     name: str
     model: str = ""
-    provider: Literal["openai", "pocket", "scripted"] = "openai"
+    provider: Provider = "openai"
     base_url: str = ""
     api_key_env: str = ""
     dialect: Dialect = "general"
     temperature: float = 0.7
     max_tokens: int = 4096
-    timeout_s: float = 120.0
-    concurrency: int = 8
+    timeout_s: float = 120.0  # wall clock of one call, its retries and waits included
+    concurrency: int = 8  # calls in flight at once
     price_in: float | None = None
     price_out: float | None = None
+    attempts: int = 4  # tries per call, the first included
+    allow_private: bool = False  # may a host *name* lead to a private or loopback address
+    token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    send_temperature: bool = True
+    send_seed: bool = False
+    stream: bool = True  # False: the server cannot stream, `Pool.stream` then yields the whole reply
+    stream_usage: bool = False  # ask for usage in a stream (stream_options), which some servers reject
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # further allow-listed body fields
