@@ -1,0 +1,84 @@
+"""Settings, built once at a door: arguments before environment before file before defaults."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import ConfigError
+
+#: Environment variable and file key of each setting. The file is `config.toml` in the data folder.
+VARIABLES: dict[str, str] = {
+    "store": "TRINITY_STORE",
+    "pool": "TRINITY_POOL",
+    "port": "TRINITY_PORT",
+    "max_cost_usd": "TRINITY_MAX_COST",
+}
+
+#: The name of the embedded pool, where a path of a pool.toml is expected otherwise.
+POCKET = "pocket"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a door was told. `store` is a database URL or a path, `pool` is "pocket" or a pool.toml's path,
+    `max_cost_usd` is the spend ceiling of one run (None: paid models must be confirmed)."""
+
+    data_folder: Path
+    store: str
+    pool: str = POCKET
+    port: int = 8501
+    max_cost_usd: float | None = None
+
+
+def read_settings(
+    arguments: Mapping[str, object], environment: Mapping[str, str], data_folder: Path
+) -> Settings:
+    """Settings from a door's arguments (None means not given), its environment and `data_folder`/config.toml.
+
+    Raises ConfigError for a file that is not TOML, an unknown key or a value of the wrong kind."""
+    file = data_folder / "config.toml"
+    written = _read_file(file)
+    values: dict[str, tuple[object, str]] = {}
+    for name, variable in VARIABLES.items():
+        if arguments.get(name) is not None:
+            values[name] = arguments[name], f"--{name.removesuffix('_usd').replace('_', '-')}"
+        elif environment.get(variable):
+            values[name] = environment[variable], variable
+        elif name in written:
+            values[name] = written[name], f"{name} in {file}"
+    store, _ = values.get("store", (data_folder / "trinity.db", ""))
+    pool, _ = values.get("pool", (POCKET, ""))
+    port = _number(*values["port"]) if "port" in values else 8501
+    ceiling = _number(*values["max_cost_usd"]) if "max_cost_usd" in values else None
+    if port != int(port) or not 0 < port < 65536:
+        raise ConfigError(f"{values['port'][1]} must be a port between 1 and 65535, not {values['port'][0]}.")
+    return Settings(data_folder, str(store), str(pool), int(port), ceiling)
+
+
+def _read_file(file: Path) -> dict[str, object]:
+    """The settings file's table, empty when there is no such file."""
+    try:
+        table = tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The settings file {file} cannot be read: {error}.") from error
+    if unknown := sorted(set(table) - set(VARIABLES)):
+        raise ConfigError(
+            f"The settings file {file} has an unknown key '{unknown[0]}': use {', '.join(VARIABLES)}."
+        )
+    return table
+
+
+def _number(value: object, where: str) -> float:
+    """The value as a finite number of at least 0."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ConfigError(f"{where} must be a number of at least 0, not '{value}'.")
+    return number
