@@ -16,8 +16,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qw
 from core.errors import ConfigError
 from core.pocket import FAMILIES, WEIGHTS
 from core.pocket.corpus import Exercise, exercises
-from core.pocket.recipes import BASE, RECIPES, Recipe
+from core.pocket.recipes import BASE, ENCODER, RECIPES, Recipe
 from core.pocket.tokenizer import train_tokenizer
+from core.pocket.transcripts import transcripts
 
 #: Label of tokens whose prediction is not scored (PyTorch's cross-entropy default).
 IGNORED = -100
@@ -87,7 +88,7 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
 
 
 def fit(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, report_every: int) -> Iterator[Progress]:
-    """AdamW with warm-up and cosine decay on reply tokens only."""
+    """AdamW with warm-up and cosine decay; the loss is the cross-entropy of the scored tokens."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=0.01)
     model.train()
     total, since = 0.0, 0
@@ -117,15 +118,25 @@ def rate(recipe: Recipe, step: int) -> float:
 
 def batches(tokenizer: PreTrainedTokenizerFast, recipe: Recipe, pool_of: int = 16) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless (tokens, labels) [batch, length]; sequences of like length stand together to waste little padding."""
-    stream = exercises(recipe.mix, recipe.seed)
+    stream = sequences(tokenizer, recipe)
     rng = random.Random(recipe.seed)
     while True:
-        pool = encode(tokenizer, list(islice(stream, pool_of * recipe.batch)))
+        pool = list(islice(stream, pool_of * recipe.batch))
         pool.sort(key=lambda pair: len(pair[0]))
         chunks = [pool[start : start + recipe.batch] for start in range(0, len(pool), recipe.batch)]
         rng.shuffle(chunks)
         for chunk in chunks:
             yield collate(chunk, int(tokenizer.pad_token_id))
+
+
+def sequences(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Iterator[tuple[list[int], int]]:
+    """Endless (token ids, number of leading tokens that are not scored): exercises, or transcripts for the encoder."""
+    if recipe.name == ENCODER:
+        for text in transcripts(recipe.seed):
+            yield tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids, 1
+    stream = exercises(recipe.mix, recipe.seed)
+    while True:
+        yield from encode(tokenizer, list(islice(stream, 256)))
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, some: Sequence[Exercise]) -> list[tuple[list[int], int]]:

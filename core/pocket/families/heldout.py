@@ -157,8 +157,8 @@ def _seq_alternate(rng: random.Random) -> Problem:
     )
 
 
-def _seq_down_short(rng: random.Random) -> Problem:
-    return _sequence(rng, "Continue the row {values}.", 3, down=True)
+def _seq_number(rng: random.Random) -> Problem:
+    return _sequence(rng, "What number comes next: {values}?", 4, down=rng.random() < 0.5)
 
 
 def _two_sets(rng: random.Random) -> tuple[list[int], list[int], list[int]]:
@@ -225,5 +225,5 @@ def _sets_smallest(rng: random.Random) -> Problem:
 
 DATES = Family("dates", "exact", (_days_after, _days_before, _months_after, _appointment, _weekday_of_date), _months_before)
 UNITS = Family("units", "number", (_units_and, _units_more, _units_trip, _units_left, _units_two), _units_short)
-SEQUENCES = Family("sequences", "number", (_seq_up, _seq_down, _seq_short, _seq_double, _seq_alternate), _seq_down_short)
+SEQUENCES = Family("sequences", "number", (_seq_up, _seq_down, _seq_short, _seq_double, _seq_alternate), _seq_number)
 SETS = Family("sets", "number", (_sets_both, _sets_left, _sets_any, _sets_share, _sets_biggest), _sets_smallest)

@@ -1,0 +1,50 @@
+"""Training texts of the pocket encoder: whole transcripts in the coordinator's input format, to be read as next tokens.
+
+They hold what roles say, right and wrong, under random model names. No family label and no success rate is in them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from core.episode import ROLE_ORDER, Role
+from core.pocket import FAMILIES, MODELS
+from core.pocket.problem import Problem
+from core.pocket.tasks import draw_problems
+
+#: Turns a transcript may already have when the next one is written.
+MOST_TURNS = 4
+
+
+def transcripts(seed: int) -> Iterator[str]:
+    """An endless stream of transcripts over all families of the train split, special tokens written out.
+
+    The generation suffix stands before the last reply. Half of the time its closing newlines are left out, so that
+    the state read by the coordinator, at the penultimate token, has to predict that reply."""
+    rng = random.Random(f"transcripts/{seed}")
+    streams = [draw_problems(family, "train", seed) for family in FAMILIES]
+    while True:
+        problem = next(rng.choice(streams))
+        text = f"<|im_start|>user\n{problem.question}<|im_end|>\n"
+        answer: str | None = None
+        for _ in range(rng.randint(0, MOST_TURNS)):
+            role = rng.choice(ROLE_ORDER)
+            reply, answer = _turn(problem, role, answer, rng)
+            text += f"<|im_start|>{role} {rng.choice(MODELS)}\n{reply}<|im_end|>\n"
+        reply, _ = _turn(problem, rng.choice(ROLE_ORDER), answer, rng)
+        closing = "\n\n" if rng.random() < 0.5 else ""
+        yield f"{text}<|im_start|>assistant\n<think>\n\n</think>{closing}{reply}<|im_end|>"
+
+
+def _turn(problem: Problem, role: Role, answer: str | None, rng: random.Random) -> tuple[str, str | None]:
+    """What a turn says, and the latest answer after it. A Verifier with nothing to judge says nothing."""
+    if role is Role.THINKER:
+        return problem.plan, answer
+    if role is Role.WORKER:
+        said = problem.answer if rng.random() < 0.5 else rng.choice(problem.decoys)
+        return f"answer {said}", said
+    if answer is None:
+        return "", None
+    verdict = "ACCEPT" if (answer == problem.answer) == (rng.random() < 0.9) else "REVISE"
+    return f"{problem.working} {verdict}", answer

@@ -1,0 +1,78 @@
+"""The pocket tasks: right answers, disjoint splits, one template that only tests see."""
+
+import random
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from core.errors import TaskError
+from core.pocket import FAMILIES
+from core.pocket.families import BY_NAME
+from core.pocket.problem import Problem
+from core.pocket.tasks import SPLITS, draw_problems, draw_tasks, normalised, split_of
+from core.tasks.sandbox import evaluate_many
+
+
+def test_no_question_is_in_two_splits() -> None:
+    seen: dict[str, str] = {}
+    for family in FAMILIES:
+        for split in SPLITS:
+            for seed in (0, 1):
+                for problem in islice(draw_problems(family, split, seed), 400):
+                    assert seen.setdefault(normalised(problem.question), split) == split
+
+
+def test_split_ignores_case_and_spacing() -> None:
+    assert split_of("How  many\nApples?") == split_of("how many apples?")
+
+
+def test_the_same_seed_draws_the_same_tasks_and_another_seed_others() -> None:
+    assert draw_tasks("math", "test", 50, 3) == draw_tasks("math", "test", 50, 3)
+    assert draw_tasks("math", "test", 50, 3) != draw_tasks("math", "test", 50, 4)
+    assert len({task.question for task in draw_tasks("logic", "test", 300, 0)}) == 300
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_five_templates_and_one_that_only_tests_see(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = BY_NAME[family]
+    assert len(generator.templates) >= 5
+    assert generator.unseen not in generator.templates
+
+    def marked(rng: random.Random) -> Problem:
+        return Problem(f"UNSEEN {rng.random()}", "1", "none", ("2",))
+
+    monkeypatch.setitem(BY_NAME, family, replace(generator, unseen=marked))
+    for split in SPLITS:
+        drawn = [p.question.startswith("UNSEEN") for p in islice(draw_problems(family, split, 5), 300)]
+        assert any(drawn) == (split == "test")
+        assert sum(drawn) < 100
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_decoys_are_wrong_and_the_plan_stops_short_of_numeric_answers(family: str) -> None:
+    for problem in islice(draw_problems(family, "train", 1), 300):
+        assert problem.decoys
+        assert problem.answer not in problem.decoys
+        if BY_NAME[family].grader == "number" and family in ("math", "units"):
+            assert not problem.plan.endswith(f"= {problem.answer}")
+
+
+def test_python_agrees_with_every_code_answer() -> None:
+    problems = list(islice(draw_problems("code", "test", 2), 400))
+    expressions = [problem.question.removeprefix("What does this give? ") for problem in problems]
+    assert evaluate_many(expressions) == [problem.answer for problem in problems]
+
+
+def test_word_problem_plans_compute_their_answers() -> None:
+    problems = list(islice(draw_problems("math", "test", 2), 300))
+    last_steps = [problem.plan.rsplit(" then ", 1)[1] for problem in problems]
+    assert evaluate_many(last_steps) == [problem.answer for problem in problems]
+
+
+@pytest.mark.parametrize(("family", "split"), [("poetry", "test"), ("math", "exam")])
+def test_unknown_names_are_refused_with_the_choices(family: str, split: str) -> None:
+    with pytest.raises(TaskError, match="choose one of"):
+        draw_tasks(family, split, 1, 0)
