@@ -1,0 +1,315 @@
+"""Checkpoints: an evolved vector and everything that must fit it, as a value and as a folder on disk."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_safetensors
+from safetensors.numpy import save as save_safetensors
+
+from core.episode import ROLE_ORDER, Protocol
+from core.errors import CheckpointError
+
+InputFormat = Literal["segments", "chat"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+Vector = NDArray[np.float32]
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+_FORMAT = "trinity-checkpoint"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderIdentity:
+    """Which encoder a head belongs to. `digest` is over weights and tokenizer ("" when unknown), so that the
+    same weights under another name are recognised; `revision` is a hub commit ("" for a local folder)."""
+
+    name: str
+    hidden_size: int
+    digest: str = ""
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A coordinator's evolved numbers and all that they presuppose. Two checkpoints are equal when their ids are.
+
+    `vector` float32 [n] = SVF offsets in `svf_layout` order, then the head row by row: one row of
+    `encoder.hidden_size` per model in `models`, then one per role in `roles` (trinity.md 1.3, 1.4).
+    `svf_layout` is ((matrix name, number of singular values), ...), empty without SVF.
+    """
+
+    vector: Vector
+    models: tuple[str, ...]
+    encoder: EncoderIdentity
+    roles: tuple[str, ...] = tuple(role.value for role in ROLE_ORDER)
+    input_format: InputFormat = "segments"
+    token_position: int = -2
+    svf_layout: tuple[tuple[str, int], ...] = ()
+    dtype: Dtype = "float32"
+    protocol: Protocol = Protocol.PAPER
+    generation: int | None = None
+    parent_run: str = ""
+    kind: str = "evolved"
+    notes: str = ""
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        vector = np.array(self.vector, dtype="<f4")  # a copy: nobody else may change it
+        vector.setflags(write=False)
+        object.__setattr__(self, "vector", vector)
+        _check(self)
+        object.__setattr__(self, "id", _content_id(self._described()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoint) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @classmethod
+    def zeros(cls, models: Sequence[str], encoder: EncoderIdentity, **fields: Any) -> Checkpoint:
+        """Generation 0: all numbers zero, so every model and role is equally likely. `fields` as in the class."""
+        layout = tuple(fields.get("svf_layout", ()))
+        n = sum(count for _, count in layout) + (len(models) + len(ROLE_ORDER)) * encoder.hidden_size
+        settings: dict[str, Any] = {"generation": 0, "kind": "start", **fields}
+        return cls(np.zeros(n, np.float32), tuple(models), encoder, **settings)
+
+    def with_vector(self, vector: NDArray[Any], **fields: Any) -> Checkpoint:
+        """The same coordinator with other numbers (and other `fields`, such as generation)."""
+        return replace(self, vector=np.asarray(vector, dtype=np.float32), **fields)
+
+    @property
+    def head(self) -> Vector:
+        """Head weights, float32 [models + roles, hidden size]."""
+        return self.vector[self.svf_size :].reshape(-1, self.encoder.hidden_size)
+
+    @property
+    def svf_offsets(self) -> Vector:
+        """SVF offsets, float32 [svf_size]; 0 leaves the encoder as it is."""
+        return self.vector[: self.svf_size]
+
+    @property
+    def svf_size(self) -> int:
+        """How many numbers of the vector are SVF offsets."""
+        return sum(count for _, count in self.svf_layout)
+
+    def to_config(self) -> dict[str, Any]:
+        """Everything but the numbers, ready for JSON, with the id and the weights' digest."""
+        return {"format": _FORMAT, "version": _VERSION, "id": self.id, **self._described()}
+
+    def to_bytes(self) -> bytes:
+        """The numbers as safetensors: `head.weight` [models + roles, hidden size] and `svf.offsets` if any."""
+        tensors = {"head.weight": np.ascontiguousarray(self.head)}
+        if self.svf_layout:
+            tensors["svf.offsets"] = np.ascontiguousarray(self.svf_offsets)
+        return save_safetensors(cast("dict[str, np.ndarray[Any, Any]]", tensors))
+
+    @classmethod
+    def from_bytes(cls, config: Mapping[str, Any], weights: bytes) -> Checkpoint:
+        """Inverse of `to_config` and `to_bytes`. Raises CheckpointError for anything damaged or contradictory."""
+        if config.get("format") != _FORMAT:
+            raise CheckpointError("This is not a Trinity checkpoint: its config does not say so.")
+        if config.get("version") != _VERSION:
+            raise CheckpointError(
+                f"This checkpoint has format version {config.get('version')!r}; this version reads {_VERSION}."
+            )
+        if hashlib.sha256(weights).hexdigest() != config.get("weights_sha256"):
+            raise CheckpointError(
+                "The checkpoint's weights do not match the digest in its config: a file is damaged or foreign."
+            )
+        try:
+            checkpoint = cls(_join(load_safetensors(weights), config), **_fields(config))
+        except SafetensorError as error:
+            raise CheckpointError(
+                f"The checkpoint's weights are no readable safetensors: {error}."
+            ) from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"The checkpoint's config is damaged: {type(error).__name__} {error}."
+            ) from error
+        if checkpoint.id != config.get("id"):
+            raise CheckpointError(
+                f"The checkpoint calls itself {config.get('id')!r} but its content is {checkpoint.id}: "
+                "its config was changed."
+            )
+        return checkpoint
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "models": list(self.models),
+            "roles": list(self.roles),
+            "encoder": asdict(self.encoder),
+            "input_format": self.input_format,
+            "token_position": self.token_position,
+            "head": "linear",
+            "svf_layout": [list(block) for block in self.svf_layout],
+            "dtype": self.dtype,
+            "protocol": self.protocol.value,
+            "generation": self.generation,
+            "parent_run": self.parent_run,
+            "kind": self.kind,
+            "notes": self.notes,
+            "weights_sha256": hashlib.sha256(self.to_bytes()).hexdigest(),
+        }
+
+
+def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
+    """Write the folder so that a crash leaves either nothing or the whole checkpoint; returns the folder.
+
+    Saving the same checkpoint again changes nothing; another one in its place is refused."""
+    folder = Path(folder)
+    if folder.exists() and any(folder.iterdir()):
+        if load_checkpoint(folder) == checkpoint:
+            return folder
+        raise CheckpointError(f"{folder} already holds another checkpoint; choose another folder.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = folder.with_name(f".{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)  # left behind by a crash
+    draft.mkdir()
+    _write(draft / CONFIG_FILE, (json.dumps(checkpoint.to_config(), indent=2) + "\n").encode())
+    _write(draft / WEIGHTS_FILE, checkpoint.to_bytes())
+    _sync_folder(draft)
+    draft.rename(folder)
+    _sync_folder(folder.parent)
+    return folder
+
+
+def load_checkpoint(folder: str | Path) -> Checkpoint:
+    """Read a checkpoint folder. Raises CheckpointError naming what is missing, damaged or contradictory."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CheckpointError(f"There is no checkpoint folder at {folder}.")
+    try:
+        text = (folder / CONFIG_FILE).read_bytes()
+        weights = (folder / WEIGHTS_FILE).read_bytes()
+    except FileNotFoundError as error:
+        raise CheckpointError(f"The checkpoint {folder} has no {Path(str(error.filename)).name}.") from error
+    except OSError as error:
+        raise CheckpointError(f"The checkpoint {folder} cannot be read: {error.strerror}.") from error
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"The {CONFIG_FILE} of {folder} is damaged: it is no readable JSON.") from error
+    if not isinstance(config, dict) or not text.endswith(b"}\n"):
+        raise CheckpointError(
+            f"The {CONFIG_FILE} of {folder} is damaged: it ends too early or is not a JSON object."
+        )
+    return Checkpoint.from_bytes(config, weights)
+
+
+def _check(checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint whose parts contradict each other, in one sentence."""
+    slots, roles, width = checkpoint.models, checkpoint.roles, checkpoint.encoder.hidden_size
+    if not slots or len(set(slots)) != len(slots) or not all(slots):
+        raise CheckpointError(f"A checkpoint needs named, distinct pool slots; this one has {list(slots)}.")
+    if roles != tuple(role.value for role in ROLE_ORDER):
+        raise CheckpointError(
+            f"This version knows the role order {', '.join(ROLE_ORDER)} only, not {', '.join(roles)}."
+        )
+    if checkpoint.input_format not in get_args(InputFormat):
+        raise CheckpointError(
+            f"The input format must be 'segments' or 'chat', not {checkpoint.input_format!r}."
+        )
+    if checkpoint.dtype not in get_args(Dtype):
+        raise CheckpointError(
+            f"The dtype must be one of {', '.join(get_args(Dtype))}, not {checkpoint.dtype!r}."
+        )
+    if checkpoint.token_position >= 0:
+        raise CheckpointError(
+            f"The token position counts from the end (-1, -2, ...), so {checkpoint.token_position} cannot be used."
+        )
+    if width < 1 or any(count < 1 for _, count in checkpoint.svf_layout):
+        raise CheckpointError("The hidden size and every SVF block must be at least 1 number wide.")
+    rows = len(slots) + len(roles)
+    expected = checkpoint.svf_size + rows * width
+    if checkpoint.vector.shape != (expected,):
+        raise CheckpointError(
+            f"The vector has shape {checkpoint.vector.shape} but {checkpoint.svf_size} SVF offsets and a "
+            f"{rows} x {width} head need ({expected},)."
+        )
+    if not np.isfinite(checkpoint.vector).all():
+        raise CheckpointError("The vector holds numbers that are not finite.")
+
+
+def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Constructor arguments from a config; a missing or mistyped entry raises KeyError, TypeError or ValueError."""
+    if config["head"] != "linear":
+        raise CheckpointError(f"This version knows linear heads only, not {config['head']!r}.")
+    generation = config["generation"]
+    encoder = config["encoder"]
+    return {
+        "models": tuple(_text(name) for name in config["models"]),
+        "roles": tuple(_text(name) for name in config["roles"]),
+        "encoder": EncoderIdentity(
+            _text(encoder["name"]),
+            int(encoder["hidden_size"]),
+            _text(encoder["digest"]),
+            _text(encoder["revision"]),
+        ),
+        "input_format": config["input_format"],
+        "token_position": int(config["token_position"]),
+        "svf_layout": tuple((_text(name), int(count)) for name, count in config["svf_layout"]),
+        "dtype": config["dtype"],
+        "protocol": Protocol(config["protocol"]),
+        "generation": None if generation is None else int(generation),
+        "parent_run": _text(config["parent_run"]),
+        "kind": _text(config["kind"]),
+        "notes": _text(config["notes"]),
+    }
+
+
+def _join(tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> Vector:
+    """The flat vector from the named tensors, shapes checked against the config."""
+    rows = len(config["models"]) + len(config["roles"])
+    expected = {"head.weight": (rows, int(config["encoder"]["hidden_size"]))}
+    if config["svf_layout"]:
+        expected = {"svf.offsets": (sum(int(count) for _, count in config["svf_layout"]),), **expected}
+    found = {name: tensor.shape for name, tensor in tensors.items()}
+    if found != expected or any(tensor.dtype != np.float32 for tensor in tensors.values()):
+        raise CheckpointError(
+            f"The checkpoint's weights are {found} but its config needs float32 tensors of the shapes {expected}."
+        )
+    return np.concatenate([tensors[name].reshape(-1) for name in expected])
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {value!r}")
+    return value
+
+
+def _content_id(described: Mapping[str, Any]) -> str:
+    """'c' and ten lower-case base32 characters of the SHA-256 of everything a checkpoint says."""
+    canonical = json.dumps(described, sort_keys=True, separators=(",", ":")).encode()
+    return "c" + base64.b32encode(hashlib.sha256(canonical).digest()).decode().lower()[:10]
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a folder's entries durable (POSIX: an open directory can be synced; elsewhere there is no such call)."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,229 @@
+"""The encoder: a small language model that reads the transcript and gives one hidden state per request, no LM head."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from numpy.typing import NDArray
+from transformers import AutoModel, AutoTokenizer
+
+from core.checkpoint import Dtype, EncoderIdentity, InputFormat
+from core.coordinator.tokens import Prompt, PromptTokens
+from core.episode import Decide
+from core.errors import CheckpointError
+
+POCKET = "pocket"
+POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
+
+#: Arithmetic of one batch: enough to hide a small model's call overhead, little enough that one decision stays quick.
+_BATCH_FLOP = {"cpu": 2e9}
+_BATCH_FLOP_ACCELERATOR = 1e13
+_LARGEST_BATCH = 64
+_CACHE_BYTES = 64 * 2**20
+_TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """What the encoder read and felt, one row per request: `states` float32 [n, hidden size]."""
+
+    states: NDArray[np.float32]
+    digests: tuple[str, ...]
+    token_counts: tuple[int, ...]
+    overflows: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    vector: NDArray[np.float32]
+    digest: str
+    tokens: int
+    overflow: bool
+
+
+class Encoder:
+    """A causal language model without its LM head and the tokenizer that feeds it. Safe to share between threads.
+
+    A state depends on its own tokens only, to the last bit: prompts are padded on the right, where causal attention
+    cannot see, to a multiple of 32 tokens, and every batch of one length has the same number of rows.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, identity: EncoderIdentity, *, max_tokens: int | None = None
+    ) -> None:
+        window = int(getattr(model.config, "max_position_embeddings", 0) or 32_768)
+        self.identity = identity
+        self.model = model.eval().requires_grad_(False)
+        self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
+        self._pad = int(tokenizer.pad_token_id or 0)
+        self._cache: OrderedDict[bytes, _State] = OrderedDict()
+        self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
+        self._lock = threading.Lock()
+        embedding = model.get_input_embeddings().weight.numel()
+        flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
+        self._batch_tokens = _BATCH_FLOP.get(self.device, _BATCH_FLOP_ACCELERATOR) / flop
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the hidden state."""
+        return self.identity.hidden_size
+
+    @property
+    def dtype(self) -> Dtype:
+        """Number format of the weights, which a head belongs to."""
+        return cast("Dtype", str(self.model.dtype).removeprefix("torch."))
+
+    @property
+    def device(self) -> str:
+        """Kind of device: "cpu", "cuda", ..."""
+        return str(self.model.device.type)
+
+    def encode(
+        self, requests: Sequence[Decide], *, input_format: InputFormat = "segments", token_position: int = -2
+    ) -> Encoded:
+        """Hidden states after the final norm at `token_position` of each request's input, one forward pass each,
+        nothing generated (trinity.md 1.2). Equal inputs are read once; recent ones are remembered."""
+        keys = [_key(request, input_format, token_position) for request in requests]
+        with self._lock:
+            missing = {
+                key: request for key, request in zip(keys, requests, strict=True) if key not in self._cache
+            }
+            prompts = {key: self.tokens.prompt(request, input_format) for key, request in missing.items()}
+            known = {key: self._cache[key] for key in keys if key in self._cache}
+            for key, state in self._forward(prompts, token_position):
+                known[key] = self._cache[key] = state
+            for key in known:
+                self._cache.move_to_end(key)
+            while len(self._cache) > self._cache_size:
+                self._cache.popitem(last=False)
+        rows = [known[key] for key in keys]
+        states = (
+            np.stack([row.vector for row in rows]) if rows else np.zeros((0, self.hidden_size), np.float32)
+        )
+        return Encoded(
+            states,
+            tuple(row.digest for row in rows),
+            tuple(row.tokens for row in rows),
+            tuple(row.overflow for row in rows),
+        )
+
+    def seen(self, request: Decide, *, input_format: InputFormat = "segments") -> str:
+        """Exactly what the encoder reads for this request, control tokens spelled out."""
+        return self.tokens.text(self.tokens.prompt(request, input_format).ids)
+
+    def _forward(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, _State]]:
+        by_length: dict[int, list[bytes]] = {}
+        for key, prompt in prompts.items():
+            if len(prompt.ids) + token_position < 0:
+                raise CheckpointError(
+                    f"Token position {token_position} lies before the prompt's first token."
+                )
+            by_length.setdefault(-(-len(prompt.ids) // 32) * 32, []).append(key)
+        for length, keys in sorted(by_length.items()):
+            rows = int(min(_LARGEST_BATCH, max(1, self._batch_tokens // length)))
+            for start in range(0, len(keys), rows):
+                batch = keys[start : start + rows]
+                ids = np.full((rows, length), self._pad, np.int64)
+                for row, key in enumerate(batch):
+                    ids[row, : len(prompts[key].ids)] = prompts[key].ids
+                positions = [len(prompts[key].ids) + token_position for key in batch]
+                for key, vector in zip(batch, self._states(ids, positions), strict=True):
+                    prompt = prompts[key]
+                    yield key, _State(vector, prompt.digest, len(prompt.ids), prompt.overflow)
+
+    def _states(self, ids: NDArray[np.int64], positions: Sequence[int]) -> NDArray[np.float32]:
+        """States float32 [len(positions), hidden size] of the first rows of `ids` [rows, length]."""
+        with torch.inference_mode():
+            tokens = torch.from_numpy(ids).to(self.model.device)
+            hidden = self.model(input_ids=tokens, use_cache=False).last_hidden_state
+            picked = hidden[torch.arange(len(positions)), torch.tensor(positions)].float().cpu().numpy()
+        if not np.isfinite(picked).all():
+            raise CheckpointError(f"The encoder {self.identity.name} gave a hidden state that is not finite.")
+        return cast("NDArray[np.float32]", picked)
+
+
+def load_encoder(
+    name_or_folder: str | Path,
+    *,
+    dtype: Dtype = "float32",
+    device: str = "cpu",
+    revision: str | None = None,
+    max_tokens: int | None = None,
+) -> Encoder:
+    """Load "pocket", a local Hugging Face folder or a hub id (offline mode is respected; no remote code, no pickle).
+
+    Raises CheckpointError when there is no such encoder or it cannot be used."""
+    name = str(name_or_folder)
+    if dtype not in _TORCH_DTYPES:
+        raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
+    folder, commit = _locate(name, revision)
+    try:
+        model = AutoModel.from_pretrained(
+            folder,
+            dtype=_TORCH_DTYPES[dtype],
+            attn_implementation="sdpa",
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason}") from error
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise CheckpointError(f"The encoder must be a decoder-only language model; {name} is not one.")
+    identity = EncoderIdentity(
+        POCKET if name == POCKET else Path(name).name if not commit else name,
+        int(model.config.hidden_size),
+        weights_digest(folder),
+        commit,
+    )
+    return Encoder(model.to(device), tokenizer, identity, max_tokens=max_tokens)
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 (hex) over the folder's weights and tokenizer, independent of where it lies and of its other files."""
+    files = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
+    digest = hashlib.sha256()
+    for file in files:
+        if file.exists():
+            with file.open("rb") as content:
+                digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _locate(name: str, revision: str | None) -> tuple[Path, str]:
+    """(folder, hub commit or "") of a local folder, the pocket encoder or a hub id."""
+    if name == POCKET or Path(name).is_dir():
+        folder = POCKET_FOLDER if name == POCKET else Path(name)
+        if not (folder / "config.json").exists():
+            raise CheckpointError(
+                f"There is no encoder at {folder}: a Hugging Face folder with a config.json is needed."
+            )
+        return folder, ""
+    try:
+        folder = Path(
+            snapshot_download(
+                name, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]
+            )
+        )
+    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise CheckpointError(
+            f"There is no encoder '{name}': it is no local folder, and the Hugging Face hub did not give it "
+            f"({type(error).__name__}). Name a folder or 'pocket'."
+        ) from error
+    return folder, folder.name
+
+
+def _key(request: Decide, input_format: InputFormat, token_position: int) -> bytes:
+    content = request.messages if input_format == "chat" and request.messages else request.transcript
+    return hashlib.blake2b(repr((input_format, token_position, content)).encode(), digest_size=20).digest()

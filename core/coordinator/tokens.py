@@ -1,0 +1,194 @@
+"""From a request to the token ids that the encoder reads; untrusted text never becomes a control token."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from core.checkpoint import InputFormat
+from core.episode import Decide, Message, Transcript
+from core.errors import CheckpointError
+
+TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
+
+#: Qwen3's generation prompt with thinking off; </think> stands at its penultimate position (trinity.md 1.2).
+GENERATION_SUFFIX = f"{TURN_START}assistant\n<think>\n\n</think>\n\n"
+
+#: Fewer tokens than this cannot hold a question, a turn and the suffix.
+SMALLEST_WINDOW = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids as the encoder reads them; `overflow` when something was cut out to fit its window."""
+
+    ids: tuple[int, ...]
+    overflow: bool
+
+    @property
+    def digest(self) -> str:
+        """128 bits of SHA-256 over the ids as little-endian int32, in hex."""
+        return hashlib.sha256(np.asarray(self.ids, "<i4").tobytes()).hexdigest()[:32]
+
+
+class PromptTokens:
+    """Writes prompts of at most `max_tokens` ids with a Hugging Face fast tokenizer.
+
+    Control tokens are all added tokens that are not blank, special or not (Qwen3's think and tool marks are added but
+    not special, so `split_special_tokens` alone would let them through). Text goes through a second tokenizer that
+    has none of them, in the stretches between the control tokens that we write ourselves.
+    """
+
+    def __init__(self, tokenizer: Any, max_tokens: int) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise CheckpointError(
+                "The encoder's tokenizer is not a fast one; add its tokenizer.json to the folder."
+            )
+        if max_tokens < SMALLEST_WINDOW:
+            raise CheckpointError(
+                f"The encoder needs a window of at least {SMALLEST_WINDOW} tokens, not {max_tokens}."
+            )
+        self._tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        added = {token.content: int(index) for index, token in tokenizer.added_tokens_decoder.items()}
+        #: Control token text -> id.
+        self.controls = {text: index for text, index in added.items() if not text.isspace()}
+        self._control_ids = frozenset(self.controls.values())
+        self._blanks = {text: index for text, index in added.items() if text.isspace()}
+        self._control_pattern, self._blank_pattern = _alternatives(self.controls), _alternatives(self._blanks)
+        self._bare = _without_added_tokens(tokenizer.backend_tokenizer)
+        for mark in (TURN_START, TURN_END, "<think>", "</think>"):
+            if mark not in self.controls:
+                raise CheckpointError(
+                    f"The encoder's tokenizer has no control token {mark}; it cannot read segments."
+                )
+        self._suffix = self.literal(GENERATION_SUFFIX)
+        self._close = self.literal(f"{TURN_END}\n")
+        self._segment = lru_cache(maxsize=8192)(self._new_segment)  # turns come back at every later decision
+
+    def prompt(self, request: Decide, input_format: InputFormat) -> Prompt:
+        """The ids for one request. `chat` reads the request's messages, or its transcript as one user message."""
+        if input_format == "segments":
+            return self._segments(request.transcript)
+        return self._chat(request.messages or (Message("user", _as_text(request.transcript)),))
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The ids as text, control tokens spelled out."""
+        return str(
+            self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )
+
+    def plain(self, text: str) -> list[int]:
+        """Ids of untrusted text: no control token, whatever it says."""
+        text = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be tokenised
+        pieces = self._blank_pattern.split(text) if self._blank_pattern else [text]
+        ids: list[int] = []
+        for piece in pieces:
+            if piece in self._blanks:
+                ids.append(self._blanks[piece])
+            elif piece:
+                ids.extend(self._bare.encode(piece, add_special_tokens=False).ids)
+        # Vocabularies that hold a control token as an ordinary word could still give it away: drop it.
+        return [index for index in ids if index not in self._control_ids]
+
+    def literal(self, text: str) -> list[int]:
+        """Ids of our own text, in which control tokens are meant."""
+        pieces = self._control_pattern.split(text) if self._control_pattern else [text]
+        return [
+            index
+            for piece in pieces
+            for index in ([self.controls[piece]] if piece in self.controls else self.plain(piece))
+        ]
+
+    def _new_segment(self, name: str, text: str) -> tuple[int, ...]:
+        return (self.controls[TURN_START], *self.plain(f"{name}\n{text}"), *self._close)
+
+    def _segments(self, transcript: Transcript) -> Prompt:
+        """Append-only: the ids of a transcript without the suffix are a prefix of the ids one turn later."""
+        question = self._segment("user", transcript.question)
+        names = [f"{entry.role} {entry.model}" for entry in transcript.entries]
+        turns = [
+            self._segment(name, entry.text) for name, entry in zip(names, transcript.entries, strict=True)
+        ]
+        room = self.max_tokens - len(self._suffix)
+        wanted = sum(map(len, turns))
+        if len(question) + wanted <= room:
+            return Prompt((*question, *(index for turn in turns for index in turn), *self._suffix), False)
+        # Keep the question's head (all of it if it leaves half the window) and the newest turns, the newest cut first.
+        question = self._cut(question, max(room // 2, room - wanted), keep_end=False)
+        left = room - len(question)
+        kept: list[tuple[int, ...]] = []
+        for name, turn in zip(reversed(names), reversed(turns), strict=True):
+            if len(turn) > left and not kept:
+                turn = self._cut(turn, left, keep_end=True, head=1 + len(self.plain(f"{name}\n")))
+            if len(turn) > left:
+                break
+            kept.insert(0, turn)
+            left -= len(turn)
+        return Prompt((*question, *(index for turn in kept for index in turn), *self._suffix), True)
+
+    def _cut(self, segment: tuple[int, ...], room: int, *, keep_end: bool, head: int = 1) -> tuple[int, ...]:
+        """A segment of at most `room` ids with its marks kept, the text's head or end dropped."""
+        if len(segment) <= room:
+            return segment
+        text = segment[: -len(self._close)]
+        left = room - len(self._close)
+        if not keep_end:
+            return (*text[:left], *self._close)
+        head = min(head, left)
+        return (*text[:head], *text[len(text) - (left - head) :], *self._close)
+
+    def _chat(self, messages: Sequence[Message]) -> Prompt:
+        """The tokenizer's own chat template around the messages, thinking off (trinity.md 1.2)."""
+        # The template only ever sees place holders; the texts are put in afterwards, as text.
+        rows = [{"role": one.role, "content": f"\ue000{i}\ue001"} for i, one in enumerate(messages)]
+        try:
+            rendered = self._tokenizer.apply_chat_template(
+                rows, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(f"The encoder's tokenizer has no usable chat template: {error}") from error
+        stretches = [""]  # alternately text and control tokens
+        for place, piece in enumerate(re.split("\ue000(\\d+)\ue001", rendered)):
+            if place % 2:
+                stretches[-1] += messages[int(piece)].content
+                continue
+            first, *rest = self._control_pattern.split(piece) if self._control_pattern else [piece]
+            stretches[-1] += first
+            stretches.extend(rest)
+        parts = [self.plain(one) if i % 2 == 0 else [self.controls[one]] for i, one in enumerate(stretches)]
+        excess = sum(map(len, parts)) - self.max_tokens
+        if (
+            excess > 0
+        ):  # drop the middle of the longest text: a growing message keeps its question and newest thoughts
+            longest = max(range(len(parts)), key=lambda i: len(parts[i]))
+            start = max(0, (len(parts[longest]) - excess) // 2)
+            del parts[longest][start : start + excess]
+        return Prompt(tuple(index for part in parts for index in part)[-self.max_tokens :], excess > 0)
+
+
+def _as_text(transcript: Transcript) -> str:
+    return "\n\n".join(
+        [transcript.question, *(f"{one.role} {one.model}:\n{one.text}" for one in transcript.entries)]
+    )
+
+
+def _alternatives(texts: dict[str, int]) -> re.Pattern[str] | None:
+    """A capturing pattern of the given texts, the longest first; None for none."""
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if texts else None
+
+
+def _without_added_tokens(backend: Tokenizer) -> Tokenizer:
+    """A copy that knows no added token, cuts nothing and pads nothing."""
+    description = json.loads(backend.to_str())
+    description.update(added_tokens=[], truncation=None, padding=None, post_processor=None)
+    return Tokenizer.from_str(json.dumps(description))
