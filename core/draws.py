@@ -1,7 +1,7 @@
 """Keyed randomness: the same key string draws the same numbers in every process, in any order.
 
-A draw is a pure function of its key (SHA-256 of the key's UTF-8 bytes keys a Philox4x64 counter generator), so an
-episode's choices depend on neither what ran before it nor what runs beside it.
+A draw is a pure function of its key (SHA-256 of the key's UTF-8 bytes keys a Philox4x64 counter generator),
+so an episode's choices depend on neither what ran before it nor what runs beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def uniform(key: str, n: int = 1) -> NDArray[np.float64]:
 
 
 def pick(probabilities: ArrayLike, u: float) -> int:
-    """Index drawn from `probabilities` (non-negative, need not sum to 1) by the uniform number `u`: inverse CDF.
+    """Index drawn from `probabilities` (non-negative, of any sum) by the uniform number `u`, by inverse CDF.
 
     An index of probability zero is never drawn.
     """

@@ -1,0 +1,226 @@
+"""Drivers of the role loop: one live episode, or thousands at once in waves of decisions, calls and grades.
+
+`stop` is asked before each decision and each call that costs something; a reason ends the episode as interrupted,
+with its committed turns. `kept` holds replies that were paid for and stored before their turn was completed, by
+(episode id, turn index): they are used instead of asking again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from core.episode import (
+    Ask,
+    Decide,
+    Decision,
+    Delta,
+    EndReason,
+    Episode,
+    EpisodeFinished,
+    EpisodeStarted,
+    Event,
+    Failure,
+    Grade,
+    Replied,
+    Reply,
+    Status,
+    Turn,
+    TurnStarted,
+)
+from core.policy import Policy
+from core.pool.pool import Pool
+from core.session import Play, Response, play
+
+GradeMany = Callable[[Sequence[Grade]], list[bool]]
+Stop = Callable[[Episode], EndReason | None]
+Kept = Mapping[tuple[str, int], Reply]
+
+
+@dataclass(slots=True)
+class _Seat:
+    """One episode being played: its generator, what it waits for and its turns so far."""
+
+    episode: Episode
+    game: Play
+    turns: list[Turn] = field(default_factory=list)
+    request: Decide | Ask | Grade | None = None
+    outcome: Episode | None = None
+
+    def advance(self, response: Response = None) -> Iterator[Event]:
+        """Hand the answer in, pass on what happens, and halt at the next request or at the end."""
+        self.request = None
+        try:
+            step = self.game.send(response)
+            while isinstance(step, TurnStarted | Replied | Turn):
+                if isinstance(step, Turn):
+                    self.turns.append(step)
+                yield step
+                step = self.game.send(None)
+            self.request = step
+        except StopIteration as ended:
+            self.outcome = ended.value
+            yield EpisodeFinished(ended.value)
+
+    def halts(self, stop: Stop | None) -> EndReason | None:
+        """The reason to stop here, if there is one."""
+        return stop(self.so_far) if stop is not None else None
+
+    @property
+    def so_far(self) -> Episode:
+        """The episode with its committed turns."""
+        return replace(self.episode, turns=tuple(self.turns)) if self.turns else self.episode
+
+    def interrupt(self, reason: EndReason) -> Iterator[Event]:
+        """End the episode early; what it has come to is kept, and it can be resumed."""
+        self.game.close()
+        self.request = None
+        answer, correct = None, None
+        if self.turns:
+            answer, correct = self.turns[-1].answer_after, self.turns[-1].correct_after
+        self.outcome = replace(
+            self.so_far, status=Status.INTERRUPTED, end_reason=reason, answer=answer, correct=correct
+        )
+        yield EpisodeFinished(self.outcome)
+
+
+def _seat(episode: Episode, pool: Pool, model_mask: Sequence[bool], role_mask: Sequence[bool]) -> _Seat:
+    specs = {spec.name: spec for spec in pool.specs}
+    fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+    return _Seat(
+        fresh, play(fresh, specs, model_mask=model_mask, role_mask=role_mask), turns=list(episode.turns)
+    )
+
+
+def drive(
+    episode: Episode,
+    policy: Policy,
+    pool: Pool,
+    grade: GradeMany,
+    *,
+    model_mask: Sequence[bool] = (),
+    role_mask: Sequence[bool] = (),
+    stop: Stop | None = None,
+    kept: Kept | None = None,
+    stream: bool = False,
+) -> Iterator[Event]:
+    """Play one episode, or go on with one that carries turns. With `stream`, text arrives as Delta events, and
+    `stop` is asked at each of them too. The last event is EpisodeFinished."""
+    if not stream:
+        yield from drive_many(
+            [episode], policy, pool, grade, model_mask=model_mask, role_mask=role_mask, stop=stop, kept=kept
+        )
+        return
+    seat = _seat(episode, pool, model_mask, role_mask)
+    if not episode.turns:
+        yield EpisodeStarted(seat.episode)
+    yield from seat.advance()
+    while seat.outcome is None:
+        request = seat.request
+        if isinstance(request, Grade):
+            yield from seat.advance(grade([request])[0])
+            continue
+        if reason := seat.halts(stop):
+            yield from seat.interrupt(reason)
+        elif isinstance(request, Decide):
+            yield from seat.advance(policy.decide([request])[0])
+        elif isinstance(request, Ask):
+            reply = _kept(seat, kept)
+            if reply is None:
+                reply = yield from _streamed(seat, request, pool, stop)
+            if reply is not None:
+                yield from seat.advance(reply)
+
+
+def _streamed(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Generator[Event, None, Reply | None]:
+    """Pass the pieces on and return the whole reply; None when `stop` ended the episode meanwhile."""
+    pieces = pool.stream(ask)
+    try:
+        for piece in pieces:
+            if isinstance(piece, Reply):
+                return piece
+            yield Delta(seat.episode.id, len(seat.turns), piece)
+            if reason := seat.halts(stop):
+                yield from seat.interrupt(reason)
+                return None
+    finally:
+        if isinstance(pieces, Generator):
+            pieces.close()
+    return _lost("stream")
+
+
+def drive_many(
+    episodes: Iterable[Episode],
+    policy: Policy,
+    pool: Pool,
+    grade: GradeMany,
+    *,
+    model_mask: Sequence[bool] = (),
+    role_mask: Sequence[bool] = (),
+    stop: Stop | None = None,
+    kept: Kept | None = None,
+) -> Iterator[Event]:
+    """Play many episodes side by side, each exactly as it would be played alone.
+
+    In every wave all pending decisions go to `policy` at once, then all pending calls to `pool`, then all pending
+    answers to `grade`. Events of one episode come in order; those of different episodes mix. A reply is reported
+    as soon as the pool gives it.
+    """
+    seats = [_seat(episode, pool, model_mask, role_mask) for episode in episodes]
+    for seat in seats:
+        if not seat.episode.turns:
+            yield EpisodeStarted(seat.episode)
+        yield from seat.advance()
+    while seats := [seat for seat in seats if seat.outcome is None]:
+        yield from _decide_all(seats, policy, stop)
+        yield from _ask_all(seats, pool, stop, kept)
+        yield from _grade_all(seats, grade)
+
+
+def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> Iterator[Event]:
+    waiting: list[tuple[_Seat, Decide]] = []
+    for seat in seats:
+        if isinstance(seat.request, Decide):
+            if reason := seat.halts(stop):
+                yield from seat.interrupt(reason)
+            else:
+                waiting.append((seat, seat.request))
+    if waiting:
+        decisions: list[Decision] = policy.decide([request for _, request in waiting])
+        for (seat, _), decision in zip(waiting, decisions, strict=True):
+            yield from seat.advance(decision)
+
+
+def _ask_all(seats: Sequence[_Seat], pool: Pool, stop: Stop | None, kept: Kept | None) -> Iterator[Event]:
+    waiting: list[tuple[_Seat, Ask]] = []
+    for seat in seats:
+        if isinstance(seat.request, Ask):
+            if (reply := _kept(seat, kept)) is not None:
+                yield from seat.advance(reply)
+            elif reason := seat.halts(stop):
+                yield from seat.interrupt(reason)
+            else:
+                waiting.append((seat, seat.request))
+    if not waiting:
+        return
+    unanswered = dict(enumerate(seat for seat, _ in waiting))
+    for index, reply in pool.ask([ask for _, ask in waiting]):
+        yield from unanswered.pop(index).advance(reply)
+    for seat in unanswered.values():
+        yield from seat.advance(_lost("pool"))
+
+
+def _grade_all(seats: Sequence[_Seat], grade: GradeMany) -> Iterator[Event]:
+    waiting = [(seat, seat.request) for seat in seats if isinstance(seat.request, Grade)]
+    if waiting:
+        for (seat, _), correct in zip(waiting, grade([request for _, request in waiting]), strict=True):
+            yield from seat.advance(correct)
+
+
+def _kept(seat: _Seat, kept: Kept | None) -> Reply | None:
+    return kept.get((seat.episode.id, len(seat.turns))) if kept else None
+
+
+def _lost(where: str) -> Reply:
+    message = f"The {where} ended without a reply."
+    return Reply(text="", finish_reason="error", error=Failure("infrastructure", message))

@@ -1,0 +1,31 @@
+"""Short, sortable, URL-safe names, minted in core at birth: runs, episodes, checkpoints."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"  # base32hex: sorts as the numbers do
+
+
+def run_id(now_s: int, entropy: bytes) -> str:
+    """ "r", seven digits of time (seconds since 1970, base 32, good until year 3058), six of `entropy`.
+
+    Ids of later seconds sort later.
+    """
+    time = "".join(_DIGITS[now_s >> shift & 31] for shift in range(30, -1, -5))
+    return f"r{time}{_base32(entropy, 6)}"
+
+
+def episode_id(run: str, index: int) -> str:
+    """ "e", the run's stem, "-" and the episode's index in its run, five digits or more."""
+    return f"e{run[1:]}-{index:05d}"
+
+
+def checkpoint_id(content: bytes) -> str:
+    """ "c" and ten characters of the content's SHA-256: the same content has the same id."""
+    return f"c{_base32(content, 10)}"
+
+
+def _base32(content: bytes, length: int) -> str:
+    return base64.b32hexencode(hashlib.sha256(content).digest()).decode().lower()[:length]
