@@ -1,8 +1,8 @@
 """Drivers of the role loop: one live episode, or thousands at once in waves of decisions, calls and grades.
 
-`stop` is asked before each decision and each call that costs something; a reason ends the episode as interrupted,
-with its committed turns. `kept` holds replies that were paid for and stored before their turn was completed, by
-(episode id, turn index): they are used instead of asking again.
+`stop` is asked before each decision and each call that costs something; a reason ends the episode as
+interrupted, with its committed turns. `kept` holds replies that were paid for and stored before their turn
+was completed, by (episode id, turn index): they are used instead of asking again.
 """
 
 from __future__ import annotations
@@ -104,8 +104,10 @@ def drive(
     kept: Kept | None = None,
     stream: bool = False,
 ) -> Iterator[Event]:
-    """Play one episode, or go on with one that carries turns. With `stream`, text arrives as Delta events, and
-    `stop` is asked at each of them too. The last event is EpisodeFinished."""
+    """Play one episode, or go on with one that carries turns; the last event is EpisodeFinished.
+
+    With `stream`, text arrives as Delta events, and `stop` is asked at each of them too.
+    """
     if not stream:
         yield from drive_many(
             [episode], policy, pool, grade, model_mask=model_mask, role_mask=role_mask, stop=stop, kept=kept
@@ -162,9 +164,9 @@ def drive_many(
 ) -> Iterator[Event]:
     """Play many episodes side by side, each exactly as it would be played alone.
 
-    In every wave all pending decisions go to `policy` at once, then all pending calls to `pool`, then all pending
-    answers to `grade`. Events of one episode come in order; those of different episodes mix. A reply is reported
-    as soon as the pool gives it.
+    In every wave all pending decisions go to `policy` at once, then all pending calls to `pool`, then all
+    pending answers to `grade`. Events of one episode come in order; those of different episodes mix. A reply
+    is reported as soon as the pool gives it.
     """
     seats = [_seat(episode, pool, model_mask, role_mask) for episode in episodes]
     for seat in seats:

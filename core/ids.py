@@ -9,7 +9,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuv"  # base32hex: sorts as the numbers 
 
 
 def run_id(now_s: int, entropy: bytes) -> str:
-    """ "r", seven digits of time (seconds since 1970, base 32, good until year 3058), six of `entropy`.
+    """`r`, seven digits of time (seconds since 1970 in base 32, good until the year 3058), six of `entropy`.
 
     Ids of later seconds sort later.
     """
@@ -18,13 +18,13 @@ def run_id(now_s: int, entropy: bytes) -> str:
 
 
 def episode_id(run: str, index: int) -> str:
-    """ "e", the run's stem, "-" and the episode's index in its run, five digits or more."""
+    """`e`, the run's stem, `-` and the episode's index in its run, in five digits or more."""
     return f"e{run[1:]}-{index:05d}"
 
 
-def checkpoint_id(content: bytes) -> str:
-    """ "c" and ten characters of the content's SHA-256: the same content has the same id."""
-    return f"c{_base32(content, 10)}"
+def checkpoint_id(content: bytes | str) -> str:
+    """`c` and ten characters of a SHA-256 over `content`, for which a digest will do: same content, same id."""
+    return f"c{_base32(content.encode() if isinstance(content, str) else content, 10)}"
 
 
 def _base32(content: bytes, length: int) -> str:

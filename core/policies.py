@@ -1,4 +1,4 @@
-"""Policies that need no coordinator: random choice, fixed cycles of roles, and another policy with overrides."""
+"""Policies that need no coordinator: random choice, fixed cycles, and another policy with overrides."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class OverridePolicy:
         return self.inner.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """Inner decisions with the overridden model and role put in. Raises ConfigError for an unknown model."""
+        """Inner decisions with overridden models and roles put in. Raises ConfigError for an unknown model."""
         decisions = self.inner.decide(requests)
         return [
             self._override(decision, self.overrides[request.index])

@@ -2,7 +2,7 @@
 
     Decide(...) -> Decision      Ask(...) -> Reply      Grade(...) -> bool      everything else -> None
 
-The order within a turn is Decide, TurnStarted, Ask, Replied, Grade (only for an answer not seen before), Turn.
+The order within a turn: Decide, TurnStarted, Ask, Replied, Grade (for an answer not seen before), Turn.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def play(
     """Play an episode to its end and return it. Recorded turns are taken as they are and played on from.
 
     Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all. An
-    infrastructure failure returns the episode as missing, without the turn it fell in. Raises ConfigError for an
-    episode that cannot be played.
+    infrastructure failure returns the episode as missing, without the turn it fell in. Raises ConfigError for
+    an episode that cannot be played.
     """
     _check(episode, specs, model_mask, role_mask)
     course = _Course(episode, tuple(model_mask), tuple(role_mask))
@@ -181,7 +181,7 @@ class _Course:
         )
 
     def heed_suggested_role(self, decision: Decision) -> Decision:
-        """The Thinker's suggested role overrides the head's on exactly the next turn; the model stays as drawn."""
+        """A Thinker's suggested role overrides the head's on the very next turn; the model stays as drawn."""
         role = self.suggested_role
         if role is None or (self.role_mask and not self.role_mask[ROLE_ORDER.index(role)]):
             return decision
