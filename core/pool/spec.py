@@ -36,4 +36,5 @@ class ModelSpec:
     send_seed: bool = False
     stream: bool = True  # False: the server cannot stream, `Pool.stream` then yields the whole reply
     stream_usage: bool = False  # ask for usage in a stream (stream_options), which some servers reject
+    stream_done: bool = True  # a stream ends with [DONE]; False: with its finish reason alone
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # further allow-listed body fields

@@ -1,0 +1,250 @@
+"""One try at one model over HTTP: the only module that speaks httpx."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpcore
+import httpx
+
+from core.episode import Failure
+from core.pool.addresses import AddressRefused, GuardedBackend, is_private_by_name
+from core.pool.spec import ModelSpec
+from core.pool.wire import Completion, Malformed, StreamReader, read_completion, strict_json, well_formed
+
+CONNECT_TIMEOUT_S = 10.0
+ERROR_BYTES = 64 * 1024  # as much of an error body as is read
+QUOTE_CHARS = 200  # as much of a server's own words as is shown
+KEY_FRAGMENT = 8  # this many characters of a key in a row give it away
+
+OVERFLOW_WORDS = (
+    "context_length_exceeded",
+    "context length",
+    "context window",
+    "maximum context",
+    "too many tokens",
+)
+FILTER_WORDS = ("content_filter", "content_policy", "content management policy")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much patience and memory a call is given, whatever its model."""
+
+    response_bytes: int = 8 * 2**20
+    retry_after_s: float = 60.0  # a server that asks for a longer wait is not waited for
+    wait_initial_s: float = 0.5  # the first pause before trying again; it doubles, with jitter
+    wait_max_s: float = 8.0
+
+
+class CallFailed(Exception):
+    """One try failed: `failure` says why, `retry` if another may help, `wait_s` what the server asks for."""
+
+    def __init__(self, failure: Failure, *, retry: bool = False, wait_s: float | None = None) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.retry = retry
+        self.wait_s = wait_s
+
+
+def infrastructure(message: str, *, retry: bool = False, wait_s: float | None = None) -> CallFailed:
+    """A failure of network, server or limits: the episode becomes missing."""
+    return CallFailed(Failure("infrastructure", message), retry=retry, wait_s=wait_s)
+
+
+class ChatClient:
+    """The chat completions endpoint of one model. Its key goes to its own origin only and into no message."""
+
+    def __init__(self, spec: ModelSpec, key: str, limits: Limits, context: ssl.SSLContext) -> None:
+        self._spec = spec
+        self._key = key
+        self._limits = limits
+        self._url = httpx.URL(spec.base_url.rstrip("/") + "/chat/completions")
+        allow_private = spec.allow_private or is_private_by_name(self._url.host)
+        self._http = httpx.AsyncClient(
+            transport=_guarded_transport(context, allow_private=allow_private, connections=spec.concurrency),
+            headers={"User-Agent": "trinity-inspector", "Accept-Encoding": "identity"},
+            timeout=httpx.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s), pool=None),
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._http.aclose()
+
+    async def call(
+        self, body: Mapping[str, Any], on_piece: Callable[[str], None] | None = None
+    ) -> Completion:
+        """Send `body` once; with `stream` in it, pieces of text go to `on_piece` as they arrive.
+        Raises CallFailed; cancelling the task closes the connection."""
+        headers = {"Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        content = json.dumps(body, allow_nan=False).encode()
+        try:
+            async with self._http.stream("POST", self._url, content=content, headers=headers) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise self._status_failure(response, await self._error_text(response))
+                return await self._completion(response, on_piece)
+        except AddressRefused as error:
+            raise infrastructure(f"{self._who} cannot be asked: {error}.") from None
+        except Malformed as error:
+            raise infrastructure(
+                f"{self._who} cannot be read: its answer {self._safe(str(error))}.", retry=True
+            ) from None
+        except httpx.TransportError as error:
+            reason = self._safe(str(error)) or type(error).__name__
+            raise infrastructure(
+                f"{self._who} cannot be reached: {reason}; check base_url and that the server runs.",
+                retry=True,
+            ) from None
+
+    @property
+    def _who(self) -> str:
+        return f"Model '{self._spec.name}' at {self._url.host}"
+
+    async def _completion(
+        self, response: httpx.Response, on_piece: Callable[[str], None] | None
+    ) -> Completion:
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise infrastructure(f"{self._who} answered compressed, which was not asked for; check base_url.")
+        if kind == "text/event-stream":
+            completion = await self._stream(response, on_piece)
+        elif kind in ("application/json", ""):
+            completion = read_completion(await self._whole(response))
+        else:
+            raise infrastructure(
+                f"{self._who} answered {self._safe(kind)} and not JSON; check that base_url leads to the API."
+            )
+        if completion.finish_reason == "content_filter" and not completion.text:
+            raise CallFailed(Failure("model", f"{self._who} gave no text: its content filter stopped it."))
+        return replace(
+            completion,
+            text=self._without_key(completion.text),
+            reasoning=self._without_key(completion.reasoning),
+        )
+
+    async def _stream(self, response: httpx.Response, on_piece: Callable[[str], None] | None) -> Completion:
+        reader = StreamReader(needs_done=self._spec.stream_done)
+        received = 0
+        async for data in response.aiter_raw():
+            received += len(data)
+            self._check_size(received)
+            for piece in reader.feed(data):
+                if on_piece is not None:
+                    on_piece(self._without_key(piece))
+            if reader.done:
+                break
+        return reader.finish()
+
+    async def _whole(self, response: httpx.Response) -> bytes:
+        body = bytearray()
+        async for data in response.aiter_raw():
+            body += data
+            self._check_size(len(body))
+        return bytes(body)
+
+    def _check_size(self, received: int) -> None:
+        if received > self._limits.response_bytes:
+            raise infrastructure(
+                f"{self._who} sent more than {self._limits.response_bytes:,} bytes; it was cut off."
+            )
+
+    async def _error_text(self, response: httpx.Response) -> str:
+        """The server's own words about an error, as much as is safe to show; "" when there are none."""
+        body = bytearray()
+        try:
+            async for data in response.aiter_raw():
+                body += data
+                if len(body) > ERROR_BYTES:
+                    return ""
+            value = strict_json(bytes(body))
+        except (Malformed, httpx.TransportError):
+            return ""
+        error = value.get("error", value.get("detail")) if isinstance(value, dict) else None
+        if isinstance(error, dict):
+            error = " ".join(str(error[part]) for part in ("code", "message") if error.get(part))
+        return self._safe(error) if isinstance(error, str) else ""
+
+    def _status_failure(self, response: httpx.Response, said: str) -> CallFailed:
+        status = response.status_code
+        quote = f': "{said}"' if said else ""
+        if status in (401, 403):  # many servers repeat the key in this answer: their words are not shown
+            variable = self._spec.api_key_env or "api_key_env (none is set)"
+            return infrastructure(f"{self._who} refused the key ({status}); check the variable {variable}.")
+        if 300 <= status < 400:
+            return infrastructure(
+                f"{self._who} redirects elsewhere ({status}), which is not followed so that the key stays"
+                " with its server; write the final address as base_url."
+            )
+        if status in (400, 413, 422) and any(word in said.lower() for word in OVERFLOW_WORDS):
+            return CallFailed(
+                Failure("model", f"{self._who} cannot hold a prompt this long ({status}){quote}.")
+            )
+        if status in (400, 422) and any(word in said.lower() for word in FILTER_WORDS):
+            return CallFailed(
+                Failure("model", f"{self._who} refused the prompt by its content filter ({status}).")
+            )
+        if status == 404:
+            return infrastructure(
+                f"{self._who} has no such address or model (404){quote}; check base_url and model."
+            )
+        may_retry = status in (408, 409, 429) or status >= 500
+        asked = response.headers.get("x-should-retry")
+        wait_s = retry_after_s(response.headers)
+        wish = "" if wait_s is None else f" and asks to wait {wait_s:g} s"
+        return infrastructure(
+            f"{self._who} answered {status} {httpx.codes.get_reason_phrase(status)}{wish}{quote}.",
+            retry=asked == "true" or (may_retry and asked != "false"),
+            wait_s=wait_s,
+        )
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "(key)") if self._key else text
+
+    def _safe(self, text: str) -> str:
+        """Words from outside, cut short, on one line, and withheld where they repeat a part of the key."""
+        fragments = range(len(self._key) - KEY_FRAGMENT + 1) if len(self._key) > KEY_FRAGMENT else range(1)
+        if self._key and any(self._key[i : i + KEY_FRAGMENT] in text for i in fragments):
+            return "(its words are withheld: they repeat the key)"
+        line = " ".join("".join(c if c.isprintable() else " " for c in well_formed(text)).split())
+        return line if len(line) <= QUOTE_CHARS else line[: QUOTE_CHARS - 1] + "…"
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """The wait a server asks for in seconds, None when it asks for none. A date is read against the server's
+    own Date header, so that no clock of ours is needed."""
+    for header, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        try:
+            wait_s = float(headers.get(header, "")) * unit
+        except ValueError:
+            continue
+        if 0 <= wait_s < float("inf"):
+            return wait_s
+    try:
+        until, now = (parsedate_to_datetime(headers.get(name, "")) for name in ("retry-after", "date"))
+        return max(0.0, (until - now).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _guarded_transport(
+    context: ssl.SSLContext, *, allow_private: bool, connections: int
+) -> httpx.AsyncHTTPTransport:
+    """httpx's transport over a connection pool that checks addresses as it connects."""
+    transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False)
+    # httpx has no parameter for the network backend; httpcore's pool, which it wraps, has.
+    transport._pool = httpcore.AsyncConnectionPool(
+        ssl_context=context,
+        max_connections=connections,
+        keepalive_expiry=30.0,
+        network_backend=GuardedBackend(allow_private=allow_private),
+    )
+    return transport

@@ -1,0 +1,61 @@
+"""What calls cost: list prices by model and an upper bound before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.pool.spec import ModelSpec
+
+ROLE_PROMPT_TOKENS = 600  # a generous bound on what role instructions add to a prompt
+QUESTION_TOKENS = 1000  # a generous bound on a question's length, where none is given
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An upper bound. `cost_usd` is None when prices are unknown; `unknown` names the models they are of."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+    unknown: tuple[str, ...]
+
+
+def listed_prices(model: str, base_url: str) -> tuple[float | None, float | None]:
+    """List prices in USD per million tokens (in, out) of a model at an address, from the table that comes
+    with genai-prices, without a network; (None, None) when the table does not know it."""
+    from genai_prices import Usage, calc_price
+
+    try:
+        price = calc_price(Usage(input_tokens=1000, output_tokens=1000), model, provider_api_url=base_url)
+    except LookupError:
+        return None, None
+    return float(price.input_price) * 1000, float(price.output_price) * 1000
+
+
+def estimate_cost(
+    specs: Sequence[ModelSpec], episodes: int, turn_budget: int, *, question_tokens: int = QUESTION_TOKENS
+) -> Estimate:
+    """The most that `episodes` can cost: every turn taken, each by the dearest model, every reply as long as
+    allowed and repeated in all later prompts. Retries of failed calls are not in it: servers bill answers."""
+    unknown = tuple(spec.name for spec in specs if None in (spec.price_in, spec.price_out))
+    longest_reply = max((spec.max_tokens for spec in specs), default=0)
+    prompts = [ROLE_PROMPT_TOKENS + question_tokens + turn * longest_reply for turn in range(turn_budget)]
+    per_episode = sum(
+        max(
+            (
+                (spec.price_in or 0.0) * prompt_tokens + (spec.price_out or 0.0) * spec.max_tokens
+                for spec in specs
+            ),
+            default=0.0,
+        )
+        for prompt_tokens in prompts
+    )
+    return Estimate(
+        calls=episodes * turn_budget,
+        tokens_in=episodes * sum(prompts),
+        tokens_out=episodes * turn_budget * longest_reply,
+        cost_usd=None if unknown else episodes * per_episode / 1e6,
+        unknown=unknown,
+    )

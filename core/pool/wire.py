@@ -1,0 +1,223 @@
+"""The chat completions wire format: the body that is sent, and what is strictly accepted back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from core.episode import Ask
+from core.pool.spec import ModelSpec
+
+#: Body fields an entry of pool.toml may add; everything else of the body is ours.
+EXTRA_FIELDS = frozenset(
+    {
+        "chat_template_kwargs",
+        "frequency_penalty",
+        "min_p",
+        "presence_penalty",
+        "reasoning",
+        "reasoning_effort",
+        "repetition_penalty",
+        "service_tier",
+        "stop",
+        "thinking",
+        "top_k",
+        "top_p",
+    }
+)
+
+
+class Malformed(Exception):
+    """The server's answer cannot be accepted; `str(error)` completes the sentence "its answer ..."."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer as the server gave it; token counts are None when it gave none."""
+
+    text: str
+    reasoning: str
+    finish_reason: str
+    tokens_in: int | None
+    tokens_out: int | None
+
+
+def well_formed(text: str) -> str:
+    """`text` with what no database or UTF-8 stream can hold (lone surrogates, NUL) replaced by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+
+
+def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
+    """The smallest body that says it: several servers reject fields that they do not implement."""
+    body: dict[str, Any] = {
+        "model": spec.model or spec.name,
+        "messages": [{"role": m.role, "content": well_formed(m.content)} for m in ask.messages],
+        spec.token_limit_field: ask.max_tokens if ask.max_tokens is not None else spec.max_tokens,
+        **spec.extra,
+    }
+    if spec.send_temperature:
+        body["temperature"] = ask.temperature if ask.temperature is not None else spec.temperature
+    if spec.send_seed:
+        body["seed"] = (ask.seed + 0x9E3779B1 * ask.sample) % 2**31  # repeats within an episode must differ
+    if stream:
+        body["stream"] = True
+        if spec.stream_usage:
+            body["stream_options"] = {"include_usage": True}
+    return body
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two equal keys json.loads silently takes the last: {"verdict": "REJECT", "verdict": "ACCEPT"}."""
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise Malformed("repeats a key within one JSON object")
+    return dict(pairs)
+
+
+def _no_constant(name: str) -> Any:
+    raise Malformed(f"holds {name}, which is not JSON")
+
+
+def strict_json(data: bytes) -> Any:
+    """Parse UTF-8 JSON; raises Malformed on NaN, repeated keys, bottomless nesting or endless digits."""
+    try:
+        return json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except RecursionError:
+        raise Malformed("is nested too deeply") from None
+    except ValueError:  # bad UTF-8, bad JSON, integers of thousands of digits
+        raise Malformed("is not whole, valid JSON") from None
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class _Text(_Wire):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+    @property
+    def said(self) -> str:
+        return self.content or self.refusal or ""
+
+    @property
+    def thought(self) -> str:
+        return self.reasoning_content or self.reasoning or ""
+
+
+class _Usage(_Wire):
+    prompt_tokens: int = Field(ge=0, le=10**9)
+    completion_tokens: int = Field(ge=0, le=10**9)
+
+
+class _Choice(_Wire):
+    message: _Text
+    finish_reason: str = Field(min_length=1, max_length=64)
+
+
+class _Answer(_Wire):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: _Usage | None = None
+
+
+class _Piece(_Wire):
+    delta: _Text = _Text()
+    finish_reason: str | None = Field(default=None, max_length=64)
+
+
+class _Chunk(_Wire):
+    choices: list[_Piece]
+    usage: _Usage | None = None
+
+
+W = TypeVar("W", bound=_Wire)
+
+
+def _validated(kind: type[W], value: Any) -> W:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "its top level"
+        raise Malformed(f"is not a chat completion (see {where})") from None
+
+
+def read_completion(data: bytes) -> Completion:
+    """The answer in a whole JSON body; raises Malformed when anything of it is missing or ambiguous."""
+    answer = _validated(_Answer, strict_json(data))
+    choice = answer.choices[0]
+    return Completion(
+        text=well_formed(choice.message.said),
+        reasoning=well_formed(choice.message.thought),
+        finish_reason=choice.finish_reason,
+        tokens_in=answer.usage.prompt_tokens if answer.usage else None,
+        tokens_out=answer.usage.completion_tokens if answer.usage else None,
+    )
+
+
+class StreamReader:
+    """Reads server-sent events as they arrive and holds on to the answer until it is known to be whole."""
+
+    def __init__(self, *, needs_done: bool = True) -> None:
+        self._needs_done = needs_done
+        self._line = b""
+        self._event: list[bytes] = []
+        self._said: list[str] = []
+        self._thought: list[str] = []
+        self._finish_reason = ""
+        self._usage: _Usage | None = None
+        self.done = False
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take more bytes, give the pieces of text they complete; raises Malformed."""
+        *lines, self._line = (self._line + data).split(b"\n")
+        said = len(self._said)
+        for line in lines:
+            self._take(line.rstrip(b"\r"))
+        return [well_formed(piece) for piece in self._said[said:]]
+
+    def finish(self) -> Completion:
+        """The whole answer once the stream is over; raises Malformed when it was cut before its end."""
+        self._take(self._line.rstrip(b"\r"))
+        if not self._finish_reason:
+            raise Malformed("was cut off: the stream ended without a finish reason")
+        if self._needs_done and not self.done:
+            raise Malformed(
+                "was cut off: the stream ended without [DONE] (for a server that never sends it,"
+                " set stream_done = false)"
+            )
+        return Completion(
+            text=well_formed("".join(self._said)),
+            reasoning=well_formed("".join(self._thought)),
+            finish_reason=self._finish_reason,
+            tokens_in=self._usage.prompt_tokens if self._usage else None,
+            tokens_out=self._usage.completion_tokens if self._usage else None,
+        )
+
+    def _take(self, line: bytes) -> None:
+        if not line:  # a blank line ends an event
+            event, self._event = b"\n".join(self._event), []
+            if event and not self.done:
+                self._take_chunk(event)
+        elif line.startswith(b"data:"):
+            data = line[5:].removeprefix(b" ")
+            if data == b"[DONE]":
+                self.done = True
+            else:
+                self._event.append(data)
+
+    def _take_chunk(self, event: bytes) -> None:
+        value = strict_json(event)
+        if isinstance(value, dict) and value.get("error"):
+            raise Malformed("reports an error in the middle of the stream")
+        chunk = _validated(_Chunk, value)
+        self._usage = chunk.usage or self._usage
+        for piece in chunk.choices[:1]:
+            if piece.delta.said:
+                self._said.append(piece.delta.said)
+            if piece.delta.thought:
+                self._thought.append(piece.delta.thought)
+            self._finish_reason = self._finish_reason or piece.finish_reason or ""
