@@ -23,7 +23,7 @@ def episode_id(run: str, index: int) -> str:
 
 
 def checkpoint_id(content: bytes | str) -> str:
-    """`c` and ten characters of a SHA-256 over `content`, for which a digest will do: same content, same id."""
+    """`c` and ten characters of a SHA-256 over `content` (a digest will do): same content, same id."""
     return f"c{_base32(content.encode() if isinstance(content, str) else content, 10)}"
 
 

@@ -133,7 +133,7 @@ class OverridePolicy:
         return self.inner.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """Inner decisions with overridden models and roles put in. Raises ConfigError for an unknown model."""
+        """Inner decisions with the overrides put in. Raises ConfigError for an unknown model."""
         decisions = self.inner.decide(requests)
         return [
             self._override(decision, self.overrides[request.index])

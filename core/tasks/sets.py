@@ -1,0 +1,151 @@
+"""Task sets by name: the pocket families, and a user's own tasks in a JSON Lines file.
+
+One task per line: {"question": ..., "answer": ..., "grader": "exact" | "number" | "choice"}; optional `id`,
+`family` and `split`. Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by its
+question's own text, so that adding lines never moves one. Other fields are ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, cast
+
+from core.episode import Grader, Task
+from core.errors import TaskError
+from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
+from core.pocket.tasks import draw_tasks, normalised
+from core.tasks.graders import read_choice, read_number
+
+#: Splits of a user's file with the hundredths of the question space that each owns.
+FILE_SPLITS: dict[str, range] = {"evolve": range(60), "validation": range(60, 80), "test": range(80, 100)}
+
+#: What `pocket` and `pocket/NAME` stand for.
+POCKET_SETS: dict[str, tuple[str, ...]] = {
+    "pocket": TRAINED_FAMILIES,
+    "pocket/all": FAMILIES,
+    "pocket/held-out": HELD_OUT_FAMILIES,
+    **{f"pocket/{family}": (family,) for family in FAMILIES},
+}
+
+
+def load_tasks(spec: str, split: str, n: int | None, seed: int) -> list[Task]:
+    """`n` tasks of a set, chosen by `seed`; from a file all of the split when `n` is None or larger than it.
+
+    Pocket sets are balanced over their families in every prefix. Raises TaskError for an unknown set or split
+    and for a malformed file, naming the line.
+    """
+    if n is not None and n < 1:
+        raise TaskError(f"{n} tasks are none at all: ask for at least 1.")
+    if spec in POCKET_SETS:
+        return _load_pocket(POCKET_SETS[spec], split, n, seed)
+    if spec == "pocket" or spec.startswith("pocket/") or not spec.endswith(".jsonl"):
+        raise TaskError(
+            f"There is no task set '{spec}': use {', '.join(POCKET_SETS)} or a .jsonl file of your own."
+        )
+    return _load_file(Path(spec), split, n, seed)
+
+
+def _load_pocket(families: Sequence[str], split: str, n: int | None, seed: int) -> list[Task]:
+    if n is None:
+        raise TaskError("Pocket tasks are drawn without end: say how many you want.")
+    share, rest = divmod(n, len(families))
+    drawn = [draw_tasks(family, split, share + (k < rest), seed) for k, family in enumerate(families)]
+    return [task for task in chain.from_iterable(zip_longest(*drawn)) if task is not None]
+
+
+def _load_file(path: Path, split: str, n: int | None, seed: int) -> list[Task]:
+    if split not in FILE_SPLITS:
+        raise TaskError(f"A task file has no split '{split}': choose one of {', '.join(FILE_SPLITS)}.")
+    tasks = [task for task in read_task_file(path) if task.split == split]
+    if not tasks:
+        raise TaskError(
+            f"{path.name} has no task in split '{split}': add lines, "
+            f'or write "split": "{split}" into some of them.'
+        )
+    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}/{task.id}".encode()).digest())[:n]
+
+
+def read_task_file(path: Path) -> list[Task]:
+    """Every task of a JSON Lines file, in its order. Raises TaskError that names the first bad line."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise TaskError(f"The task file {path} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise TaskError(f"The task file {path} is not UTF-8 text: save it as UTF-8.") from None
+    tasks: list[Task] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"Line {number} of {path.name}"
+        task = _task(_object(line, where), where, path.stem)
+        first = seen.setdefault(normalised(task.question), number)
+        if first != number:
+            raise TaskError(f"{where} asks the same question as line {first}: remove one of them.")
+        tasks.append(task)
+    if not tasks:
+        raise TaskError(f"The task file {path.name} is empty: give one JSON object per line.")
+    return tasks
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise TaskError(f"{where} is not valid JSON: write one object per line.") from None
+    if not isinstance(value, dict):
+        raise TaskError(
+            f'{where} is not a JSON object: write {{"question": ..., "answer": ..., "grader": ...}}.'
+        )
+    return value
+
+
+def _task(fields: dict[str, Any], where: str, stem: str) -> Task:
+    question, answer = _text(fields, "question", where), _text(fields, "answer", where)
+    grader = _text(fields, "grader", where)
+    if grader == "number" and read_number(answer) is None:
+        raise TaskError(f"{where} has grader 'number', but its answer '{answer}' is not one number.")
+    if grader == "choice" and read_choice(answer) is None:
+        raise TaskError(f"{where} has grader 'choice', but its answer '{answer}' is not one letter.")
+    if grader not in ("exact", "number", "choice"):
+        raise TaskError(f"{where} has an unknown grader '{grader}': choose exact, number or choice.")
+    split = _text(fields, "split", where) if "split" in fields else split_of(question)
+    if split not in FILE_SPLITS:
+        raise TaskError(f"{where} has an unknown split '{split}': choose {', '.join(FILE_SPLITS)}.")
+    content = hashlib.sha256("\x1f".join((question, answer, grader)).encode()).hexdigest()
+    name = _text(fields, "id", where) if "id" in fields else stem
+    return Task(
+        id=f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:60]}-{content[:10]}",
+        question=question,
+        answer=answer,
+        grader=cast(Grader, grader),
+        family=_text(fields, "family", where) if "family" in fields else "user",
+        split=split,
+    )
+
+
+def split_of(question: str) -> str:
+    """The split of a user's question that names none: by a hash of its normalised text."""
+    bucket = int.from_bytes(hashlib.sha256(normalised(question).encode()).digest()[:4], "big") % 100
+    return next(name for name, owned in FILE_SPLITS.items() if bucket in owned)
+
+
+def _text(fields: dict[str, Any], name: str, where: str) -> str:
+    if name not in fields:
+        raise TaskError(f"{where} has no '{name}': give question, answer and grader.")
+    value = fields[name]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise TaskError(f"{where} needs a text for '{name}'.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise TaskError(f"{where} has half a character (a lone surrogate) in '{name}'.") from None
+    return value.strip()
