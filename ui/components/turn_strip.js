@@ -1,0 +1,132 @@
+// Draws lanes of turn cells, moves the cursor at once on a click and tells Python where to go.
+// Every text is set as textContent: nothing a model wrote is ever parsed.
+const SVG = "http://www.w3.org/2000/svg";
+const OUTLINES = {
+  circle: ["circle", { cx: 12, cy: 12, r: 11 }],
+  square: ["rect", { x: 1.5, y: 1.5, width: 21, height: 21, rx: 3 }],
+  triangle: ["path", { d: "M12 0.5 L23.5 22.5 L0.5 22.5 Z" }],
+};
+
+function element(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function drawn(tag, attributes) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+function token(cell) {
+  const svg = drawn("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" });
+  const [tag, attributes] = OUTLINES[cell.shape] ?? OUTLINES.square;
+  svg.append(drawn(tag, { ...attributes, fill: cell.colour }));
+  const letter = drawn("text", {
+    x: 12, y: cell.shape === "triangle" ? 20 : 16.6, "text-anchor": "middle",
+    "font-size": cell.shape === "triangle" ? 12 : 13.5, "font-weight": 700, fill: cell.ink,
+  });
+  letter.textContent = cell.letter;
+  svg.append(letter);
+  return svg;
+}
+
+function marked(mark, className) {
+  const node = element("span", `${className} ${mark.tone}`);
+  node.append(element("span", "", mark.glyph), element("span", "word", ` ${mark.word}`));
+  return node;
+}
+
+function drawCell(cell, column, current) {
+  const button = element("button", cell.pending ? "cell pending" : "cell");
+  button.type = "button";
+  button.style.setProperty("--model", cell.colour);
+  button.title = cell.label;
+  button.dataset.column = column;
+  button.setAttribute("aria-label", cell.label);
+  button.tabIndex = current ? 0 : -1;
+  if (current) button.setAttribute("aria-current", "step");
+  const top = element("span", "top");
+  top.append(token(cell), element("span", "model", cell.model));
+  if (cell.verdict) top.append(marked(cell.verdict, "verdict"));
+  const answer = element("span", "answer");
+  answer.append(element("span", cell.answer.tone, cell.answer.glyph), element("span", "", cell.answer.word));
+  button.append(top, answer);
+  if (cell.marks.length) {
+    const marks = element("span", "marks");
+    marks.append(...cell.marks.map(mark => marked(mark, "mark")));
+    button.append(marks);
+  }
+  const entropy = element("span", "entropy");
+  if (cell.entropy !== null) {
+    const level = element("i");
+    level.style.width = `${Math.round(100 * cell.entropy)}%`;
+    entropy.append(level);
+  }
+  button.append(entropy);
+  return button;
+}
+
+export default function (component) {
+  const { data, parentElement, setTriggerValue } = component;
+  const root = parentElement.querySelector(".strip");
+  const lanes = parentElement.querySelector(".lanes");
+  const said = parentElement.querySelector(".said");
+  if (!root || !lanes || !said || !data) return;
+
+  const focused = lanes.contains(parentElement.activeElement ?? null);
+  const scrolled = lanes.scrollLeft;
+  root.classList.toggle("compact", data.compact);
+  lanes.setAttribute("aria-label", data.name);
+
+  const select = column => {
+    for (const button of lanes.querySelectorAll("button.cell")) {
+      const here = Number(button.dataset.column) === column;
+      button.tabIndex = here ? 0 : -1;
+      if (here) button.setAttribute("aria-current", "step");
+      else button.removeAttribute("aria-current");
+    }
+  };
+
+  lanes.replaceChildren(...data.lanes.map(lane => {
+    const list = element("ol", lane.name ? "lane named" : "lane");
+    if (lane.name) {
+      const name = element("li", "name", lane.name);
+      list.append(name);
+    }
+    lane.cells.forEach((cell, column) => {
+      const item = element("li");
+      if (cell === null) {
+        const gap = element("span", "gap", "–");
+        gap.title = "no turn here";
+        item.append(gap);
+      } else {
+        const button = drawCell(cell, column, column === data.cursor);
+        button.onclick = () => { select(column); setTriggerValue("go", column); };
+        item.append(button);
+      }
+      list.append(item);
+    });
+    return list;
+  }));
+
+  // Enter and Space press the focused cell; they must not also press the page's own shortcuts.
+  root.onkeydown = event => {
+    if (event.key === "Enter" || event.key === " ") event.stopPropagation();
+  };
+
+  lanes.scrollLeft = scrolled;
+  const current = lanes.querySelector('[aria-current="step"]');
+  if (current) {
+    const box = current.getBoundingClientRect();
+    const view = lanes.getBoundingClientRect();
+    if (box.left < view.left) lanes.scrollLeft -= view.left - box.left + 24;
+    if (box.right > view.right) lanes.scrollLeft += box.right - view.right + 24;
+    if (focused) current.focus({ preventScroll: true });
+  }
+  if (said.textContent !== data.said) said.textContent = data.said;
+
+  return () => { root.onkeydown = null; lanes.replaceChildren(); };
+}

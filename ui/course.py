@@ -1,0 +1,166 @@
+"""The course of an episode: what happened at each turn, where the blunders are, and its strip cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+
+from core.episode import ROLE_ORDER, Flag, Role, Verdict
+from storage.summaries import LOW_MARGIN, TurnOutline
+from ui.components.turn_strip import Cell, CellMark, Lane, Shape
+from ui.theme import (
+    FLAG_WORDS,
+    ROLE_LOOKS,
+    correct_mark,
+    ink_on,
+    model_colour,
+    one_line,
+    verdict_mark,
+)
+
+
+class Happening(StrEnum):
+    """Something at a turn worth stopping at."""
+
+    FIRST_RIGHT = "first right"
+    FIXED = "fixed"
+    BROKE = "broke"
+    FALSE_ACCEPT = "false accept"
+    LOW_MARGIN = "low margin"
+    UNREADABLE = "unreadable"
+    OVERRIDE = "by hand"
+    ERROR = "model failed"
+    CUT = "cut"
+
+
+#: Turns a reader should see first: a right answer was lost, or a wrong one accepted.
+BLUNDERS = frozenset({Happening.BROKE, Happening.FALSE_ACCEPT})
+
+_MARKS: dict[Happening, CellMark] = {
+    Happening.FIRST_RIGHT: CellMark("★", "first right", "good"),
+    Happening.FIXED: CellMark("★", "fixed", "good"),
+    Happening.BROKE: CellMark("✕", "broke it", "bad"),
+    Happening.FALSE_ACCEPT: CellMark("!", "false accept", "bad"),
+    Happening.LOW_MARGIN: CellMark("≈", "low margin", "warn"),
+    Happening.UNREADABLE: CellMark("?", "unreadable", "warn"),
+    Happening.OVERRIDE: CellMark("☞", "by hand", "info"),
+    Happening.ERROR: CellMark("⚠", "model failed", "bad"),
+    Happening.CUT: CellMark("…", "cut", "warn"),
+}
+_UNREADABLE = {Flag.VERDICT_UNREADABLE, Flag.NO_ANSWER, Flag.NO_SUGGESTION, Flag.NOTHING_TO_JUDGE}
+_CUT = {Flag.TRUNCATED, Flag.PROMPT_OVERFLOW}
+_SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Role.VERIFIER: "triangle"}
+
+
+def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], ...]:
+    """What happened at each turn, in order; most turns have nothing."""
+    told: list[tuple[Happening, ...]] = []
+    seen_right = False
+    before: bool | None = None
+    for outline in outlines:
+        now = outline.correct_after if outline.stage == "finished" else before
+        here: list[Happening] = []
+        if now is True and before is not True:
+            here.append(Happening.FIXED if seen_right else Happening.FIRST_RIGHT)
+        if before is True and now is not True:
+            here.append(Happening.BROKE)
+        if outline.verdict is Verdict.ACCEPT and now is not True:
+            here.append(Happening.FALSE_ACCEPT)
+        if outline.error or Flag.MODEL_ERROR in outline.flags:
+            here.append(Happening.ERROR)
+        if _UNREADABLE & set(outline.flags):
+            here.append(Happening.UNREADABLE)
+        if _CUT & set(outline.flags):
+            here.append(Happening.CUT)
+        if outline.margin is not None and outline.margin < LOW_MARGIN:
+            here.append(Happening.LOW_MARGIN)
+        if outline.origin == "override":
+            here.append(Happening.OVERRIDE)
+        told.append(tuple(here))
+        seen_right, before = seen_right or now is True, now
+    return tuple(told)
+
+
+def blunders(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
+    """Indices of the turns that lost a right answer or accepted a wrong one."""
+    return tuple(i for i, here in enumerate(happenings(outlines)) if BLUNDERS & set(here))
+
+
+def low_margins(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
+    """Indices of the turns whose decision hung on little."""
+    return tuple(i for i, o in enumerate(outlines) if o.margin is not None and o.margin < LOW_MARGIN)
+
+
+def next_of(turns: Sequence[int], after: int) -> int | None:
+    """The next of `turns` after the cursor, going round to the first; None when there are none."""
+    return next((turn for turn in turns if turn > after), turns[0] if turns else None)
+
+
+def in_words(outline: TurnOutline, total: int) -> str:
+    """One turn as a sentence for a tooltip and for a screen reader; plain text."""
+    told = [
+        f"Turn {outline.index + 1} of {total}",
+        ROLE_LOOKS[outline.role].word,
+        one_line(outline.model, 40),
+    ]
+    if outline.stage != "finished":
+        told.append("the model is writing" if outline.stage == "asked" else "replied")
+        return ", ".join(told)
+    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
+    if mark:
+        told.append(mark.word)
+    if outline.answer_after is None:
+        told.append("no answer yet")
+    else:
+        told.append(
+            f"answer {one_line(outline.answer_after, 60)} is {correct_mark(outline.correct_after).word}"
+        )
+    told += [FLAG_WORDS[flag] for flag in outline.flags]
+    return ", ".join(told)
+
+
+def cells(outlines: Sequence[TurnOutline], models: Sequence[str]) -> tuple[Cell, ...]:
+    """The strip cells of an episode; `models` are its pool slots in head order."""
+    most = math.log(max(2, len(models) * len(ROLE_ORDER)))
+    told = happenings(outlines)
+    return tuple(
+        _cell(outline, models, len(outlines), here, most)
+        for outline, here in zip(outlines, told, strict=True)
+    )
+
+
+def lane(outlines: Sequence[TurnOutline], models: Sequence[str], name: str = "") -> Lane:
+    """One episode as a strip lane."""
+    return Lane(cells(outlines, models), name)
+
+
+def _cell(
+    outline: TurnOutline, models: Sequence[str], total: int, here: Sequence[Happening], most: float
+) -> Cell:
+    colour = model_colour(outline.model, models)
+    pending = outline.stage != "finished"
+    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
+    tone = {"green": "good", "red": "bad", "orange": "warn"}
+    return Cell(
+        letter=ROLE_LOOKS[outline.role].letter,
+        shape=_SHAPES[outline.role],
+        colour=colour,
+        ink=ink_on(colour),
+        model=one_line(outline.model, 40),
+        verdict=None if mark is None else CellMark(mark.glyph, mark.word, tone.get(mark.tone, "quiet")),  # type: ignore[arg-type]
+        answer=CellMark("…", "writing", "quiet") if pending else _answer(outline),
+        marks=tuple(_MARKS[happening] for happening in here),
+        entropy=None if outline.entropy is None else min(1.0, max(0.0, outline.entropy / most)),
+        label=in_words(outline, total),
+        pending=pending,
+    )
+
+
+def _answer(outline: TurnOutline) -> CellMark:
+    if outline.answer_after is None:
+        return CellMark("·", "no answer", "quiet")
+    text = one_line(outline.answer_after, 60) or "(empty)"
+    if outline.correct_after:
+        return CellMark("●", text, "good")
+    return CellMark("✕", text, "bad") if outline.correct_after is False else CellMark("○", text, "quiet")

@@ -1,0 +1,333 @@
+"""The figures of a turn and of a pair of turns: softmaxes, the joint grid, doubt over turns, two choices.
+
+Figures are pure functions of what they show, cached, and drawn without colours of their own for text and
+axes: the page's theme gives those, so that they read in light and dark. Foreign names are escaped
+(Plotly reads a little HTML).
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import plotly.graph_objects as go
+
+from core.episode import ROLE_ORDER, Decision, Role
+from storage.summaries import LOW_MARGIN, TurnOutline
+from ui.theme import NEUTRAL_COLOUR, ROLE_LOOKS, layout, model_colour, one_line
+
+#: Ends well before solid, so that the theme's text colour is readable on every cell of both pages.
+_HEAT = [[0.0, "rgba(31,95,191,0.03)"], [1.0, "rgba(31,95,191,0.62)"]]
+#: A dark line inside a light one: a ring that shows on any cell, light page or dark.
+_RING = (("rgba(255,255,255,0.95)", 5), ("#111827", 2.5))
+_SIDE_COLOURS = ("#1F5FBF", "#C77700")
+_ENTROPY_COLOUR, _MARGIN_COLOUR = "#7C5CBF", "#0E8A8A"
+_ROW_PX = 27
+
+
+def literal(text: str, limit: int = 28) -> str:
+    """Foreign text for a Plotly label: one line, cut, its HTML escaped."""
+    return html.escape(one_line(text, limit), quote=False)
+
+
+def role_word(role: Role) -> str:
+    """Shape and word, as every axis names a role."""
+    look = ROLE_LOOKS[role]
+    return f"{look.shape} {look.word}"
+
+
+def share(p: float) -> str:
+    """A probability in words: `62.1 %`, `<0.1 %`, never a rounded-away 0 or 100."""
+    if 0 < p < 0.001:
+        return "<0.1 %"
+    if 0.999 < p < 1:
+        return ">99.9 %"
+    return f"{100 * p:.1f} %"
+
+
+@lru_cache(maxsize=256)
+def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
+    """Both softmaxes of one decision: a bar per model, below them a bar per role; the chosen ones solid
+    and named."""
+    rows = len(models) + len(ROLE_ORDER)
+    gap = 0.9 / (rows + 0.9)
+    split = (len(ROLE_ORDER) / rows) * (1 - gap)
+    names, roles = [literal(name) for name in models], [role_word(role) for role in ROLE_ORDER]
+    figure = go.Figure()
+    figure.add_bar(
+        **_bars(
+            names,
+            decision.model_probs,
+            [model_colour(name, models) for name in models],
+            chosen=_position(decision.model, models),
+            likeliest=_position(decision.argmax_model, models),
+            allowed=decision.model_mask,
+        )
+    )
+    figure.add_bar(
+        **_bars(
+            roles,
+            decision.role_probs,
+            [NEUTRAL_COLOUR] * len(ROLE_ORDER),
+            chosen=_position(decision.role, ROLE_ORDER),
+            likeliest=_position(decision.argmax_role, ROLE_ORDER),
+            allowed=decision.role_mask,
+        ),
+        xaxis="x2",
+        yaxis="y2",
+    )
+    across: dict[str, Any] = {"range": [0, 1.45], "visible": False, "fixedrange": True}
+    down: dict[str, Any] = {
+        "autorange": "reversed",
+        "fixedrange": True,
+        "automargin": True,
+        "ticks": "",
+        "showgrid": False,
+        "title": None,
+    }
+    figure.update_layout(
+        **layout(
+            rows * _ROW_PX + 30,
+            xaxis=across,
+            xaxis2=across | {"anchor": "y2"},
+            yaxis=down | _ticks(names) | {"domain": [split + gap, 1]},
+            yaxis2=down | _ticks(roles) | {"domain": [0, split], "anchor": "x2"},
+            showlegend=False,
+            margin={"l": 8, "r": 0, "t": 4, "b": 4},
+        )
+    )
+    return figure
+
+
+def _ticks(names: Sequence[str]) -> dict[str, Any]:
+    """Positions named one by one, so that two names that are equal once cut stay two rows."""
+    return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names)}
+
+
+def _position(value: object, order: Sequence[object]) -> int:
+    return list(order).index(value) if value in order else -1
+
+
+def _bars(
+    names: Sequence[str],
+    probs: Sequence[float],
+    colours: Sequence[str],
+    *,
+    chosen: int,
+    likeliest: int,
+    allowed: Sequence[bool],
+) -> dict[str, Any]:
+    """One horizontal bar trace; what is special about a bar is said in its text, not only by its look."""
+
+    def words(i: int) -> str:
+        if allowed and not allowed[i]:
+            return "masked"
+        said = [share(probs[i])]
+        said += ["<b>chosen</b>"] if i == chosen else []
+        said += ["argmax"] if i == likeliest != chosen else []
+        return "  ".join(said)
+
+    return {
+        "orientation": "h",
+        "y": list(range(len(names))),
+        "x": list(probs),
+        "customdata": list(names),
+        "text": [words(i) for i in range(len(names))],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "marker": {
+            "color": list(colours),
+            "opacity": [1.0 if i == chosen else 0.4 for i in range(len(names))],
+        },
+        "hovertemplate": "%{customdata}: %{x:.4f}<extra></extra>",
+    }
+
+
+@lru_cache(maxsize=256)
+def joint_grid(decision: Decision, models: tuple[str, ...]) -> go.Figure:
+    """Probability of every (role, model) pair; the chosen cell has a full ring, the likeliest a dashed
+    one."""
+    joint = [[m * r for m in decision.model_probs] for r in decision.role_probs]
+    names = [literal(name, 14) for name in models]
+    columns, rows = list(range(len(models))), list(range(len(ROLE_ORDER)))
+    chosen = (_position(decision.model, models), _position(decision.role, ROLE_ORDER))
+    figure = go.Figure(
+        go.Heatmap(
+            x=columns,
+            y=rows,
+            z=joint,
+            zmin=0,
+            zmax=max(0.5, max((max(row) for row in joint), default=0.5)),
+            colorscale=_HEAT,
+            showscale=False,
+            xgap=2,
+            ygap=2,
+            customdata=[[f"{ROLE_LOOKS[role].word} on {name}" for name in names] for role in ROLE_ORDER],
+            hovertemplate="%{customdata}: %{z:.4f}<extra></extra>",
+        )
+    )
+    figure.add_scatter(
+        x=[x for _ in rows for x in columns],
+        y=[y for y in rows for _ in columns],
+        text=[
+            f"<b>{cell}</b>" if (x, y) == chosen else cell
+            for y in rows
+            for x in columns
+            for cell in [f"{100 * joint[y][x]:.0f}" if joint[y][x] >= 0.005 else "·"]
+        ],
+        mode="text",
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    likeliest = (_position(decision.argmax_model, models), _position(decision.argmax_role, ROLE_ORDER))
+    if likeliest != chosen and min(likeliest) >= 0:
+        _ring(figure, likeliest, dash="dot")
+    if min(chosen) >= 0:
+        _ring(figure, chosen)
+    axis: dict[str, Any] = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False}
+    figure.update_layout(
+        **layout(
+            len(rows) * 34 + 66,
+            xaxis=axis
+            | {"tickvals": columns, "ticktext": names, "side": "top", "automargin": True, "title": None},
+            yaxis=axis
+            | {
+                "tickvals": rows,
+                "ticktext": [role_word(role) for role in ROLE_ORDER],
+                "autorange": "reversed",
+                "automargin": True,
+                "title": None,
+            },
+            margin={"l": 8, "r": 4, "t": 40, "b": 4},
+        )
+    )
+    return figure
+
+
+def _ring(figure: go.Figure, cell: tuple[int, int], dash: str = "solid") -> None:
+    x, y = cell
+    for colour, width in _RING:
+        figure.add_shape(
+            type="rect",
+            x0=x - 0.47,
+            x1=x + 0.47,
+            y0=y - 0.45,
+            y1=y + 0.45,
+            line={"color": colour, "width": width, "dash": dash},
+        )
+
+
+def doubt_over_turns(outlines: Sequence[TurnOutline], cursor: int) -> go.Figure | None:
+    """Entropy (nats) and logit margin of every decision, low margins marked, the cursor's turn crossed
+    by a line. None when no decision of the episode has them."""
+    told = tuple((o.index + 1, o.role, o.entropy, o.margin) for o in outlines)
+    if all(entropy is None and margin is None for _, _, entropy, margin in told):
+        return None
+    return _doubt(told, cursor + 1)
+
+
+@lru_cache(maxsize=256)
+def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...], at: int) -> go.Figure:
+    turns = [turn for turn, _, _, _ in told]
+    symbols = [ROLE_LOOKS[role].symbol for _, role, _, _ in told]
+    figure = go.Figure()
+    figure.add_vline(x=at, line={"color": NEUTRAL_COLOUR, "width": 12}, opacity=0.25)
+    figure.add_scatter(
+        x=turns,
+        y=[entropy for _, _, entropy, _ in told],
+        name="entropy (nats)",
+        mode="lines+markers",
+        line={"color": _ENTROPY_COLOUR, "width": 2},
+        marker={"symbol": symbols, "size": 9},
+        hovertemplate="turn %{x}: entropy %{y:.3f} nats<extra></extra>",
+    )
+    figure.add_scatter(
+        x=turns,
+        y=[margin for _, _, _, margin in told],
+        name="margin (logits)",
+        mode="lines+markers",
+        line={"color": _MARGIN_COLOUR, "width": 2, "dash": "dot"},
+        marker={"symbol": symbols, "size": 9},
+        hovertemplate="turn %{x}: margin %{y:.3f}<extra></extra>",
+    )
+    low = [(turn, margin) for turn, _, _, margin in told if margin is not None and margin < LOW_MARGIN]
+    if low:
+        figure.add_scatter(
+            x=[turn for turn, _ in low],
+            y=[margin for _, margin in low],
+            name=f"margin below {LOW_MARGIN:g}",
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 17, "color": "#B85C00", "line": {"width": 2}},
+            hoverinfo="skip",
+        )
+    last = max(turns)
+    figure.update_layout(
+        **layout(
+            190,
+            xaxis={
+                "range": [0.6, last + 0.4],
+                "dtick": max(1, math.ceil(last / 20)),
+                "tick0": 1,
+                "fixedrange": True,
+                "title": {"text": "turn"},
+                "showgrid": False,
+            },
+            yaxis={"rangemode": "tozero", "fixedrange": True, "nticks": 5, "title": None},
+            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            hovermode="x unified",
+        )
+    )
+    return figure
+
+
+@lru_cache(maxsize=256)
+def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: tuple[str, ...]) -> go.Figure:
+    """Both softmaxes of two decisions, A's bar above B's for every model and role; each side's choice is
+    named. Slots are matched by name; a side without a slot, or without a head, has no bar there."""
+    models = (*a_models, *(name for name in b_models if name not in a_models))
+    names = [literal(name) for name in models] + [role_word(role) for role in ROLE_ORDER]
+    figure = go.Figure()
+    for side, decision, own, colour in (
+        ("A", a, a_models, _SIDE_COLOURS[0]),
+        ("B", b, b_models, _SIDE_COLOURS[1]),
+    ):
+        by_model = dict(zip(own, decision.model_probs, strict=False))
+        by_role = dict(zip(ROLE_ORDER, decision.role_probs, strict=False))
+        probs = [*(by_model.get(name) for name in models), *(by_role.get(role) for role in ROLE_ORDER)]
+        picks = {_position(decision.model, models), len(models) + ROLE_ORDER.index(decision.role)}
+        figure.add_bar(
+            orientation="h",
+            name=side,
+            y=list(range(len(names))),
+            x=probs,
+            text=[
+                "" if p is None else f"{side} {share(p)}{'  <b>chosen</b>' if i in picks else ''}"
+                for i, p in enumerate(probs)
+            ],
+            textposition="outside",
+            cliponaxis=False,
+            marker={"color": colour, "opacity": [1.0 if i in picks else 0.4 for i in range(len(names))]},
+            hovertemplate=f"{side}: %{{x:.4f}}<extra></extra>",
+        )
+    figure.add_hline(y=len(models) - 0.5, line={"color": NEUTRAL_COLOUR, "width": 1}, opacity=0.5)
+    figure.update_layout(
+        **layout(
+            len(names) * 42 + 24,
+            barmode="group",
+            xaxis={"range": [0, 1.4], "visible": False, "fixedrange": True},
+            yaxis=_ticks(names)
+            | {
+                "autorange": "reversed",
+                "fixedrange": True,
+                "automargin": True,
+                "showgrid": False,
+                "title": None,
+            },
+            showlegend=False,
+            margin={"l": 8, "r": 0, "t": 4, "b": 4},
+        )
+    )
+    return figure

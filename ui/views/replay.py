@@ -1,0 +1,284 @@
+"""Replay: one episode, turn by turn: what was chosen and why, what was said, what became of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from core.episode import Role, Status
+from storage.summaries import EpisodeSummary, TurnOutline
+from ui import state
+from ui.components.turn_strip import turn_strip
+from ui.course import blunders, lane, low_margins, next_of
+from ui.figures import doubt_over_turns
+from ui.neighbours import neighbours
+from ui.panels import announcement, before_card, decision_panel, dollars, seconds, text_block, turn_card
+from ui.recording import Recording, open_recording
+from ui.theme import CHART_CONFIG, END_WORDS, STATUS_MARKS, badge, correct_mark, label
+from ui.transport import KEYS, stop, tick, transport
+
+#: A running episode is read again this often, in seconds.
+REFRESH_S = 2.0
+
+
+def show() -> None:
+    """The page: header, turn strip, turn card beside the decision, doubt over turns, transport."""
+    episode_id = state.param("ep")
+    if episode_id is None:
+        _choose()
+        return
+    recording = open_recording(state.store(), episode_id)
+    _header(recording)
+    total = len(recording.outlines)
+    if total == 0:
+        _no_turns(recording)
+        return
+    cursor = state.int_param("t", 1, total, 1) - 1
+    _stage(recording, cursor)
+    transport(cursor, total, go)
+    tick(cursor, total, recording.outlines[cursor].tokens_out * 4, go)
+    if recording.episode.status is Status.RUNNING:
+        st.fragment(_refresh, run_every=REFRESH_S, key="replay_refresh")(total)
+
+
+def go(index: int) -> None:
+    """Move the cursor to a turn (0-based); the address bar, its one owner, counts from 1."""
+    state.set_params(t=index + 1)
+
+
+def _step_to(index: int) -> None:
+    stop()
+    go(index)
+
+
+def _open(episode_id: str) -> None:
+    stop()
+    state.set_params(ep=episode_id, t=1)
+
+
+def _choose() -> None:
+    st.header("Replay")
+    st.write("Open an episode from the list to step through its turns.")
+    state.page_link("episodes", "Choose an episode", icon=":material/table_rows:")
+
+
+def _header(recording: Recording) -> None:
+    """Where we are, what was asked, how it ended, and the ways on to other episodes."""
+    summary, episode = recording.summary, recording.episode
+    before, after = neighbours(recording.store, summary, state.list_query())
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if st.button(
+            "Episodes",
+            key="back_to_list",
+            icon=":material/arrow_back:",
+            type="tertiary",
+            help="Back to the list, its filters kept",
+        ):
+            state.back_to_list()
+        _jump_button("Previous", "previous_episode", "P", before, "Previous episode of the list")
+        _jump_button("Next", "next_episode", "N", after, "Next episode of the list")
+        with st.popover(
+            "Compare", icon=":material/compare:", type="tertiary", on_change="rerun", key="compare_with"
+        ) as popover:
+            if popover.open:
+                _same_task(recording)
+        if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
+            _help()
+    st.markdown(f"#### {label(episode.task.question, 220)}")
+    if len(episode.task.question) > 220 or "\n" in episode.task.question:
+        with st.expander("The whole question"):
+            text_block(episode.task.question, key=f"{summary.id}_question")
+    st.markdown(_outcome(recording))
+    if episode.status is not Status.FINISHED:
+        st.info(_STATUS_WORDS[episode.status], icon=STATUS_MARKS[episode.status].icon)
+
+
+_STATUS_WORDS = {
+    Status.RUNNING: "This episode is still being played; new turns appear by themselves "
+    "and the page stays where it is.",
+    Status.INTERRUPTED: "The process that played this episode died. Every turn it had finished is here; "
+    "`trinity run --resume` goes on after the last one.",
+    Status.MISSING: "This episode ended by a failure of the infrastructure, not of a model: "
+    "it counts neither as right nor as wrong.",
+}
+
+
+def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, help: str) -> None:
+    st.button(
+        words,
+        key=key,
+        shortcut=shortcut,
+        type="tertiary",
+        disabled=episode_id is None,
+        help=help,
+        on_click=_open,
+        args=(episode_id,),
+    )
+
+
+def _same_task(recording: Recording) -> None:
+    others = recording.store.episodes.same_task(recording.summary.id, limit=20)
+    if not others:
+        st.caption("No other episode has played this task.")
+        return
+    st.caption("Other episodes of the same task")
+    for other in others:
+        state.page_link(
+            "pair",
+            f"{label(_who(other), 60)} · {badge(correct_mark(other.correct))} · {other.turns} turns",
+            a=recording.summary.id,
+            b=other.id,
+        )
+
+
+def _who(summary: EpisodeSummary) -> str:
+    """The policy as a reader knows it: a checkpoint by its generation."""
+    return (
+        summary.policy if summary.generation is None else f"{summary.policy}, generation {summary.generation}"
+    )
+
+
+def _outcome(recording: Recording) -> str:
+    summary, episode = recording.summary, recording.episode
+    mark = correct_mark(summary.correct)
+    parts = []
+    if summary.status is Status.FINISHED:
+        given = f"answer **{label(summary.answer, 60)}** " if summary.answer else ""
+        parts.append(f":{mark.tone}[{mark.icon}] {given}:{mark.tone}[{mark.word}]")
+        if summary.correct is not True:
+            parts.append(f"expected **{label(episode.task.answer, 60)}**")
+        if summary.end_reason:
+            parts.append(END_WORDS[summary.end_reason])
+    else:
+        parts.append(badge(STATUS_MARKS[summary.status]))
+    parts += [
+        f":gray[{label(summary.family)}]",
+        f":gray[{label(_who(summary), 60)}]",
+        f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}]",
+        f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
+        f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
+        f":gray[{seconds(summary.latency_s)}]",
+        f":gray[{label(dollars(summary.cost_usd))}]",
+    ]
+    return " · ".join(parts)
+
+
+def _no_turns(recording: Recording) -> None:
+    running = recording.episode.status is Status.RUNNING
+    st.write("The coordinator has not decided yet." if running else "No turn of this episode was played.")
+    if running:
+        st.fragment(_refresh, run_every=REFRESH_S, key="replay_refresh")(0)
+
+
+def _stage(recording: Recording, cursor: int) -> None:
+    outlines, models = recording.outlines, recording.models
+    turn_strip(
+        [lane(outlines, models)],
+        cursor,
+        _step_to,
+        key="strip",
+        name="Turns of this episode",
+        said=announcement(outlines, cursor),
+        plain=bool(st.session_state.get("plain_strip", False)),
+    )
+    _jumps(recording, cursor)
+    left, right = st.columns([3, 2], gap="medium")
+    decision = recording.decision(cursor)
+    with left:
+        with st.container(border=True):
+            turn_card(outlines, cursor, recording.text, decision, key="card")
+        if cursor:
+            with st.container(border=True):
+                before_card(outlines, cursor, recording.text, key="before")
+        _doubt(outlines, cursor)
+    with right, st.container(border=True):
+        decision_panel(decision, models, key="decision")
+
+
+def _doubt(outlines: Sequence[TurnOutline], cursor: int) -> None:
+    doubt = doubt_over_turns(outlines, cursor)
+    if doubt is None:
+        return
+    with st.container(border=True):
+        st.markdown("**How sure was the coordinator?**")
+        st.plotly_chart(
+            doubt,
+            key="doubt",
+            config=CHART_CONFIG | {"displayModeBar": False},
+            alt="Entropy and margin of every decision, turn by turn.",
+        )
+        st.caption(
+            "High entropy or a low margin: the choice hung on little. Marks have the shape of the role."
+        )
+
+
+def _jumps(recording: Recording, cursor: int) -> None:
+    """Keys that go straight to the next turn of a kind, going round."""
+    outlines = recording.outlines
+    here = outlines[cursor]
+    kinds: list[tuple[str, str, str, tuple[int, ...]]] = [
+        ("Blunder", "next_blunder", "B", blunders(outlines)),
+        ("Verifier", "next_verifier", "V", tuple(o.index for o in outlines if o.role is Role.VERIFIER)),
+        ("Low margin", "next_low_margin", "M", low_margins(outlines)),
+        ("Same model", "next_same_model", "S", tuple(o.index for o in outlines if o.model == here.model)),
+        ("Same role", "next_same_role", "O", tuple(o.index for o in outlines if o.role is here.role)),
+    ]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(
+            "Back",
+            key="step_back",
+            shortcut="K",
+            type="tertiary",
+            on_click=_step_to,
+            args=(max(0, cursor - 1),),
+            disabled=cursor == 0,
+        )
+        st.button(
+            "Next",
+            key="step_next",
+            shortcut="J",
+            type="tertiary",
+            on_click=_step_to,
+            args=(min(len(outlines) - 1, cursor + 1),),
+            disabled=cursor == len(outlines) - 1,
+        )
+        for words, key, shortcut, turns in kinds:
+            to = next_of(turns, cursor)
+            st.button(
+                words,
+                key=key,
+                shortcut=shortcut,
+                type="tertiary",
+                disabled=to is None or to == cursor,
+                on_click=_step_to,
+                args=(to,),
+            )
+
+
+def _refresh(known: int) -> None:
+    """Run the page again as soon as the episode has more to show."""
+    recording = open_recording(state.store(), state.param("ep") or "")
+    grown = len(recording.outlines) != known or recording.episode.status is not Status.RUNNING
+    if grown or any(outline.stage != "finished" for outline in recording.outlines):
+        st.rerun()
+
+
+@st.dialog("Keys")
+def _help() -> None:
+    st.markdown("\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in KEYS)]))
+    st.caption("Keys rest while you type in a field.")
+    st.toggle(
+        "Plain turn strip, without the component",
+        key="plain_strip_choice",
+        value=bool(st.session_state.get("plain_strip", False)),
+        on_change=_choose_plain,
+    )
+
+
+def _choose_plain() -> None:
+    st.session_state["plain_strip"] = st.session_state["plain_strip_choice"]
+
+
+if __name__ == "__main__":
+    state.run(show)
