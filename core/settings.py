@@ -13,6 +13,7 @@ from core.errors import ConfigError
 VARIABLES: dict[str, str] = {
     "store": "TRINITY_STORE",
     "pool": "TRINITY_POOL",
+    "encoder": "TRINITY_ENCODER",
     "port": "TRINITY_PORT",
     "max_cost_usd": "TRINITY_MAX_COST",
 }
@@ -24,11 +25,13 @@ POCKET = "pocket"
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a door was told. `store` is a database URL or a path, `pool` is "pocket" or a pool.toml's path,
+    `encoder` is "pocket", a Hugging Face folder or a hub id (None: the one a checkpoint names),
     `max_cost_usd` is the spend ceiling of one run (None: paid models must be confirmed)."""
 
     data_folder: Path
     store: str
     pool: str = POCKET
+    encoder: str | None = None
     port: int = 8501
     max_cost_usd: float | None = None
 
@@ -51,11 +54,12 @@ def read_settings(
             values[name] = written[name], f"{name} in {file}"
     store, _ = values.get("store", (data_folder / "trinity.db", ""))
     pool, _ = values.get("pool", (POCKET, ""))
+    encoder = str(values["encoder"][0]) if "encoder" in values else None
     port = _number(*values["port"]) if "port" in values else 8501
     ceiling = _number(*values["max_cost_usd"]) if "max_cost_usd" in values else None
     if port != int(port) or not 0 < port < 65536:
         raise ConfigError(f"{values['port'][1]} must be a port between 1 and 65535, not {values['port'][0]}.")
-    return Settings(data_folder, str(store), str(pool), int(port), ceiling)
+    return Settings(data_folder, str(store), str(pool), encoder, int(port), ceiling)
 
 
 def _read_file(file: Path) -> dict[str, object]:

@@ -10,7 +10,7 @@ from core.settings import Settings, read_settings
 
 def test_defaults_live_in_the_data_folder(tmp_path: Path) -> None:
     assert read_settings({}, {}, tmp_path) == Settings(
-        tmp_path, str(tmp_path / "trinity.db"), "pocket", 8501, None
+        tmp_path, str(tmp_path / "trinity.db"), "pocket", None, 8501, None
     )
 
 
