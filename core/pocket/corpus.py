@@ -32,8 +32,12 @@ def exercise(problem: Problem, skill: Skill, rng: random.Random) -> Exercise:
         return Exercise(f"work\n{problem.question}\nplan {problem.plan}", f"answer {problem.answer}")
     right = rng.random() < 0.5 or not problem.decoys
     shown = problem.answer if right else rng.choice(problem.decoys)
-    verdict = "ACCEPT" if shown == problem.answer else "REVISE"
-    return Exercise(f"check\n{problem.question}\nanswer {shown}", f"{problem.working} {verdict}")
+    return Exercise(f"check\n{problem.question}\nanswer {shown}", judgement(problem, shown))
+
+
+def judgement(problem: Problem, shown: str) -> str:
+    """A judge's whole reply: the problem worked out, the answer under judgement beside it, then the verdict."""
+    return f"{problem.working} given {shown} {'ACCEPT' if shown == problem.answer else 'REVISE'}"
 
 
 def exercises(mix: Mapping[tuple[str, Skill], float], seed: int) -> Iterator[Exercise]:

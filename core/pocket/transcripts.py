@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from core.episode import ROLE_ORDER, Role
 from core.pocket import FAMILIES, MODELS
+from core.pocket.corpus import judgement
 from core.pocket.problem import Problem
 from core.pocket.tasks import draw_problems
 
@@ -46,5 +47,4 @@ def _turn(problem: Problem, role: Role, answer: str | None, rng: random.Random) 
         return f"answer {said}", said
     if answer is None:
         return "", None
-    verdict = "ACCEPT" if (answer == problem.answer) == (rng.random() < 0.9) else "REVISE"
-    return f"{problem.working} {verdict}", answer
+    return judgement(problem, answer), answer

@@ -22,7 +22,7 @@ def _trace(values: list[int], last: str) -> str:
 
 
 def _filtered(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> Problem:
-    values = _digits(rng, rng.choice((4, 5, 6)))
+    values = _digits(rng, rng.choice((4, 5)))
     if rng.random() < 0.5:
         limit = rng.randint(2, 7)
         sign, keep = rng.choice((("<", lambda x: x < limit), (">", lambda x: x > limit), ("<=", lambda x: x <= limit)))
@@ -56,9 +56,9 @@ def _max_slice(rng: random.Random) -> Problem:
 
 
 def _sliced(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> Problem:
-    values = _digits(rng, 6)
-    start = rng.randint(0, 3)
-    stop = rng.randint(start + 2, 6)
+    values = _digits(rng, 5)
+    start = rng.randint(0, 2)
+    stop = rng.randint(start + 2, min(start + 3, 5))
     part = values[start:stop]
     answer = fold(part)
     return Problem(
@@ -87,10 +87,10 @@ def _two_items(rng: random.Random) -> Problem:
 
 def _lookup(rng: random.Random) -> Problem:
     keys = rng.sample("abcdef", 3)
-    values = [rng.randint(10, 49) for _ in keys]
+    values = [rng.randint(10, 29) for _ in keys]
     table = "{" + ", ".join(f"'{k}': {v}" for k, v in zip(keys, values, strict=True)) + "}"
     wanted = rng.choice(keys)
-    found, other = values[keys.index(wanted)], rng.randint(3, 39)
+    found, other = values[keys.index(wanted)], rng.randint(2, 19)
     answer = found + other
     return Problem(
         f"{ASK} {table}['{wanted}'] + {other}",

@@ -34,27 +34,27 @@ def _problem(rng: random.Random, order: list[str], text: str, place: int, word: 
 
 
 def _most(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((4, 5)))
+    order, facts, scale = _ordering(rng, rng.choice((3, 4)))
     return _problem(rng, order, f"{' '.join(facts)} Who is the {scale[2]}?", 0, "first")
 
 
 def _least(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((4, 5)))
+    order, facts, scale = _ordering(rng, rng.choice((3, 4)))
     return _problem(rng, order, f"{' '.join(facts)} Who is the {scale[3]}?", len(order) - 1, "last")
 
 
 def _second(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((4, 5)))
+    order, facts, scale = _ordering(rng, rng.choice((3, 4)))
     return _problem(rng, order, f"{' '.join(facts)} Who is the second {scale[2]}?", 1, "second")
 
 
 def _middle(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, 5)
-    return _problem(rng, order, f"{' '.join(facts)} Who is in the middle?", 2, "third")
+    order, facts, scale = _ordering(rng, 3)
+    return _problem(rng, order, f"{' '.join(facts)} Who is in the middle?", 1, "second")
 
 
 def _next_to(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((4, 5)))
+    order, facts, scale = _ordering(rng, rng.choice((3, 4)))
     place = rng.randrange(1, len(order))
     text = f"{' '.join(facts)} Who comes right after {order[place - 1]}, from {scale[2]} to {scale[3]}?"
     return _problem(rng, order, text, place, f"after {order[place - 1]}")

@@ -16,8 +16,8 @@ def _cast(rng: random.Random) -> tuple[str, str]:
 
 def _gain_lose(rng: random.Random) -> Problem:
     name, thing = _cast(rng)
-    a, b = rng.randint(10, 60), rng.randint(5, 39)
-    c = rng.randint(3, min(a + b - 1, 49))
+    a, b = rng.randint(5, 30), rng.randint(2, 20)
+    c = rng.randint(2, min(a + b - 1, 25))
     total = a + b
     return Problem(
         f"{name} has {a} {thing}, buys {b} more and then loses {c}. How many {thing} does {name} have now?",
@@ -29,8 +29,8 @@ def _gain_lose(rng: random.Random) -> Problem:
 
 def _lose_gain(rng: random.Random) -> Problem:
     name, thing = _cast(rng)
-    a, c = rng.randint(30, 79), rng.randint(5, 29)
-    b = rng.randint(5, 39)
+    a, c = rng.randint(20, 40), rng.randint(2, 18)
+    b = rng.randint(2, 20)
     left = a - c
     return Problem(
         f"{name} had {a} {thing}, gave {c} away and then found {b}. How many {thing} does {name} have now?",
@@ -42,8 +42,8 @@ def _lose_gain(rng: random.Random) -> Problem:
 
 def _boxes(rng: random.Random) -> Problem:
     name, thing = _cast(rng)
-    a, b = rng.randint(2, 9), rng.randint(2, 9)
-    c = rng.randint(5, 39)
+    a, b = rng.randint(2, 5), rng.randint(2, 9)
+    c = rng.randint(2, 20)
     product = a * b
     return Problem(
         f"{name} fills {a} boxes with {b} {thing} each and has {c} {thing} left over. How many {thing} in all?",
@@ -55,9 +55,9 @@ def _boxes(rng: random.Random) -> Problem:
 
 def _pay(rng: random.Random) -> Problem:
     name, thing = _cast(rng)
-    a, b = rng.randint(2, 9), rng.randint(2, 9)
+    a, b = rng.randint(2, 5), rng.randint(2, 9)
     product = a * b
-    paid = rng.randint(product + 1, 99)
+    paid = product + rng.randint(1, 20)
     return Problem(
         f"{name} buys {a} {thing} at {b} dollars each and pays with {paid} dollars. How many dollars come back?",
         str(paid - product),
@@ -68,7 +68,7 @@ def _pay(rng: random.Random) -> Problem:
 
 def _two_people(rng: random.Random) -> Problem:
     (one, two), thing = rng.sample(NAMES, 2), rng.choice(THINGS)
-    a, b = rng.randint(10, 45), rng.randint(3, 25)
+    a, b = rng.randint(3, 20), rng.randint(2, 15)
     other = a + b
     return Problem(
         f"{one} has {a} {thing}. {two} has {b} more than {one}. How many {thing} do they have together?",
@@ -80,10 +80,10 @@ def _two_people(rng: random.Random) -> Problem:
 
 def _three_steps(rng: random.Random) -> Problem:
     name, thing = _cast(rng)
-    a, b = rng.randint(2, 9), rng.randint(2, 9)
-    c = rng.randint(5, 30)
+    a, b = rng.randint(2, 5), rng.randint(2, 9)
+    c = rng.randint(2, 15)
     first, second = a * b, a * b + c
-    d = rng.randint(2, second - 1)
+    d = rng.randint(2, min(second - 1, 20))
     return Problem(
         f"{name} fills {a} boxes with {b} {thing} each, buys {c} more and then loses {d}. "
         f"How many {thing} does {name} have now?",
@@ -95,7 +95,7 @@ def _three_steps(rng: random.Random) -> Problem:
 
 def _boxes_lose(rng: random.Random) -> Problem:
     name, thing = _cast(rng)
-    a, b = rng.randint(2, 9), rng.randint(3, 9)
+    a, b = rng.randint(2, 5), rng.randint(3, 9)
     product = a * b
     c = rng.randint(2, product - 1)
     return Problem(

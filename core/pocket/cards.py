@@ -1,0 +1,63 @@
+"""Model cards: what a pocket model is, how it was trained and what it was measured to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from core.errors import ConfigError
+from core.pocket import FAMILIES, WEIGHTS
+from core.pocket.language_model import LanguageModel
+from core.pocket.measure import Skills, measure
+from core.pocket.recipes import Recipe
+
+CARD = "card.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One model's card. `mix` is the share of each (family, skill) pair in the training data; a model that starts
+    from the base has the base's training behind it as well."""
+
+    name: str
+    purpose: str
+    parameters: int
+    bytes: int
+    recipe: dict[str, object]
+    mix: dict[str, float]
+    training_s: float
+    skills: tuple[Skills, ...]
+
+
+def measure_card(recipe: Recipe, folder: Path, training_s: float, n: int = 200) -> Iterator[Skills | Card]:
+    """Measure a trained chat model family by family, write its card beside the weights and yield it last."""
+    model = LanguageModel.load(folder)
+    skills = []
+    for family in FAMILIES:
+        skills.append(measure(model, family, n))
+        yield skills[-1]
+    plain = asdict(recipe)
+    total = sum(recipe.mix.values())
+    card = Card(
+        name=recipe.name,
+        purpose=recipe.purpose,
+        parameters=sum(parameter.numel() for parameter in model.model.parameters()),
+        bytes=(folder / "model.safetensors").stat().st_size,
+        recipe={key: value for key, value in plain.items() if key not in ("name", "purpose", "mix")},
+        mix={f"{family}/{skill}": round(weight / total, 4) for (family, skill), weight in recipe.mix.items()},
+        training_s=round(training_s, 1),
+        skills=tuple(skills),
+    )
+    (folder / CARD).write_text(json.dumps(asdict(card), indent=1) + "\n")
+    yield card
+
+
+def read_card(name: str, weights: Path = WEIGHTS) -> Card:
+    """The card of a shipped model; ConfigError when it has none."""
+    path = weights / name / CARD
+    if not path.exists():
+        raise ConfigError(f"There is no card for '{name}' at {path}: run 'trinity pocket train {name}'.")
+    data = json.loads(path.read_text())
+    return Card(**{**data, "skills": tuple(Skills(**row) for row in data["skills"])})
