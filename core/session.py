@@ -181,9 +181,14 @@ class _Course:
         )
 
     def heed_suggested_role(self, decision: Decision) -> Decision:
-        """A Thinker's suggested role overrides the head's on the very next turn; the model stays as drawn."""
+        """A Thinker's suggested role overrides the head's on the very next turn; the model stays as drawn.
+
+        It overrides neither a person's choice nor the role mask.
+        """
         role = self.suggested_role
-        if role is None or (self.role_mask and not self.role_mask[ROLE_ORDER.index(role)]):
+        if role is None or decision.origin == "override":
+            return decision
+        if self.role_mask and not self.role_mask[ROLE_ORDER.index(role)]:
             return decision
         return replace(decision, role=role, origin="suggested_role")
 

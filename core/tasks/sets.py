@@ -1,8 +1,8 @@
 """Task sets by name: the pocket families, and a user's own tasks in a JSON Lines file.
 
 One task per line: {"question": ..., "answer": ..., "grader": "exact" | "number" | "choice"}; optional `id`,
-`family` and `split`. Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by its
-question's own text, so that adding lines never moves one. Other fields are ignored.
+`family` and `split`. Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by
+its question's own text, so that adding lines never moves one. Other fields are ignored.
 """
 
 from __future__ import annotations
