@@ -55,8 +55,8 @@ def _play_or_pause(cursor: int, total: int, go: Callable[[int], None]) -> None:
         go(0)
 
 
-def transport(cursor: int, total: int, go: Callable[[int], None]) -> None:
-    """The bar at the foot of the page. `go(index)` moves the cursor; `cursor` is 0-based."""
+def transport(cursor: int, total: int, go: Callable[[int], None], noun: str = "Turn") -> None:
+    """The bar at the foot of the page. `go(index)` moves the cursor over `noun`s; `cursor` is 0-based."""
 
     def step(to: int) -> None:
         stop()
@@ -69,8 +69,8 @@ def transport(cursor: int, total: int, go: Callable[[int], None]) -> None:
             horizontal=True, horizontal_alignment="center", vertical_alignment="center", gap="small"
         ),
     ):
-        _step_button("First turn", "go_first", ":material/first_page:", "Home", step, 0, first)
-        _step_button("Previous turn", "go_back", ":material/chevron_left:", "Left", step, cursor - 1, first)
+        _step_button(f"First {noun.lower()}", "go_first", ":material/first_page:", "Home", step, 0, first)
+        _step_button(f"Previous {noun.lower()}", "go_back", ":material/chevron_left:", "Left", step, cursor - 1, first)
         st.button(
             "Pause" if playing() else "Play",
             key="go_play",
@@ -81,8 +81,8 @@ def transport(cursor: int, total: int, go: Callable[[int], None]) -> None:
             args=(cursor, total, go),
             disabled=total < 2,
         )
-        _step_button("Next turn", "go_next", ":material/chevron_right:", "Right", step, cursor + 1, last)
-        _step_button("Last turn", "go_last", ":material/last_page:", "End", step, total - 1, last)
+        _step_button(f"Next {noun.lower()}", "go_next", ":material/chevron_right:", "Right", step, cursor + 1, last)
+        _step_button(f"Last {noun.lower()}", "go_last", ":material/last_page:", "End", step, total - 1, last)
         st.segmented_control(
             "Speed",
             SPEEDS,
@@ -93,7 +93,7 @@ def transport(cursor: int, total: int, go: Callable[[int], None]) -> None:
             label_visibility="collapsed",
             persist_state="session",
         )
-        st.caption(f"Turn {cursor + 1} of {total}")
+        st.caption(f"{noun} {cursor + 1} of {total}")
 
 
 def _step_button(

@@ -1,0 +1,406 @@
+"""Two episodes: the same task played twice, aligned turn by turn, opened at the first divergence."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from core.comparison import GAP, MODEL_ONLY, ROLE_ONLY, RULE, SAME, Alignment, Move, Row, align
+from core.episode import ROLE_ORDER, Decision, Status
+from storage.summaries import EpisodeSummary
+from ui import state
+from ui.components.turn_strip import Cell, CellMark, Lane, turn_strip
+from ui.course import cells, in_words
+from ui.figures import two_choices
+from ui.panels import dollars, seconds, text_block, turn_card, word_diff
+from ui.recording import Recording, open_recording
+from ui.theme import CHART_CONFIG, END_WORDS, badge, correct_mark, label, one_line, turn_token
+from ui.transport import stop, tick, transport
+
+#: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
+#: said so.
+MOST_TURNS = 300
+
+MODES = ("All rows", "Differences only", "After divergence")
+_COST_WORDS = {
+    SAME: "same model, same role",
+    ROLE_ONLY: "same role, another model",
+    MODEL_ONLY: "same model, another role",
+    GAP: "a turn only one side has",
+}
+_FLAG = CellMark("⚑", "first divergence", "info")
+
+
+def show() -> None:
+    """The page: who played, how it ended, the aligned strips, one row in full, all rows as a table."""
+    a_id, b_id = state.param("a"), state.param("b")
+    if a_id is None:
+        _choose()
+        return
+    store = state.store()
+    a = open_recording(store, a_id)
+    if b_id is None:
+        _header(a, None)
+        return
+    b = open_recording(store, b_id)
+    _header(a, b)
+    if a.episode.task != b.episode.task:
+        st.warning(
+            "These episodes played different tasks: rows that agree mean little.", icon=":material/warning:"
+        )
+    _outcomes(a, b)
+    alignment = aligned(a, b)
+    if not alignment.rows:
+        st.info("Neither episode has a turn yet.")
+        return
+    mode = _mode(alignment)
+    rows = visible(alignment, mode)
+    if not rows:
+        st.info("Both sides made the same choice in every row.", icon=":material/equal:")
+        return
+    start = alignment.first_divergence or 0
+    row = state.int_param("t", 1, len(alignment.rows), start + 1) - 1
+    column = min(range(len(rows)), key=lambda i: abs(rows[i] - row))
+    _strips(a, b, alignment, rows, column)
+    _row(a, b, alignment, rows[column])
+    _table(a, b, alignment, rows)
+
+    def go(to: int) -> None:
+        state.set_params(t=rows[to] + 1)
+
+    transport(column, len(rows), go, "Row")
+    tick(column, len(rows), 400, go)
+
+
+def aligned(a: Recording, b: Recording) -> Alignment:
+    """The alignment of two recordings, remembered once both are finished."""
+    if a.episode.status is b.episode.status is Status.FINISHED:
+        return _kept(a, b, a.store.url, a.episode.id, b.episode.id)
+    return align(_moves(a), _moves(b))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _kept(_a: Recording, _b: Recording, url: str, a_id: str, b_id: str) -> Alignment:
+    return align(_moves(_a), _moves(_b))
+
+
+def _moves(recording: Recording) -> list[Move]:
+    return [
+        Move(outline.model, outline.role, recording.text(outline.index).reply)
+        for outline in recording.outlines[:MOST_TURNS]
+    ]
+
+
+def visible(alignment: Alignment, mode: str) -> list[int]:
+    """Indices of the rows that a mode shows."""
+    rows = range(len(alignment.rows))
+    if mode == "Differences only":
+        return [i for i in rows if not alignment.rows[i].same_choice]
+    if mode == "After divergence":
+        start = alignment.first_divergence
+        return [] if start is None else [i for i in rows if i >= start]
+    return list(rows)
+
+
+def divergence_kl(a: Mapping[str, float], b: Mapping[str, float]) -> float | None:
+    """Kullback-Leibler divergence of B's softmax from A's, in nats; None when their names differ."""
+    if not a or a.keys() != b.keys():
+        return None
+    return sum(p * math.log(p / b[name]) if b[name] > 0 else math.inf for name, p in a.items() if p > 0)
+
+
+def _choose() -> None:
+    st.header("Two episodes")
+    st.write("Tick two episodes in the list, or press Compare in a replay, to lay them side by side.")
+    state.page_link("episodes", "Choose episodes", icon=":material/table_rows:")
+
+
+def _who(summary: EpisodeSummary) -> str:
+    return (
+        summary.policy if summary.generation is None else f"{summary.policy}, generation {summary.generation}"
+    )
+
+
+def _header(a: Recording, b: Recording | None) -> None:
+    """The question once, both sides' pickers, swap."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if st.button("Episodes", key="back_to_list", icon=":material/arrow_back:", type="tertiary"):
+            state.back_to_list()
+        st.button(
+            "Swap sides",
+            key="swap",
+            icon=":material/swap_horiz:",
+            shortcut="A",
+            type="tertiary",
+            disabled=b is None,
+            on_click=_swap,
+        )
+        if b is not None:
+            st.button(
+                "First divergence",
+                key="to_divergence",
+                icon=":material/flag:",
+                shortcut="F",
+                type="tertiary",
+                on_click=_to_divergence,
+            )
+    st.markdown(f"#### {label(a.episode.task.question, 220)}")
+    if len(a.episode.task.question) > 220 or "\n" in a.episode.task.question:
+        with st.expander("The whole question"):
+            text_block(a.episode.task.question, key=f"{a.summary.id}_question")
+    others = a.store.episodes.same_task(a.summary.id, limit=50)
+    if not others and b is None:
+        st.info("No other episode has played this task: run it under another policy to compare.")
+        return
+    left, right = st.columns(2)
+    with left:
+        _picker("a", "A", a.summary, [a.summary, *others], avoid=b)
+    with right:
+        _picker("b", "B", None if b is None else b.summary, others, avoid=None)
+
+
+def _picker(
+    name: str,
+    side: str,
+    current: EpisodeSummary | None,
+    options: Sequence[EpisodeSummary],
+    avoid: Recording | None,
+) -> None:
+    """A choice among the episodes of the task; the address stays the one owner of what is chosen."""
+    known = {option.id: option for option in options if avoid is None or option.id != avoid.summary.id}
+    if current is not None:
+        known[current.id] = current
+    key = f"pick_{name}"
+    st.session_state[key] = None if current is None else current.id
+    st.selectbox(
+        f"Episode {side}",
+        list(known),
+        key=key,
+        index=None,
+        placeholder="Choose an episode of the same task",
+        format_func=lambda episode_id: _option(known[episode_id]) if episode_id in known else episode_id,
+        on_change=_picked,
+        args=(name,),
+    )
+
+
+def _option(summary: EpisodeSummary) -> str:
+    """An episode in a drop-down: policy, outcome, turns, id; plain text."""
+    word = correct_mark(summary.correct).word if summary.status is Status.FINISHED else summary.status.value
+    return one_line(f"{_who(summary)} · {word} · {summary.turns} turns · {summary.id}", 120)
+
+
+def _picked(name: str) -> None:
+    stop()
+    state.set_params(**{name: st.session_state[f"pick_{name}"], "t": None})
+
+
+def _swap() -> None:
+    stop()
+    state.set_params(a=state.param("b"), b=state.param("a"))
+
+
+def _to_divergence() -> None:
+    stop()
+    state.set_params(t=None)
+
+
+def _outcomes(a: Recording, b: Recording) -> None:
+    """Both outcomes and totals, and what B has more than A."""
+    x, y = a.summary, b.summary
+
+    def ended(summary: EpisodeSummary) -> str:
+        if summary.status is not Status.FINISHED:
+            return summary.status.value
+        return END_WORDS[summary.end_reason] if summary.end_reason else ""
+
+    def answer(summary: EpisodeSummary) -> str:
+        said = f"{label(summary.answer, 40)} " if summary.answer else ""
+        return said + badge(correct_mark(summary.correct))
+
+    tokens = (x.tokens_in + x.tokens_out, y.tokens_in + y.tokens_out)
+    rows = [
+        ("Policy", label(_who(x), 60), label(_who(y), 60), ""),
+        ("Answer", answer(x), answer(y), f"expected {label(a.episode.task.answer, 40)}"),
+        ("Ended", ended(x), ended(y), ""),
+        ("Turns", str(x.turns), str(y.turns), f"{y.turns - x.turns:+d}"),
+        ("Tokens", f"{tokens[0]:,}", f"{tokens[1]:,}", f"{tokens[1] - tokens[0]:+,d}"),
+        ("Time", seconds(x.latency_s), seconds(y.latency_s), f"{y.latency_s - x.latency_s:+.2f} s"),
+    ]
+    if x.cost_usd is not None or y.cost_usd is not None:
+        rows.append(("Cost", label(dollars(x.cost_usd)), label(dollars(y.cost_usd)), ""))
+    lines = [f"| {' | '.join(cell or ' ' for cell in row)} |" for row in rows]
+    st.markdown("\n".join(["| | A | B | B minus A |", "|:--|:--|:--|:--|", *lines]))
+
+
+def _mode(alignment: Alignment) -> str:
+    """Which rows to show, with the first divergence told in words."""
+    first = alignment.first_divergence
+    told = (
+        "The choices never differ." if first is None else f"The choices first differ in **row {first + 1}**."
+    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        chosen = st.segmented_control(
+            "Rows", MODES, key="pair_mode", default=MODES[0], required=True, label_visibility="collapsed"
+        )
+        st.markdown(f":material/flag: {told}", help=RULE)
+    return str(chosen)
+
+
+def _strips(a: Recording, b: Recording, alignment: Alignment, rows: Sequence[int], column: int) -> None:
+    """Both episodes as two lanes over the same columns; gaps stay empty."""
+
+    def go(to: int) -> None:
+        stop()
+        state.set_params(t=rows[to] + 1)
+
+    lanes = [
+        Lane(_side(cells(a.outlines, a.models), [alignment.rows[i].a for i in rows], alignment, rows), "A"),
+        Lane(_side(cells(b.outlines, b.models), [alignment.rows[i].b for i in rows], alignment, rows), "B"),
+    ]
+    turn_strip(
+        lanes,
+        column,
+        go,
+        key="pair_strip",
+        name="Aligned turns of both episodes",
+        said=_said(a, b, alignment, rows[column]),
+        plain=bool(st.session_state.get("plain_strip", False)),
+    )
+    if max(len(a.outlines), len(b.outlines)) > MOST_TURNS:
+        st.caption(f"Only the first {MOST_TURNS} turns of each side are aligned.")
+
+
+def _side(
+    drawn: Sequence[Cell], turns: Sequence[int | None], alignment: Alignment, rows: Sequence[int]
+) -> tuple[Cell | None, ...]:
+    placed = [None if turn is None else drawn[turn] for turn in turns]
+    for column, row in enumerate(rows):
+        cell = placed[column]
+        if row == alignment.first_divergence and cell is not None:
+            placed[column] = dataclasses.replace(
+                cell, marks=(_FLAG, *cell.marks), label=f"first divergence, {cell.label}"
+            )
+    return tuple(placed)
+
+
+def _said(a: Recording, b: Recording, alignment: Alignment, row: int) -> str:
+    at = alignment.rows[row]
+    sides = [
+        f"{name}: {in_words(side.outlines[turn], len(side.outlines))}"
+        if turn is not None
+        else f"{name}: no turn"
+        for name, side, turn in (("A", a, at.a), ("B", b, at.b))
+    ]
+    return f"Row {row + 1} of {len(alignment.rows)}, {_COST_WORDS[at.cost]}. " + ". ".join(sides)
+
+
+def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
+    """One row in full: both cards, both decisions over each other, and what differs in the words."""
+    at = alignment.rows[row]
+    flag = " :blue-badge[:material/flag: first divergence]" if row == alignment.first_divergence else ""
+    st.markdown(f"**Row {row + 1} of {len(alignment.rows)}** · {_COST_WORDS[at.cost]}{flag}")
+    for column, (side, recording, turn) in zip(st.columns(2), (("A", a, at.a), ("B", b, at.b)), strict=True):
+        with column, st.container(border=True):
+            _card(side, recording, turn)
+    if at.a is None or at.b is None:
+        return
+    left, right = st.columns(2)
+    with left, st.container(border=True):
+        _choices(a, at.a, b, at.b)
+    with right, st.container(border=True):
+        st.markdown("**From A's words to B's**")
+        st.caption("[-only in A-] {+only in B+}")
+        difference = word_diff(a.text(at.a).reply, b.text(at.b).reply)
+        text_block(difference, key=f"words_{row}", empty="Both say nothing.")
+
+
+def _card(side: str, recording: Recording, turn: int | None) -> None:
+    if turn is None:
+        st.markdown(f"**{side}**")
+        st.caption("No turn here.")
+        return
+    state.page_link(
+        "replay",
+        f"**{side}** · open in Replay",
+        icon=":material/smart_display:",
+        ep=recording.summary.id,
+        t=turn + 1,
+    )
+    turn_card(recording.outlines, turn, recording.text, None, key=f"pair_{side.lower()}")
+
+
+def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
+    """Both decisions' softmaxes, and how far apart they are."""
+    st.markdown("**Both decisions**")
+    da, db = a.decision(turn_a), b.decision(turn_b)
+    if da is None or db is None or not (da.model_probs or db.model_probs):
+        st.caption("Neither policy has a head here: there are no probabilities to compare.")
+        return
+    st.plotly_chart(
+        two_choices(da, a.models, db, b.models),
+        key="both_decisions",
+        config=CHART_CONFIG | {"displayModeBar": False},
+        alt="Probability of each model and role under A and under B.",
+    )
+    models, roles = _distances(da, a.models, db, b.models)
+    if models is not None and roles is not None:
+        st.caption(f"KL divergence of B from A: models {models:.3f}, roles {roles:.3f} nats.")
+    else:
+        st.caption("No KL divergence: one side has no head, or its pool has other slots.")
+
+
+def _distances(
+    a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]
+) -> tuple[float | None, float | None]:
+    models = divergence_kl(
+        dict(zip(a_models, a.model_probs, strict=False)), dict(zip(b_models, b.model_probs, strict=False))
+    )
+    roles = divergence_kl(
+        dict(zip(ROLE_ORDER, a.role_probs, strict=False)), dict(zip(ROLE_ORDER, b.role_probs, strict=False))
+    )
+    return models, roles
+
+
+def _table(a: Recording, b: Recording, alignment: Alignment, rows: Sequence[int]) -> None:
+    """All shown rows in short, foreign text escaped."""
+    with st.expander("All rows in short", key="pair_rows"):
+        lines = [_line(a, b, alignment.rows[i], i, alignment.first_divergence) for i in rows[:100]]
+        head = [
+            "| Row | A | answer after | B | answer after | tokens B minus A | |",
+            "|--:|:--|:--|:--|:--|--:|:--|",
+        ]
+        st.markdown("\n".join([*head, *lines]))
+        if len(rows) > 100:
+            st.caption(f"The first 100 of {len(rows):,} rows.")
+
+
+def _line(a: Recording, b: Recording, row: Row, index: int, first: int | None) -> str:
+    x = a.outlines[row.a] if row.a is not None else None
+    y = b.outlines[row.b] if row.b is not None else None
+
+    def short(recording: Recording, turn: int | None) -> tuple[str, str]:
+        if turn is None:
+            return "–", " "
+        outline = recording.outlines[turn]
+        token = turn_token(outline.role, outline.model, recording.models, outline.verdict)
+        answer = label(outline.answer_after, 30) + " " if outline.answer_after else ""
+        return f"{token} {label(outline.model, 30)}", answer + badge(correct_mark(outline.correct_after))
+
+    delta = f"{y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out:+,d}" if x and y else " "
+    flag = (
+        ":material/flag: first divergence"
+        if index == first
+        else ""
+        if row.same_choice
+        else _COST_WORDS[row.cost]
+    )
+    left, right = short(a, row.a), short(b, row.b)
+    return f"| {index + 1} | {left[0]} | {left[1]} | {right[0]} | {right[1]} | {delta} | {flag} |"
+
+
+if __name__ == "__main__":
+    state.run(show)
