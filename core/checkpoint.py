@@ -44,11 +44,12 @@ class EncoderIdentity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A coordinator's evolved numbers and all that they presuppose. Two checkpoints are equal when their ids are.
+    """A coordinator's evolved numbers and all that they presuppose; equal when their ids are.
 
     `vector` float32 [n] = SVF offsets in `svf_layout` order, then the head row by row: one row of
     `encoder.hidden_size` per model in `models`, then one per role in `roles` (trinity.md 1.3, 1.4).
-    `svf_layout` is ((matrix name, number of singular values), ...), empty without SVF.
+    `svf_layout` is ((matrix name, number of singular values), ...), empty without SVF; `svf_dead` names the
+    blocks among them that change nothing on this encoder.
     """
 
     vector: Vector
@@ -58,6 +59,7 @@ class Checkpoint:
     input_format: InputFormat = "segments"
     token_position: int = -2
     svf_layout: tuple[tuple[str, int], ...] = ()
+    svf_dead: tuple[str, ...] = ()
     dtype: Dtype = "float32"
     protocol: Protocol = Protocol.PAPER
     generation: int | None = None
@@ -81,7 +83,7 @@ class Checkpoint:
 
     @classmethod
     def zeros(cls, models: Sequence[str], encoder: EncoderIdentity, **fields: Any) -> Checkpoint:
-        """Generation 0: all numbers zero, so every model and role is equally likely. `fields` as in the class."""
+        """Generation 0: all zeros, so every model and role is equally likely. `fields` as in the class."""
         layout = tuple(fields.get("svf_layout", ()))
         n = sum(count for _, count in layout) + (len(models) + len(ROLE_ORDER)) * encoder.hidden_size
         settings: dict[str, Any] = {"generation": 0, "kind": "start", **fields}
@@ -111,7 +113,7 @@ class Checkpoint:
         return {"format": _FORMAT, "version": _VERSION, "id": self.id, **self._described()}
 
     def to_bytes(self) -> bytes:
-        """The numbers as safetensors: `head.weight` [models + roles, hidden size] and `svf.offsets` if any."""
+        """The numbers as safetensors: `head.weight` [models + roles, hidden size], `svf.offsets` if any."""
         tensors = {"head.weight": np.ascontiguousarray(self.head)}
         if self.svf_layout:
             tensors["svf.offsets"] = np.ascontiguousarray(self.svf_offsets)
@@ -119,16 +121,16 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, config: Mapping[str, Any], weights: bytes) -> Checkpoint:
-        """Inverse of `to_config` and `to_bytes`. Raises CheckpointError for anything damaged or contradictory."""
+        """Inverse of `to_config` and `to_bytes`. Raises CheckpointError for anything damaged."""
         if config.get("format") != _FORMAT:
             raise CheckpointError("This is not a Trinity checkpoint: its config does not say so.")
         if config.get("version") != _VERSION:
             raise CheckpointError(
-                f"This checkpoint has format version {config.get('version')!r}; this version reads {_VERSION}."
+                f"This checkpoint has format version {config.get('version')!r}; only {_VERSION} can be read."
             )
         if hashlib.sha256(weights).hexdigest() != config.get("weights_sha256"):
             raise CheckpointError(
-                "The checkpoint's weights do not match the digest in its config: a file is damaged or foreign."
+                "The checkpoint's weights do not match the digest in its config: a file is damaged."
             )
         try:
             checkpoint = cls(_join(load_safetensors(weights), config), **_fields(config))
@@ -156,6 +158,7 @@ class Checkpoint:
             "token_position": self.token_position,
             "head": "linear",
             "svf_layout": [list(block) for block in self.svf_layout],
+            "svf_dead": list(self.svf_dead),
             "dtype": self.dtype,
             "protocol": self.protocol.value,
             "generation": self.generation,
@@ -229,7 +232,7 @@ def _check(checkpoint: Checkpoint) -> None:
         )
     if checkpoint.token_position >= 0:
         raise CheckpointError(
-            f"The token position counts from the end (-1, -2, ...), so {checkpoint.token_position} cannot be used."
+            f"The token position counts from the end (-1, -2, ...); it cannot be {checkpoint.token_position}."
         )
     if width < 1 or any(count < 1 for _, count in checkpoint.svf_layout):
         raise CheckpointError("The hidden size and every SVF block must be at least 1 number wide.")
@@ -245,7 +248,7 @@ def _check(checkpoint: Checkpoint) -> None:
 
 
 def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments from a config; a missing or mistyped entry raises KeyError, TypeError or ValueError."""
+    """Constructor arguments from a config; KeyError, TypeError or ValueError if damaged."""
     if config["head"] != "linear":
         raise CheckpointError(f"This version knows linear heads only, not {config['head']!r}.")
     generation = config["generation"]
@@ -262,6 +265,7 @@ def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
         "input_format": config["input_format"],
         "token_position": int(config["token_position"]),
         "svf_layout": tuple((_text(name), int(count)) for name, count in config["svf_layout"]),
+        "svf_dead": tuple(_text(name) for name in config["svf_dead"]),
         "dtype": config["dtype"],
         "protocol": Protocol(config["protocol"]),
         "generation": None if generation is None else int(generation),
@@ -274,13 +278,13 @@ def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
 def _join(tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> Vector:
     """The flat vector from the named tensors, shapes checked against the config."""
     rows = len(config["models"]) + len(config["roles"])
-    expected = {"head.weight": (rows, int(config["encoder"]["hidden_size"]))}
+    expected: dict[str, tuple[int, ...]] = {"head.weight": (rows, int(config["encoder"]["hidden_size"]))}
     if config["svf_layout"]:
         expected = {"svf.offsets": (sum(int(count) for _, count in config["svf_layout"]),), **expected}
     found = {name: tensor.shape for name, tensor in tensors.items()}
     if found != expected or any(tensor.dtype != np.float32 for tensor in tensors.values()):
         raise CheckpointError(
-            f"The checkpoint's weights are {found} but its config needs float32 tensors of the shapes {expected}."
+            f"The checkpoint's weights are {found} but its config needs float32 tensors {expected}."
         )
     return np.concatenate([tensors[name].reshape(-1) for name in expected])
 
@@ -305,7 +309,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a folder's entries durable (POSIX: an open directory can be synced; elsewhere there is no such call)."""
+    """Make a folder's entries durable; only POSIX has a call for that."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -1,1 +1,1 @@
-"""The coordinator: encoder, head and singular-value offsets; the only rooms that know torch, with the pocket world."""
+"""The coordinator: encoder, head and singular-value offsets; with the pocket world, all that knows torch."""

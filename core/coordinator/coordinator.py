@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 from core.checkpoint import Checkpoint, InputFormat
 from core.coordinator import head
 from core.coordinator.encoder import Encoded, Encoder
+from core.coordinator.svf import Offsets, check_layout, dead_blocks
 from core.draws import pick, uniform
 from core.episode import ROLE_ORDER, Decide, Decision
 from core.errors import CheckpointError
 
 
 class Coordinator:
-    """Policy of one checkpoint: encode, one linear head, two softmaxes, then a seeded draw or the best of each."""
+    """Policy of one checkpoint: encode, one linear head, two softmaxes, a seeded draw or the best of each."""
 
     def __init__(self, checkpoint: Checkpoint, encoder: Encoder, *, argmax: bool = False) -> None:
         check_fits(checkpoint, encoder)
         self.checkpoint = checkpoint
         self.encoder = encoder
         self.argmax = argmax
+        layout = checkpoint.svf_layout
+        self._offsets = Offsets(layout, checkpoint.svf_offsets) if layout else None
 
     @property
     def id(self) -> str:
@@ -38,7 +41,10 @@ class Coordinator:
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request; the draw depends on the request's key only."""
         encoded = self.encoder.encode(
-            requests, input_format=self.checkpoint.input_format, token_position=self.checkpoint.token_position
+            requests,
+            input_format=self.checkpoint.input_format,
+            token_position=self.checkpoint.token_position,
+            offsets=self._offsets,
         )
         z = head.logits(encoded.states, self.checkpoint.head)
         return choose(requests, encoded, z, self.models, argmax=self.argmax)
@@ -47,7 +53,7 @@ class Coordinator:
 class Population:
     """Policy of many candidate heads at once: equal inputs are encoded once, whoever reached them.
 
-    `vectors` float32 [candidates, (models + 3) x hidden size]; `candidate_of` says which candidate plays an episode id.
+    `vectors` float32 [candidates, (models + 3) x hidden size]; `candidate_of` maps episode id to candidate.
     """
 
     def __init__(
@@ -64,8 +70,8 @@ class Population:
         rows = len(models) + len(ROLE_ORDER)
         if vectors.ndim != 2 or vectors.shape[1] != rows * encoder.hidden_size:
             raise CheckpointError(
-                f"A population for {len(models)} models on a hidden size of {encoder.hidden_size} needs vectors of "
-                f"{rows * encoder.hidden_size} numbers; these have shape {vectors.shape}."
+                f"A population for {len(models)} models needs vectors of {rows} x {encoder.hidden_size} "
+                f"numbers; these have shape {vectors.shape}."
             )
         self._heads = np.asarray(vectors, np.float32).reshape(len(vectors), rows, encoder.hidden_size)
         self._encoder = encoder
@@ -106,7 +112,7 @@ def choose(
     *,
     argmax: bool = False,
 ) -> list[Decision]:
-    """Decisions from logits `z` [n, models + roles]: model and role are drawn independently (trinity.md 1.3)."""
+    """Decisions from logits `z` [n, models + roles]; model and role are drawn independently (paper 3.1)."""
     decisions = []
     for row, request in enumerate(requests):
         model_z, role_z = head.split(z[row], len(models))
@@ -143,17 +149,17 @@ def choose(
 def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] | None = None) -> None:
     """Refuse a checkpoint that was made for another encoder or for models that the pool does not have.
 
-    Raises CheckpointError naming the first mismatch. `models` are the pool's slots; None checks the encoder only."""
+    Raises CheckpointError naming the mismatch. `models`: the pool's slots; None checks the encoder only."""
     made, given = checkpoint.encoder, encoder.identity
     if made.hidden_size != given.hidden_size:
         raise CheckpointError(
-            f"Checkpoint {checkpoint.id} reads hidden states of {made.hidden_size} numbers ({made.name}), but the "
-            f"encoder {given.name} gives {given.hidden_size}."
+            f"Checkpoint {checkpoint.id} reads hidden states of {made.hidden_size} numbers ({made.name}), "
+            f"but the encoder {given.name} gives {given.hidden_size}."
         )
     if made.digest and given.digest and made.digest != given.digest:
         raise CheckpointError(
-            f"Checkpoint {checkpoint.id} was made on other encoder weights than {given.name}'s: their digest is "
-            f"{made.digest[:12]} and not {given.digest[:12]}."
+            f"Checkpoint {checkpoint.id} was made on other encoder weights than {given.name}'s: "
+            f"their digest is {made.digest[:12]} and not {given.digest[:12]}."
         )
     if not (made.digest and given.digest) and (made.name, made.revision) != (given.name, given.revision):
         raise CheckpointError(
@@ -161,12 +167,18 @@ def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] |
         )
     if checkpoint.dtype != encoder.dtype:
         raise CheckpointError(
-            f"Checkpoint {checkpoint.id} was made on {checkpoint.dtype} states; load the encoder with that dtype, "
-            f"not {encoder.dtype}."
+            f"Checkpoint {checkpoint.id} was made on {checkpoint.dtype} states; "
+            f"load the encoder with that dtype, not {encoder.dtype}."
+        )
+    check_layout(encoder.model, checkpoint.svf_layout)
+    if checkpoint.svf_dead != dead_blocks(encoder.model, checkpoint.svf_layout):
+        raise CheckpointError(
+            f"Checkpoint {checkpoint.id} was made on an encoder with other tied embeddings: it records "
+            f"{', '.join(checkpoint.svf_dead) or 'none'} as dead."
         )
     missing = [name for name in checkpoint.models if models is not None and name not in models]
     if missing:
         raise CheckpointError(
-            f"Checkpoint {checkpoint.id} was made for another pool: it chooses among {', '.join(checkpoint.models)}, "
-            f"but this pool has no {', '.join(missing)}."
+            f"Checkpoint {checkpoint.id} was made for another pool: it chooses among "
+            f"{', '.join(checkpoint.models)}, but this pool has no {', '.join(missing)}."
         )

@@ -1,4 +1,4 @@
-"""The encoder: a small language model that reads the transcript and gives one hidden state per request, no LM head."""
+"""The encoder: a small language model that reads a transcript and gives one hidden state; no LM head."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,9 +16,12 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from transformers import AutoModel, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat
+from core.coordinator.svf import Offsets, SingularValues
 from core.coordinator.tokens import Prompt, PromptTokens
 from core.episode import Decide
 from core.errors import CheckpointError
@@ -25,10 +29,11 @@ from core.errors import CheckpointError
 POCKET = "pocket"
 POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
 
-#: Arithmetic of one batch: enough to hide a small model's call overhead, little enough that one decision stays quick.
+#: Arithmetic of one batch: enough to hide a small model's overhead, little enough for one quick decision.
 _BATCH_FLOP = {"cpu": 2e9}
 _BATCH_FLOP_ACCELERATOR = 1e13
 _LARGEST_BATCH = 64
+_LENGTH_RASTER = 16  # tokens
 _CACHE_BYTES = 64 * 2**20
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -52,10 +57,10 @@ class _State:
 
 
 class Encoder:
-    """A causal language model without its LM head and the tokenizer that feeds it. Safe to share between threads.
+    """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
-    A state depends on its own tokens only, to the last bit: prompts are padded on the right, where causal attention
-    cannot see, to a multiple of 32 tokens, and every batch of one length has the same number of rows.
+    A state depends on its own tokens only, to the last bit: prompts are padded on the right, where causal
+    attention cannot see, to a fixed raster of lengths, and every batch of one length has the same rows.
     """
 
     def __init__(
@@ -69,6 +74,8 @@ class Encoder:
         self._cache: OrderedDict[bytes, _State] = OrderedDict()
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
+        self._singular: SingularValues | None = None
+        self._offsets_key = b""
         embedding = model.get_input_embeddings().weight.numel()
         flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
         self._batch_tokens = _BATCH_FLOP.get(self.device, _BATCH_FLOP_ACCELERATOR) / flop
@@ -89,12 +96,20 @@ class Encoder:
         return str(self.model.device.type)
 
     def encode(
-        self, requests: Sequence[Decide], *, input_format: InputFormat = "segments", token_position: int = -2
+        self,
+        requests: Sequence[Decide],
+        *,
+        input_format: InputFormat = "segments",
+        token_position: int = -2,
+        offsets: Offsets | None = None,
     ) -> Encoded:
-        """Hidden states after the final norm at `token_position` of each request's input, one forward pass each,
-        nothing generated (trinity.md 1.2). Equal inputs are read once; recent ones are remembered."""
-        keys = [_key(request, input_format, token_position) for request in requests]
+        """Hidden states after the final norm at `token_position` of each input; nothing is generated.
+
+        Equal inputs are read once and recent ones remembered (paper 3.1, the authors' `get_action`). SVF
+        `offsets` are written into the weights first; on a large encoder a change of them takes seconds."""
         with self._lock:
+            self._set_offsets(offsets)
+            keys = [self._key(request, input_format, token_position) for request in requests]
             missing = {
                 key: request for key, request in zip(keys, requests, strict=True) if key not in self._cache
             }
@@ -121,6 +136,24 @@ class Encoder:
         """Exactly what the encoder reads for this request, control tokens spelled out."""
         return self.tokens.text(self.tokens.prompt(request, input_format).ids)
 
+    def _key(self, request: Decide, input_format: InputFormat, token_position: int) -> bytes:
+        content = request.messages if input_format == "chat" and request.messages else request.transcript
+        described = repr((self._offsets_key, input_format, token_position, content))
+        return hashlib.blake2b(described.encode(), digest_size=20).digest()
+
+    def _set_offsets(self, offsets: Offsets | None) -> None:
+        key = offsets.key if offsets else b""
+        if key == self._offsets_key:
+            return
+        self._offsets_key = b""
+        if self._singular:
+            self._singular.restore()
+        if offsets:
+            if not self._singular or self._singular.layout != offsets.layout:
+                self._singular = SingularValues(self.model, offsets.layout)
+            self._singular.apply(offsets.values)
+        self._offsets_key = key
+
     def _forward(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, _State]]:
         by_length: dict[int, list[bytes]] = {}
         for key, prompt in prompts.items():
@@ -128,7 +161,7 @@ class Encoder:
                 raise CheckpointError(
                     f"Token position {token_position} lies before the prompt's first token."
                 )
-            by_length.setdefault(-(-len(prompt.ids) // 32) * 32, []).append(key)
+            by_length.setdefault(-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER, []).append(key)
         for length, keys in sorted(by_length.items()):
             rows = int(min(_LARGEST_BATCH, max(1, self._batch_tokens // length)))
             for start in range(0, len(keys), rows):
@@ -160,7 +193,7 @@ def load_encoder(
     revision: str | None = None,
     max_tokens: int | None = None,
 ) -> Encoder:
-    """Load "pocket", a local Hugging Face folder or a hub id (offline mode is respected; no remote code, no pickle).
+    """Load "pocket", a local Hugging Face folder or a hub id (also offline); no remote code, no pickle.
 
     Raises CheckpointError when there is no such encoder or it cannot be used."""
     name = str(name_or_folder)
@@ -168,15 +201,16 @@ def load_encoder(
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name, revision)
     try:
-        model = AutoModel.from_pretrained(
-            folder,
-            dtype=_TORCH_DTYPES[dtype],
-            attn_implementation="sdpa",
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
+        with _no_progress_bar():
+            model = AutoModel.from_pretrained(
+                folder,
+                dtype=_TORCH_DTYPES[dtype],
+                attn_implementation="sdpa",
+                trust_remote_code=False,
+                use_safetensors=True,
+            )
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason}") from error
     if getattr(model.config, "is_encoder_decoder", False):
@@ -191,7 +225,7 @@ def load_encoder(
 
 
 def weights_digest(folder: Path) -> str:
-    """SHA-256 (hex) over the folder's weights and tokenizer, independent of where it lies and of its other files."""
+    """SHA-256 (hex) over the folder's weights and tokenizer, wherever it lies and whatever else it holds."""
     files = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
     digest = hashlib.sha256()
     for file in files:
@@ -199,6 +233,19 @@ def weights_digest(folder: Path) -> str:
             with file.open("rb") as content:
                 digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Keep transformers from drawing over the terminal while it reads a local folder."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    if shown:
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _locate(name: str, revision: str | None) -> tuple[Path, str]:
@@ -222,8 +269,3 @@ def _locate(name: str, revision: str | None) -> tuple[Path, str]:
             f"({type(error).__name__}). Name a folder or 'pocket'."
         ) from error
     return folder, folder.name
-
-
-def _key(request: Decide, input_format: InputFormat, token_position: int) -> bytes:
-    content = request.messages if input_format == "chat" and request.messages else request.transcript
-    return hashlib.blake2b(repr((input_format, token_position, content)).encode(), digest_size=20).digest()

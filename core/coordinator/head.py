@@ -20,7 +20,7 @@ def logits(states: NDArray[Any], heads: NDArray[Any]) -> NDArray[np.float64]:
     `states` [n, d]; `heads` [rows, d] for one head or [n, rows, d] for one head per state. Returns [n, rows].
     """
     h, w = np.asarray(states, np.float64), np.asarray(heads, np.float64)
-    return np.einsum("nd,rd->nr" if w.ndim == 2 else "nd,nrd->nr", h, w)
+    return np.asarray(np.einsum("nd,rd->nr" if w.ndim == 2 else "nd,nrd->nr", h, w))
 
 
 def split(z: NDArray[np.float64], n_models: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -33,7 +33,7 @@ def split(z: NDArray[np.float64], n_models: int) -> tuple[NDArray[np.float64], N
 
 
 def softmax(z: NDArray[Any], mask: Sequence[bool] = ()) -> Probabilities:
-    """Probabilities over the last axis in float64; entries whose mask is False are minus infinity before it."""
+    """Probabilities over the last axis, float64; where `mask` is False the logit is minus infinity."""
     values = np.asarray(z, np.float64)
     if len(mask):
         allowed = np.asarray(mask, bool)

@@ -42,8 +42,8 @@ class Prompt:
 class PromptTokens:
     """Writes prompts of at most `max_tokens` ids with a Hugging Face fast tokenizer.
 
-    Control tokens are all added tokens that are not blank, special or not (Qwen3's think and tool marks are added but
-    not special, so `split_special_tokens` alone would let them through). Text goes through a second tokenizer that
+    Control tokens are all added tokens that are not blank, special or not: Qwen3's think and tool marks are
+    not special, so `split_special_tokens` would let them through. Text goes through a second tokenizer that
     has none of them, in the stretches between the control tokens that we write ourselves.
     """
 
@@ -75,7 +75,7 @@ class PromptTokens:
         self._segment = lru_cache(maxsize=8192)(self._new_segment)  # turns come back at every later decision
 
     def prompt(self, request: Decide, input_format: InputFormat) -> Prompt:
-        """The ids for one request. `chat` reads the request's messages, or its transcript as one user message."""
+        """The ids for one request; `chat` reads its messages, or else its transcript as one user message."""
         if input_format == "segments":
             return self._segments(request.transcript)
         return self._chat(request.messages or (Message("user", _as_text(request.transcript)),))
@@ -122,7 +122,7 @@ class PromptTokens:
         wanted = sum(map(len, turns))
         if len(question) + wanted <= room:
             return Prompt((*question, *(index for turn in turns for index in turn), *self._suffix), False)
-        # Keep the question's head (all of it if it leaves half the window) and the newest turns, the newest cut first.
+        # Keep the question's head, at least half the window of it, and the newest turns.
         question = self._cut(question, max(room // 2, room - wanted), keep_end=False)
         left = room - len(question)
         kept: list[tuple[int, ...]] = []

@@ -44,10 +44,10 @@ _QWEN_SPLIT = (
 )
 #: The parts of Qwen3's template that plain system and user messages reach.
 QWEN3_TEMPLATE = (
-    "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}"
-    "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
-    "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
-    "{%- endif %}"
+    "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content }}"
+    "{{- '<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
+    "{%- if enable_thinking is defined and enable_thinking is false %}"
+    "{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}"
 )
 
 
@@ -73,7 +73,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     core.add_tokens(
         [AddedToken(name, normalized=False, special=special) for name, special in QWEN3_ADDED_TOKENS.items()]
     )
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=core,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
@@ -84,7 +84,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_qwen3(folder: Path, *, seed: int = 0, tied: bool = True, **shape: Any) -> Path:
-    """Write a Hugging Face folder with a random Qwen3ForCausalLM of width 32 and its tokenizer; returns it."""
+    """Write a Hugging Face folder with a random Qwen3ForCausalLM and its tokenizer; returns the folder."""
     torch.manual_seed(seed)
     tokenizer = tiny_tokenizer()
     settings: dict[str, Any] = {
