@@ -88,7 +88,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise httpcore.ConnectError(f"the host name {host!r} cannot be resolved") from error
+            raise httpcore.ConnectError("its host name cannot be resolved") from error
         addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
         for address in addresses:
             if reason := refusal(ipaddress.ip_address(address), allow_private=self._allow_private):

@@ -13,6 +13,7 @@ import httpcore
 import httpx
 
 from core.episode import Failure
+from core.errors import PoolError
 from core.pool.addresses import AddressRefused, GuardedBackend, is_private_by_name
 from core.pool.spec import ModelSpec
 from core.pool.wire import Completion, Malformed, StreamReader, read_completion, strict_json, well_formed
@@ -64,7 +65,13 @@ class ChatClient:
         self._spec = spec
         self._key = key
         self._limits = limits
-        self._url = httpx.URL(spec.base_url.rstrip("/") + "/chat/completions")
+        try:
+            self._url = httpx.URL(spec.base_url.rstrip("/") + "/chat/completions")
+        except httpx.InvalidURL:
+            raise PoolError(
+                f"Model '{spec.name}': base_url is no address that can be connected to;"
+                " write it like https://api.example.com/v1."
+            ) from None
         allow_private = spec.allow_private or is_private_by_name(self._url.host)
         self._http = httpx.AsyncClient(
             transport=_guarded_transport(context, allow_private=allow_private, connections=spec.concurrency),
@@ -129,6 +136,7 @@ class ChatClient:
             completion,
             text=self._without_key(completion.text),
             reasoning=self._without_key(completion.reasoning),
+            finish_reason=self._without_key(completion.finish_reason),
         )
 
     async def _stream(self, response: httpx.Response, on_piece: Callable[[str], None] | None) -> Completion:
@@ -211,8 +219,9 @@ class ChatClient:
 
     def _safe(self, text: str) -> str:
         """Words from outside, cut short, on one line, and withheld where they repeat a part of the key."""
-        fragments = range(len(self._key) - KEY_FRAGMENT + 1) if len(self._key) > KEY_FRAGMENT else range(1)
-        if self._key and any(self._key[i : i + KEY_FRAGMENT] in text for i in fragments):
+        key = self._key.lower()
+        starts = range(max(1, len(key) - KEY_FRAGMENT + 1))
+        if key and any(key[start : start + KEY_FRAGMENT] in text.lower() for start in starts):
             return "(its words are withheld: they repeat the key)"
         line = " ".join("".join(c if c.isprintable() else " " for c in well_formed(text)).split())
         return line if len(line) <= QUOTE_CHARS else line[: QUOTE_CHARS - 1] + "…"

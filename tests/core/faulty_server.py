@@ -1,0 +1,192 @@
+"""A real HTTP server on loopback that answers exactly the bytes it is told to, at the pace it is told to."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+Answer = Sequence[bytes | float]  # bytes are sent, numbers are seconds to wait; then the connection is closed
+HANG_UP: Answer = ()
+USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client sent, with header names in lower case."""
+
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass
+class FaultyServer:
+    """Gives `answers` in the order of the requests, the last one again and again, or what `answer` says."""
+
+    port: int
+    answer: Callable[[Request], Answer]
+    requests: list[Request] = field(default_factory=list)
+    hang_ups: int = 0  # clients that left before their answer was over
+    in_flight: int = 0
+    most_in_flight: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def serve(self, connection: socket.socket) -> None:
+        with connection:
+            request = _read_request(connection)
+            if request is None:
+                return
+            with self.lock:
+                self.requests.append(request)
+                answer = self.answer(request)
+                self.in_flight += 1
+                self.most_in_flight = max(self.most_in_flight, self.in_flight)
+            whole = all(_send(connection, step) for step in answer)
+            with self.lock:
+                self.in_flight -= 1
+                self.hang_ups += not whole
+
+
+@contextmanager
+def faulty_server(*answers: Answer | Callable[[Request], Answer]) -> Iterator[FaultyServer]:
+    """Serve until the block ends; every thread is gone then."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    listener.settimeout(0.05)
+    given: list[Answer | Callable[[Request], Answer]] = list(answers)
+
+    def answer(request: Request) -> Answer:
+        current = given.pop(0) if len(given) > 1 else given[0]
+        return current(request) if callable(current) else current
+
+    server = FaultyServer(listener.getsockname()[1], answer)
+    stopping = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def accept() -> None:
+        while not stopping.is_set():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            connection.settimeout(5)
+            thread = threading.Thread(target=server.serve, args=(connection,), daemon=True)
+            threads.append(thread)
+            thread.start()
+
+    acceptor = threading.Thread(target=accept, daemon=True)
+    acceptor.start()
+    try:
+        yield server
+    finally:
+        stopping.set()
+        acceptor.join()
+        listener.close()
+        for thread in threads:
+            thread.join()
+
+
+def _read_request(connection: socket.socket) -> Request | None:
+    data = b""
+    try:
+        while b"\r\n\r\n" not in data:
+            data += (more := connection.recv(65536))
+            if not more:
+                return None
+        head, _, body = data.partition(b"\r\n\r\n")
+        start, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        while len(body) < int(headers.get("content-length", 0)):
+            body += connection.recv(65536)
+    except OSError:
+        return None
+    return Request(start.split()[1], headers, json.loads(body) if body else None)
+
+
+def _send(connection: socket.socket, step: bytes | float) -> bool:
+    """Do one step of an answer; False when the client has left."""
+    try:
+        if isinstance(step, bytes):
+            connection.sendall(step)
+            return True
+        until = time.monotonic() + step
+        while (left := until - time.monotonic()) > 0:
+            readable, _, _ = select.select([connection], [], [], left)
+            if readable and not connection.recv(1):
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def respond(
+    body: bytes,
+    status: int = 200,
+    kind: str = "application/json",
+    *,
+    sized: bool = True,
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """A whole response; `sized=False` leaves its end to the closing of the connection."""
+    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Type: {kind}", "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in (headers or {}).items()]
+    if sized:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def chat(text: str, finish_reason: str | None = "stop", **message: Any) -> bytes:
+    """The JSON body of a chat completion."""
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, **message},
+        "finish_reason": finish_reason,
+    }
+    return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], "usage": USAGE}).encode()
+
+
+def ok(text: str = "fine", **message: Any) -> Answer:
+    """A good answer."""
+    return (respond(chat(text, **message)),)
+
+
+def fail(status: int, message: str = "", **headers: str) -> Answer:
+    """An error answer as OpenAI words it."""
+    return (
+        respond(json.dumps({"error": {"message": message, "code": None}}).encode(), status, headers=headers),
+    )
+
+
+def events(*pieces: str, finish_reason: str | None = "stop", done: bool = True) -> bytes:
+    """The body of a stream that says `pieces`."""
+    chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"role": "assistant"}}]}]
+    chunks += [
+        {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]} for piece in pieces
+    ]
+    if finish_reason:
+        chunks.append(
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}], "usage": USAGE}
+        )
+    body = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+    return body + (b"data: [DONE]\n\n" if done else b"")
+
+
+def chunked(*parts: bytes, ended: bool = True) -> bytes:
+    """`parts` in chunked transfer encoding, with or without the closing chunk."""
+    body = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts if part)
+    return body + (b"0\r\n\r\n" if ended else b"")
+
+
+def stream_head(**headers: str) -> bytes:
+    """The head of an event stream that ends when the connection does, unless a header says otherwise."""
+    return respond(b"", kind="text/event-stream", sized=False, headers=headers)

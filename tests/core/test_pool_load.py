@@ -1,0 +1,194 @@
+"""pool.toml: the example is valid, every mistake is one sentence, and costs are bounded from above."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.episode import Ask, Message, Role
+from core.errors import ConfigError, PoolError
+from core.pool.check import check_pool
+from core.pool.costs import estimate_cost, listed_prices
+from core.pool.hosted import HttpPool
+from core.pool.load import load_pool, load_specs, pool_template
+from core.pool.mixed import MixedPool
+from core.pool.scripted import ScriptedPool
+from core.pool.spec import ModelSpec
+from tests.core.faulty_server import fail, faulty_server, ok
+
+GOOD = '[[model]]\nname = "a"\nbase_url = "http://127.0.0.1:9/v1"\n'
+
+
+def load(tmp_path: Path, text: str, **env: str) -> object:
+    path = tmp_path / "pool.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return load_pool(path, env)
+
+
+def test_the_template_is_a_pool(tmp_path: Path) -> None:
+    pool = load(tmp_path, pool_template(), OPENAI_API_KEY="x", OPENROUTER_API_KEY="y")
+    assert isinstance(pool, HttpPool)
+    first, second = pool.specs
+    assert (first.name, first.price_in, first.price_out) == ("gpt", 0.15, 0.6)
+    assert (second.max_tokens, second.timeout_s, second.extra) == (2048, 90.0, {"top_p": 0.95})
+    pool.close()
+
+
+def test_every_line_of_the_template_that_is_commented_out_is_valid_too(tmp_path: Path) -> None:
+    local = pool_template().partition("# A model on your own machine")[2].partition("\n")[2]
+    local = local.partition("# A pocket model")[0]
+    lines = [line.removeprefix("# ") for line in local.splitlines() if line.startswith("# ")]
+    path = tmp_path / "pool.toml"
+    path.write_text("\n".join(lines))
+    [spec] = load_specs(path)
+    assert (spec.name, spec.stream_done, spec.allow_private, spec.stream) == ("local", False, True, False)
+
+
+def test_an_entry_without_prices_at_an_unknown_server_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text(GOOD + "price_in = 0")
+    [spec] = load_specs(path)
+    assert (spec.price_in, spec.price_out) == (0.0, None)
+
+
+MISTAKES = [
+    ("", "names no models"),
+    ("model = []", "names no models"),
+    ("model = [1]", "names no models"),
+    ('model = "x"', "names no models"),
+    ("[[model]\n", r"not valid TOML: .*line 1"),
+    (GOOD + "x = = 1", r"not valid TOML: .*line 4"),
+    ("[limits]\nx = 1\n" + GOOD, "'limits' is not known there"),
+    ('[[model]]\nname = "a"', r"model 1 \('a'\): base_url is missing"),
+    ('[[model]]\nbase_url = "http://x/v1"', "model 1: name is missing"),
+    (GOOD + GOOD, r"model 2 \('a'\): name is already taken"),
+    (GOOD.replace('"a"', '"a b"'), r"model 1 \('a b'\): name must be"),
+    (GOOD.replace('"a"', '"*"'), "name must be"),
+    (GOOD.replace('"a"', "7"), "model 1: name should be a valid string"),
+    (GOOD + "temprature = 1", "'temprature' is not a known field, did you mean 'temperature'"),
+    (GOOD + 'api_key = "sk-secret-1234"', "'api_key' is not a known field, did you mean 'api_key_env'"),
+    (GOOD + "temperature = 3", "temperature should be less than or equal to 2"),
+    (GOOD + "temperature = nan", "temperature should be"),
+    (GOOD + "price_in = inf", "price_in should be a finite number"),
+    (GOOD + "price_in = -1", "price_in should be greater than or equal to 0"),
+    (GOOD + "max_tokens = 0", "max_tokens should be greater"),
+    (GOOD + "max_tokens = 1.5", "max_tokens should be a valid integer"),
+    (GOOD + "max_tokens = true", "max_tokens should be a valid integer"),
+    (GOOD + "timeout_s = 0", "timeout_s should be greater than 0"),
+    (GOOD + "concurrency = 1000", "concurrency should be less"),
+    (GOOD + 'dialect = "loud"', "dialect should be 'general' or 'terse'"),
+    (GOOD + 'provider = "magic"', "provider should be 'openai' or 'pocket'"),
+    (GOOD + "extra = { n = 3 }", "extra cannot set 'n'; it may set "),
+    (GOOD + "extra = { top_p = nan }", "extra holds a date or a number"),
+    (GOOD + "extra = { stop = 2026-01-01 }", "extra holds a date or a number"),
+    ('[[model]]\nname = "nobody"\nprovider = "pocket"', "no pocket model 'nobody'"),
+    (
+        '[[model]]\nname = "atlas"\nprovider = "pocket"\nbase_url = "http://x"',
+        "'base_url' is not a known field",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), MISTAKES)
+def test_a_mistake_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises((ConfigError, PoolError), match=sentence) as caught:
+        load(tmp_path, text)
+    assert "\n" not in str(caught.value)
+    assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x/v1", "file:///etc/passwd", "x/v1", "http://", "https:///v1", "http://x:99999/v1", "http://x:0/v1",
+     "http://user:sk-secret@x/v1", "http://x/v1?key=sk-secret", "http://x/v1#sk-secret", "http://x y/v1",
+     "http://x\\\\@169.254.169.254/v1", "http://[::1/v1", "javascript:alert(1)", ""],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused_without_repeating_it(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError, match="base_url must") as caught:
+        load(tmp_path, GOOD.replace("http://127.0.0.1:9/v1", url))
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_an_address_that_only_looks_like_one_is_refused(tmp_path: Path) -> None:
+    for host in ("0177.0.0.1", "256.1.1.1", "1.2.3.4.5" + "\u2488"):
+        with pytest.raises((ConfigError, PoolError), match=r"Model 'a': base_url is no address"):
+            load(tmp_path, GOOD.replace("127.0.0.1:9", host))
+
+
+def test_a_key_in_place_of_its_variable_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="never the key itself") as caught:
+        load(tmp_path, GOOD + 'api_key_env = "sk-secret-1234"')
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_a_key_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PoolError, match="Model 'a' needs a key in the environment variable SOME_KEY"):
+        load(tmp_path, GOOD + 'api_key_env = "SOME_KEY"', OTHER="x")
+
+
+def test_a_file_that_is_missing_or_not_text_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="trinity pool init"):
+        load_pool(tmp_path / "none.toml", {})
+    (tmp_path / "pool.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_pool(tmp_path / "pool.toml", {})
+
+
+def test_prices_come_with_the_package_and_unknown_is_none() -> None:
+    assert listed_prices("gpt-4o-mini", "https://api.openai.com/v1") == (0.15, 0.6)
+    assert listed_prices("gpt-4o-mini", "http://127.0.0.1:8000/v1") == (None, None)
+    assert listed_prices("no-such-model", "https://api.openai.com/v1") == (None, None)
+
+
+def test_an_estimate_is_an_upper_bound_and_unknown_is_never_zero() -> None:
+    dear = ModelSpec("dear", price_in=10.0, price_out=20.0, max_tokens=1000)
+    cheap = ModelSpec("cheap", price_in=1.0, price_out=2.0, max_tokens=1000)
+    estimate = estimate_cost([dear, cheap], episodes=3, turn_budget=2, question_tokens=400)
+    assert (estimate.calls, estimate.tokens_in, estimate.tokens_out) == (6, 3 * (1000 + 2000), 6000)
+    assert estimate.cost_usd == pytest.approx((9000 * 10 + 6000 * 20) / 1e6)
+    unknown = estimate_cost([dear, ModelSpec("dark", price_in=1.0)], 3, 2)
+    assert (unknown.cost_usd, unknown.unknown) == (None, ("dark",))
+    assert estimate_cost([ModelSpec("free", price_in=0.0, price_out=0.0)], 3, 2).cost_usd == 0.0
+
+
+def test_check_calls_each_model_once_and_says_which_fails(tmp_path: Path) -> None:
+    with faulty_server(ok("2")) as good, faulty_server(fail(404, "no such model")) as bad:
+        text = GOOD.replace("http://127.0.0.1:9/v1", good.url)
+        text += GOOD.replace('"a"', '"b"').replace("http://127.0.0.1:9/v1", bad.url)
+        pool = load(tmp_path, text)
+        assert isinstance(pool, HttpPool)
+        replies = dict(check_pool(pool))
+        pool.close()
+    assert replies["a"].text == "2"
+    assert replies["b"].error is not None
+    assert "no such model" in replies["b"].error.message
+    assert (len(good.requests), good.requests[0].body["max_tokens"]) == (1, 16)
+
+
+def test_each_ask_goes_to_the_provider_of_its_model() -> None:
+    with faulty_server(ok("from afar")) as server:
+        specs = (
+            ModelSpec("near", provider="scripted"),
+            ModelSpec("far", base_url=server.url),
+        )
+        hosted = HttpPool([specs[1]])
+        pool = MixedPool(specs, {"scripted": ScriptedPool([specs[0]], lambda ask: "here"), "openai": hosted})
+        asks = [Ask(name, Role.WORKER, (Message("user", "hi"),)) for name in ("far", "near", "near", "far")]
+        replies = {index: reply.text for index, reply in pool.ask(asks)}
+        *_, streamed = pool.stream(asks[1])
+        with pytest.raises(PoolError, match="it has near, far"):
+            list(pool.ask([Ask("z", Role.WORKER, ())]))
+        hosted.close()
+    assert replies == {0: "from afar", 1: "here", 2: "here", 3: "from afar"}
+    assert not isinstance(streamed, str)
+    assert streamed.text == "here"
+    assert pool.specs == specs
+
+
+def test_pocket_models_stand_beside_hosted_ones(tmp_path: Path) -> None:
+    pool = load(tmp_path, GOOD + '[[model]]\nname = "atlas"\nprovider = "pocket"\nmax_tokens = 9\n')
+    assert isinstance(pool, MixedPool)
+    hosted, pocket = pool.specs
+    assert (hosted.provider, pocket.provider) == ("openai", "pocket")
+    assert (pocket.dialect, pocket.max_tokens, pocket.price_out) == ("terse", 9, 0.0)
