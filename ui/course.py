@@ -105,7 +105,7 @@ def in_words(outline: TurnOutline, total: int) -> str:
         one_line(outline.model, 40),
     ]
     if outline.stage != "finished":
-        told.append("the model is writing" if outline.stage == "asked" else "replied")
+        told.append("not finished")
         return ", ".join(told)
     mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
     if mark:
@@ -120,26 +120,36 @@ def in_words(outline: TurnOutline, total: int) -> str:
     return ", ".join(told)
 
 
-def cells(outlines: Sequence[TurnOutline], models: Sequence[str]) -> tuple[Cell, ...]:
-    """The strip cells of an episode; `models` are its pool slots in head order."""
+def cells(
+    outlines: Sequence[TurnOutline], models: Sequence[str], *, running: bool = False
+) -> tuple[Cell, ...]:
+    """The strip cells of an episode; `models` are its pool slots in head order. While it is `running` its
+    unfinished turn pulses."""
     most = math.log(max(2, len(models) * len(ROLE_ORDER)))
     told = happenings(outlines)
     return tuple(
-        _cell(outline, models, len(outlines), here, most)
+        _cell(outline, models, len(outlines), here, most, running)
         for outline, here in zip(outlines, told, strict=True)
     )
 
 
-def lane(outlines: Sequence[TurnOutline], models: Sequence[str], name: str = "") -> Lane:
+def lane(
+    outlines: Sequence[TurnOutline], models: Sequence[str], name: str = "", *, running: bool = False
+) -> Lane:
     """One episode as a strip lane."""
-    return Lane(cells(outlines, models), name)
+    return Lane(cells(outlines, models, running=running), name)
 
 
 def _cell(
-    outline: TurnOutline, models: Sequence[str], total: int, here: Sequence[Happening], most: float
+    outline: TurnOutline,
+    models: Sequence[str],
+    total: int,
+    here: Sequence[Happening],
+    most: float,
+    running: bool,
 ) -> Cell:
     colour = model_colour(outline.model, models)
-    pending = outline.stage != "finished"
+    unfinished = outline.stage != "finished"
     mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
     tone = {"green": "good", "red": "bad", "orange": "warn"}
     return Cell(
@@ -149,11 +159,13 @@ def _cell(
         ink=ink_on(colour),
         model=one_line(outline.model, 40),
         verdict=None if mark is None else CellMark(mark.glyph, mark.word, tone.get(mark.tone, "quiet")),  # type: ignore[arg-type]
-        answer=CellMark("…", "writing", "quiet") if pending else _answer(outline),
+        answer=CellMark("…", "writing" if running else "cut off", "quiet")
+        if unfinished
+        else _answer(outline),
         marks=tuple(_MARKS[happening] for happening in here),
         entropy=None if outline.entropy is None else min(1.0, max(0.0, outline.entropy / most)),
         label=in_words(outline, total),
-        pending=pending,
+        pending=unfinished and running,
     )
 
 

@@ -85,7 +85,7 @@ def _show_whole(flag: str) -> None:
     st.session_state[flag] = True
 
 
-def turn_heading(outline: TurnOutline, total: int) -> str:
+def turn_heading(outline: TurnOutline, total: int, *, running: bool = False) -> str:
     """`Turn 4 of 7 · ▲ Verifier · delta · Revise · 812 tokens · 3.1 s · $0.004` as markdown with foreign
     text escaped."""
     look = ROLE_LOOKS[outline.role]
@@ -98,7 +98,7 @@ def turn_heading(outline: TurnOutline, total: int) -> str:
     if mark:
         parts.append(badge(mark))
     if outline.stage == "asked":
-        parts.append(":blue[:material/edit_note: writing]")
+        parts.append(":blue[:material/edit_note: writing]" if running else ":orange[cut off]")
     else:
         parts += [
             f":gray[{outline.tokens_in + outline.tokens_out:,} tokens]",
@@ -115,10 +115,12 @@ def turn_card(
     decision: Decision | None,
     *,
     key: str,
+    running: bool = False,
 ) -> None:
-    """The card of turn `index`. `text` reads one turn's texts and is called only for what is shown."""
+    """The card of turn `index`. `text` reads one turn's texts and is called only for what is shown; `running`
+    tells a turn that is being played from one that was cut off."""
     outline = outlines[index]
-    st.markdown(turn_heading(outline, len(outlines)))
+    st.markdown(turn_heading(outline, len(outlines), running=running))
     _outcome(outlines, index)
     if f"{key}_view" not in st.session_state:
         st.session_state[f"{key}_view"] = VIEWS[0]
@@ -138,7 +140,7 @@ def turn_card(
     elif view == "Diff":
         _diff_view(outlines, index, text, key=place)
     else:
-        _reply(outline, text(index), key=place)
+        _reply(outline, text(index), key=place, running=running)
 
 
 def before_card(
@@ -173,21 +175,19 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         st.text(f"The model failed: {plain(outline.error, 2000)}")
 
 
-def _reply(outline: TurnOutline, told: TurnText, *, key: str) -> None:
+def _reply(outline: TurnOutline, told: TurnText, *, key: str, running: bool) -> None:
     if told.reasoning:
         with st.expander("Reasoning", on_change="rerun", key=f"{key}_reasoning_open") as reasoning:
             if reasoning.open:
                 text_block(told.reasoning, key=f"{key}_reasoning")
-    waiting = outline.stage == "asked"
+    waiting = running and outline.stage == "asked"
     text_block(
         told.reply,
         key=key,
         empty="Waiting for the first words." if waiting else "The model said nothing.",
     )
-    if told.partial:
-        st.caption(
-            "Still being written." if waiting else "The reply stops here: its turn was never finished."
-        )
+    if outline.stage != "finished":
+        st.caption("Still being written." if waiting else "This turn was never finished.")
 
 
 def _saw(messages: Sequence[Message], decision: Decision | None, *, key: str) -> None:

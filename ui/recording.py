@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import streamlit as st
 
 from core.episode import Decision, Episode, Status
+from storage.steps import read_decision, read_head
 from storage.store import Store
 from storage.summaries import EpisodeSummary, TurnOutline, TurnText
 
@@ -22,14 +22,20 @@ class Recording:
     outlines: tuple[TurnOutline, ...]
 
     @property
+    def running(self) -> bool:
+        """Is it still being played?"""
+        return self.episode.status is Status.RUNNING
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The pool slots in head order."""
         return self.episode.models
 
     def decision(self, index: int) -> Decision | None:
         """The decision of turn `index`; None when there is no such turn."""
-        turns = _whole(self.store, self.episode.id).turns
-        return turns[index].decision if 0 <= index < len(turns) else None
+        if self.outlines[index].stage == "finished":
+            return _decision(self.store, self.store.url, self.episode.id, index)
+        return read_decision(self.store, self.episode.id, index)
 
     def text(self, index: int) -> TurnText:
         """The texts of turn `index`, read only when they are shown."""
@@ -46,14 +52,16 @@ def open_recording(store: Store, episode_id: str) -> Recording:
 
 
 def _read(store: Store, summary: EpisodeSummary) -> Recording:
-    episode = dataclasses.replace(_whole(store, summary.id), turns=())
-    return Recording(store, summary, episode, tuple(store.episodes.outline(summary.id)))
-
-
-def _whole(store: Store, episode_id: str) -> Episode:
-    return store.episodes.get(episode_id)
+    outlines = tuple(store.episodes.outline(summary.id))
+    return Recording(store, summary, read_head(store, summary.id), outlines)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _kept(_store: Store, url: str, summary: EpisodeSummary) -> Recording:
     return _read(_store, summary)
+
+
+@st.cache_resource(max_entries=2048, show_spinner=False)
+def _decision(_store: Store, url: str, episode_id: str, index: int) -> Decision | None:
+    """Finished turns never change, so their decisions are kept (and with them their figures)."""
+    return read_decision(_store, episode_id, index)

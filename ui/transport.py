@@ -70,7 +70,9 @@ def transport(cursor: int, total: int, go: Callable[[int], None], noun: str = "T
         ),
     ):
         _step_button(f"First {noun.lower()}", "go_first", ":material/first_page:", "Home", step, 0, first)
-        _step_button(f"Previous {noun.lower()}", "go_back", ":material/chevron_left:", "Left", step, cursor - 1, first)
+        _step_button(
+            f"Previous {noun.lower()}", "go_back", ":material/chevron_left:", "Left", step, cursor - 1, first
+        )
         st.button(
             "Pause" if playing() else "Play",
             key="go_play",
@@ -81,7 +83,9 @@ def transport(cursor: int, total: int, go: Callable[[int], None], noun: str = "T
             args=(cursor, total, go),
             disabled=total < 2,
         )
-        _step_button(f"Next {noun.lower()}", "go_next", ":material/chevron_right:", "Right", step, cursor + 1, last)
+        _step_button(
+            f"Next {noun.lower()}", "go_next", ":material/chevron_right:", "Right", step, cursor + 1, last
+        )
         _step_button(f"Last {noun.lower()}", "go_last", ":material/last_page:", "End", step, total - 1, last)
         st.segmented_control(
             "Speed",

@@ -77,7 +77,7 @@ def show() -> None:
 
 def aligned(a: Recording, b: Recording) -> Alignment:
     """The alignment of two recordings, remembered once both are finished."""
-    if a.episode.status is b.episode.status is Status.FINISHED:
+    if a.episode.status is Status.FINISHED and b.episode.status is Status.FINISHED:
         return _kept(a, b, a.store.url, a.episode.id, b.episode.id)
     return align(_moves(a), _moves(b))
 
@@ -258,8 +258,24 @@ def _strips(a: Recording, b: Recording, alignment: Alignment, rows: Sequence[int
         state.set_params(t=rows[to] + 1)
 
     lanes = [
-        Lane(_side(cells(a.outlines, a.models), [alignment.rows[i].a for i in rows], alignment, rows), "A"),
-        Lane(_side(cells(b.outlines, b.models), [alignment.rows[i].b for i in rows], alignment, rows), "B"),
+        Lane(
+            _side(
+                cells(a.outlines, a.models, running=a.running),
+                [alignment.rows[i].a for i in rows],
+                alignment,
+                rows,
+            ),
+            "A",
+        ),
+        Lane(
+            _side(
+                cells(b.outlines, b.models, running=b.running),
+                [alignment.rows[i].b for i in rows],
+                alignment,
+                rows,
+            ),
+            "B",
+        ),
     ]
     turn_strip(
         lanes,
@@ -330,7 +346,14 @@ def _card(side: str, recording: Recording, turn: int | None) -> None:
         ep=recording.summary.id,
         t=turn + 1,
     )
-    turn_card(recording.outlines, turn, recording.text, None, key=f"pair_{side.lower()}")
+    turn_card(
+        recording.outlines,
+        turn,
+        recording.text,
+        recording.decision(turn),
+        key=f"pair_{side.lower()}",
+        running=recording.running,
+    )
 
 
 def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:

@@ -38,7 +38,7 @@ def show() -> None:
     _stage(recording, cursor)
     transport(cursor, total, go)
     tick(cursor, total, recording.outlines[cursor].tokens_out * 4, go)
-    if recording.episode.status is Status.RUNNING:
+    if recording.running:
         st.fragment(_refresh, run_every=REFRESH_S, key="replay_refresh")(total)
 
 
@@ -165,16 +165,17 @@ def _outcome(recording: Recording) -> str:
 
 
 def _no_turns(recording: Recording) -> None:
-    running = recording.episode.status is Status.RUNNING
-    st.write("The coordinator has not decided yet." if running else "No turn of this episode was played.")
-    if running:
+    st.write(
+        "The coordinator has not decided yet." if recording.running else "No turn of this episode was played."
+    )
+    if recording.running:
         st.fragment(_refresh, run_every=REFRESH_S, key="replay_refresh")(0)
 
 
 def _stage(recording: Recording, cursor: int) -> None:
     outlines, models = recording.outlines, recording.models
     turn_strip(
-        [lane(outlines, models)],
+        [lane(outlines, models, running=recording.running)],
         cursor,
         _step_to,
         key="strip",
@@ -187,7 +188,7 @@ def _stage(recording: Recording, cursor: int) -> None:
     decision = recording.decision(cursor)
     with left:
         with st.container(border=True):
-            turn_card(outlines, cursor, recording.text, decision, key="card")
+            turn_card(outlines, cursor, recording.text, decision, key="card", running=recording.running)
         if cursor:
             with st.container(border=True):
                 before_card(outlines, cursor, recording.text, key="before")
@@ -259,7 +260,7 @@ def _jumps(recording: Recording, cursor: int) -> None:
 def _refresh(known: int) -> None:
     """Run the page again as soon as the episode has more to show."""
     recording = open_recording(state.store(), state.param("ep") or "")
-    grown = len(recording.outlines) != known or recording.episode.status is not Status.RUNNING
+    grown = len(recording.outlines) != known or not recording.running
     if grown or any(outline.stage != "finished" for outline in recording.outlines):
         st.rerun()
 

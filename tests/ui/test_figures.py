@@ -1,0 +1,156 @@
+"""Figures say what was chosen, likelier or masked, and never draw foreign text as markup."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from core.episode import ROLE_ORDER, Decision, Role
+from storage.summaries import TurnOutline
+from ui import figures
+from ui.panels import alternatives, choice_in_words, word_diff
+from ui.transport import dwell_s
+
+MODELS = ("alpha", "beta", "gamma")
+DECISION = Decision(
+    "beta",
+    Role.THINKER,
+    model_logits=(1.0, 0.5, -2.0),
+    role_logits=(2.0, 1.0, 0.0),
+    model_probs=(0.6, 0.36, 0.04),
+    role_probs=(0.665, 0.245, 0.09),
+    argmax_model="alpha",
+    argmax_role=Role.WORKER,
+)
+
+
+def outline(index: int, **changes: object) -> TurnOutline:
+    """A plain finished turn."""
+    base = TurnOutline(
+        episode_id="e1",
+        index=index,
+        model="alpha",
+        role=Role.WORKER,
+        stage="finished",
+        verdict=None,
+        answer_after=None,
+        correct_after=None,
+        flags=(),
+        margin=0.5,
+        entropy=1.2,
+        tokens_in=10,
+        tokens_out=5,
+        cost_usd=None,
+        latency_s=0.1,
+        error=None,
+        started=0.0,
+        sampled=True,
+        argmax_model="alpha",
+        argmax_role=Role.WORKER,
+        origin="policy",
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_bars_name_the_choice_and_the_argmax() -> None:
+    figure = figures.softmax_bars(DECISION, MODELS)
+    models, roles = figure.data
+    assert list(models.x) == list(DECISION.model_probs)
+    assert models.text[1].endswith("<b>chosen</b>")
+    assert models.text[0].endswith("argmax")
+    assert [ROLE_ORDER[i] for i, text in enumerate(roles.text) if "chosen" in text] == [Role.THINKER]
+    assert models.marker.opacity[1] == 1.0 > models.marker.opacity[0]
+
+
+def test_bars_say_masked_instead_of_a_probability() -> None:
+    masked = dataclasses.replace(DECISION, model_probs=(0.0, 0.9, 0.1), model_mask=(False, True, True))
+    assert figures.softmax_bars(masked, MODELS).data[0].text[0] == "masked"
+
+
+def test_joint_grid_is_the_outer_product_and_rings_two_cells() -> None:
+    figure = figures.joint_grid(DECISION, MODELS)
+    grid = figure.data[0]
+    assert grid.z[1][1] == pytest.approx(0.36 * 0.245)
+    assert sum(sum(row) for row in grid.z) == pytest.approx(1.0)
+    rings = {(shape.x0 + shape.x1, shape.y0 + shape.y1, shape.line.dash) for shape in figure.layout.shapes}
+    assert rings == {(2.0, 2.0, "solid"), (0.0, 0.0, "dot")}
+
+
+def test_joint_grid_rings_once_when_the_choice_was_the_likeliest() -> None:
+    same = dataclasses.replace(DECISION, model="alpha", role=Role.WORKER)
+    assert {shape.line.dash for shape in figures.joint_grid(same, MODELS).layout.shapes} == {"solid"}
+
+
+def test_names_are_escaped_and_cut() -> None:
+    wild = ("<b>x</b>", "a" * 80, "$y$\u202e")
+    decision = dataclasses.replace(DECISION, model="<b>x</b>", argmax_model="a" * 80)
+    spec = figures.softmax_bars(decision, wild).to_json() + figures.joint_grid(decision, wild).to_json()
+    assert "<b>x</b>" not in spec
+    assert "\\u003cb\\u003ex" not in spec
+    assert "\u202e" not in spec
+    assert "a" * 40 not in spec
+
+
+def test_doubt_marks_low_margins_and_needs_numbers() -> None:
+    outlines = [outline(0), outline(1, margin=0.02), outline(2, margin=None, entropy=None)]
+    figure = figures.doubt_over_turns(outlines, 1)
+    assert figure is not None
+    assert list(figure.data[-1].x) == [2]
+    assert figures.doubt_over_turns([outline(0, margin=None, entropy=None)], 0) is None
+
+
+def test_two_choices_match_slots_by_name() -> None:
+    other = dataclasses.replace(DECISION, model="gamma", model_probs=(0.9, 0.1), role=Role.WORKER)
+    figure = figures.two_choices(DECISION, MODELS, other, ("gamma", "delta"))
+    a, b = figure.data
+    assert list(a.x[:4]) == [0.6, 0.36, 0.04, None]
+    assert list(b.x[:4]) == [None, None, 0.9, 0.1]
+    assert "chosen" in a.text[1]
+    assert "chosen" in b.text[2]
+
+
+@pytest.mark.parametrize(
+    ("p", "said"), [(0.5, "50.0 %"), (0.0, "0.0 %"), (1e-6, "<0.1 %"), (0.99999, ">99.9 %")]
+)
+def test_share_never_rounds_a_chance_away(p: float, said: str) -> None:
+    assert figures.share(p) == said
+
+
+def test_alternatives_are_ordered_and_carry_the_margin() -> None:
+    best = alternatives(DECISION, MODELS)
+    assert [(other.model, other.role) for other in best] == [
+        ("alpha", Role.WORKER),
+        ("beta", Role.WORKER),
+        ("alpha", Role.THINKER),
+    ]
+    assert best[0].margin < 0
+    assert alternatives(Decision("alpha", Role.WORKER), MODELS) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "argmax would have been"),
+        ({"argmax_model": "beta", "argmax_role": Role.THINKER}, "drew the likeliest pair"),
+        ({"sampled": False, "argmax_model": "beta", "argmax_role": Role.THINKER}, "**Argmax**"),
+        ({"origin": "override"}, "by hand"),
+        ({"origin": "suggested_role"}, "asked for this role"),
+        ({"model_probs": (), "role_probs": ()}, "without a head"),
+    ],
+)
+def test_the_choice_is_told_in_words(changes: dict[str, object], words: str) -> None:
+    assert words in choice_in_words(dataclasses.replace(DECISION, **changes), MODELS)  # type: ignore[arg-type]
+
+
+def test_word_diff_marks_in_the_text() -> None:
+    assert word_diff("the cat sat", "the dog sat") == "the [-cat-]{+dog+} sat"
+    assert word_diff("", "new") == "{+new+}"
+    assert word_diff("same words", "same words") == "same words"
+
+
+def test_dwell_is_clamped_and_divided_by_speed() -> None:
+    assert dwell_s(0, 1) == pytest.approx(0.6)
+    assert dwell_s(900, 1) == pytest.approx(1.6)
+    assert dwell_s(10**6, 1) == pytest.approx(6.0)
+    assert dwell_s(10**6, 4) == pytest.approx(1.5)
