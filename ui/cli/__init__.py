@@ -1,0 +1,24 @@
+"""The command line `trinity`: the entry point, and the one place where its errors become one sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. A user's mistake is one sentence on stderr and exit code 1, never a traceback."""
+    from ui.guard import foreign_package
+
+    if sentence := foreign_package():
+        print(f"trinity: {sentence}", file=sys.stderr)
+        return 1
+    from core.errors import TrinityError
+    from ui.cli.commands import app
+
+    try:
+        app(args=argv, prog_name="trinity")
+    except TrinityError as error:
+        print(f"trinity: {error}", file=sys.stderr)
+        return 1
+    return 0

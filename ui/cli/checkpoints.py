@@ -1,0 +1,86 @@
+"""`trinity checkpoints`: list coordinators, take one out as a folder, bring one in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ui.cli.console import JsonOption, StoreOption, err, print_json, print_table
+
+app = typer.Typer(
+    invoke_without_command=True,
+    help="List the store's checkpoints, newest run first.\n\n"
+    "[dim]$[/] trinity checkpoints --run rp12\n\n"
+    "[dim]$[/] trinity checkpoints export cabc123 ./my-coordinator",
+)
+
+
+@app.callback()
+def checkpoints(
+    context: typer.Context,
+    store: StoreOption = None,
+    run: Annotated[str | None, typer.Option(help="Only this evolution run's.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List checkpoints when no other command is given."""
+    if context.invoked_subcommand is not None:
+        return
+    from storage.store import open_store
+    from ui import wiring
+
+    opened = open_store(wiring.settings(store=store).store)
+    found = opened.checkpoints.list(run)
+    opened.close()
+    if as_json:
+        print_json([{"id": c.id, "run": c.run_id, "generation": c.generation, "kind": c.kind} for c in found])
+        return
+    print_table(
+        ["id", "run", ">generation", "kind", "models", "encoder"],
+        [
+            (c.id, c.run_id, c.generation, c.kind, ", ".join(c.config["models"]), c.config["encoder"]["name"])
+            for c in found
+        ],
+    )
+
+
+@app.command("export")
+def export(
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint's id.")],
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    store: StoreOption = None,
+) -> None:
+    """Write a checkpoint as a folder: config.json and model.safetensors.
+
+    [dim]$[/] trinity checkpoints export cabc123 ./my-coordinator
+    """
+    from core.checkpoint import save_checkpoint
+    from storage.store import open_store
+    from ui import wiring
+
+    opened = open_store(wiring.settings(store=store).store)
+    found = wiring.stored_checkpoint(opened, checkpoint)
+    opened.close()
+    save_checkpoint(found, folder)
+    err.print(f"Wrote {found.id} to {folder}.", markup=False)
+
+
+@app.command("import")
+def import_(
+    folder: Annotated[Path, typer.Argument(help="A folder with config.json and model.safetensors.")],
+    store: StoreOption = None,
+) -> None:
+    """Bring a checkpoint folder into the store; bringing it in twice changes nothing.
+
+    [dim]$[/] trinity checkpoints import ./my-coordinator
+    """
+    from core.checkpoint import load_checkpoint
+    from storage.store import open_store
+    from ui import wiring
+
+    found = load_checkpoint(folder)
+    opened = open_store(wiring.settings(store=store).store)
+    wiring.keep_checkpoint(opened, found)
+    opened.close()
+    err.print(f"The store has {found.id}.", markup=False)

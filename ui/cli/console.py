@@ -1,0 +1,95 @@
+"""What all commands share: common options, tables, JSON and how numbers are written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+#: Results go to stdout, everything said along the way to stderr, so that a script can read the first.
+out = Console()
+err = Console(stderr=True)
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Database URL or SQLite file. Else TRINITY_STORE, else the user's data folder.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
+PoolOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        metavar="FILE",
+        help="A pool.toml, or 'pocket'. Else TRINITY_POOL, else pocket.",
+        show_default=False,
+    ),
+]
+
+
+def print_json(value: Any) -> None:
+    """The value as indented JSON; dataclasses become objects, unknown types their text."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """A table. Cells are text, never markup: they may hold what a model wrote."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for name in columns:
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    out.print(table)
+
+
+def printable(value: object) -> str:
+    """A cell's text on one line; control characters, which could drive the terminal, are shown escaped."""
+    text = "" if value is None else str(value)
+    return "".join(
+        c if c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in text
+    )
+
+
+def percent(share: float | None) -> str:
+    """0.575 as '57.5 %', nothing as '-'."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def interval(ends: tuple[float, float]) -> str:
+    """A 95 % interval of shares in per cent."""
+    return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"
+
+
+def dollars(cost: float | None) -> str:
+    """A cost, unknown as '?'."""
+    return "?" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:.2f}"
+
+
+def progress() -> Progress:
+    """A progress bar on stderr; silent where stderr is no terminal, apart from what is printed."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}", style="dim"),
+        TimeElapsedColumn(),
+        console=err,
+        disable=not err.is_terminal,
+    )

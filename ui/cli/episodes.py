@@ -1,0 +1,207 @@
+"""`trinity episodes`: list, read and delete recorded episodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from ui.cli.console import (
+    JsonOption,
+    StoreOption,
+    err,
+    out,
+    percent,
+    print_json,
+    print_table,
+    printable,
+)
+
+if TYPE_CHECKING:
+    from storage.store import Store
+    from storage.summaries import EpisodeSummary
+
+app = typer.Typer(
+    invoke_without_command=True,
+    help="List recorded episodes, newest first; every filter is optional and all must hold.\n\n"
+    "[dim]$[/] trinity episodes --correct wrong --flag false_accept --limit 20\n\n"
+    "[dim]$[/] trinity episodes show ep12ab",
+)
+
+
+def _store(url: str | None) -> Store:
+    from storage.store import open_store
+    from ui import wiring
+
+    return open_store(wiring.settings(store=url).store)
+
+
+@app.callback()
+def episodes(
+    context: typer.Context,
+    store: StoreOption = None,
+    run: Annotated[str | None, typer.Option(help="Only this run's.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Only of this policy, e.g. random or a checkpoint's id.")
+    ] = None,
+    family: Annotated[str | None, typer.Option(help="Only tasks of this family.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only this task's.")] = None,
+    correct: Annotated[str | None, typer.Option(help="right, wrong or none (not yet, or missing).")] = None,
+    status: Annotated[str | None, typer.Option(help="running, finished, interrupted or missing.")] = None,
+    end: Annotated[str | None, typer.Option(help="accepted, budget, cancelled, ...")] = None,
+    flag: Annotated[str | None, typer.Option(help="false_accept, answer_broke, self_verified, ...")] = None,
+    model: Annotated[str | None, typer.Option(help="With a turn of this model.")] = None,
+    role: Annotated[
+        str | None, typer.Option(help="With a turn in this role (of that model, when given).")
+    ] = None,
+    min_turns: Annotated[int | None, typer.Option(help="At least so many turns.")] = None,
+    max_turns: Annotated[int | None, typer.Option(help="At most so many turns.")] = None,
+    text: Annotated[str | None, typer.Option(help="Words in the question or a reply.")] = None,
+    order: Annotated[
+        str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
+    ] = "newest",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Lines per page.")] = 20,
+    after: Annotated[str | None, typer.Option(help="The 'next' of the page before.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List episodes when no other command is given."""
+    if context.invoked_subcommand is not None:
+        return
+    from core.errors import ConfigError
+    from storage.filters import EpisodeFilter
+    from storage.summaries import Order
+
+    if order not in get_args(Order):
+        raise ConfigError(
+            f"Episodes cannot be ordered by '{order}': choose one of {', '.join(get_args(Order))}."
+        )
+    where = EpisodeFilter(
+        run=run,
+        policy=policy,
+        family=family,
+        task=task,
+        correct=correct,
+        status=status,
+        end_reason=end,
+        flag=flag,
+        model=model,
+        role=role,
+        min_turns=min_turns,
+        max_turns=max_turns,
+        text=text,
+    )
+    opened = _store(store)
+    page = opened.episodes.page(where, order=order, after=after, limit=limit)  # type: ignore[arg-type]
+    opened.close()
+    if as_json:
+        print_json({"episodes": list(page.items), "next": page.next})
+        return
+    print_table(
+        ["id", "policy", "family", "question", "turns", "result", ">tokens"],
+        [
+            (
+                one.id,
+                one.policy,
+                one.family,
+                one.question[:50],
+                one.strip,
+                result(one),
+                one.tokens_in + one.tokens_out,
+            )
+            for one in page.items
+        ],
+    )
+    out.print(f"{len(page.items)} of {page.total}", style="dim")
+    if page.next:
+        out.print(f"The next page: add --after {page.next}", style="dim", soft_wrap=True)
+
+
+def result(one: EpisodeSummary) -> str:
+    """How an episode ended, in a word."""
+    return one.status.value if one.correct is None else "right" if one.correct else "wrong"
+
+
+@app.command()
+def show(
+    episode: Annotated[str, typer.Argument(help="The episode's id.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print one episode turn by turn: who was chosen as what, how surely, and what was said.
+
+    [dim]$[/] trinity episodes show ep12ab
+    """
+    opened = _store(store)
+    found = opened.episodes.get(episode)
+    opened.close()
+    if as_json:
+        import dataclasses
+
+        print_json(without_bytes(dataclasses.asdict(found)))
+        return
+    out.print(f"{printable(found.task.question)}\n", style="bold", markup=False, highlight=False)
+    for turn in found.turns:
+        decision = turn.decision
+        sure = ""
+        if decision.model_probs and decision.model in found.models:
+            sure = f" ({percent(decision.model_probs[found.models.index(decision.model)])})"
+        verdict = f" {turn.verdict}" if turn.verdict else ""
+        out.print(
+            f"{turn.index + 1}. {decision.role} {printable(decision.model)}{sure}{verdict}",
+            style="cyan",
+            markup=False,
+        )
+        for line in turn.reply.text.splitlines():
+            out.print(f"   {printable(line)}", markup=False, highlight=False)
+    ending = found.end_reason or found.status
+    outcome = {True: "right", False: "wrong", None: "not graded"}[found.correct]
+    answer = printable(found.answer)
+    out.print(
+        f"\nEnded: {ending}. Answer: {answer} ({outcome}); expected {printable(found.task.answer)}.",
+        markup=False,
+    )
+
+
+def without_bytes(value: object) -> object:
+    """The value with byte strings (hidden states) as hexadecimal text, ready for JSON."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(key): without_bytes(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_bytes(item) for item in value]
+    return value
+
+
+@app.command()
+def delete(
+    episodes: Annotated[list[str] | None, typer.Argument(help="Ids of episodes to delete.")] = None,
+    run: Annotated[str | None, typer.Option(help="Delete this whole run instead.")] = None,
+    store: StoreOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete episodes, or a run with all its episodes. There is no way back.
+
+    [dim]$[/] trinity episodes delete ep12ab ep12ac
+
+    [dim]$[/] trinity episodes delete --run rp12 --yes
+    """
+    from core.errors import ConfigError
+
+    if bool(episodes) == bool(run):
+        raise ConfigError("Name episodes to delete, or one run with --run.")
+    what = f"run {run} with all its episodes" if run else f"{len(episodes or ())} episodes"
+    opened = _store(store)
+    if run:
+        opened.runs.get(run)
+    else:
+        for episode in episodes or ():
+            opened.episodes.summary(episode)
+    if not yes:
+        typer.confirm(f"Delete {what}?", abort=True, err=True)
+    if run:
+        opened.runs.delete(run)
+    else:
+        opened.episodes.delete(episodes or ())
+    opened.close()
+    err.print(f"Deleted {what}.", markup=False)

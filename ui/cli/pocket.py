@@ -1,0 +1,90 @@
+"""`trinity pocket`: the embedded small world: its model cards, and training its models again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ui.cli.console import JsonOption, err, out, percent, print_json, print_table, progress
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The embedded small world. Its figures say nothing about frontier models.\n\n"
+    "[dim]$[/] trinity pocket cards\n\n[dim]$[/] trinity pocket train pip",
+)
+
+
+@app.command()
+def cards(
+    name: Annotated[str | None, typer.Argument(help="One model; all when left out.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the model cards: sizes, training, and what each model was measured to do in each family.
+
+    [dim]$[/] trinity pocket cards jack
+    """
+    from core import pocket
+    from core.errors import ConfigError
+    from core.pocket.cards import read_card
+
+    if name is not None and name not in pocket.MODELS:
+        raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(pocket.MODELS)}.")
+    found = [read_card(one) for one in ([name] if name else pocket.MODELS)]
+    if as_json:
+        print_json(found)
+        return
+    for card in found:
+        megabytes, minutes = card.bytes / 1e6, card.training_s / 60
+        print_table(
+            ["family", ">direct", ">own plan", ">good plan", ">planning", ">accepts right", ">revises wrong"],
+            [
+                (
+                    skills.family,
+                    *(
+                        percent(share)
+                        for share in (
+                            skills.direct,
+                            skills.own_plan,
+                            skills.good_plan,
+                            skills.plan,
+                            skills.accept_right,
+                            skills.revise_wrong,
+                        )
+                    ),
+                )
+                for skills in card.skills
+            ],
+            title=f"{card.name}: {card.purpose} ({card.parameters:,} parameters, {megabytes:.1f} MB, "
+            f"{card.recipe['steps']} steps in {minutes:.0f} min)",
+        )
+        out.print()
+
+
+@app.command()
+def train(
+    name: Annotated[str | None, typer.Argument(help="One model; all in order when left out.")] = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Each model goes into a folder of its name in here.")
+    ] = Path("pocket-weights"),
+) -> None:
+    """Train pocket models again by their recorded recipes and seeds.
+
+    On one CPU thread (OMP_NUM_THREADS=1) the same recipe gives the same weights.
+    The shipped weights stay as they are.
+
+    [dim]$[/] trinity pocket train pip --out ./my-weights
+    """
+    from core.errors import ConfigError
+    from core.pocket.recipes import RECIPES
+    from core.pocket.training import train as train_model
+
+    if name is not None and name not in RECIPES:
+        raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(RECIPES)}.")
+    for one in [name] if name else RECIPES:
+        with progress() as bar:
+            line = bar.add_task(one, total=RECIPES[one].steps, note="")
+            for report in train_model(one, folder / one):
+                bar.update(line, completed=report.step, total=report.steps, note=f"loss {report.loss:.3f}")
+        err.print(f"Wrote {folder / one}.", markup=False)

@@ -1,0 +1,305 @@
+"""`trinity run`: the same tasks under each policy, recorded, with accuracy and its interval."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ui.cli.console import (
+    JsonOption,
+    PoolOption,
+    StoreOption,
+    dollars,
+    err,
+    interval,
+    percent,
+    print_json,
+    print_table,
+    printable,
+    progress,
+)
+
+if TYPE_CHECKING:
+    from core.episode import Task
+    from core.policy import Policy
+    from core.pool.pool import Pool
+    from core.settings import Settings
+    from storage.store import Store
+    from ui.plan import Plan
+
+
+def run(
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A checkpoint's id or folder, single:MODEL, single:* (each model), random, random-model or "
+            "round-robin. Repeat it to play the same tasks under several."
+        ),
+    ] = None,
+    tasks: Annotated[
+        str,
+        typer.Option(help="pocket, pocket/FAMILY, pocket/held-out, pocket/all or a FILE.jsonl of your own."),
+    ] = "pocket",
+    split: Annotated[str, typer.Option(help="evolve, validation or test.")] = "test",
+    n: Annotated[
+        int | None, typer.Option("--n", help="How many tasks. Left out: 100, or all of a file's.", min=1)
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Chooses tasks and draws; the same seed plays the same again.")
+    ] = 0,
+    turns: Annotated[
+        int, typer.Option(help="Turn budget: model calls per task at most.", min=1, max=100)
+    ] = 5,
+    argmax: Annotated[
+        bool, typer.Option("--argmax", help="Coordinators take their best choice, not a draw.")
+    ] = False,
+    pool: PoolOption = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Encoder folder or hub id of the checkpoints. Else the one they name.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
+    ] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play tasks under one or more policies, record every turn, print accuracies with 95 % Wilson intervals.
+
+    Single models, random-model and round-robin follow the cycle of roles that did best on validation tasks.
+    Models that cost money show an estimate first. Ctrl-C keeps every committed turn.
+
+    A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}, where the grader is
+    "exact", "number" or "choice".
+
+    [dim]$[/] trinity run --policy single:jack --policy random --tasks pocket --n 100
+
+    [dim]$[/] trinity run --policy cabc123 --tasks my.jsonl --pool pool.toml --max-cost 2
+
+    [dim]$[/] trinity run --resume rp12ab
+    """
+    from core.errors import ConfigError
+    from core.settings import POCKET
+    from storage.store import open_store
+    from ui import wiring
+    from ui.plan import Plan
+
+    settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
+    opened = open_store(settings.store)
+    if resume is not None:
+        if policy:
+            raise ConfigError("--resume goes on with a run as it was begun: leave --policy out.")
+        parts = _stored(opened, resume, settings)
+    elif policy:
+        plan = Plan(
+            policies=tuple(policy),
+            tasks=str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks,
+            split=split,
+            n=100 if n is None and not tasks.endswith(".jsonl") else n,
+            seed=seed,
+            turns=turns,
+            argmax=argmax,
+            pool=settings.pool if settings.pool == POCKET else str(Path(settings.pool).resolve()),
+            encoder=settings.encoder,
+            max_cost_usd=settings.max_cost_usd,
+        )
+        parts = _prepared(opened, plan)
+    else:
+        raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
+    _show_estimate(parts, already_agreed=resume is not None)
+    with _leased(opened, resume, parts.plan) as run_id:
+        _play(opened, run_id, parts)
+    _report(opened, run_id, parts.plan, as_json)
+    opened.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All that a run needs besides the store."""
+
+    plan: Plan
+    pool: Pool
+    policies: list[Policy]
+    tasks: list[Task]
+
+
+def _prepared(store: Store, plan: Plan) -> Parts:
+    """A new run's parts; everything that can be wrong is found here, before anything is written."""
+    from ui import wiring
+    from ui.plan import digest
+
+    tasks = plan.load_tasks()
+    pool = wiring.resolve_pool(plan.pool)
+    models = tuple(spec.name for spec in pool.specs)
+    names = dict.fromkeys(_kept(store, name) for name in wiring.expand(plan.policies, models))
+    plan = replace(plan, policies=tuple(names), models=models, digest=digest(tasks))
+    return Parts(plan, pool, _resolved(store, plan), tasks)
+
+
+def _resolved(store: Store, plan: Plan) -> list[Policy]:
+    from ui.wiring import Policies
+
+    resolver = Policies(
+        store, plan.models, argmax=plan.argmax, encoder=plan.encoder, cycles=plan.role_cycles()
+    )
+    return [resolver.resolve(name) for name in plan.policies]
+
+
+def _kept(store: Store, name: str) -> str:
+    """The policy's name; a checkpoint folder is put into the store, so that the run can name it by its id."""
+    from core.checkpoint import load_checkpoint
+    from ui import wiring
+
+    if not Path(name).is_dir():
+        return name
+    checkpoint = load_checkpoint(name)
+    wiring.keep_checkpoint(store, checkpoint)
+    return checkpoint.id
+
+
+def _stored(store: Store, run_id: str, settings: Settings) -> Parts:
+    """The parts of a run that is to be resumed; a ceiling given now replaces the stored one."""
+    from core.errors import ConfigError
+    from ui import wiring
+    from ui.plan import Plan
+
+    plan = Plan.from_config(store.runs.get(run_id).config)
+    if settings.max_cost_usd is not None:
+        plan = replace(plan, max_cost_usd=settings.max_cost_usd)
+    pool = wiring.resolve_pool(plan.pool)
+    if tuple(spec.name for spec in pool.specs) != plan.models:
+        raise ConfigError(
+            f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
+        )
+    return Parts(plan, pool, _resolved(store, plan), plan.load_tasks())
+
+
+def _show_estimate(parts: Parts, *, already_agreed: bool) -> None:
+    """For models that cost money: the most this can cost, and a ceiling or a yes before it starts."""
+    from core.errors import BudgetError
+    from ui.spending import check_ceiling, estimate, paid_models
+
+    plan, specs = parts.plan, parts.pool.specs
+    check_ceiling(specs, plan.max_cost_usd)
+    if not paid_models(specs):
+        return
+    most = estimate(specs, len(parts.tasks) * len(plan.policies), plan.turns)
+    unknown = f"an unknown cost (no price for {', '.join(most.unknown)})"
+    cost = unknown if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
+    err.print(f"Up to {most.calls:,} calls, {cost}.", markup=False)
+    if plan.max_cost_usd is not None:
+        err.print(f"It stops before {dollars(plan.max_cost_usd)} is exceeded.", markup=False)
+    elif already_agreed:
+        return
+    elif sys.stdin.isatty():
+        typer.confirm("Start?", abort=True, err=True)
+    else:
+        raise BudgetError(f"This run may cost money ({cost}): set a ceiling with --max-cost USD.")
+
+
+@contextmanager
+def _leased(store: Store, resume: str | None, plan: Plan) -> Iterator[str]:
+    """A new or resumed run that is this process's while it plays; says how to go on when it is left early."""
+    from core.errors import TrinityError
+    from core.ids import run_id as mint
+    from storage.summaries import RunStatus
+    from ui.lease import owner, take_over
+
+    if resume is not None:
+        take_over(store, resume, "run")
+        run_id = resume
+    else:
+        run_id = mint(int(time.time()), os.urandom(16))
+        store.runs.create(run_id, "run", plan.to_config(), owner=owner())
+    err.print(f"Run {run_id}", markup=False)
+    try:
+        yield run_id
+    except KeyboardInterrupt:
+        store.runs.finish(run_id, RunStatus.INTERRUPTED)
+        err.print(
+            f"Interrupted; every turn so far is kept. Go on with: trinity run --resume {run_id}", markup=False
+        )
+        raise typer.Exit(130) from None
+    except TrinityError as error:
+        store.runs.finish(run_id, RunStatus.INTERRUPTED, str(error))
+        raise
+
+
+def _play(store: Store, run_id: str, parts: Parts) -> None:
+    """Play to the end, with a bar; the run's status tells whether it got there."""
+    from core.episode import EpisodeFinished, Status
+    from core.pool.cache import CachedPool
+    from storage.summaries import RunStatus
+    from ui.plan import play
+    from ui.spending import Ceiling
+
+    plan, pool, policies, tasks = parts.plan, parts.pool, parts.policies, parts.tasks
+    spent = sum(one.cost_usd or 0.0 for one in store.runs.policies(run_id))
+    ceiling = Ceiling(pool.specs, plan.max_cost_usd, spent)
+    total = len(tasks) * len(policies)
+    right = over = 0
+    with progress() as bar:
+        line = bar.add_task("episodes", total=total, note="")
+        for event in play(store, run_id, plan, policies, tasks, CachedPool(pool), ceiling.stop):
+            ceiling.see(event)
+            if isinstance(event, EpisodeFinished) and event.episode.status is not Status.INTERRUPTED:
+                over += 1
+                right += bool(event.episode.correct)
+                note = f"{printable(event.episode.policy)}, {right} of {over} right"
+                bar.update(line, advance=1, note=note)
+    if ceiling.reached:
+        store.runs.finish(run_id, RunStatus.INTERRUPTED, "The spend ceiling was reached.")
+        err.print(
+            f"Stopped: {dollars(ceiling.spent_usd)} of {dollars(plan.max_cost_usd)} spent. "
+            f"Go on with: trinity run --resume {run_id} --max-cost USD",
+            markup=False,
+        )
+    else:
+        store.runs.finish(run_id)
+
+
+def _report(store: Store, run_id: str, plan: Plan, as_json: bool) -> None:
+    """Accuracies per policy, in the order they were asked for."""
+    from core.metrics import wilson_interval
+
+    order = {name: place for place, name in enumerate(plan.policies)}
+    rows = sorted(store.runs.policies(run_id), key=lambda one: order.get(one.policy, len(order)))
+    if as_json:
+        print_json(
+            [
+                {
+                    "policy": one.policy,
+                    "accuracy": one.accuracy,
+                    "ci95": wilson_interval(one.correct, one.n),
+                    "n": one.n,
+                    "turns_mean": one.mean_turns,
+                }
+                for one in rows
+            ]
+        )
+        return
+    print_table(
+        ["policy", ">accuracy", "95 % interval", ">n", ">missing", ">turns", ">false accepts", ">cost"],
+        [
+            (
+                one.policy,
+                percent(one.accuracy),
+                interval(wilson_interval(one.correct, one.n)),
+                one.n,
+                one.missing or "",
+                "-" if one.mean_turns is None else f"{one.mean_turns:.2f}",
+                f"{one.false_accepts} of {one.accepted}",
+                dollars(one.cost_usd),
+            )
+            for one in rows
+        ],
+    )
+    err.print(f"Look into it: trinity episodes --run {run_id}, or trinity ui", markup=False)

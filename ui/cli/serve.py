@@ -1,0 +1,72 @@
+"""`trinity ui`: the app in a browser, on this machine only."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ui.cli.console import StoreOption, err
+
+ADDRESS = "127.0.0.1"
+APP = Path(__file__).resolve().parents[1] / "app.py"
+
+
+def ui(
+    store: StoreOption = None,
+    port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1. Else TRINITY_PORT, else 8501.")] = None,
+) -> None:
+    """Open the app on http://127.0.0.1:8501. The first start imports the sample runs; stop it with Ctrl-C.
+
+    It listens on this machine only and sends nothing anywhere.
+
+    [dim]$[/] trinity ui --port 8600 --store ./experiments.db
+    """
+    from core.errors import ConfigError
+    from storage.store import open_store
+    from ui import wiring
+
+    settings = wiring.settings(store=store, port=port)
+    if port_in_use(settings.port):
+        raise ConfigError(
+            f"Port {settings.port} on {ADDRESS} is in use: stop that program or choose another with --port."
+        )
+    opened = open_store(settings.store)
+    if wiring.wants_samples(opened, settings):
+        err.print("Importing the sample runs (first start only) ...")
+        wiring.import_samples(opened, settings)
+    opened.close()
+    err.print(f"Trinity Inspector on http://{ADDRESS}:{settings.port}  (Ctrl-C stops it)")
+    command = [sys.executable, "-m", "streamlit", "run", str(APP)]
+    options = {
+        "server.address": ADDRESS,
+        "server.port": str(settings.port),
+        "server.headless": "true",
+        "browser.gatherUsageStats": "false",
+        "logger.hideWelcomeMessage": "true",
+    }
+    for name, value in options.items():
+        command += [f"--{name}", value]
+    environment = {**os.environ, "TRINITY_STORE": settings.store, "TRINITY_POOL": settings.pool}
+    server = subprocess.Popen(command, env=environment)
+    try:
+        code = server.wait()
+    except KeyboardInterrupt:  # the terminal sent it to the server as well
+        code = 0 if server.wait() in (0, 130, -2) else 1
+    raise typer.Exit(code)
+
+
+def port_in_use(port: int) -> bool:
+    """Whether another program listens on the port. A port that is only cooling down counts as free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((ADDRESS, port))
+        except OSError:
+            return True
+    return False

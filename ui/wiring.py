@@ -1,0 +1,184 @@
+"""Turns names into parts, once, at a door: settings, sample runs, pool, checkpoints and policies.
+
+torch is imported only where a coordinator or a pocket model is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from core.checkpoint import Checkpoint, Dtype, load_checkpoint
+from core.episode import Role
+from core.errors import CheckpointError, ConfigError
+from core.policies import PLAN_WORK_CHECK, RandomModelPolicy, RandomPolicy, round_robin_policy, single_policy
+from core.policy import Policy
+from core.pool.pool import Pool
+from core.settings import POCKET, Settings, read_settings
+from storage.store import Store
+
+if TYPE_CHECKING:
+    from core.coordinator.coordinator import Coordinator
+    from core.coordinator.encoder import Encoder
+
+SINGLE = "single:"
+
+#: Beside the packages, in a checkout as in an installed wheel.
+SAMPLE_RUNS = Path(__file__).resolve().parents[1] / "sample_runs"
+
+
+def data_folder() -> Path:
+    """Where this user's store and settings file are."""
+    return platformdirs.user_data_path("trinity-inspector", appauthor=False)
+
+
+def settings(**arguments: object) -> Settings:
+    """The settings of this process; `arguments` that are None count as not given."""
+    return read_settings(arguments, os.environ, data_folder())
+
+
+def default_store_url() -> str:
+    """The store that is used when nobody names one."""
+    return settings().store
+
+
+def has_samples() -> bool:
+    """Whether sample runs came with this installation."""
+    return SAMPLE_RUNS.is_dir() and any(SAMPLE_RUNS.glob("*.jsonl*"))
+
+
+def wants_samples(store: Store, chosen: Settings) -> bool:
+    """Whether this store should be given the sample runs: it is empty, or never had them offered."""
+    return has_samples() and (store.health().runs == 0 or not _samples_mark(chosen).exists())
+
+
+def import_samples(store: Store, chosen: Settings) -> None:
+    """Import the sample runs and remember it, so that runs a user deletes do not come back."""
+    from storage.interchange import import_runs
+
+    import_runs(store, SAMPLE_RUNS)
+    mark = _samples_mark(chosen)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def _samples_mark(chosen: Settings) -> Path:
+    """An empty file whose name tells store and sample runs."""
+    names = sorted(f"{path.name}:{path.stat().st_size}" for path in SAMPLE_RUNS.glob("*.jsonl*"))
+    digest = hashlib.sha256("\n".join([chosen.store, *names]).encode()).hexdigest()[:16]
+    return chosen.data_folder / "samples" / digest
+
+
+def resolve_pool(name: str | None, environment: Mapping[str, str] | None = None) -> Pool:
+    """The pool of a pool.toml, or the embedded one for "pocket" and None. Keys are in `environment`."""
+    if name is None or name == POCKET:
+        from core.pocket import MODELS, WEIGHTS
+        from core.pocket.pool import PocketPool
+
+        missing = [model for model in MODELS if not (WEIGHTS / model / "model.safetensors").exists()]
+        if missing:
+            raise ConfigError(
+                f"The pocket models {', '.join(missing)} have no weights in {WEIGHTS}: "
+                "install Trinity Inspector again, or train them with 'trinity pocket train'."
+            )
+        return PocketPool()
+    from core.pool.load import load_pool
+
+    return load_pool(Path(name), os.environ if environment is None else environment)
+
+
+def stored_checkpoint(store: Store, checkpoint_id: str) -> Checkpoint:
+    """A checkpoint of the store; StoreError when it has none of this id."""
+    summary = store.checkpoints.get(checkpoint_id)
+    return Checkpoint.from_bytes(summary.config, store.checkpoints.weights(checkpoint_id))
+
+
+def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = None) -> None:
+    """Put a checkpoint into the store; one that is there already stays as it is."""
+    if checkpoint.id in {one.id for one in store.checkpoints.list()}:
+        return
+    store.checkpoints.add(
+        checkpoint.id,
+        checkpoint.to_config(),
+        checkpoint.to_bytes(),
+        run_id=run_id,
+        generation=checkpoint.generation,
+        kind="head+svf" if checkpoint.svf_layout else "head",
+    )
+
+
+def resolve_checkpoint(name: str, store: Store) -> Checkpoint:
+    """A checkpoint by its id in the store or by its folder's path."""
+    if Path(name).is_dir():
+        return load_checkpoint(name)
+    known = [one.id for one in store.checkpoints.list()]
+    if name not in known:
+        raise CheckpointError(
+            f"There is no policy or checkpoint '{name}': see 'trinity checkpoints', or use single:MODEL, "
+            "single:*, random, random-model or round-robin."
+        )
+    return stored_checkpoint(store, name)
+
+
+class Policies:
+    """Turns names of policies into policies over one pool; encoders are loaded once, and only when needed.
+
+    `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        models: tuple[str, ...],
+        *,
+        argmax: bool = False,
+        encoder: str | None = None,
+        cycles: Mapping[str, tuple[Role, ...]] | None = None,
+    ) -> None:
+        self._store = store
+        self._models = models
+        self._argmax = argmax
+        self._encoder_name = encoder
+        self._cycles = cycles or {}
+        self._encoders: dict[tuple[str, str], Encoder] = {}
+
+    def resolve(self, name: str) -> Policy:
+        """The policy of a name. Raises ConfigError or CheckpointError with one sentence."""
+        cycle = self._cycles.get(name, PLAN_WORK_CHECK)
+        if name == "random":
+            return RandomPolicy(self._models)
+        if name == "random-model":
+            return RandomModelPolicy(self._models, cycle)
+        if name == "round-robin":
+            return round_robin_policy(self._models, cycle)
+        if name.startswith(SINGLE):
+            return single_policy(name.removeprefix(SINGLE), self._models, cycle)
+        return self.coordinator(resolve_checkpoint(name, self._store))
+
+    def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
+        """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
+        from core.coordinator.coordinator import Coordinator, check_fits
+
+        encoder = self.encoder(self._encoder_name or checkpoint.encoder.name, checkpoint.dtype)
+        check_fits(checkpoint, encoder, self._models)
+        return Coordinator(checkpoint, encoder, argmax=self._argmax)
+
+    def encoder(self, name: str, dtype: Dtype) -> Encoder:
+        """The encoder of this name, loaded at its first use."""
+        from core.coordinator.encoder import load_encoder
+
+        if (name, dtype) not in self._encoders:
+            self._encoders[name, dtype] = load_encoder(name, dtype=dtype)
+        return self._encoders[name, dtype]
+
+
+def expand(names: Sequence[str], models: Sequence[str]) -> list[str]:
+    """Policy names with `single:*` as one per model, each once, in order."""
+    every = [f"{SINGLE}{model}" for model in models]
+    expanded = [one for name in names for one in (every if name == f"{SINGLE}*" else [name])]
+    return list(dict.fromkeys(expanded))
