@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from safetensors.numpy import save as save_safetensors
 
 from core.episode import ROLE_ORDER, Protocol
 from core.errors import CheckpointError
+from core.ids import checkpoint_id
 
 InputFormat = Literal["segments", "chat"]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -73,7 +73,7 @@ class Checkpoint:
         vector.setflags(write=False)
         object.__setattr__(self, "vector", vector)
         _check(self)
-        object.__setattr__(self, "id", _content_id(self._described()))
+        object.__setattr__(self, "id", checkpoint_id(json.dumps(self._described(), sort_keys=True)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Checkpoint) and self.id == other.id
@@ -293,12 +293,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected text, found {value!r}")
     return value
-
-
-def _content_id(described: Mapping[str, Any]) -> str:
-    """'c' and ten lower-case base32 characters of the SHA-256 of everything a checkpoint says."""
-    canonical = json.dumps(described, sort_keys=True, separators=(",", ":")).encode()
-    return "c" + base64.b32encode(hashlib.sha256(canonical).digest()).decode().lower()[:10]
 
 
 def _write(path: Path, content: bytes) -> None:

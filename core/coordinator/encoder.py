@@ -216,7 +216,7 @@ def load_encoder(
     if getattr(model.config, "is_encoder_decoder", False):
         raise CheckpointError(f"The encoder must be a decoder-only language model; {name} is not one.")
     identity = EncoderIdentity(
-        POCKET if name == POCKET else Path(name).name if not commit else name,
+        _name(name, folder, commit),
         int(model.config.hidden_size),
         weights_digest(folder),
         commit,
@@ -233,6 +233,12 @@ def weights_digest(folder: Path) -> str:
             with file.open("rb") as content:
                 digest.update(f"{file.name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+def _name(name: str, folder: Path, commit: str) -> str:
+    """A name by which `load_encoder` finds this encoder again: "pocket", a hub id or an absolute folder."""
+    folder = folder.resolve()
+    return POCKET if folder == POCKET_FOLDER.resolve() else name if commit else str(folder)
 
 
 @contextmanager

@@ -69,9 +69,9 @@ def dead_blocks(model: Any, layout: Layout) -> tuple[str, ...]:
 class SingularValues:
     """A model's matrices, decomposed once and rewritten for each set of offsets.
 
-    W' = U diag(S (1 + delta)) V^T sum(S) / sum(S (1 + delta)), with W = U diag(S) V^T (trinity.md 1.4). Since
-    W V = U diag(S), W' = W (V diag(scale) V^T), so U is never needed: V and S come from the eigenvectors of the
-    smaller Gram matrix in float64: seconds, where the SVD of a 151,936 x 1,024 embedding takes minutes.
+    The authors' equation: W = U diag(S) V^T becomes U diag(S (1 + delta)) V^T sum(S) / sum(S (1 + delta)).
+    As W V = U diag(S), this is W (V diag(scale) V^T): U is never needed, S and V come from the eigenvectors
+    of the smaller Gram matrix in float64, in seconds. (An SVD of a 151,936 x 1,024 embedding takes minutes.)
     """
 
     def __init__(self, model: Any, layout: Layout) -> None:

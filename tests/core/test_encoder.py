@@ -235,6 +235,7 @@ def test_a_chat_that_is_too_long_loses_the_middle_of_its_longest_message(folder:
 def test_identity_is_of_the_weights_and_not_of_the_place(folder: Path, tmp_path: Path) -> None:
     same, other = tiny_qwen3(tmp_path / "same"), tiny_qwen3(tmp_path / "other", seed=1)
     first = load_encoder(folder).identity
+    assert load_encoder(first.name).identity == first
     assert first.hidden_size == 32
     assert load_encoder(same).identity.digest == first.digest
     assert load_encoder(other).identity.digest != first.digest

@@ -1,0 +1,121 @@
+"""The authors' released vector loads onto an encoder of Qwen3-0.6B's real shapes and gives decisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3Model
+
+from core.checkpoint import EncoderIdentity, load_checkpoint, save_checkpoint
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.encoder import Encoder
+from core.coordinator.released import released_checkpoint
+from core.coordinator.svf import LM_HEAD
+from core.episode import Decide, Message, Protocol, Transcript
+from core.errors import CheckpointError
+from tests.core.tiny_encoder import tiny_tokenizer
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+VECTOR, CONFIG = DATA / "released_vector_iter_60.npy", DATA / "released_run_config.json"
+
+pytestmark = pytest.mark.skipif(not VECTOR.exists(), reason="the released vector is not in ../shared/data")
+
+LAYER = "layers.26."
+
+
+def qwen3_shaped(layers: int = 28) -> Encoder:
+    """Random weights (N(0, 0.02)) in every shape of Qwen3-0.6B, in bfloat16 as the authors ran it."""
+    config = Qwen3Config(
+        vocab_size=151_936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=layers,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=40_960,
+        tie_word_embeddings=True,
+    )
+    with torch.device("meta"):  # the library's own initialisation of 0.6 billion numbers takes a minute
+        model: Any = Qwen3Model(config)
+    model.to(torch.bfloat16).to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2:
+            weight.data.normal_(0, 0.02, generator=generator)
+        else:
+            assert "norm" in name
+            weight.data.fill_(1)
+    model.rotary_emb = type(model.rotary_emb)(config)
+    return Encoder(model, tiny_tokenizer(), EncoderIdentity("Qwen/Qwen3-0.6B (random weights)", 1024))
+
+
+def test_the_released_vector_drives_a_qwen3_shaped_encoder(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    encoder = qwen3_shaped()
+    checkpoint = released_checkpoint(VECTOR, CONFIG, encoder)
+    assert checkpoint.vector.shape == (19_456,)
+    assert checkpoint.svf_offsets.shape == (9_216,)
+    assert checkpoint.head.shape == (10, 1024)
+    assert checkpoint.svf_layout == (
+        ("embed_tokens.weight", 1024),
+        (f"{LAYER}self_attn.q_proj.weight", 1024),
+        (f"{LAYER}self_attn.k_proj.weight", 1024),
+        (f"{LAYER}self_attn.v_proj.weight", 1024),
+        (f"{LAYER}self_attn.o_proj.weight", 1024),
+        (f"{LAYER}mlp.gate_proj.weight", 1024),
+        (f"{LAYER}mlp.up_proj.weight", 1024),
+        (f"{LAYER}mlp.down_proj.weight", 1024),
+        (LM_HEAD, 1024),
+    )
+    shapes = {name: tuple(weight.shape) for name, weight in encoder.model.state_dict().items()}
+    assert shapes["embed_tokens.weight"] == (151_936, 1024)
+    assert shapes[f"{LAYER}self_attn.q_proj.weight"] == (2048, 1024)
+    assert (
+        shapes[f"{LAYER}self_attn.k_proj.weight"] == shapes[f"{LAYER}self_attn.v_proj.weight"] == (1024, 1024)
+    )
+    assert shapes[f"{LAYER}self_attn.o_proj.weight"] == (1024, 2048)
+    assert shapes[f"{LAYER}mlp.gate_proj.weight"] == shapes[f"{LAYER}mlp.up_proj.weight"] == (3072, 1024)
+    assert shapes[f"{LAYER}mlp.down_proj.weight"] == (1024, 3072)
+    assert checkpoint.svf_dead == ("embed_tokens.weight",)  # tied: the LM head's block is the one that acts
+    assert checkpoint.models[0] == "gpt-5"
+    assert (len(checkpoint.models), checkpoint.protocol, checkpoint.input_format) == (
+        7,
+        Protocol.RELEASED,
+        "chat",
+    )
+    norms = np.linalg.norm(checkpoint.head, axis=1)  # trinity.md 1.4: every head row's norm is 3.02 to 3.23
+    assert 3.0 < norms.min() < norms.max() < 3.25
+    assert load_checkpoint(save_checkpoint(checkpoint, tmp_path / "released")) == checkpoint
+
+    messages = (Message("system", "Dispatch."), Message("user", "What is 2+2?"))
+    request = Decide(Transcript("What is 2+2?"), 0, "key", messages=messages)
+    plain = encoder.encode([request], input_format="chat").states
+    decision = Coordinator(checkpoint, encoder).decide([request])[0]
+    assert len(decision.model_logits) == 7
+    assert len(decision.role_logits) == 3
+    assert np.isfinite([*decision.model_logits, *decision.role_logits]).all()
+    assert len(decision.hidden_state) == 2 * 1024
+    assert not np.allclose(
+        np.frombuffer(decision.hidden_state, "<f2"), plain[0], atol=1e-2
+    )  # the offsets act
+
+
+def test_an_encoder_of_another_shape_is_refused() -> None:
+    config = Qwen3Config(
+        vocab_size=512,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=28,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        tie_word_embeddings=True,
+    )
+    encoder = Encoder(Qwen3Model(config), tiny_tokenizer(), EncoderIdentity("tiny", 32))
+    with pytest.raises(CheckpointError, match=r"shape \(19456,\), but this encoder needs 288 SVF offsets"):
+        released_checkpoint(VECTOR, CONFIG, encoder)
