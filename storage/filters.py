@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from sqlalchemy import ColumnElement, exists, select
+
+from core.episode import EndReason, Role, Status
+from storage import search
+from storage.mapping import flag_bits
+from storage.schema import episode, turn
+from storage.summaries import EPISODE_FLAGS
+
+_OUTCOMES: dict[str, bool | None] = {"right": True, "wrong": False, "none": None}
+_CHOICES: dict[str, frozenset[str]] = {
+    "correct": frozenset(_OUTCOMES),
+    "end_reason": frozenset(EndReason),
+    "status": frozenset(Status),
+    "flag": frozenset(EPISODE_FLAGS),
+    "role": frozenset(Role),
+}
+_NUMBERS = ("min_turns", "max_turns")
+_LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeFilter:
     """All conditions must hold; None means "any". Values come from `Facets`, so they can be clicked together.
 
-    `correct` is "right", "wrong" or "none"; `model` and `role` match episodes with at least one such turn (the same
-    turn when both are given); `text` is searched in questions and replies.
+    `correct` is "right", "wrong" or "none"; `model` and `role` match episodes with at least one such turn
+    (the same turn when both are given); `text` is searched in questions and replies.
     """
 
     run: str | None = None
@@ -30,9 +50,64 @@ class EpisodeFilter:
 
     def to_query(self) -> dict[str, str]:
         """The filter as URL query parameters; unset fields are left out."""
-        ...
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: str(value) for name, value in values.items() if value is not None}
 
     @classmethod
-    def from_query(cls, query: dict[str, str]) -> EpisodeFilter:
-        """The filter a URL asks for; unknown keys and unusable values are ignored, so a stale link still opens."""
-        ...
+    def from_query(cls, query: Mapping[str, str]) -> EpisodeFilter:
+        """The filter a URL asks for; unknown keys and unusable values are ignored: stale links open."""
+        found: dict[str, str | int] = {}
+        for field in fields(cls):
+            value = query.get(field.name, "")
+            if not value or len(value) > _LONGEST:
+                continue
+            if field.name in _NUMBERS:
+                if value.isascii() and value.isdecimal() and len(value) < 7:
+                    found[field.name] = int(value)
+            elif value in _CHOICES.get(field.name, (value,)):
+                found[field.name] = value
+        return cls(**found)  # type: ignore[arg-type]  # numbers and texts sorted above
+
+    def without(self, name: str) -> EpisodeFilter:
+        """The same filter with one field open."""
+        return replace(self, **{name: None})
+
+
+def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
+    """The filter as conditions on `episode`. A value that nothing can match gives a false condition."""
+    found: list[ColumnElement[bool]] = []
+    for value, column in (
+        (where.run, episode.c.run_id),
+        (where.policy, episode.c.policy),
+        (where.checkpoint, episode.c.checkpoint_id),
+        (where.family, episode.c.family),
+        (where.task, episode.c.task_id),
+        (where.end_reason, episode.c.end_reason),
+        (where.status, episode.c.status),
+    ):
+        if value is not None:
+            found.append(column == value)
+    if where.correct is not None:
+        outcome = _OUTCOMES.get(where.correct)
+        found.append(episode.c.correct.is_(None) if outcome is None else episode.c.correct == outcome)
+    if where.flag is not None:
+        bit = flag_bits([where.flag]) if where.flag in EPISODE_FLAGS else 0
+        found.append(episode.c.flags.op("&")(bit) != 0)
+    if where.min_turns is not None:
+        found.append(episode.c.turns >= where.min_turns)
+    if where.max_turns is not None:
+        found.append(episode.c.turns <= where.max_turns)
+    if where.model is not None or where.role is not None:
+        found.append(_has_turn(where.model, where.role))
+    if where.text is not None and (match := search.matching(where.text, dialect)) is not None:
+        found.append(match)
+    return found
+
+
+def _has_turn(model: str | None, role: str | None) -> ColumnElement[bool]:
+    such = select(turn.c.idx).where(turn.c.episode_id == episode.c.id)
+    if model is not None:
+        such = such.where(turn.c.model == model)
+    if role is not None:
+        such = such.where(turn.c.role == role)
+    return exists(such)

@@ -3,131 +3,56 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-from core.episode import Episode, Role, Task
-from storage.filters import EpisodeFilter
-from storage.summaries import (
-    CandidateSummary, CheckpointSummary, EpisodeSummary, Facets, Flip, FlipCounts, GenerationSummary, Health, Order,
-    Page, PendingReply, PolicySummary, RunControl, RunKind, RunStatus, RunSummary, TurnOutline, TurnText,
-)
+from sqlalchemy import Engine
 
-
-class Runs:
-    """Runs: their life, their lease, their controls (`store.runs`)."""
-
-    def create(self, run_id: str, kind: RunKind, config: Mapping[str, Any], *, status: RunStatus = RunStatus.RUNNING, owner: str | None = None) -> RunSummary: ...
-    def get(self, run_id: str) -> RunSummary:
-        """StoreError when there is no such run."""
-        ...
-    def list(self, kind: RunKind | None = None, status: RunStatus | None = None, limit: int = 50) -> list[RunSummary]:
-        """Newest first."""
-        ...
-    def claim(self, run_id: str, owner: str) -> bool:
-        """Take a queued (or interrupted, or stale) run; False when another worker owns it. Atomic."""
-        ...
-    def heartbeat(self, run_id: str) -> None: ...
-    def finish(self, run_id: str, status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None: ...
-    def mark_interrupted(self, stale_after_s: float = 30.0) -> list[str]:
-        """Running runs without a heartbeat become interrupted, with their running episodes; returns their ids."""
-        ...
-    def control(self, run_id: str) -> RunControl: ...
-    def cancel(self, run_id: str) -> None: ...
-    def pause(self, run_id: str) -> None: ...
-    def unpause(self, run_id: str) -> None: ...
-    def step(self, run_id: str) -> None:
-        """While paused: let one more turn be played."""
-        ...
-    def take_step(self, run_id: str) -> bool:
-        """Worker side: use up one granted step; False when there is none."""
-        ...
-    def set_override(self, episode_id: str, index: int, model: str, role: Role) -> None:
-        """Choose turn `index` by hand; StoreError when that turn has already begun."""
-        ...
-    def override(self, episode_id: str, index: int) -> tuple[str, Role] | None: ...
-    def policies(self, run_id: str) -> list[PolicySummary]:
-        """Accuracy and cost of each policy of a run."""
-        ...
-    def delete(self, run_id: str) -> None: ...
-
-
-class Episodes:
-    """Episodes: pages, facets, one in full, pairs (`store.episodes`). Writing is `storage.recorder.record`."""
-
-    def page(self, where: EpisodeFilter = EpisodeFilter(), *, order: Order = "newest", after: str | None = None, before: str | None = None, last: bool = False, limit: int = 50) -> Page[EpisodeSummary]:
-        """A page after or before a cursor, or the first, or the last. Never reads turn text."""
-        ...
-    def facets(self, where: EpisodeFilter = EpisodeFilter()) -> Facets: ...
-    def summary(self, episode_id: str) -> EpisodeSummary: ...
-    def get(self, episode_id: str) -> Episode:
-        """The whole episode with its finished turns; StoreError when unknown."""
-        ...
-    def outline(self, episode_id: str) -> list[TurnOutline]:
-        """Every turn begun so far, without texts."""
-        ...
-    def text(self, episode_id: str, index: int) -> TurnText: ...
-    def of_run(self, run_id: str, policy: str | None = None) -> list[EpisodeSummary]:
-        """All episodes of a run, oldest first."""
-        ...
-    def unfinished(self, run_id: str) -> list[Episode]:
-        """Episodes to resume, with their finished turns."""
-        ...
-    def pending(self, run_id: str) -> list[PendingReply]:
-        """Replies paid for and stored, whose turns are not finished."""
-        ...
-    def tasks(self, run_id: str) -> list[Task]: ...
-    def flips(self, a: str, b: str, *, run: str | None = None, run_b: str | None = None, kind: str | None = None, limit: int = 1000) -> list[Flip]:
-        """Shared tasks of policies `a` and `b` with both outcomes; `kind` one of both_right, only_a, only_b, both_wrong."""
-        ...
-    def flip_counts(self, a: str, b: str, *, run: str | None = None, run_b: str | None = None) -> FlipCounts: ...
-    def same_task(self, episode_id: str, limit: int = 50) -> list[EpisodeSummary]:
-        """Other episodes that played the very same task, newest first."""
-        ...
-    def delete(self, episode_ids: Sequence[str]) -> int: ...
-
-
-class Checkpoints:
-    """Checkpoints: config and weights (`store.checkpoints`)."""
-
-    def add(self, checkpoint_id: str, config: Mapping[str, Any], weights: bytes, *, run_id: str | None = None, generation: int | None = None, kind: str = "head") -> None: ...
-    def list(self, run_id: str | None = None) -> list[CheckpointSummary]:
-        """Newest run first, then by generation."""
-        ...
-    def get(self, checkpoint_id: str) -> CheckpointSummary: ...
-    def weights(self, checkpoint_id: str) -> bytes:
-        """The safetensors bytes."""
-        ...
-
-
-class Evolution:
-    """Generations and candidates of evolution runs (`store.evolution`)."""
-
-    def add(self, generation: GenerationSummary, candidates: Sequence[CandidateSummary], state: bytes) -> None:
-        """One transaction; `state` is the optimiser's, kept for the last generation only."""
-        ...
-    def generations(self, run_id: str) -> list[GenerationSummary]: ...
-    def candidates(self, run_id: str, generation: int) -> list[CandidateSummary]: ...
-    def state(self, run_id: str) -> tuple[int, bytes] | None:
-        """(last generation, optimiser state), None before the first."""
-        ...
+from storage.checkpoints import Checkpoints
+from storage.engine import connect, normalise
+from storage.episodes import Episodes
+from storage.evolution import Evolution
+from storage.health import read_health
+from storage.runs import Runs
+from storage.summaries import Health
 
 
 @dataclass(frozen=True)
 class Store:
-    """An opened store."""
+    """An opened store. Episodes are written by `storage.recorder.record`, files by `storage.interchange`."""
 
     url: str
+    engine: Engine
+    now: Callable[[], float]
     runs: Runs
     episodes: Episodes
     checkpoints: Checkpoints
     evolution: Evolution
 
-    def health(self) -> Health: ...
-    def close(self) -> None: ...
+    def health(self) -> Health:
+        """Where the store is, its schema, its size and what is running."""
+        return read_health(self.engine, self.now())
+
+    def close(self) -> None:
+        """Give the connections back; the store cannot be used afterwards."""
+        self.engine.dispose()
 
 
-def open_store(url: str, now: Callable[[], float] = time.time) -> Store:
-    """Open (create, migrate) the store at a URL or plain path; StoreError with one sentence when it cannot be."""
-    ...
+def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
+    """Open the store at a URL or plain path: created when absent, migrated when old.
+
+    `now` gives Unix seconds. Raises StoreError, one sentence, for an address that is none, a folder that
+    cannot be written, a file of another program, or a schema of a newer version.
+    """
+    address = normalise(str(url))
+    engine = connect(address)
+    return Store(
+        url=address.render_as_string(hide_password=True),
+        engine=engine,
+        now=now,
+        runs=Runs(engine, now),
+        episodes=Episodes(engine),
+        checkpoints=Checkpoints(engine, now),
+        evolution=Evolution(engine),
+    )

@@ -98,7 +98,7 @@ class EpisodeSummary:
 
 @dataclass(frozen=True, slots=True)
 class TurnOutline:
-    """One turn without its texts: what a turn strip needs. `stage` tells a running turn from a finished one."""
+    """One turn without its texts: what a turn strip needs. `stage` tells running turns from finished ones."""
 
     episode_id: str
     index: int
@@ -125,7 +125,7 @@ class TurnOutline:
 
 @dataclass(frozen=True, slots=True)
 class TurnText:
-    """The texts of one turn. While the model writes, `reply` is what there is so far and `partial` is True."""
+    """The texts of one turn. While the model writes, `partial` is True and `reply` what there is so far."""
 
     messages: tuple[Message, ...]
     reply: str

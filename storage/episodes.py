@@ -1,0 +1,226 @@
+"""Episodes as readers want them: pages and facets without texts, one episode in full, one turn's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine, delete, func, select
+
+from core.episode import Episode, Reply, Role, Status, Task, Verdict
+from core.errors import StoreError
+from storage import mapping, paging, pairs
+from storage.engine import reading, writing
+from storage.filters import EpisodeFilter, conditions
+from storage.listing import LIGHT, ORDERS, facets, to_summary
+from storage.mapping import Rows
+from storage.schema import episode, task, text, turn
+from storage.summaries import (
+    QUESTION_CUT,
+    EpisodeSummary,
+    Facets,
+    Flip,
+    FlipCounts,
+    Order,
+    Page,
+    PendingReply,
+    TurnOutline,
+    TurnText,
+)
+from storage.whole import chunks, read_episodes, read_pending
+
+_EVERYTHING = EpisodeFilter()
+_CUT_ANSWER = func.substr(turn.c.answer_after, 1, QUESTION_CUT).label("answer_after")
+_OUTLINE = [_CUT_ANSWER if column.name == "answer_after" else column for column in turn.c]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """The episodes of a store (`store.episodes`). They are written by `storage.recorder.record`."""
+
+    engine: Engine
+
+    def page(
+        self,
+        where: EpisodeFilter = _EVERYTHING,
+        *,
+        order: Order = "newest",
+        after: str | None = None,
+        before: str | None = None,
+        last: bool = False,
+        limit: int = 50,
+    ) -> Page[EpisodeSummary]:
+        """The page after or before a cursor, the first, or the last. Two queries, no texts."""
+        keyset = ORDERS[order]
+        matching = conditions(where, self.engine.dialect.name)
+        with reading(self.engine) as connection:
+            total = paging.count(connection, select(episode.c.id).where(*matching))
+            rows = select(*LIGHT, keyset.key.label("page_key")).where(*matching)
+            return paging.page(
+                connection,
+                rows,
+                keyset,
+                total,
+                to_summary,
+                after=after,
+                before=before,
+                last=last,
+                limit=limit,
+            )
+
+    def facets(self, where: EpisodeFilter = _EVERYTHING) -> Facets:
+        """Counts by field over the filtered episodes, each field without its own condition."""
+        with reading(self.engine) as connection:
+            return facets(connection, where, self.engine.dialect.name)
+
+    def summary(self, episode_id: str) -> EpisodeSummary:
+        """One line of the list; StoreError when there is no such episode."""
+        with reading(self.engine) as connection:
+            row = connection.execute(select(*LIGHT).where(episode.c.id == episode_id)).mappings().first()
+        if row is None:
+            raise _unknown(episode_id)
+        return to_summary(row)
+
+    def get(self, episode_id: str) -> Episode:
+        """The whole episode with its finished turns; StoreError when there is no such episode."""
+        with reading(self.engine) as connection:
+            found = next(read_episodes(connection, [episode_id]), None)
+        if found is None:
+            raise _unknown(episode_id)
+        return found
+
+    def outline(self, episode_id: str) -> list[TurnOutline]:
+        """Every turn begun so far, without texts."""
+        query = select(*_OUTLINE).where(turn.c.episode_id == episode_id).order_by(turn.c.idx)
+        with reading(self.engine) as connection:
+            return [_outline(row) for row in connection.execute(query).mappings()]
+
+    def text(self, episode_id: str, index: int) -> TurnText:
+        """The texts of one turn, as far as they are written; StoreError when it has not begun."""
+        query = select(text.c.kind, text.c.body).where(text.c.episode_id == episode_id, text.c.idx == index)
+        with reading(self.engine) as connection:
+            found = dict(connection.execute(query).tuples().all())
+            stage = connection.execute(
+                select(turn.c.stage).where(turn.c.episode_id == episode_id, turn.c.idx == index)
+            ).scalar()
+        if stage is None:
+            raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
+        return TurnText(
+            messages=mapping.to_messages(found.get("prompt", "")),
+            reply=found.get("partial", "") if stage == "asked" else found.get("reply", ""),
+            reasoning=found.get("reasoning", ""),
+            partial=stage == "asked",
+        )
+
+    def of_run(self, run_id: str, policy: str | None = None) -> list[EpisodeSummary]:
+        """All episodes of a run, oldest first."""
+        query = select(*LIGHT).where(episode.c.run_id == run_id).order_by(episode.c.started, episode.c.id)
+        if policy is not None:
+            query = query.where(episode.c.policy == policy)
+        with reading(self.engine) as connection:
+            return [to_summary(row) for row in connection.execute(query).mappings()]
+
+    def unfinished(self, run_id: str) -> list[Episode]:
+        """Episodes to go on with, in the order of their ids: running, interrupted and missing ones."""
+        query = (
+            select(episode.c.id)
+            .where(episode.c.run_id == run_id, episode.c.status != Status.FINISHED)
+            .order_by(episode.c.id)
+        )
+        with reading(self.engine) as connection:
+            return list(read_episodes(connection, list(connection.execute(query).scalars())))
+
+    def pending(self, run_id: str) -> list[PendingReply]:
+        """Replies that are stored, and perhaps paid for, whose turns are not finished."""
+        with reading(self.engine) as connection:
+            return read_pending(connection, run_id)
+
+    def kept(self, run_id: str) -> dict[tuple[str, int], Reply]:
+        """The same replies by (episode id, turn index), as `core.drive` takes them."""
+        return {(one.episode_id, one.index): one.reply for one in self.pending(run_id)}
+
+    def tasks(self, run_id: str) -> list[Task]:
+        """The tasks a run has played, by id."""
+        played = select(episode.c.task_key).where(episode.c.run_id == run_id)
+        query = select(task).where(task.c.key.in_(played)).order_by(task.c.id, task.c.key)
+        with reading(self.engine) as connection:
+            return [mapping.to_task(row) for row in connection.execute(query).mappings()]
+
+    def same_task(self, episode_id: str, limit: int = 50) -> list[EpisodeSummary]:
+        """Other episodes that played the very same task, newest first."""
+        key = select(episode.c.task_key).where(episode.c.id == episode_id).scalar_subquery()
+        query = (
+            select(*LIGHT)
+            .where(episode.c.task_key == key, episode.c.id != episode_id)
+            .order_by(episode.c.started.desc(), episode.c.id.desc())
+            .limit(limit)
+        )
+        with reading(self.engine) as connection:
+            return [to_summary(row) for row in connection.execute(query).mappings()]
+
+    def flips(
+        self,
+        a: str,
+        b: str,
+        *,
+        run: str | None = None,
+        run_b: str | None = None,
+        kind: str | None = None,
+        limit: int = 1000,
+    ) -> list[Flip]:
+        """Tasks that policies `a` and `b` both finished, those with different outcomes first.
+
+        `run` limits both sides to one run (`run_b`: b's, when it is another). `kind` is both_right, only_a,
+        only_b or both_wrong. Of repeats of a task the first counts.
+        """
+        with reading(self.engine) as connection:
+            return pairs.flips(connection, a, b, run, run_b or run, kind, limit)
+
+    def flip_counts(self, a: str, b: str, *, run: str | None = None, run_b: str | None = None) -> FlipCounts:
+        """The 2x2 table over the same tasks as `flips`."""
+        with reading(self.engine) as connection:
+            return pairs.flip_counts(connection, a, b, run, run_b or run)
+
+    def delete(self, episode_ids: Sequence[str]) -> int:
+        """Delete episodes with their turns and texts; returns how many. Running ones are refused."""
+        deleted = 0
+        with writing(self.engine) as connection:
+            for chunk in chunks(episode_ids):
+                chosen = episode.c.id.in_(chunk)
+                running = select(episode.c.id).where(chosen, episode.c.status == Status.RUNNING).limit(1)
+                if (busy := connection.execute(running).scalar()) is not None:
+                    raise StoreError(
+                        f"Episode {busy} is still running: cancel its run first, then delete it."
+                    )
+                deleted += connection.execute(delete(episode).where(chosen)).rowcount
+        return deleted
+
+
+def _unknown(episode_id: str) -> StoreError:
+    return StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
+
+
+def _outline(row: Rows) -> TurnOutline:
+    usage: dict[str, Any] = {name: row[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
+    return TurnOutline(
+        episode_id=row["episode_id"],
+        index=row["idx"],
+        model=row["model"],
+        role=Role(row["role"]),
+        stage=row["stage"],
+        verdict=Verdict(row["verdict"]) if row["verdict"] else None,
+        answer_after=row["answer_after"],
+        correct_after=row["correct_after"],
+        flags=mapping.to_flags(row["flags"]),
+        margin=row["margin"],
+        entropy=row["entropy"],
+        cost_usd=row["cost_usd"],
+        error=row["error"],
+        started=row["started"],
+        sampled=row["sampled"],
+        argmax_model=row["argmax_model"],
+        argmax_role=Role(row["argmax_role"]) if row["argmax_role"] else None,
+        origin=row["origin"],
+        **usage,
+    )

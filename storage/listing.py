@@ -1,0 +1,103 @@
+"""What lists of episodes select: light columns, orders and facet counts. Never a turn's text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+
+from core.episode import EndReason, Status
+from storage.filters import EpisodeFilter, conditions
+from storage.mapping import Rows, to_flag_names
+from storage.paging import Keyset
+from storage.schema import episode
+from storage.summaries import QUESTION_CUT, EpisodeSummary, Facets, FacetValue, Order
+
+_CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
+#: The columns of an EpisodeSummary.
+LIGHT = [_CUT_ANSWER if field.name == "answer" else episode.c[field.name] for field in fields(EpisodeSummary)]
+
+_NEVER = 1e300  # sorts behind every real value
+_TOKENS = episode.c.tokens_in + episode.c.tokens_out
+ORDERS: dict[Order, Keyset] = {
+    "newest": Keyset(episode.c.started, episode.c.id, True),
+    "oldest": Keyset(episode.c.started, episode.c.id, False),
+    "turns": Keyset(episode.c.turns, episode.c.id, True),
+    "tokens": Keyset(_TOKENS, episode.c.id, True),
+    "cost": Keyset(func.coalesce(episode.c.cost_usd, -1.0), episode.c.id, True),
+    "latency": Keyset(episode.c.latency_s, episode.c.id, True),
+    "entropy": Keyset(func.coalesce(episode.c.mean_entropy, -1.0), episode.c.id, True),
+    "margin": Keyset(func.coalesce(episode.c.min_margin, _NEVER), episode.c.id, False),
+}
+
+#: Facets, in the order of the index that covers them.
+_FACETS = {
+    "run": episode.c.run_id,
+    "policy": episode.c.policy,
+    "status": episode.c.status,
+    "family": episode.c.family,
+    "correct": episode.c.correct,
+    "end_reason": episode.c.end_reason,
+    "flag": episode.c.flags,
+}
+_OUTCOMES = {True: "right", False: "wrong", None: "none"}
+
+
+def to_summary(row: Rows) -> EpisodeSummary:
+    """The summary of a row with the LIGHT columns."""
+    found: dict[str, Any] = {name: row[name] for name in _NAMES}
+    found["status"] = Status(found["status"])
+    found["end_reason"] = EndReason(found["end_reason"]) if found["end_reason"] else None
+    found["flags"] = to_flag_names(found["flags"])
+    return EpisodeSummary(**found)
+
+
+_NAMES = tuple(field.name for field in fields(EpisodeSummary))
+
+
+def facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets:
+    """Counts by field. A field's own condition does not count for itself: its other values stay in view.
+
+    One query over the covering index for all open fields, one more for each field that is set.
+    """
+    is_set = [name for name in _FACETS if getattr(where, name) is not None]
+    counts: dict[str, Counter[str]] = {name: Counter() for name in _FACETS}
+    _add(connection, where, dialect, [name for name in _FACETS if name not in is_set], counts)
+    for name in is_set:
+        _add(connection, where.without(name), dialect, [name], counts)
+    return Facets(**{name: _values(name, found) for name, found in counts.items()})
+
+
+def _add(
+    connection: Connection,
+    where: EpisodeFilter,
+    dialect: str,
+    names: list[str],
+    counts: dict[str, Counter[str]],
+) -> None:
+    if not names:
+        return
+    columns = [_FACETS[name] for name in names]
+    query: Select[Any] = select(*columns, func.count()).where(*conditions(where, dialect)).group_by(*columns)
+    for *values, n in connection.execute(query):
+        for name, value in zip(names, values, strict=True):
+            for shown in _shown(name, value):
+                counts[name][shown] += n
+
+
+def _shown(name: str, value: Any) -> tuple[str, ...]:
+    """A column's value as facet values: none, one, or one per flag."""
+    if name == "flag":
+        return to_flag_names(value)
+    if name == "correct":
+        return (_OUTCOMES[value],)
+    return () if value is None else (str(value),)
+
+
+def _values(name: str, found: Counter[str]) -> tuple[FacetValue, ...]:
+    """Largest first; runs newest first (their ids sort by time)."""
+    if name == "run":
+        return tuple(FacetValue(value, found[value]) for value in sorted(found, reverse=True))
+    return tuple(FacetValue(value, n) for value, n in sorted(found.items(), key=lambda it: (-it[1], it[0])))

@@ -1,0 +1,373 @@
+"""Rows to core values and back; the one place that knows how a noun is spread over columns.
+
+Numbers of a decision are little-endian float64 (exact), hidden states the float16 bytes they came as, masks
+strings of 0 and 1, episode flags bits in EPISODE_FLAGS order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import RowMapping
+
+from core.episode import (
+    Decision,
+    EndReason,
+    Episode,
+    Failure,
+    Flag,
+    Message,
+    Protocol,
+    Reply,
+    Role,
+    Status,
+    Task,
+    Turn,
+    Usage,
+    Verdict,
+)
+from core.metrics import decision_entropy, decision_margin
+from storage.summaries import EPISODE_FLAGS, LOW_MARGIN, QUESTION_CUT
+
+Row = dict[str, Any]
+Rows = Mapping[str, Any] | RowMapping
+
+_LETTERS = {Role.THINKER: "T", Role.WORKER: "W", Role.VERIFIER: "V"}
+_MARKS = {Verdict.ACCEPT: "✓", Verdict.REVISE: "✗", None: ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What lists show of an episode so far; grows turn by turn without looking back."""
+
+    turns: int = 0
+    strip: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None  # None as soon as one price is unknown
+    latency_s: float = 0.0
+    min_margin: float | None = None
+    entropy_sum: float = 0.0
+    decisions: int = 0  # turns decided by a head
+
+    @classmethod
+    def over(cls, models: Sequence[str], turns: Iterable[Turn]) -> Progress:
+        """The progress after these turns."""
+        progress = cls()
+        for turn in turns:
+            progress = progress.add(models, turn)
+        return progress
+
+    def add(self, models: Sequence[str], turn: Turn) -> Progress:
+        """The progress after one more turn."""
+        usage, decision = turn.reply.usage, turn.decision
+        before = 0.0 if self.turns == 0 else self.cost_usd
+        margin, entropy = decision_margin(decision), decision_entropy(decision)
+        cell = strip_cell(models, decision.model, decision.role, turn.verdict)
+        return Progress(
+            turns=self.turns + 1,
+            strip=f"{self.strip} {cell}".lstrip(),
+            tokens_in=self.tokens_in + usage.tokens_in,
+            tokens_out=self.tokens_out + usage.tokens_out,
+            cost_usd=None if before is None or usage.cost_usd is None else before + usage.cost_usd,
+            latency_s=self.latency_s + turn.reply.latency_s,
+            min_margin=min((m for m in (self.min_margin, margin) if m is not None), default=None),
+            entropy_sum=self.entropy_sum + (entropy or 0.0),
+            decisions=self.decisions + (entropy is not None),
+        )
+
+
+# Tasks and episodes
+
+
+def task_row(task: Task) -> Row:
+    """The task's row without its key."""
+    fields = asdict(task)
+    canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+    return {"digest": hashlib.sha256(canonical.encode()).hexdigest(), **fields}
+
+
+def to_task(row: Rows) -> Task:
+    """The task of a row of `task`."""
+    return Task(row["id"], row["question"], row["answer"], row["grader"], row["family"], row["split"])
+
+
+def episode_row(episode: Episode, task_key: int, started: float) -> Row:
+    """What is fixed at an episode's birth."""
+    return {
+        "id": episode.id,
+        "run_id": episode.run_id,
+        "task_key": task_key,
+        "task_id": episode.task.id,
+        "family": episode.task.family,
+        "question": cut(episode.task.question),
+        "policy": episode.policy,
+        "generation": _generation(episode.meta),
+        "models": json.dumps(episode.models),
+        "protocol": episode.protocol.value,
+        "turn_budget": episode.turn_budget,
+        "seed": episode.seed,
+        "argmax": episode.argmax,
+        "parent_episode_id": episode.parent_episode_id,
+        "fork_turn": episode.fork_turn,
+        "meta": json.dumps(dict(episode.meta)),
+        "status": Status.RUNNING.value,
+        "started": started,
+    }
+
+
+def outcome_row(episode: Episode) -> Row:
+    """What is known at an episode's end, with the columns that lists show."""
+    return {
+        "status": episode.status.value,
+        "end_reason": episode.end_reason.value if episode.end_reason else None,
+        "answer": episode.answer,
+        "correct": episode.correct,
+        "meta": json.dumps(dict(episode.meta)),
+        "flags": flag_bits(episode_flags(episode)),
+        **progress_row(Progress.over(episode.models, episode.turns)),
+    }
+
+
+def progress_row(progress: Progress) -> Row:
+    """The list columns that grow with every turn."""
+    return {
+        "turns": progress.turns,
+        "strip": progress.strip,
+        "tokens_in": progress.tokens_in,
+        "tokens_out": progress.tokens_out,
+        "cost_usd": progress.cost_usd,
+        "latency_s": progress.latency_s,
+        "min_margin": progress.min_margin,
+        "mean_entropy": progress.entropy_sum / progress.decisions if progress.decisions else None,
+    }
+
+
+def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...]) -> Episode:
+    """The episode of its rows."""
+    return Episode(
+        id=row["id"],
+        run_id=row["run_id"],
+        task=task,
+        policy=row["policy"],
+        models=tuple(json.loads(row["models"])),
+        protocol=Protocol(row["protocol"]),
+        turn_budget=row["turn_budget"],
+        seed=row["seed"],
+        argmax=row["argmax"],
+        parent_episode_id=row["parent_episode_id"],
+        fork_turn=row["fork_turn"],
+        turns=turns,
+        status=Status(row["status"]),
+        end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
+        answer=row["answer"],
+        correct=row["correct"],
+        meta=json.loads(row["meta"]),
+    )
+
+
+# Turns, in the order in which their columns become known
+
+
+def asked_row(episode_id: str, index: int, decision: Decision, started: float) -> Row:
+    """A turn that has begun: the decision."""
+    return {
+        "episode_id": episode_id,
+        "idx": index,
+        "stage": "asked",
+        "model": decision.model,
+        "role": decision.role.value,
+        "model_logits": floats(decision.model_logits),
+        "role_logits": floats(decision.role_logits),
+        "model_probs": floats(decision.model_probs),
+        "role_probs": floats(decision.role_probs),
+        "argmax_model": decision.argmax_model,
+        "argmax_role": decision.argmax_role.value if decision.argmax_role else None,
+        "sampled": decision.sampled,
+        "model_mask": _mask(decision.model_mask),
+        "role_mask": _mask(decision.role_mask),
+        "prompt_digest": decision.prompt_digest,
+        "prompt_tokens": decision.prompt_tokens,
+        "prompt_overflow": decision.prompt_overflow,
+        "origin": decision.origin,
+        "margin": decision_margin(decision),
+        "entropy": decision_entropy(decision),
+        "started": started,
+    }
+
+
+def replied_row(reply: Reply) -> Row:
+    """A turn whose model has replied, without the texts."""
+    return {
+        "stage": "replied",
+        "finish_reason": reply.finish_reason,
+        "tokens_in": reply.usage.tokens_in,
+        "tokens_out": reply.usage.tokens_out,
+        "cost_usd": reply.usage.cost_usd,
+        "latency_s": reply.latency_s,
+        "error_kind": reply.error.kind if reply.error else None,
+        "error": reply.error.message if reply.error else None,
+    }
+
+
+def finished_row(turn: Turn) -> Row:
+    """A turn that is over: what its reply meant."""
+    return {
+        "stage": "finished",
+        "suggestion": turn.suggestion,
+        "suggested_role": turn.suggested_role.value if turn.suggested_role else None,
+        "verdict": turn.verdict.value if turn.verdict else None,
+        "verdict_raw": turn.verdict_raw,
+        "answer_after": turn.answer_after,
+        "correct_after": turn.correct_after,
+        "flags": ",".join(turn.flags),
+    }
+
+
+def text_rows(episode_id: str, index: int, texts: Mapping[str, str]) -> list[Row]:
+    """One row of `text` per kind; empty texts have none."""
+    return [
+        {"episode_id": episode_id, "idx": index, "kind": kind, "body": body}
+        for kind, body in texts.items()
+        if body
+    ]
+
+
+def reply_texts(reply: Reply) -> dict[str, str]:
+    """The texts of a reply by kind."""
+    return {"reply": reply.text, "reasoning": reply.reasoning}
+
+
+def prompt_text(messages: Sequence[Message]) -> str:
+    """A prompt as JSON; empty without messages."""
+    if not messages:
+        return ""
+    return json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False)
+
+
+def to_messages(body: str) -> tuple[Message, ...]:
+    """Inverse of `prompt_text`."""
+    return tuple(Message(role, content) for role, content in json.loads(body)) if body else ()
+
+
+def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:
+    """The finished turn of its rows; `texts` by kind."""
+    return Turn(
+        episode_id=row["episode_id"],
+        index=row["idx"],
+        decision=to_decision(row, hidden_state),
+        messages=to_messages(texts.get("prompt", "")),
+        reply=to_reply(row, texts),
+        suggestion=row["suggestion"],
+        suggested_role=Role(row["suggested_role"]) if row["suggested_role"] else None,
+        verdict=Verdict(row["verdict"]) if row["verdict"] else None,
+        verdict_raw=row["verdict_raw"],
+        answer_after=row["answer_after"],
+        correct_after=row["correct_after"],
+        flags=to_flags(row["flags"]),
+    )
+
+
+def to_decision(row: Rows, hidden_state: bytes) -> Decision:
+    """The decision of a turn's row."""
+    return Decision(
+        model=row["model"],
+        role=Role(row["role"]),
+        model_logits=to_floats(row["model_logits"]),
+        role_logits=to_floats(row["role_logits"]),
+        model_probs=to_floats(row["model_probs"]),
+        role_probs=to_floats(row["role_probs"]),
+        argmax_model=row["argmax_model"],
+        argmax_role=Role(row["argmax_role"]) if row["argmax_role"] else None,
+        sampled=row["sampled"],
+        model_mask=tuple(c == "1" for c in row["model_mask"]),
+        role_mask=tuple(c == "1" for c in row["role_mask"]),
+        hidden_state=hidden_state,
+        prompt_digest=row["prompt_digest"],
+        prompt_tokens=row["prompt_tokens"],
+        prompt_overflow=row["prompt_overflow"],
+        origin=row["origin"],
+    )
+
+
+def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
+    """The reply of a turn that has one."""
+    return Reply(
+        text=texts.get("reply", ""),
+        reasoning=texts.get("reasoning", ""),
+        finish_reason=row["finish_reason"],
+        usage=Usage(row["tokens_in"], row["tokens_out"], row["cost_usd"]),
+        latency_s=row["latency_s"],
+        error=Failure(row["error_kind"], row["error"]) if row["error_kind"] else None,
+    )
+
+
+# What lists show
+
+
+def strip_cell(models: Sequence[str], model: str, role: Role, verdict: Verdict | None) -> str:
+    """One cell of a strip, e.g. "V·b✓": the model's letter is its slot, or its name beyond 26 slots."""
+    slot = models.index(model) if model in models else -1
+    letter = chr(ord("a") + slot) if 0 <= slot < 26 else model
+    return f"{_LETTERS[role]}·{letter}{_MARKS[verdict]}"
+
+
+def episode_flags(episode: Episode) -> frozenset[str]:
+    """The flags of an episode: its turns' and those of its course."""
+    flags = {flag.value for turn in episode.turns for flag in turn.flags}
+    if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
+        flags.add("false_accept")
+    grades = [turn.correct_after for turn in episode.turns]
+    if any(was is True and became is False for was, became in zip(grades, grades[1:], strict=False)):
+        flags.add("answer_broke")
+    margins = (decision_margin(turn.decision) for turn in episode.turns)
+    if any(m is not None and m < LOW_MARGIN for m in margins):
+        flags.add("low_margin")
+    if any(turn.decision.origin == "override" for turn in episode.turns):
+        flags.add("override")
+    return frozenset(flags)
+
+
+def flag_bits(flags: Iterable[str]) -> int:
+    """A set of episode flags as bits."""
+    return sum(1 << EPISODE_FLAGS.index(flag) for flag in set(flags))
+
+
+def to_flag_names(bits: int) -> tuple[str, ...]:
+    """Inverse of `flag_bits`, in EPISODE_FLAGS order."""
+    return tuple(flag for i, flag in enumerate(EPISODE_FLAGS) if bits >> i & 1)
+
+
+def to_flags(joined: str) -> tuple[Flag, ...]:
+    """A turn's flags from their column."""
+    return tuple(Flag(name) for name in joined.split(",") if name)
+
+
+def cut(text: str) -> str:
+    """A text on one line, at most QUESTION_CUT characters."""
+    line = " ".join(text[: 4 * QUESTION_CUT].split())
+    return line if len(line) <= QUESTION_CUT else line[: QUESTION_CUT - 1] + "…"
+
+
+def floats(values: Sequence[float]) -> bytes:
+    """Numbers as little-endian float64."""
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def to_floats(packed: bytes) -> tuple[float, ...]:
+    """Inverse of `floats`."""
+    return struct.unpack(f"<{len(packed) // 8}d", packed)
+
+
+def _mask(mask: Sequence[bool]) -> str:
+    return "".join("1" if allowed else "0" for allowed in mask)
+
+
+def _generation(meta: Mapping[str, str]) -> int | None:
+    value = meta.get("generation", "")
+    return int(value) if value.isdecimal() else None

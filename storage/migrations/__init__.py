@@ -1,0 +1,1 @@
+"""Alembic's home: how the schema came to be, one step per file."""

@@ -1,0 +1,277 @@
+"""Record episodes while they are played: every event is stored, then passed on.
+
+    for event in record(store, drive(episode, policy, pool, grade)): show(event)
+
+An event is committed before the driver that made it can act on it, so a killed process loses nothing that was
+acknowledged; a reply that cost money also survives a power cut. Finished episodes and turns are never changed.
+While events are recorded, a heartbeat says that the run's process is alive.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
+
+from core.episode import (
+    Delta,
+    Episode,
+    EpisodeFinished,
+    EpisodeStarted,
+    Event,
+    Replied,
+    Status,
+    Task,
+    Turn,
+    TurnStarted,
+)
+from core.errors import StoreError
+from storage import mapping
+from storage.engine import writing
+from storage.mapping import Progress
+from storage.schema import checkpoint, episode, state, task, text, turn
+from storage.store import Store
+from storage.whole import read_episodes
+
+log = logging.getLogger(__name__)
+
+#: How often a running process says that it is alive, in seconds.
+BEAT_S = 5.0
+#: How often the text of a reply that is still being written is stored, in seconds.
+PARTIAL_S = 0.4
+
+
+def record(store: Store, events: Iterable[Event], *, beat_s: float = BEAT_S) -> Iterator[Event]:
+    """Store each event, then yield it. The runs of the episodes must exist (`store.runs.create`).
+
+    Raises StoreError when an event cannot be stored (a full disk, a finished episode played again): the driver
+    is then closed before it spends anything more.
+    """
+    scribe = _Scribe(store)
+    with ExitStack() as hearts:
+        alive: set[str] = set()
+        try:
+            for event in events:
+                scribe.write(event)
+                for run_id in scribe.runs - alive:
+                    alive.add(run_id)
+                    hearts.enter_context(beating(store, run_id, beat_s))
+                yield event
+        finally:
+            if isinstance(events, Generator):
+                events.close()
+
+
+@contextmanager
+def beating(store: Store, run_id: str, every_s: float = BEAT_S) -> Iterator[None]:
+    """Say every few seconds that the run's process is alive, for as long as the block runs."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(every_s):
+            try:
+                store.runs.heartbeat(run_id)
+            except StoreError as error:  # the recording itself will tell the user, if it lasts
+                log.warning("No heartbeat for run %s: %s", run_id, error)
+
+    store.runs.heartbeat(run_id)
+    thread = threading.Thread(target=beat, name=f"heartbeat {run_id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@dataclass
+class _Open:
+    """An episode being recorded."""
+
+    models: tuple[str, ...]
+    progress: Progress = Progress()
+    partial: str = ""
+    partial_at: float = 0.0
+
+
+@dataclass
+class _Scribe:
+    """Writes events; remembers only what spares it a query."""
+
+    store: Store
+    open: dict[str, _Open] = field(default_factory=dict)
+    task_keys: dict[Task, int] = field(default_factory=dict)
+    runs: set[str] = field(default_factory=set)
+
+    def write(self, event: Event) -> None:
+        """Store one event in one transaction."""
+        if isinstance(event, Delta):
+            self._delta(event)
+            return
+        paid = isinstance(event, Replied) and bool(event.reply.usage.cost_usd)
+        with writing(self.store.engine, durable=paid) as connection:
+            match event:
+                case EpisodeStarted():
+                    self._episode_started(connection, event.episode)
+                case TurnStarted():
+                    self._turn_started(connection, event)
+                case Replied():
+                    _replied(connection, event)
+                case Turn():
+                    self._turn(connection, event)
+                case EpisodeFinished():
+                    self._episode_finished(connection, event.episode)
+
+    def _episode_started(self, connection: Connection, begun: Episode) -> None:
+        key = self._task_key(connection, begun.task)
+        row = mapping.episode_row(begun, key, self.store.now())
+        held = connection.execute(select(episode.c.status).where(episode.c.id == begun.id)).scalar()
+        if held == Status.FINISHED:
+            raise StoreError(f"Episode {begun.id} is finished and never changes: play the task in a new run.")
+        if held is None:
+            found = connection.execute(
+                select(checkpoint.c.id, checkpoint.c.generation).where(checkpoint.c.id == begun.policy)
+            ).first()
+            if found:
+                row["checkpoint_id"] = found.id
+                if row["generation"] is None:
+                    row["generation"] = found.generation
+            connection.execute(insert(episode), row)
+        else:
+            _set_running(connection, begun.id)
+        self._keep_open(begun)
+
+    def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
+        self._seen(connection, event.episode_id)
+        prompt = mapping.prompt_text(event.messages)
+        held = connection.execute(
+            select(turn.c.stage, turn.c.model, turn.c.role).where(_at(turn, event))
+        ).first()
+        if held is not None:
+            if held.stage == "finished":
+                raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is already finished.")
+            kept = connection.execute(
+                select(text.c.body).where(_at(text, event), text.c.kind == "prompt")
+            ).scalar()
+            same = (held.model, held.role, kept or "") == (event.decision.model, event.decision.role, prompt)
+            if same and held.stage == "replied":
+                return  # resumed: the reply that is already stored will be used
+            for table in (turn, text, state):
+                connection.execute(delete(table).where(_at(table, event)))
+        connection.execute(
+            insert(turn), mapping.asked_row(event.episode_id, event.index, event.decision, self.store.now())
+        )
+        if rows := mapping.text_rows(event.episode_id, event.index, {"prompt": prompt}):
+            connection.execute(insert(text), rows)
+        if event.decision.hidden_state:
+            row = {
+                "episode_id": event.episode_id,
+                "idx": event.index,
+                "hidden": event.decision.hidden_state,
+            }
+            connection.execute(insert(state), row)
+
+    def _delta(self, event: Delta) -> None:
+        """Keep the growing text for readers, a few times a second; the whole reply replaces it."""
+        opened = self.open.get(event.episode_id)
+        if opened is None:
+            return
+        opened.partial += event.text
+        at = self.store.now()
+        if at - opened.partial_at < PARTIAL_S:
+            return
+        opened.partial_at = at
+        row = {"episode_id": event.episode_id, "idx": event.index, "kind": "partial", "body": opened.partial}
+        with writing(self.store.engine) as connection:
+            connection.execute(delete(text).where(_at(text, event), text.c.kind == "partial"))
+            connection.execute(insert(text), row)
+
+    def _turn(self, connection: Connection, event: Turn) -> None:
+        opened = self._seen(connection, event.episode_id)
+        changed = connection.execute(
+            update(turn)
+            .where(_at(turn, event), turn.c.stage == "replied")
+            .values(**mapping.finished_row(event))
+        )
+        if changed.rowcount != 1:
+            raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} has no stored reply.")
+        opened.progress = opened.progress.add(opened.models, event)
+        opened.partial, opened.partial_at = "", 0.0
+        connection.execute(
+            update(episode)
+            .where(episode.c.id == event.episode_id)
+            .values(**mapping.progress_row(opened.progress))
+        )
+
+    def _episode_finished(self, connection: Connection, ended: Episode) -> None:
+        values = {**mapping.outcome_row(ended), "finished": self.store.now()}
+        changed = connection.execute(
+            update(episode)
+            .where(episode.c.id == ended.id, episode.c.status != Status.FINISHED)
+            .values(**values)
+        )
+        if changed.rowcount != 1:
+            raise StoreError(f"Episode {ended.id} is finished and never changes: play the task in a new run.")
+        self.open.pop(ended.id, None)
+
+    def _seen(self, connection: Connection, episode_id: str) -> _Open:
+        """The open episode; one that is resumed is read back first."""
+        if episode_id not in self.open:
+            found = next(read_episodes(connection, [episode_id]), None)
+            if found is None:
+                raise StoreError(f"Episode {episode_id} was never begun in this store.")
+            if found.status is Status.FINISHED:
+                raise StoreError(
+                    f"Episode {episode_id} is finished and never changes: play the task in a new run."
+                )
+            _set_running(connection, episode_id)
+            self._keep_open(found)
+        return self.open[episode_id]
+
+    def _keep_open(self, known: Episode) -> None:
+        self.runs.add(known.run_id)
+        self.open[known.id] = _Open(known.models, Progress.over(known.models, known.turns))
+
+    def _task_key(self, connection: Connection, played: Task) -> int:
+        if played not in self.task_keys:
+            self.task_keys[played] = keep_task(connection, played)
+        return self.task_keys[played]
+
+
+def keep_task(connection: Connection, played: Task) -> int:
+    """The key of a task's row, inserted when its content is new."""
+    row = mapping.task_row(played)
+    key = connection.execute(select(task.c.key).where(task.c.digest == row["digest"])).scalar()
+    if key is None:
+        key = connection.execute(insert(task).returning(task.c.key), row).scalar_one()
+    return int(key)
+
+
+def _replied(connection: Connection, event: Replied) -> None:
+    changed = connection.execute(
+        update(turn)
+        .where(_at(turn, event), turn.c.stage != "finished")
+        .values(**mapping.replied_row(event.reply))
+    )
+    if changed.rowcount != 1:
+        raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is finished or never began.")
+    connection.execute(delete(text).where(_at(text, event), text.c.kind != "prompt"))
+    if rows := mapping.text_rows(event.episode_id, event.index, mapping.reply_texts(event.reply)):
+        connection.execute(insert(text), rows)
+
+
+def _set_running(connection: Connection, episode_id: str) -> None:
+    connection.execute(
+        update(episode)
+        .where(episode.c.id == episode_id)
+        .values(status=Status.RUNNING.value, end_reason=None, finished=None)
+    )
+
+
+def _at(table: Table, event: TurnStarted | Delta | Replied | Turn) -> ColumnElement[bool]:
+    """The rows of a table that belong to the event's turn."""
+    return and_(table.c.episode_id == event.episode_id, table.c.idx == event.index)

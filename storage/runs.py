@@ -1,0 +1,300 @@
+"""Runs: their life, the lease that keeps workers apart, what a person asks of a worker, how policies did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Select, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from core.episode import EndReason, Role, Status
+from core.errors import StoreError
+from storage.engine import reading, writing
+from storage.mapping import Rows
+from storage.schema import episode, generation, override, run, turn
+from storage.summaries import PolicySummary, RunControl, RunKind, RunStatus, RunSummary
+
+#: A run without a sign of life for this long is taken for dead.
+STALE_AFTER_S = 30.0
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a store (`store.runs`)."""
+
+    engine: Engine
+    now: Callable[[], float]
+
+    def create(
+        self,
+        run_id: str,
+        kind: RunKind,
+        config: Mapping[str, Any],
+        *,
+        status: RunStatus = RunStatus.RUNNING,
+        owner: str | None = None,
+    ) -> RunSummary:
+        """A new run, running at once or queued for a worker. StoreError when the id is taken."""
+        at = self.now()
+        running = status is RunStatus.RUNNING
+        row = {
+            "id": run_id,
+            "kind": kind,
+            "status": status.value,
+            "config": json.dumps(dict(config)),
+            "created": at,
+            "started": at if running else None,
+            "heartbeat": at if running else None,
+            "owner": owner,
+        }
+        try:
+            with writing(self.engine) as connection:
+                connection.execute(insert(run), row)
+        except IntegrityError as error:
+            raise StoreError(f"There already is a run {run_id}: give another id.") from error
+        return self.get(run_id)
+
+    def get(self, run_id: str) -> RunSummary:
+        """One run; StoreError when there is none with this id."""
+        found = self._read(select(run).where(run.c.id == run_id))
+        if not found:
+            raise StoreError(f"The store holds no run {run_id}: list the runs to see which there are.")
+        return found[0]
+
+    def list(
+        self, kind: RunKind | None = None, status: RunStatus | None = None, limit: int = 50
+    ) -> Sequence[RunSummary]:
+        """Runs, newest first."""
+        query = select(run).order_by(run.c.created.desc(), run.c.id.desc()).limit(limit)
+        if kind is not None:
+            query = query.where(run.c.kind == kind)
+        if status is not None:
+            query = query.where(run.c.status == status.value)
+        return self._read(query)
+
+    def claim(self, run_id: str, owner: str, stale_after_s: float = STALE_AFTER_S) -> bool:
+        """Take a run that is queued, interrupted or dead; False when it is another's or over. Atomic."""
+        at = self.now()
+        free = or_(
+            run.c.status.in_([RunStatus.QUEUED, RunStatus.INTERRUPTED]),
+            and_(run.c.status == RunStatus.RUNNING, run.c.heartbeat < at - stale_after_s),
+        )
+        with writing(self.engine) as connection:
+            taken = connection.execute(
+                update(run)
+                .where(run.c.id == run_id, free)
+                .values(
+                    status=RunStatus.RUNNING.value,
+                    owner=owner,
+                    heartbeat=at,
+                    started=func.coalesce(run.c.started, at),
+                    finished=None,
+                    error=None,
+                    cancel=False,
+                )
+            )
+        return taken.rowcount == 1
+
+    def heartbeat(self, run_id: str) -> None:
+        """The run's process is alive."""
+        with writing(self.engine) as connection:
+            connection.execute(update(run).where(run.c.id == run_id).values(heartbeat=self.now()))
+
+    def finish(self, run_id: str, status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
+        """The run is over; `error` is one sentence. Episodes still running become interrupted."""
+        at = self.now()
+        with writing(self.engine) as connection:
+            connection.execute(
+                update(run).where(run.c.id == run_id).values(status=status.value, error=error, finished=at)
+            )
+            _interrupt_episodes(connection, [run_id])
+
+    def mark_interrupted(self, stale_after_s: float = STALE_AFTER_S) -> Sequence[str]:
+        """Running runs without a recent heartbeat become interrupted, and their episodes; returns their ids."""
+        silent = and_(
+            run.c.status == RunStatus.RUNNING,
+            func.coalesce(run.c.heartbeat, run.c.created) < self.now() - stale_after_s,
+        )
+        with reading(self.engine) as connection:  # mostly there are none: then no write lock is taken
+            if connection.execute(select(run.c.id).where(silent).limit(1)).first() is None:
+                return []
+        with writing(self.engine) as connection:
+            dead = connection.execute(select(run.c.id).where(silent)).scalars().all()
+            connection.execute(
+                update(run).where(run.c.id.in_(dead)).values(status=RunStatus.INTERRUPTED.value)
+            )
+            _interrupt_episodes(connection, dead)
+        return dead
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run with its episodes, checkpoints and generations. StoreError while it is running."""
+        if self.get(run_id).status is RunStatus.RUNNING:
+            raise StoreError(f"Run {run_id} is still running: cancel it first, then delete it.")
+        with writing(self.engine) as connection:
+            connection.execute(delete(run).where(run.c.id == run_id))
+
+    # What a person asks of a worker
+
+    def control(self, run_id: str) -> RunControl:
+        """What is asked of the run's worker now."""
+        with reading(self.engine) as connection:
+            row = connection.execute(
+                select(run.c.cancel, run.c.paused, run.c.steps).where(run.c.id == run_id)
+            ).first()
+        return RunControl(*row) if row else RunControl(cancel=True, paused=False, steps=0)  # deleted: stop
+
+    def cancel(self, run_id: str) -> None:
+        """Ask the worker to stop; a run that is still queued is cancelled on the spot."""
+        queued = run.c.status == RunStatus.QUEUED
+        with writing(self.engine) as connection:
+            connection.execute(
+                update(run)
+                .where(run.c.id == run_id)
+                .values(
+                    cancel=True,
+                    status=case((queued, RunStatus.CANCELLED.value), else_=run.c.status),
+                    finished=case((queued, self.now()), else_=run.c.finished),
+                )
+            )
+
+    def pause(self, run_id: str) -> None:
+        """Ask the worker to wait before the next turn."""
+        self._set(run_id, paused=True, steps=0)
+
+    def unpause(self, run_id: str) -> None:
+        """Let the worker go on."""
+        self._set(run_id, paused=False, steps=0)
+
+    def step(self, run_id: str) -> None:
+        """While paused: let one more turn be played."""
+        self._set(run_id, steps=run.c.steps + 1)
+
+    def take_step(self, run_id: str) -> bool:
+        """Worker side: use up one granted step; False when there is none. Atomic."""
+        with writing(self.engine) as connection:
+            taken = connection.execute(
+                update(run).where(run.c.id == run_id, run.c.steps > 0).values(steps=run.c.steps - 1)
+            )
+        return taken.rowcount == 1
+
+    def set_override(self, episode_id: str, index: int, model: str, role: Role) -> None:
+        """Choose turn `index` by hand; the last choice counts. StoreError when the turn has begun."""
+        with writing(self.engine) as connection:
+            begun = connection.execute(
+                select(turn.c.idx).where(turn.c.episode_id == episode_id, turn.c.idx == index)
+            ).first()
+            if begun:
+                raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")
+            here = and_(override.c.episode_id == episode_id, override.c.idx == index)
+            connection.execute(delete(override).where(here))
+            row = {"episode_id": episode_id, "idx": index, "model": model, "role": role.value}
+            connection.execute(insert(override), row)
+
+    def override(self, episode_id: str, index: int) -> tuple[str, Role] | None:
+        """The (model, role) a person chose for a turn, None when the policy decides."""
+        with reading(self.engine) as connection:
+            row = connection.execute(
+                select(override.c.model, override.c.role).where(
+                    override.c.episode_id == episode_id, override.c.idx == index
+                )
+            ).first()
+        return (row.model, Role(row.role)) if row else None
+
+    # How its policies did
+
+    def policies(self, run_id: str) -> Sequence[PolicySummary]:
+        """Accuracy and cost of each policy of a run, in the order of first play."""
+        finished = episode.c.status == Status.FINISHED
+        accepted = and_(finished, episode.c.end_reason == EndReason.ACCEPTED)
+
+        def count(condition: Any) -> Any:
+            return func.sum(case((condition, 1), else_=0))
+
+        query = (
+            select(
+                episode.c.policy,
+                func.max(episode.c.checkpoint_id).label("checkpoint_id"),
+                func.max(episode.c.generation).label("generation"),
+                count(finished).label("n"),
+                count(and_(finished, episode.c.correct)).label("correct"),
+                count(episode.c.status == Status.MISSING).label("missing"),
+                count(episode.c.status == Status.RUNNING).label("running"),
+                func.avg(case((finished, episode.c.turns))).label("mean_turns"),
+                count(accepted).label("accepted"),
+                count(and_(accepted, episode.c.correct.is_(False))).label("false_accepts"),
+                func.sum(episode.c.tokens_in + episode.c.tokens_out).label("tokens"),
+                # One unknown price makes the sum unknown, never too small.
+                case(
+                    (count(and_(finished, episode.c.cost_usd.is_(None))) > 0, None),
+                    else_=func.sum(episode.c.cost_usd),
+                ).label("cost_usd"),
+                func.coalesce(func.avg(case((finished, episode.c.latency_s))), 0.0).label("latency_s"),
+            )
+            .where(episode.c.run_id == run_id)
+            .group_by(episode.c.policy)
+            .order_by(func.min(episode.c.id))
+        )
+        with reading(self.engine) as connection:
+            return [PolicySummary(run_id=run_id, **row) for row in connection.execute(query).mappings()]
+
+    def _set(self, run_id: str, **values: Any) -> None:
+        with writing(self.engine) as connection:
+            connection.execute(update(run).where(run.c.id == run_id).values(**values))
+
+    def _read(self, query: Select[Any]) -> Sequence[RunSummary]:
+        """Runs with their counts: three queries, whatever the number of runs."""
+        with reading(self.engine) as connection:
+            rows = connection.execute(query).mappings().all()
+            ids = [row["id"] for row in rows]
+            finished = case((episode.c.status == Status.FINISHED, 1), else_=0)
+            right = case((and_(episode.c.status == Status.FINISHED, episode.c.correct), 1), else_=0)
+            episodes = _by_run(
+                connection,
+                select(episode.c.run_id, func.count(), func.sum(finished), func.sum(right))
+                .where(episode.c.run_id.in_(ids))
+                .group_by(episode.c.run_id),
+            )
+            generations = _by_run(
+                connection,
+                select(generation.c.run_id, func.count())
+                .where(generation.c.run_id.in_(ids))
+                .group_by(generation.c.run_id),
+            )
+        return [
+            _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
+            for row in rows
+        ]
+
+
+def _by_run(connection: Connection, query: Select[Any]) -> dict[str, tuple[int, ...]]:
+    return {row[0]: tuple(row[1:]) for row in connection.execute(query)}
+
+
+def _interrupt_episodes(connection: Connection, run_ids: Sequence[str]) -> None:
+    connection.execute(
+        update(episode)
+        .where(episode.c.run_id.in_(run_ids), episode.c.status == Status.RUNNING)
+        .values(status=Status.INTERRUPTED.value)
+    )
+
+
+def _summary(row: Rows, counts: Sequence[int], generations: Sequence[int]) -> RunSummary:
+    return RunSummary(
+        id=row["id"],
+        kind=row["kind"],
+        status=RunStatus(row["status"]),
+        config=json.loads(row["config"]),
+        created=row["created"],
+        started=row["started"],
+        finished=row["finished"],
+        heartbeat=row["heartbeat"],
+        owner=row["owner"],
+        error=row["error"],
+        episodes=counts[0],
+        finished_episodes=counts[1],
+        correct=counts[2],
+        generations=generations[0],
+    )
