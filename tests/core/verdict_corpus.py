@@ -1,4 +1,4 @@
-"""Verifier replies that must never be read as ACCEPT, and those that must; {tag} stands for the call's own tag."""
+"""Verifier replies that must never be read as ACCEPT, and those that must; {tag} is the call's own tag."""
 
 #: Not one of these is an acceptance in the general dialect.
 GENERAL_FALSE_ACCEPTS: tuple[str, ...] = (
