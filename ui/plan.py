@@ -23,7 +23,7 @@ from storage.store import Store
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
-    `models` its slots; `cycles` the chosen roles of each policy that follows a cycle; `digest` is of the tasks."""
+    `models` its slots; `cycles` the chosen roles of those that follow a cycle; `digest` is of the tasks."""
 
     policies: tuple[str, ...]
     tasks: str

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, err, print_json, print_table
+from ui.cli.console import JsonOption, StoreOption, print_json, print_table, say
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -63,7 +63,7 @@ def export(
     found = wiring.stored_checkpoint(opened, checkpoint)
     opened.close()
     save_checkpoint(found, folder)
-    err.print(f"Wrote {found.id} to {folder}.", markup=False)
+    say(f"Wrote {found.id} to {folder}.")
 
 
 @app.command("import")
@@ -83,4 +83,4 @@ def import_(
     opened = open_store(wiring.settings(store=store).store)
     wiring.keep_checkpoint(opened, found)
     opened.close()
-    err.print(f"The store has {found.id}.", markup=False)
+    say(f"The store has {found.id}.")

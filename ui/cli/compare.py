@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, interval, out, percent, print_json, print_table
+from ui.cli.console import JsonOption, StoreOption, interval, percent, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from storage.store import Store
@@ -82,16 +82,16 @@ def compare(
         ],
         title=f"{result.n} shared tasks",
     )
-    out.print()
+    tell()
     print_table(
         ["", ">B right", ">B wrong"],
         [("A right", result.both, result.a_only), ("A wrong", result.b_only, result.neither)],
     )
     ends = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}"
     points = f"{100 * difference.difference:+.1f} points (95 % {ends})"
-    out.print(f"\nB minus A: {points}; exact McNemar p = {result.p:.3g}", highlight=False)
+    tell(f"\nB minus A: {points}; exact McNemar p = {result.p:.3g}")
     if flips:
-        out.print()
+        tell()
         print_table(
             ["solved by", "task", "question", "episode of A", "episode of B"],
             [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -14,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 #: Results go to stdout, everything said along the way to stderr, so that a script can read the first.
-out = Console()
+#: A pipe has no width: what a program reads must not be wrapped at the 80 columns that are assumed for it.
+out = Console(width=None if sys.stdout.isatty() else 1000)
 err = Console(stderr=True)
 
 StoreOption = Annotated[
@@ -57,6 +59,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     out.print(table)
+
+
+def say(text: str) -> None:
+    """A line on stderr for the person who waits; never markup, never wrapped, so that it can be copied."""
+    err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(text: str = "", style: str | None = None) -> None:
+    """A line of the result on stdout; never markup."""
+    out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def printable(value: object) -> str:

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from typing import Any
 
-from ui.cli.console import JsonOption, StoreOption, out, print_json, print_table, printable
+from ui.cli.console import JsonOption, StoreOption, print_json, print_table, printable, tell
 
 PACKAGES = ("streamlit", "torch", "transformers", "sqlalchemy", "httpx", "numpy")
 
@@ -66,11 +66,11 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     flat["pocket_models"] = f"{len(found)} of {len(pocket.MODELS)}: {', '.join(found)}"
     flat["packages"] = ", ".join(f"{name} {number}" for name, number in report["packages"].items())
     print_table(["what", "value"], sorted(flat.items()))
-    out.print()
+    tell()
     print_table(
         ["newest runs", "kind", "status", ">episodes"],
         [(run.id, run.kind, run.status, f"{run.finished_episodes}/{run.episodes}") for run in runs],
     )
     for run in runs:
         if run.status == "interrupted" and run.kind in ("run", "evolve"):
-            out.print(f"Go on with it: trinity {printable(run.kind)} --resume {printable(run.id)}")
+            tell(f"Go on with it: trinity {printable(run.kind)} --resume {printable(run.id)}")

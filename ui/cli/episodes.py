@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from ui.cli.console import (
-    JsonOption,
-    StoreOption,
-    err,
-    out,
-    percent,
-    print_json,
-    print_table,
-    printable,
-)
+from ui.cli.console import JsonOption, StoreOption, percent, print_json, print_table, printable, say, tell
 
 if TYPE_CHECKING:
     from storage.store import Store
@@ -111,9 +102,9 @@ def episodes(
             for one in page.items
         ],
     )
-    out.print(f"{len(page.items)} of {page.total}", style="dim")
+    tell(f"{len(page.items)} of {page.total}", style="dim")
     if page.next:
-        out.print(f"The next page: add --after {page.next}", style="dim", soft_wrap=True)
+        tell(f"The next page: add --after {page.next}", style="dim")
 
 
 def result(one: EpisodeSummary) -> str:
@@ -139,26 +130,24 @@ def show(
 
         print_json(without_bytes(dataclasses.asdict(found)))
         return
-    out.print(f"{printable(found.task.question)}\n", style="bold", markup=False, highlight=False)
+    tell(f"{printable(found.task.question)}\n", style="bold")
     for turn in found.turns:
         decision = turn.decision
         sure = ""
         if decision.model_probs and decision.model in found.models:
             sure = f" ({percent(decision.model_probs[found.models.index(decision.model)])})"
         verdict = f" {turn.verdict}" if turn.verdict else ""
-        out.print(
+        tell(
             f"{turn.index + 1}. {decision.role} {printable(decision.model)}{sure}{verdict}",
             style="cyan",
-            markup=False,
         )
         for line in turn.reply.text.splitlines():
-            out.print(f"   {printable(line)}", markup=False, highlight=False)
+            tell(f"   {printable(line)}")
     ending = found.end_reason or found.status
     outcome = {True: "right", False: "wrong", None: "not graded"}[found.correct]
     answer = printable(found.answer)
-    out.print(
+    tell(
         f"\nEnded: {ending}. Answer: {answer} ({outcome}); expected {printable(found.task.answer)}.",
-        markup=False,
     )
 
 
@@ -204,4 +193,4 @@ def delete(
     else:
         opened.episodes.delete(episodes or ())
     opened.close()
-    err.print(f"Deleted {what}.", markup=False)
+    say(f"Deleted {what}.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, err, out, percent, print_json, print_table, progress
+from ui.cli.console import JsonOption, percent, print_json, print_table, progress, say, tell
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,7 +59,7 @@ def cards(
             title=f"{card.name}: {card.purpose} ({card.parameters:,} parameters, {megabytes:.1f} MB, "
             f"{card.recipe['steps']} steps in {minutes:.0f} min)",
         )
-        out.print()
+        tell()
 
 
 @app.command()
@@ -87,4 +87,4 @@ def train(
             line = bar.add_task(one, total=RECIPES[one].steps, note="")
             for report in train_model(one, folder / one):
                 bar.update(line, completed=report.step, total=report.steps, note=f"loss {report.loss:.3f}")
-        err.print(f"Wrote {folder / one}.", markup=False)
+        say(f"Wrote {folder / one}.")

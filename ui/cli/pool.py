@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, PoolOption, dollars, err, out, print_json, print_table
+from ui.cli.console import JsonOption, PoolOption, dollars, print_json, print_table, say, tell
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,7 +33,7 @@ def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path
         raise ConfigError(f"{path} exists already: name another file, or move it away.") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
-    err.print(f"Wrote {path}. Edit it, then: trinity pool check --pool {path}", markup=False)
+    say(f"Wrote {path}. Edit it, then: trinity pool check --pool {path}")
 
 
 @app.command("list")
@@ -107,7 +107,7 @@ def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     answered = []
     for name, reply in check_pool(wiring.resolve_pool(wiring.settings(pool=pool).pool)):
         answered.append((name, reply))
-        err.print(f"{name}: {'answered' if reply.error is None else 'failed'}", markup=False)
+        say(f"{name}: {'answered' if reply.error is None else 'failed'}")
     if as_json:
         print_json(
             [
@@ -121,7 +121,7 @@ def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
             ]
         )
     else:
-        out.print()
+        tell()
         print_table(
             ["model", "", ">seconds", ">cost", "reply"],
             [

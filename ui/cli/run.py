@@ -18,13 +18,13 @@ from ui.cli.console import (
     PoolOption,
     StoreOption,
     dollars,
-    err,
     interval,
     percent,
     print_json,
     print_table,
     printable,
     progress,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -194,9 +194,9 @@ def _show_estimate(parts: Parts, *, already_agreed: bool) -> None:
     most = estimate(specs, len(parts.tasks) * len(plan.policies), plan.turns)
     unknown = f"an unknown cost (no price for {', '.join(most.unknown)})"
     cost = unknown if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
-    err.print(f"Up to {most.calls:,} calls, {cost}.", markup=False)
+    say(f"Up to {most.calls:,} calls, {cost}.")
     if plan.max_cost_usd is not None:
-        err.print(f"It stops before {dollars(plan.max_cost_usd)} is exceeded.", markup=False)
+        say(f"It stops before {dollars(plan.max_cost_usd)} is exceeded.")
     elif already_agreed:
         return
     elif sys.stdin.isatty():
@@ -219,14 +219,12 @@ def _leased(store: Store, resume: str | None, plan: Plan) -> Iterator[str]:
     else:
         run_id = mint(int(time.time()), os.urandom(16))
         store.runs.create(run_id, "run", plan.to_config(), owner=owner())
-    err.print(f"Run {run_id}", markup=False)
+    say(f"Run {run_id}")
     try:
         yield run_id
     except KeyboardInterrupt:
         store.runs.finish(run_id, RunStatus.INTERRUPTED)
-        err.print(
-            f"Interrupted; every turn so far is kept. Go on with: trinity run --resume {run_id}", markup=False
-        )
+        say(f"Interrupted; every turn so far is kept. Go on with: trinity run --resume {run_id}")
         raise typer.Exit(130) from None
     except TrinityError as error:
         store.runs.finish(run_id, RunStatus.INTERRUPTED, str(error))
@@ -257,10 +255,9 @@ def _play(store: Store, run_id: str, parts: Parts) -> None:
                 bar.update(line, advance=1, note=note)
     if ceiling.reached:
         store.runs.finish(run_id, RunStatus.INTERRUPTED, "The spend ceiling was reached.")
-        err.print(
+        say(
             f"Stopped: {dollars(ceiling.spent_usd)} of {dollars(plan.max_cost_usd)} spent. "
             f"Go on with: trinity run --resume {run_id} --max-cost USD",
-            markup=False,
         )
     else:
         store.runs.finish(run_id)
@@ -302,4 +299,4 @@ def _report(store: Store, run_id: str, plan: Plan, as_json: bool) -> None:
             for one in rows
         ],
     )
-    err.print(f"Look into it: trinity episodes --run {run_id}, or trinity ui", markup=False)
+    say(f"Look into it: trinity episodes --run {run_id}, or trinity ui")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import StoreOption, err
+from ui.cli.console import StoreOption, say
 
 ADDRESS = "127.0.0.1"
 APP = Path(__file__).resolve().parents[1] / "app.py"
@@ -38,10 +38,10 @@ def ui(
         )
     opened = open_store(settings.store)
     if wiring.wants_samples(opened, settings):
-        err.print("Importing the sample runs (first start only) ...")
+        say("Importing the sample runs (first start only) ...")
         wiring.import_samples(opened, settings)
     opened.close()
-    err.print(f"Trinity Inspector on http://{ADDRESS}:{settings.port}  (Ctrl-C stops it)")
+    say(f"Trinity Inspector on http://{ADDRESS}:{settings.port}  (Ctrl-C stops it)")
     command = [sys.executable, "-m", "streamlit", "run", str(APP)]
     options = {
         "server.address": ADDRESS,

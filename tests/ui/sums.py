@@ -1,0 +1,122 @@
+"""A small world for command line tests: sums as tasks, and two models that add on a real loopback server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.core.faulty_server import Answer, FaultyServer, Request, faulty_server, ok
+from ui.cli import main
+
+POOL = """
+[[model]]
+name = "adder"
+base_url = "{url}"
+dialect = "terse"
+price_in = {price}
+price_out = {price}
+
+[[model]]
+name = "guesser"
+base_url = "{url}"
+dialect = "terse"
+price_in = {price}
+price_out = {price}
+"""
+
+
+@dataclass
+class Result:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Sums:
+    """The world's paths, its server, and `trinity` to call in this process."""
+
+    folder: Path
+    server: FaultyServer
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def tasks(self) -> str:
+        return str(self.folder / "sums.jsonl")
+
+    @property
+    def store(self) -> str:
+        return str(self.folder / "store.db")
+
+    def trinity(self, *arguments: object) -> Result:
+        self.capsys.readouterr()
+        try:
+            code: Any = main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code
+        said = self.capsys.readouterr()
+        return Result(int(code or 0), said.out, said.err)
+
+    def run(self, *arguments: object) -> Result:
+        """`trinity run` over twelve sums."""
+        return self.trinity("run", "--tasks", self.tasks, "--split", "test", *arguments)
+
+    def price(self, usd_per_million: float) -> None:
+        """Let both models cost something."""
+        pool = POOL.format(url=self.server.url, price=usd_per_million)
+        (self.folder / "pool.toml").write_text(pool.replace("name =", "api_key_env = 'SUMS_KEY'\nname ="))
+
+
+def reply(request: Request) -> str:
+    """The adder adds; the guesser is one too high when the first number is odd, and believes every answer."""
+    kind, question, *rest = request.body["messages"][-1]["content"].splitlines()
+    a, b = (int(number) for number in re.findall(r"\d+", question))
+    value = a + b + (request.body["model"] == "guesser" and a % 2)
+    if kind == "think":
+        return f"add {b} to {a}"
+    if kind == "work":
+        return f"answer {value}"
+    believed = request.body["model"] == "guesser" or rest[-1] == f"answer {a + b}"
+    return f"{a} plus {b} is {value} {'ACCEPT' if believed else 'REVISE'}"
+
+
+def answer(request: Request) -> Answer:
+    """A reply as a chat completion."""
+    return ok(reply(request))
+
+
+@contextmanager
+def sums(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], n: int = 12
+) -> Iterator[Sums]:
+    """The world in a folder; store and pool are named by the environment."""
+    with faulty_server(answer) as server:
+        lines = [
+            {
+                "question": f"What is {a} + {a + 3}?",
+                "answer": str(a + a + 3),
+                "grader": "number",
+                "split": "test",
+            }
+            for a in range(10, 10 + n)
+        ]
+        (folder / "sums.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (folder / "pool.toml").write_text(POOL.format(url=server.url, price=0))
+        monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+        monkeypatch.setenv("TRINITY_STORE", str(folder / "store.db"))
+        monkeypatch.setenv("TRINITY_POOL", str(folder / "pool.toml"))
+        monkeypatch.delenv("TRINITY_MAX_COST", raising=False)
+        yield Sums(folder, server, capsys)
