@@ -138,7 +138,7 @@ class Checkpoint:
             raise CheckpointError(
                 f"The checkpoint's weights are no readable safetensors: {error}."
             ) from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise CheckpointError(
                 f"The checkpoint's config is damaged: {type(error).__name__} {error}."
             ) from error

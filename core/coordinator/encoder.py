@@ -38,6 +38,10 @@ _CACHE_BYTES = 64 * 2**20
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+#: What transformers and torch raise for files or devices that cannot be used.
+_LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, ImportError, AssertionError, SafetensorError)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
     """What the encoder read and felt, one row per request: `states` float32 [n, hidden size]."""
@@ -172,7 +176,7 @@ class Encoder:
                 positions = [len(prompts[key].ids) + token_position for key in batch]
                 for key, vector in zip(batch, self._states(ids, positions), strict=True):
                     prompt = prompts[key]
-                    yield key, _State(vector, prompt.digest, len(prompt.ids), prompt.overflow)
+                    yield key, _State(vector.copy(), prompt.digest, len(prompt.ids), prompt.overflow)
 
     def _states(self, ids: NDArray[np.int64], positions: Sequence[int]) -> NDArray[np.float32]:
         """States float32 [len(positions), hidden size] of the first rows of `ids` [rows, length]."""
@@ -210,7 +214,8 @@ def load_encoder(
                 use_safetensors=True,
             )
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        model.to(device)
+    except _LOADING_ERRORS as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason}") from error
     if getattr(model.config, "is_encoder_decoder", False):
@@ -221,7 +226,7 @@ def load_encoder(
         weights_digest(folder),
         commit,
     )
-    return Encoder(model.to(device), tokenizer, identity, max_tokens=max_tokens)
+    return Encoder(model, tokenizer, identity, max_tokens=max_tokens)
 
 
 def weights_digest(folder: Path) -> str:

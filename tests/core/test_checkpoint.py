@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,27 @@ def test_a_contradiction_is_named(change: dict[str, Any], sentence: str) -> None
         Checkpoint.from_bytes({**made.to_config(), **change}, made.to_bytes())
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(entry=st.sampled_from(sorted(checkpoint().to_config())), value=JSON)
+def test_any_other_value_in_the_config_is_refused(entry: str, value: Any) -> None:
+    made = checkpoint()
+    try:
+        read = Checkpoint.from_bytes({**made.to_config(), entry: value}, made.to_bytes())
+    except CheckpointError as refused:
+        sentence = str(refused)
+    else:
+        assert read == made  # another spelling of the same, such as {} for []
+        return
+    assert "\n" not in sentence
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -178,6 +200,29 @@ def test_a_crash_before_the_rename_leaves_nothing_in_the_way(tmp_path: Path) -> 
     (draft / "config.json").write_text('{"format": ')
     assert load_checkpoint(save_checkpoint(checkpoint(), tmp_path / "c")) == checkpoint()
     assert not draft.exists()
+
+
+def test_killing_the_writer_leaves_whole_checkpoints_only(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from core.checkpoint import *\n"
+        "start = Checkpoint.zeros(('ada',), EncoderIdentity('tiny', 4096))\n"
+        "print('ready', flush=True)\n"
+        "for g in range(100000):\n"
+        "    save_checkpoint(start.with_vector(start.vector + g, generation=g), sys.argv[1] + f'/{g:06}')\n"
+    )
+    written = 0
+    for attempt in range(6):
+        folder = tmp_path / str(attempt)
+        with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            time.sleep(0.02 + 0.013 * attempt)
+            writer.kill()
+        for generation, path in enumerate(sorted(folder.glob("[0-9]*"))):
+            assert load_checkpoint(path).generation == generation
+            written += 1
+    assert written > 0
 
 
 def test_reading_a_checkpoint_does_not_import_torch() -> None:

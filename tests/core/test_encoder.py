@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -258,3 +259,25 @@ def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="cannot be loaded"):
         load_encoder(folder)
+
+
+def test_code_in_a_model_folder_is_never_run(tmp_path: Path) -> None:
+    marker = tmp_path / "was_run"
+    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')")
+    reference = {
+        "AutoConfig": "evil.Config",
+        "AutoModel": "evil.Model",
+        "AutoTokenizer": ["evil.Tokens", None],
+    }
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": reference}))
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_encoder(tmp_path)
+    assert not marker.exists()
+
+
+def test_a_device_that_is_not_there_is_refused(folder: Path) -> None:
+    if torch.cuda.is_available():
+        assert load_encoder(folder, device="cuda").device == "cuda"
+    else:
+        with pytest.raises(CheckpointError, match="cannot be loaded"):
+            load_encoder(folder, device="cuda")
