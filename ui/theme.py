@@ -1,7 +1,7 @@
-"""The one visual language: a colour per model slot, a letter and shape per role, an icon and a word per verdict.
+"""The one visual language: a colour per model slot, letter and shape per role, icon and word per verdict.
 
-Nothing is told by colour alone. Text that a model or a task file wrote reaches the page only through `plain` (as text)
-or `label` (inside our own markdown), never as markdown of its own.
+Nothing is told by colour alone. Text that a model or a task file wrote reaches the page only through `plain`
+(as text) or `label` (inside our own markdown), never as markdown of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from core.episode import EndReason, Flag, Role, Status, Verdict
 
-#: Okabe and Ito's colour-blind-safe palette, its yellow darkened and its black made grey so that every colour is
-#: visible on the light and on the dark page. One colour per pool slot, in slot order.
+#: Okabe and Ito's colour-blind-safe palette, its yellow darkened and its black made grey so that every colour
+#: is visible on the light and on the dark page. One colour per pool slot, in slot order.
 MODEL_COLOURS: tuple[str, ...] = (
     "#0072B2",
     "#E69F00",
@@ -49,7 +49,7 @@ class RoleLook:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A state as it is shown: `glyph` in plain text and charts, `icon` in Streamlit, `word` always beside them;
+    """A state as it is shown: `glyph` in plain text and charts, `icon` in Streamlit, `word` beside them.
     `tone` is a Streamlit text colour name, `colour` the same idea for charts."""
 
     glyph: str
@@ -173,8 +173,8 @@ def _reveal(char: str) -> str:
 
 
 def plain(text: str, limit: int | None = None) -> str:
-    """Text that means only itself: control, bidirectional and zero-width characters are shown as visible escapes,
-    CRLF becomes a newline. With `limit` the rest is cut and the cut is told."""
+    """Text that means only itself: control, bidirectional and zero-width characters are shown as visible
+    escapes, CRLF becomes a newline. With `limit` the rest is cut and the cut is told."""
     cut = 0
     if limit is not None and len(text) > limit:
         text, cut = text[:limit], len(text) - limit
@@ -193,8 +193,8 @@ _PUNCTUATION = str.maketrans({char: f"\\{char}" for char in string.punctuation})
 
 
 def label(text: str, limit: int = 100) -> str:
-    """Foreign text made literal for use inside a Streamlit label, title or markdown: every ASCII punctuation mark is
-    escaped, so that no directive, link, image, formula or emphasis survives."""
+    """Foreign text made literal for use inside a Streamlit label, title or markdown: every ASCII punctuation
+    mark is escaped, so that no directive, link, image, formula or emphasis survives."""
     return one_line(text, limit).translate(_PUNCTUATION)
 
 

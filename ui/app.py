@@ -1,0 +1,75 @@
+"""The web app's frame: page settings, the navigation and the one place where a broken store is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+ASSETS = Path(__file__).parent / "assets"
+
+st.set_page_config(
+    page_title="Trinity Inspector",
+    page_icon=str(ASSETS / "icon.svg"),
+    layout="wide",
+    initial_sidebar_state="auto",
+    menu_items={"About": "Trinity Inspector: see why a coordinator of language models did what it did."},
+)
+st.logo(str(ASSETS / "logo.svg"), size="medium", icon_image=str(ASSETS / "icon.svg"))
+
+PAGES = [
+    st.Page(
+        "views/home.py",
+        title="Home",
+        icon=":material/home:",
+        url_path="home",
+        default=True,
+        help="Where to begin, the newest runs and episodes, and how the store is doing.",
+    ),
+    st.Page(
+        "views/episodes.py",
+        title="Episodes",
+        icon=":material/table_rows:",
+        url_path="episodes",
+        help="Every recorded episode: filter, search, peek, and tick two to compare.",
+    ),
+    st.Page(
+        "views/checkpoints.py",
+        title="Checkpoints",
+        icon=":material/balance:",
+        url_path="checkpoints",
+        help="Two coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
+    ),
+    st.Page(
+        "views/live.py",
+        title="Live",
+        icon=":material/play_circle:",
+        url_path="live",
+        help="Play a new problem now and watch every decision as it is made.",
+    ),
+    st.Page(
+        "views/glossary.py",
+        title="Glossary",
+        icon=":material/menu_book:",
+        url_path="glossary",
+        help="The words used here: logit, margin, flip, SVF and the others.",
+    ),
+    st.Page(
+        "views/replay.py",
+        title="Replay",
+        icon=":material/smart_display:",
+        url_path="replay",
+        visibility="hidden",
+        help="One episode, turn by turn: what was chosen, what was said, what became of the answer.",
+    ),
+    st.Page(
+        "views/pair.py",
+        title="Two episodes",
+        icon=":material/compare:",
+        url_path="pair",
+        visibility="hidden",
+        help="Two episodes of the same task, aligned turn by turn, the first divergence marked.",
+    ),
+]
+
+st.navigation(PAGES, position="top").run()

@@ -1,0 +1,169 @@
+"""The words of the app and what they mean, in one place for the Glossary page and for every tooltip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word, one sentence that a tooltip can hold, and what more the Glossary says (may be empty)."""
+
+    word: str
+    short: str
+    more: str = ""
+
+
+SECTIONS: dict[str, tuple[Term, ...]] = {
+    "The players": (
+        Term(
+            "Coordinator",
+            "A small learned model that chooses, turn by turn, which model of the pool speaks next and in which role.",
+            "It never answers a question itself. It reads the transcript so far through an encoder, and a linear "
+            "head turns one hidden state into ten or so numbers: one logit per model, one per role.",
+        ),
+        Term(
+            "Pool",
+            "The language models that the coordinator can call, in a fixed order of slots.",
+            "A slot keeps its colour and its letter (a, b, c, …) on every page.",
+        ),
+        Term(
+            "Thinker",
+            "The role that plans: it suggests how to solve the task, without giving an answer. Letter T, circle.",
+        ),
+        Term("Worker", "The role that solves: it writes an answer. Letter W, square."),
+        Term(
+            "Verifier",
+            "The role that checks the latest answer and says ACCEPT or REVISE. Letter V, triangle.",
+            "The first ACCEPT ends the episode. A verdict that cannot be read counts as REVISE and is flagged.",
+        ),
+        Term(
+            "Policy",
+            "Whatever makes the choices: an evolved checkpoint, one model alone, or chance.",
+            "`single:NAME` is one model at the same turn budget, `random` draws model and role uniformly.",
+        ),
+        Term(
+            "Checkpoint",
+            "One coordinator, frozen: its weights, its pool slots and the encoder it belongs to.",
+        ),
+    ),
+    "An episode": (
+        Term("Task", "One problem with an answer that can be checked."),
+        Term(
+            "Episode",
+            "One task played by one policy, from the question to an accepted answer or to the end of the turn budget.",
+        ),
+        Term("Turn", "One step: the coordinator decides, one model replies in one role."),
+        Term("Turn budget", "The most turns an episode may take."),
+        Term("Transcript", "The question and every reply so far: what the coordinator reads before it decides."),
+        Term(
+            "Turn strip",
+            "An episode at a glance: one cell per turn, colour for the model, letter for the role, a mark for the verdict.",
+            "In tables it is text: `T·a W·c V·b✓` reads Thinker on model a, Worker on c, Verifier b accepts. "
+            "✓ accepts, ↻ asks for a revision.",
+        ),
+        Term(
+            "False accept",
+            "An episode that a Verifier ended with ACCEPT although the answer is wrong.",
+        ),
+        Term("Self-verified", "A Verifier turn in which a model judged its own answer."),
+        Term(
+            "Missing",
+            "An episode that ended by a failure of network or provider. It counts neither as right nor as wrong.",
+        ),
+        Term("Override", "A decision that a person made in the coordinator's place during a live run."),
+    ),
+    "A decision": (
+        Term(
+            "Logit",
+            "The head's raw score for one choice. Higher is likelier; only differences between logits matter.",
+        ),
+        Term(
+            "Softmax",
+            "Turns logits into probabilities that add up to one; the coordinator has one over models, one over roles.",
+        ),
+        Term(
+            "Joint grid",
+            "The probability of every (model, role) pair: the product of the two softmaxes.",
+        ),
+        Term(
+            "Argmax and sampling",
+            "Argmax takes the likeliest choice each time; sampling draws by probability, from a fixed seed.",
+        ),
+        Term(
+            "Margin",
+            "How far the best logit is ahead of the runner-up. Small margins are decisions that could have gone otherwise.",
+        ),
+        Term(
+            "Entropy",
+            "How undecided a choice was, in nats: 0 is certain, ln(3 × models) is a coin toss over all pairs.",
+        ),
+        Term(
+            "Mask",
+            "Models left out of the choice. Their logits are removed before the softmax, the rest share the probability.",
+        ),
+        Term(
+            "Hidden state",
+            "The encoder's vector at the penultimate token of the transcript: all that the head sees.",
+        ),
+        Term("Head", "The linear layer that maps the hidden state to logits: the part that evolution changes."),
+        Term(
+            "SVF",
+            "Singular value fine-tuning: scaling the singular values of a weight matrix, a few numbers per matrix.",
+            "A checkpoint of kind `head+svf` changes the encoder a little as well as the head.",
+        ),
+    ),
+    "A comparison": (
+        Term(
+            "Accuracy",
+            "The share of finished episodes whose final answer is right.",
+        ),
+        Term(
+            "Wilson interval",
+            "A range that holds the true accuracy 95 times in 100, honest for small samples too.",
+        ),
+        Term(
+            "Flip",
+            "A task that one policy solves and the other does not.",
+            "The 2×2 table counts both kinds of flip beside the tasks that both solve and that both fail.",
+        ),
+        Term(
+            "Paired difference",
+            "The difference in accuracy over the tasks that both played, so that easy and hard tasks cancel out.",
+        ),
+        Term(
+            "Bootstrap interval",
+            "A range for the paired difference, found by drawing the tasks again and again with replacement.",
+        ),
+        Term(
+            "McNemar p",
+            "How likely flips this uneven would be if both policies were equally good; exact, from the binomial.",
+            "Below 0.05 chance alone is an unlikely explanation. It says nothing about how large the difference is.",
+        ),
+        Term("Divergence", "The first turn at which two episodes of the same task differ in model, role or verdict."),
+        Term(
+            "Routing",
+            "Which model is called in which role, and how often.",
+        ),
+    ),
+    "Evolution": (
+        Term(
+            "Generation",
+            "One round of evolution: candidates are drawn around the mean, played, ranked, and the mean moves.",
+        ),
+        Term("Candidate", "One vector of weights tried in a generation."),
+        Term("Fitness", "The mean reward of a candidate over its episodes."),
+        Term(
+            "Separable CMA-ES",
+            "The optimiser: it needs only rewards, no gradients, and adapts one step size per coordinate.",
+        ),
+        Term("Sigma", "The optimiser's overall step size; it shrinks as the search settles."),
+    ),
+}
+
+_BY_WORD = {term.word: term for terms in SECTIONS.values() for term in terms}
+
+
+def define(word: str) -> str:
+    """A term's one sentence, for a tooltip. KeyError for a word the glossary does not have: a test's business."""
+    return _BY_WORD[word].short

@@ -1,0 +1,129 @@
+"""What a page knows when it starts: the opened store, the address bar, and how to get to another page.
+
+The address bar has one owner, this module. Every view is a link: a page reads its parameters with `param`, changes them
+with `set_params` and never keeps in session state what a reader might want to share. Pages are files in `ui/views/`
+that Streamlit runs as `__main__`; each ends with `if __name__ == "__main__": state.run(show)`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from core.errors import TrinityError
+from storage.store import Store, open_store
+from ui.theme import plain
+
+#: Page name (its URL path) -> its file, relative to ui/app.py.
+VIEWS: dict[str, str] = {
+    name: f"views/{name}.py"
+    for name in ("home", "episodes", "replay", "pair", "checkpoints", "live", "glossary")
+}
+
+_LIST_KEY = "episode_list_query"
+
+
+def store_url() -> str:
+    """Where the store is: TRINITY_STORE, or the user's data directory."""
+    from ui.wiring import default_store_url
+
+    return os.environ.get("TRINITY_STORE") or default_store_url()
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _opened(url: str) -> Store:
+    return open_store(url)
+
+
+def store() -> Store:
+    """The store, opened once per server process. StoreError with one sentence when it cannot be opened."""
+    return _opened(store_url())
+
+
+def run(show: Callable[[], None]) -> None:
+    """Run a page; a user's mistake becomes an error box with its one sentence, never a traceback."""
+    try:
+        show()
+    except TrinityError as error:
+        failed(str(error))
+
+
+def failed(sentence: str) -> None:
+    """The error state every page shares: what is wrong, and two ways on."""
+    with st.container(border=True):
+        st.markdown(":red[:material/error:] **This view cannot be shown**")
+        st.text(plain(sentence))
+        with st.container(horizontal=True):
+            st.page_link(VIEWS["episodes"], label="All episodes", icon=":material/table_rows:")
+            st.page_link(VIEWS["home"], label="Home", icon=":material/home:")
+
+
+def param(name: str) -> str | None:
+    """One query parameter of the address bar; None when absent or empty."""
+    return st.query_params.get(name) or None
+
+
+def int_param(name: str, low: int, high: int, default: int) -> int:
+    """A whole number from the address bar, held within [low, high]; `default` when it is no number."""
+    try:
+        value = int(st.query_params.get(name, ""))
+    except ValueError:
+        value = default
+    return max(low, min(high, value))
+
+
+def set_params(**values: str | int | None) -> None:
+    """Change some query parameters and keep the others; None removes one. Safe in callbacks and in the page body."""
+    for name, value in values.items():
+        if value is None or value == "":
+            if name in st.query_params:
+                del st.query_params[name]
+        elif st.query_params.get(name) != str(value):
+            st.query_params[name] = str(value)
+
+
+def replace_params(values: Mapping[str, str]) -> None:
+    """Make the query exactly `values`, in one step."""
+    if st.query_params.to_dict() != dict(values):
+        st.query_params.from_dict(dict(values))
+
+
+def href(page: str, **params: str | int | None) -> str:
+    """A link to another view, relative to the server: `/replay?ep=e1&t=3`."""
+    query = urlencode({name: value for name, value in params.items() if value not in (None, "")})
+    return f"/{page}?{query}" if query else f"/{page}"
+
+
+def go(page: str, **params: str | int | None) -> NoReturn:
+    """Leave for another view now."""
+    st.switch_page(VIEWS[page], query_params={k: str(v) for k, v in params.items() if v not in (None, "")})
+
+
+def page_link(page: str, label: str, *, icon: str | None = None, help: str | None = None, **params: str | int | None) -> None:
+    """A link widget to another view with parameters. `label` is markdown: pass foreign text through `theme.label`."""
+    st.page_link(
+        VIEWS[page],
+        label=label,
+        icon=icon,
+        help=help,
+        query_params={k: str(v) for k, v in params.items() if v not in (None, "")},
+    )
+
+
+def remember_list(query: Mapping[str, str]) -> None:
+    """Keep the episode list's filters of this tab, so that leaving a replay leads back to the same list."""
+    st.session_state[_LIST_KEY] = dict(query)
+
+
+def list_query() -> dict[str, str]:
+    """The filters of the episode list as they were last seen in this tab; empty at first."""
+    return dict(st.session_state.get(_LIST_KEY, {}))
+
+
+def back_to_list() -> NoReturn:
+    """Return to the episode list with its filters kept."""
+    st.switch_page(VIEWS["episodes"], query_params=list_query())
