@@ -1,0 +1,283 @@
+"""The other commands on a real store: what they print, what --json promises, and what a mistake gets."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.checkpoint import Checkpoint, EncoderIdentity, load_checkpoint, save_checkpoint
+from storage.store import open_store
+from tests.ui.sums import Sums, sums
+from ui.cli.console import printable
+from ui.cli.serve import port_in_use
+from ui.lease import is_dead, owner
+
+COMMANDS = [
+    "ui",
+    "run",
+    "evolve",
+    "checkpoints",
+    "episodes",
+    "compare",
+    "import",
+    "export",
+    "pool",
+    "pocket",
+    "doctor",
+]
+SUBCOMMANDS = [
+    "episodes show",
+    "episodes delete",
+    "checkpoints export",
+    "checkpoints import",
+    "pool init",
+    "pool list",
+    "pool check",
+    "pocket cards",
+    "pocket train",
+]
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Sums]:
+    with sums(tmp_path, monkeypatch, capsys) as made:
+        yield made
+
+
+@pytest.fixture
+def played(world: Sums) -> Sums:
+    """A world in which both single models and round-robin have played."""
+    assert world.run("--policy", "single:*", "--policy", "round-robin").code == 0
+    return world
+
+
+def checkpoint(*models: str) -> Checkpoint:
+    """A small head, as a folder would hold it."""
+    vector = np.linspace(-1, 1, (len(models) + 3) * 4, dtype=np.float32)
+    return Checkpoint(vector, models, EncoderIdentity("tiny", 4, "d" * 64))
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_every_command_teaches_with_an_example(world: Sums, command: str) -> None:
+    result = world.trinity(*command.split(), "--help")
+    assert result.code == 0
+    assert f"$ trinity {command.split()[0]}" in result.out
+
+
+def test_help_lists_the_commands(world: Sums) -> None:
+    said = world.trinity("--help").out
+    assert [name for name in COMMANDS if f" {name} " not in said] == []
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom ui.cli import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass\n"
+        "print([n for n in ('numpy', 'sqlalchemy', 'streamlit', 'torch', 'httpx') if n in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == "[]"
+
+
+def test_a_wrong_option_is_exit_code_two(world: Sums) -> None:
+    assert world.trinity("doctor", "--nonsense").code == 2
+
+
+def test_doctor_json(played: Sums) -> None:
+    report = played.trinity("doctor", "--json").json
+    assert report["version"]
+    assert report["store"]["url"].endswith("store.db")
+    assert report["store"]["schema"]
+    assert report["store"]["episodes"] == 36
+    assert "backup" in report["store"]
+
+
+def test_doctor_reports_a_store_that_is_none(world: Sums) -> None:
+    Path(world.store).write_bytes(b"not a database at all, but long enough to look at" * 40)
+    result = world.trinity("doctor")
+    assert result.code == 1
+    assert result.err.startswith("trinity: ")
+    assert result.err.count("\n") == 1
+
+
+def test_episodes_are_paged_to_the_end(played: Sums) -> None:
+    seen: list[str] = []
+    after: list[str] = []
+    while True:
+        page = played.trinity("episodes", "--limit", 10, *after, "--json").json
+        seen += [one["id"] for one in page["episodes"]]
+        if page["next"] is None:
+            break
+        after = ["--after", page["next"]]
+    assert len(seen) == len(set(seen)) == 36
+
+
+def test_episodes_are_filtered_and_shown(played: Sums) -> None:
+    page = played.trinity("episodes", "--policy", "round-robin", "--limit", 1, "--json").json
+    one = page["episodes"][0]
+    shown = played.trinity("episodes", "show", one["id"]).out
+    assert "1. thinker adder" in shown
+    assert "answer " in shown
+    whole = played.trinity("episodes", "show", one["id"], "--json").json
+    assert [turn["index"] for turn in whole["turns"]] == list(range(one["turns"]))
+
+
+def test_an_unknown_order_is_refused(world: Sums) -> None:
+    assert "cannot be ordered by 'size'" in world.trinity("episodes", "--order", "size").err
+
+
+def test_episodes_and_runs_are_deleted(played: Sums) -> None:
+    ids = [one["id"] for one in played.trinity("episodes", "--limit", 2, "--json").json["episodes"]]
+    assert played.trinity("episodes", "delete", *ids, "--yes").code == 0
+    assert played.trinity("doctor", "--json").json["store"]["episodes"] == 34
+    assert played.trinity("episodes", "show", ids[0]).code == 1
+    store = open_store(played.store)
+    run = store.runs.list()[0].id
+    store.close()
+    assert played.trinity("episodes", "delete", "--run", run, "--yes").code == 0
+    assert played.trinity("doctor", "--json").json["store"]["episodes"] == 0
+
+
+def test_deleting_what_is_not_there_deletes_nothing(played: Sums) -> None:
+    one = played.trinity("episodes", "--limit", 1, "--json").json["episodes"][0]["id"]
+    assert played.trinity("episodes", "delete", one, "e0", "--yes").code == 1
+    assert played.trinity("episodes", "show", one).code == 0
+    assert played.trinity("episodes", "delete", "--yes").code == 1
+
+
+def test_compare_within_a_run(played: Sums) -> None:
+    result = played.trinity("compare", "single:guesser", "single:adder", "--json").json
+    assert result["n"] == 12
+    assert result["flips"] == {"both_right": 6, "only_a": 0, "only_b": 6, "both_wrong": 0}
+    assert result["difference"] == 0.5
+    assert result["mcnemar_p"] == pytest.approx(2 / 2**6)
+    assert result["difference_ci95"][0] < 0.5 < result["difference_ci95"][1]
+    text = played.trinity("compare", "single:guesser", "single:adder", "--flips").out
+    assert "+50.0 points" in text
+    assert text.count("What is ") == 6
+
+
+def test_compare_between_runs_uses_shared_tasks_only(played: Sums) -> None:
+    assert played.run("--policy", "single:adder", "--n", 5).code == 0
+    store = open_store(played.store)
+    new, old = (run.id for run in store.runs.list())
+    store.close()
+    result = played.trinity("compare", f"{old}/single:guesser", new, "--json").json
+    assert result["n"] == 5
+    assert (result["a"]["run"], result["b"]["run"]) == (old, new)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "sentence"),
+    [
+        ("single:adder", "nobody", "no run or policy 'nobody'"),
+        ("single:adder", "single:adder", "are the same"),
+        ("RUN", "single:adder", "has 3 policies"),
+    ],
+)
+def test_what_cannot_be_compared(played: Sums, a: str, b: str, sentence: str) -> None:
+    store = open_store(played.store)
+    run = store.runs.list()[0].id
+    store.close()
+    result = played.trinity("compare", a.replace("RUN", run), b)
+    assert result.code == 1
+    assert sentence in result.err
+
+
+def test_checkpoints_go_in_and_out_as_folders(world: Sums) -> None:
+    made = checkpoint("adder", "guesser")
+    save_checkpoint(made, world.folder / "made")
+    for _ in range(2):
+        assert world.trinity("checkpoints", "import", world.folder / "made").code == 0
+    listed = world.trinity("checkpoints", "--json").json
+    assert listed == [{"id": made.id, "run": None, "generation": None, "kind": "head"}]
+    assert made.id in world.trinity("checkpoints").out
+    assert world.trinity("checkpoints", "export", made.id, world.folder / "out").code == 0
+    assert load_checkpoint(world.folder / "out") == made
+
+
+def test_a_checkpoint_for_another_pool_or_encoder_is_refused(world: Sums) -> None:
+    from tests.core.tiny_encoder import tiny_qwen3
+
+    save_checkpoint(checkpoint("adder", "stranger"), world.folder / "made")
+    encoder = tiny_qwen3(world.folder / "encoder")
+    result = world.run("--policy", world.folder / "made", "--encoder", encoder)
+    assert result.code == 1
+    assert "hidden states of 4 numbers" in result.err
+    assert open_store(world.store).runs.list() == []
+
+
+def test_an_unknown_or_damaged_checkpoint(world: Sums) -> None:
+    assert world.trinity("checkpoints", "export", "c0", world.folder / "x").code == 1
+    assert not (world.folder / "x").exists()
+    save_checkpoint(checkpoint("adder"), world.folder / "made")
+    (world.folder / "made" / "model.safetensors").write_bytes(b"")
+    result = world.trinity("checkpoints", "import", world.folder / "made")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+
+
+def test_pool_init_writes_a_valid_file_once(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = world.folder / "mine.toml"
+    assert world.trinity("pool", "init", path).code == 0
+    assert "exists already" in world.trinity("pool", "init", path).err
+    monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
+    listed = world.trinity("pool", "list", "--pool", path)
+    assert "OPENAI_API_KEY is set" in listed.out
+    assert "very-secret" not in listed.out + listed.err
+
+
+def test_pool_check_asks_each_model_once(world: Sums) -> None:
+    result = world.trinity("pool", "check", "--json")
+    assert result.code == 0
+    assert {row["name"]: row["ok"] for row in result.json} == {"adder": True, "guesser": True}
+    assert len(world.server.requests) == 2
+
+
+def test_pool_check_fails_when_a_model_does(world: Sums) -> None:
+    file = world.folder / "pool.toml"
+    file.write_text(file.read_text().replace(world.server.url, "http://127.0.0.1:9/v1") + "attempts = 1\n")
+    result = world.trinity("pool", "check")
+    assert result.code == 1
+    assert "failed" in result.out
+
+
+def test_pool_list_of_the_pocket_needs_no_weights(world: Sums) -> None:
+    listed = world.trinity("pool", "list", "--pool", "pocket", "--json").json
+    assert [row["provider"] for row in listed] == ["pocket"] * 7
+
+
+@pytest.mark.parametrize("command", ["cards", "train"])
+def test_an_unknown_pocket_model_is_named(world: Sums, command: str) -> None:
+    result = world.trinity("pocket", command, "nobody")
+    assert result.code == 1
+    assert "There is no pocket model 'nobody'" in result.err
+
+
+def test_a_port_in_use_is_one_sentence(world: Sums) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert port_in_use(port)
+        result = world.trinity("ui", "--port", port)
+    assert result.code == 1
+    assert f"Port {port} on 127.0.0.1 is in use" in result.err
+    assert not port_in_use(port)
+
+
+def test_terminal_controls_in_untrusted_text_are_shown_escaped() -> None:
+    assert printable("a\x1b[2Jb\u202e\n") == "a\\x1b[2Jb\\u202e\\x0a"
+
+
+def test_a_lease_knows_the_living_and_the_dead() -> None:
+    assert not is_dead(owner())
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert is_dead(f"{socket.gethostname()}:{gone.pid}")
+    assert not is_dead(f"elsewhere:{gone.pid}")
+    assert not is_dead(None)
