@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
 from core.checkpoint import InputFormat
@@ -148,31 +149,36 @@ class PromptTokens:
 
     def _chat(self, messages: Sequence[Message]) -> Prompt:
         """The tokenizer's own chat template around the messages, thinking off (trinity.md 1.2)."""
-        # The template only ever sees place holders; the texts are put in afterwards, as text.
+        stretches = self._rendered(messages)
+        parts = [self.plain(one) if i % 2 == 0 else [self.controls[one]] for i, one in enumerate(stretches)]
+        excess = sum(map(len, parts)) - self.max_tokens
+        if excess > 0:
+            # Drop the middle of the longest text: a growing message keeps its question and newest thoughts.
+            longest = max(parts, key=len)
+            start = max(0, (len(longest) - excess) // 2)
+            del longest[start : start + excess]
+        return Prompt(tuple(index for part in parts for index in part)[-self.max_tokens :], excess > 0)
+
+    def _rendered(self, messages: Sequence[Message]) -> list[str]:
+        """The chat as text and control tokens in turn, beginning with text.
+
+        The template only ever sees place holders; the messages are put in afterwards, as text."""
         rows = [{"role": one.role, "content": f"\ue000{i}\ue001"} for i, one in enumerate(messages)]
         try:
             rendered = self._tokenizer.apply_chat_template(
                 rows, tokenize=False, add_generation_prompt=True, enable_thinking=False
             )
-        except (ValueError, TypeError) as error:
-            raise CheckpointError(f"The encoder's tokenizer has no usable chat template: {error}") from error
-        stretches = [""]  # alternately text and control tokens
+        except (ValueError, TypeError, TemplateError) as error:
+            raise CheckpointError(f"The encoder's chat template cannot be used: {error}") from error
+        stretches = [""]
         for place, piece in enumerate(re.split("\ue000(\\d+)\ue001", rendered)):
             if place % 2:
                 stretches[-1] += messages[int(piece)].content
-                continue
-            first, *rest = self._control_pattern.split(piece) if self._control_pattern else [piece]
-            stretches[-1] += first
-            stretches.extend(rest)
-        parts = [self.plain(one) if i % 2 == 0 else [self.controls[one]] for i, one in enumerate(stretches)]
-        excess = sum(map(len, parts)) - self.max_tokens
-        if (
-            excess > 0
-        ):  # drop the middle of the longest text: a growing message keeps its question and newest thoughts
-            longest = max(range(len(parts)), key=lambda i: len(parts[i]))
-            start = max(0, (len(parts[longest]) - excess) // 2)
-            del parts[longest][start : start + excess]
-        return Prompt(tuple(index for part in parts for index in part)[-self.max_tokens :], excess > 0)
+            else:
+                first, *rest = self._control_pattern.split(piece) if self._control_pattern else [piece]
+                stretches[-1] += first
+                stretches.extend(rest)
+        return stretches
 
 
 def _as_text(transcript: Transcript) -> str:

@@ -281,3 +281,11 @@ def test_a_device_that_is_not_there_is_refused(folder: Path) -> None:
     else:
         with pytest.raises(CheckpointError, match="cannot be loaded"):
             load_encoder(folder, device="cuda")
+
+
+@pytest.mark.parametrize("template", [None, "{{ raise_exception('no system role') }}", "{% for %}"])
+def test_a_chat_template_that_cannot_be_used_is_refused(folder: Path, template: str | None) -> None:
+    encoder = load_encoder(folder)
+    encoder.tokens._tokenizer.chat_template = template
+    with pytest.raises(CheckpointError, match="chat template cannot be used"):
+        encoder.encode([decide(Transcript("q"))], input_format="chat")
