@@ -42,7 +42,7 @@ def normalise(url: str) -> URL:
 
 
 def connect(url: URL) -> Engine:
-    """An engine on a migrated database, created when absent. SQLite runs in WAL mode, one writer at a time."""
+    """An engine on a migrated database, created when absent. SQLite runs in WAL mode, one writer at once."""
     shown = url.render_as_string(hide_password=True)
     sqlite = url.get_backend_name() == "sqlite"
     if sqlite:

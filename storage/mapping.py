@@ -87,7 +87,7 @@ class Progress:
 
 def task_row(task: Task) -> Row:
     """The task's row without its key."""
-    fields = asdict(task)
+    fields = {name: clean(value) for name, value in asdict(task).items()}
     canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False)
     return {"digest": hashlib.sha256(canonical.encode()).hexdigest(), **fields}
 
@@ -126,7 +126,7 @@ def outcome_row(episode: Episode) -> Row:
     return {
         "status": episode.status.value,
         "end_reason": episode.end_reason.value if episode.end_reason else None,
-        "answer": episode.answer,
+        "answer": _clean(episode.answer),
         "correct": episode.correct,
         "meta": json.dumps(dict(episode.meta)),
         "flags": flag_bits(episode_flags(episode)),
@@ -211,7 +211,7 @@ def replied_row(reply: Reply) -> Row:
         "cost_usd": reply.usage.cost_usd,
         "latency_s": reply.latency_s,
         "error_kind": reply.error.kind if reply.error else None,
-        "error": reply.error.message if reply.error else None,
+        "error": clean(reply.error.message) if reply.error else None,
     }
 
 
@@ -219,11 +219,11 @@ def finished_row(turn: Turn) -> Row:
     """A turn that is over: what its reply meant."""
     return {
         "stage": "finished",
-        "suggestion": turn.suggestion,
+        "suggestion": clean(turn.suggestion),
         "suggested_role": turn.suggested_role.value if turn.suggested_role else None,
         "verdict": turn.verdict.value if turn.verdict else None,
-        "verdict_raw": turn.verdict_raw,
-        "answer_after": turn.answer_after,
+        "verdict_raw": clean(turn.verdict_raw),
+        "answer_after": _clean(turn.answer_after),
         "correct_after": turn.correct_after,
         "flags": ",".join(turn.flags),
     }
@@ -232,7 +232,7 @@ def finished_row(turn: Turn) -> Row:
 def text_rows(episode_id: str, index: int, texts: Mapping[str, str]) -> list[Row]:
     """One row of `text` per kind; empty texts have none."""
     return [
-        {"episode_id": episode_id, "idx": index, "kind": kind, "body": body}
+        {"episode_id": episode_id, "idx": index, "kind": kind, "body": clean(body)}
         for kind, body in texts.items()
         if body
     ]
@@ -247,7 +247,7 @@ def prompt_text(messages: Sequence[Message]) -> str:
     """A prompt as JSON; empty without messages."""
     if not messages:
         return ""
-    return json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False)
+    return clean(json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False))
 
 
 def to_messages(body: str) -> tuple[Message, ...]:
@@ -348,9 +348,18 @@ def to_flags(joined: str) -> tuple[Flag, ...]:
     return tuple(Flag(name) for name in joined.split(",") if name)
 
 
+def clean(text: str) -> str:
+    """The text as databases take it: lone surrogates and NULs, which some providers let through, replaced."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "�")
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else clean(text)
+
+
 def cut(text: str) -> str:
     """A text on one line, at most QUESTION_CUT characters."""
-    line = " ".join(text[: 4 * QUESTION_CUT].split())
+    line = " ".join(clean(text[: 4 * QUESTION_CUT]).split())
     return line if len(line) <= QUESTION_CUT else line[: QUESTION_CUT - 1] + "…"
 
 

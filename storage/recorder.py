@@ -2,8 +2,8 @@
 
     for event in record(store, drive(episode, policy, pool, grade)): show(event)
 
-An event is committed before the driver that made it can act on it, so a killed process loses nothing that was
-acknowledged; a reply that cost money also survives a power cut. Finished episodes and turns are never changed.
+An event is committed before the driver that made it can act on it, so a killed process loses nothing that
+was acknowledged; a reply that cost money also survives a power cut. Finished episodes and turns never change.
 While events are recorded, a heartbeat says that the run's process is alive.
 """
 
@@ -25,7 +25,6 @@ from core.episode import (
     Event,
     Replied,
     Status,
-    Task,
     Turn,
     TurnStarted,
 )
@@ -33,9 +32,9 @@ from core.errors import StoreError
 from storage import mapping
 from storage.engine import writing
 from storage.mapping import Progress
-from storage.schema import checkpoint, episode, state, task, text, turn
+from storage.schema import episode, state, text, turn
 from storage.store import Store
-from storage.whole import read_episodes
+from storage.whole import birth_row, read_episodes
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ PARTIAL_S = 0.4
 def record(store: Store, events: Iterable[Event], *, beat_s: float = BEAT_S) -> Iterator[Event]:
     """Store each event, then yield it. The runs of the episodes must exist (`store.runs.create`).
 
-    Raises StoreError when an event cannot be stored (a full disk, a finished episode played again): the driver
+    Raises StoreError when an event cannot be stored (full disk, a finished episode played again): the driver
     is then closed before it spends anything more.
     """
     scribe = _Scribe(store)
@@ -104,7 +103,6 @@ class _Scribe:
 
     store: Store
     open: dict[str, _Open] = field(default_factory=dict)
-    task_keys: dict[Task, int] = field(default_factory=dict)
     runs: set[str] = field(default_factory=set)
 
     def write(self, event: Event) -> None:
@@ -127,20 +125,11 @@ class _Scribe:
                     self._episode_finished(connection, event.episode)
 
     def _episode_started(self, connection: Connection, begun: Episode) -> None:
-        key = self._task_key(connection, begun.task)
-        row = mapping.episode_row(begun, key, self.store.now())
         held = connection.execute(select(episode.c.status).where(episode.c.id == begun.id)).scalar()
         if held == Status.FINISHED:
             raise StoreError(f"Episode {begun.id} is finished and never changes: play the task in a new run.")
         if held is None:
-            found = connection.execute(
-                select(checkpoint.c.id, checkpoint.c.generation).where(checkpoint.c.id == begun.policy)
-            ).first()
-            if found:
-                row["checkpoint_id"] = found.id
-                if row["generation"] is None:
-                    row["generation"] = found.generation
-            connection.execute(insert(episode), row)
+            connection.execute(insert(episode), birth_row(connection, begun, self.store.now()))
         else:
             _set_running(connection, begun.id)
         self._keep_open(begun)
@@ -235,20 +224,6 @@ class _Scribe:
     def _keep_open(self, known: Episode) -> None:
         self.runs.add(known.run_id)
         self.open[known.id] = _Open(known.models, Progress.over(known.models, known.turns))
-
-    def _task_key(self, connection: Connection, played: Task) -> int:
-        if played not in self.task_keys:
-            self.task_keys[played] = keep_task(connection, played)
-        return self.task_keys[played]
-
-
-def keep_task(connection: Connection, played: Task) -> int:
-    """The key of a task's row, inserted when its content is new."""
-    row = mapping.task_row(played)
-    key = connection.execute(select(task.c.key).where(task.c.digest == row["digest"])).scalar()
-    if key is None:
-        key = connection.execute(insert(task).returning(task.c.key), row).scalar_one()
-    return int(key)
 
 
 def _replied(connection: Connection, event: Replied) -> None:

@@ -1,4 +1,4 @@
-"""Whole episodes from their rows: five queries for any number of them, texts and hidden states included."""
+"""Whole episodes from rows and to rows: five queries read any number of them, texts and states included."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, insert, select
 
-from core.episode import Episode, Role, Turn
+from core.episode import Episode, Role, Task, Turn
 from storage import mapping
 from storage.mapping import Rows
-from storage.schema import episode, state, task, text, turn
+from storage.schema import checkpoint, episode, state, task, text, turn
 from storage.summaries import PendingReply
 
 #: IN lists stay below every database's limit on bound values.
@@ -20,14 +20,14 @@ CHUNK = 500
 Texts = dict[tuple[str, int], dict[str, str]]
 
 
-def chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+def chunks(ids: Sequence[str], size: int = CHUNK) -> Iterator[Sequence[str]]:
     """The ids in lists short enough for IN."""
-    for start in range(0, len(ids), CHUNK):
-        yield ids[start : start + CHUNK]
+    for start in range(0, len(ids), size):
+        yield ids[start : start + size]
 
 
 def read_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[Episode]:
-    """The episodes with these ids and their finished turns, in the order of the ids; unknown ids are skipped."""
+    """The episodes with these ids and their finished turns, in that order; unknown ids are skipped."""
     for chunk in chunks(ids):
         rows = connection.execute(select(episode).where(episode.c.id.in_(chunk))).mappings().all()
         keys = {row["task_key"] for row in rows}
@@ -101,3 +101,53 @@ def _pending(row: Rows, texts: dict[str, Any]) -> PendingReply:
         messages=mapping.to_messages(texts.get("prompt", "")),
         reply=mapping.to_reply(row, texts),
     )
+
+
+def insert_episode(
+    connection: Connection,
+    whole: Episode,
+    started: float,
+    finished: float | None,
+    turn_started: Sequence[float],
+) -> None:
+    """Insert a whole episode at once; its run must be there, its id must be new."""
+    row = {**birth_row(connection, whole, started), **mapping.outcome_row(whole), "finished": finished}
+    connection.execute(insert(episode), row)
+    turns, texts, states = [], [], []
+    for one, at in zip(whole.turns, turn_started, strict=True):
+        where = (whole.id, one.index)
+        turns.append(
+            {
+                **mapping.asked_row(*where, one.decision, at),
+                **mapping.replied_row(one.reply),
+                **mapping.finished_row(one),
+            }
+        )
+        prompt = {"prompt": mapping.prompt_text(one.messages)}
+        texts += mapping.text_rows(*where, {**prompt, **mapping.reply_texts(one.reply)})
+        if one.decision.hidden_state:
+            states.append({"episode_id": whole.id, "idx": one.index, "hidden": one.decision.hidden_state})
+    for table, rows in ((turn, turns), (text, texts), (state, states)):
+        if rows:
+            connection.execute(insert(table), rows)
+
+
+def keep_task(connection: Connection, played: Task) -> int:
+    """The key of a task's row, inserted when its content is new."""
+    row = mapping.task_row(played)
+    key = connection.execute(select(task.c.key).where(task.c.digest == row["digest"])).scalar()
+    if key is None:
+        key = connection.execute(insert(task).returning(task.c.key), row).scalar_one()
+    return int(key)
+
+
+def birth_row(connection: Connection, born: Episode, started: float) -> dict[str, Any]:
+    """The row of a new episode, linked to its task and, when its policy is a stored one, its checkpoint."""
+    row = mapping.episode_row(born, keep_task(connection, born.task), started)
+    known = connection.execute(
+        select(checkpoint.c.id, checkpoint.c.generation).where(checkpoint.c.id == born.policy)
+    ).first()
+    if known is not None:
+        row["checkpoint_id"] = known.id
+        row["generation"] = known.generation if row["generation"] is None else row["generation"]
+    return row

@@ -60,9 +60,9 @@ class HashPolicy:
         )
 
 
-def softmax(logits: Sequence[float]) -> list[float]:
+def softmax(logits: Iterable[float]) -> list[float]:
     """Probabilities that sum to 1 in Python floats."""
-    exps = [math.exp(x) for x in logits]
+    exps = [math.exp(float(x)) for x in logits]
     return [x / sum(exps) for x in exps]
 
 
