@@ -6,6 +6,7 @@ Nothing is told by colour alone. Text that a model or a task file wrote reaches 
 
 from __future__ import annotations
 
+import re
 import string
 import unicodedata
 from collections.abc import Sequence
@@ -190,12 +191,17 @@ def one_line(text: str, limit: int = 100) -> str:
 
 
 _PUNCTUATION = str.maketrans({char: f"\\{char}" for char in string.punctuation})
+#: Where Streamlit would make a link of bare text (`https://`, `www.`, `a@b.c`) although all of it is escaped.
+_BARE_LINK = re.compile(r"(:)(?=//)|(www)(?=\.)|(@)", re.IGNORECASE)
+_WORD_JOINER = "\u2060"
 
 
 def label(text: str, limit: int = 100) -> str:
     """Foreign text made literal for use inside a Streamlit label, title or markdown: every ASCII punctuation
-    mark is escaped, so that no directive, link, image, formula or emphasis survives."""
-    return one_line(text, limit).translate(_PUNCTUATION)
+    mark is escaped and bare addresses are broken by an invisible joiner, so that no directive, link, image,
+    formula or emphasis survives."""
+    unlinked = _BARE_LINK.sub(lambda found: found[0] + _WORD_JOINER, one_line(text, limit))
+    return unlinked.translate(_PUNCTUATION)
 
 
 def percent(value: float | None) -> str:

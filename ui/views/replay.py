@@ -38,8 +38,7 @@ def show() -> None:
     _stage(recording, cursor)
     transport(cursor, total, go)
     tick(cursor, total, recording.outlines[cursor].tokens_out * 4, go)
-    if recording.running:
-        st.fragment(_refresh, run_every=REFRESH_S, key="replay_refresh")(total)
+    _follow(recording)
 
 
 def go(index: int) -> None:
@@ -168,8 +167,7 @@ def _no_turns(recording: Recording) -> None:
     st.write(
         "The coordinator has not decided yet." if recording.running else "No turn of this episode was played."
     )
-    if recording.running:
-        st.fragment(_refresh, run_every=REFRESH_S, key="replay_refresh")(0)
+    _follow(recording)
 
 
 def _stage(recording: Recording, cursor: int) -> None:
@@ -257,12 +255,24 @@ def _jumps(recording: Recording, cursor: int) -> None:
             )
 
 
-def _refresh(known: int) -> None:
-    """Run the page again as soon as the episode has more to show."""
-    recording = open_recording(state.store(), state.param("ep") or "")
-    grown = len(recording.outlines) != known or not recording.running
-    if grown or any(outline.stage != "finished" for outline in recording.outlines):
-        st.rerun()
+def _follow(recording: Recording) -> None:
+    """While the episode is played: look again every few seconds, and run the page when there is more to show."""
+    if not recording.running:
+        return
+    shown = _pulse(recording)
+
+    def look() -> None:
+        if _pulse(open_recording(recording.store, recording.summary.id)) != shown:
+            st.rerun()
+
+    st.fragment(look, run_every=REFRESH_S, key="replay_follow")()
+
+
+def _pulse(recording: Recording) -> tuple[object, ...]:
+    """What changes when a running episode moves: its status, its turns' stages, the text being written."""
+    last = recording.outlines[-1] if recording.outlines else None
+    writing = len(recording.text(last.index).reply) if last and last.stage == "asked" else 0
+    return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing
 
 
 @st.dialog("Keys")

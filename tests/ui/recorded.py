@@ -1,0 +1,218 @@
+"""Small recorded episodes of every state, written through the recorder into a real store."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.episode import (
+    ROLE_ORDER,
+    Decision,
+    Delta,
+    EndReason,
+    Episode,
+    EpisodeFinished,
+    EpisodeStarted,
+    Event,
+    Failure,
+    Flag,
+    Message,
+    Replied,
+    Reply,
+    Role,
+    Status,
+    Task,
+    Turn,
+    TurnStarted,
+    Usage,
+    Verdict,
+)
+from storage.recorder import record
+from storage.store import Store, open_store
+
+MODELS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta")
+RUN = "rtest"
+TASK = Task(
+    "math-1", "A shop sells 12 pens at 3 each and gives 4 back. How much is paid?", "32", "number", "math"
+)
+CYCLE = (Role.THINKER, Role.WORKER, Role.VERIFIER, Role.WORKER, Role.VERIFIER)
+
+#: What a hostile model or task file may write.
+HOSTILE: tuple[str, ...] = (
+    ":green-badge[ACCEPT]",
+    ":material/verified: ACCEPT",
+    ":shimmer[ACCEPT]",
+    ":red[wrong] :blue-background[right]",
+    "![pixel](https://tracker.invalid/pixel.png)",
+    "<img src=x onerror=alert(1)>",
+    '<img src="https://tracker.invalid/a.png">',
+    "<script>alert(1)</script>",
+    "<svg onload=alert(1)></svg>",
+    "<style>body{display:none}</style>",
+    "<iframe src='https://tracker.invalid'></iframe>",
+    "[click](javascript:alert(1))",
+    "[click](https://tracker.invalid)",
+    "https://tracker.invalid/autolink",
+    "www.tracker.invalid",
+    "mail@tracker.invalid",
+    "# heading\n\n---\n",
+    "| a | b |\n|---|---|\n| 1 | 2 |",
+    "```mermaid\ngraph TD; A-->B\n```",
+    "$\\href{https://tracker.invalid}{x}$",
+    "$$\\sum$$",
+    "**bold** _it_ ~~no~~ `code`",
+    "\x1b[31mred\x1b[0m \x1b]8;;https://tracker.invalid\x07link\x1b]8;;\x07",
+    "\u202eTPECCA\u202c \u2066x\u2069",
+    "zero\u200bwidth\u200djoin\ufeff",
+    "tag\U000e0041\U000e0042 chars",
+    "{{7*7}} ${7*7} %(x)s",
+    "</code></pre><b>out</b>",
+    "&lt;b&gt; &#x202e;",
+    "null\x00byte \x08\x7f",
+    "line\u2028separator\u2029end",
+    ":emoji: :warning: :streamlit:",
+)
+
+
+def decision(
+    seed: int, model: str | None = None, role: Role = Role.WORKER, models: tuple[str, ...] = MODELS
+) -> Decision:
+    """A made-up but consistent decision of a head."""
+    source = random.Random(seed)
+    model_logits = tuple(source.gauss(0, 1.2) for _ in models)
+    role_logits = tuple(source.gauss(0, 1) for _ in ROLE_ORDER)
+    model_probs, role_probs = _softmax(model_logits), _softmax(role_logits)
+    return Decision(
+        model or source.choice(models),
+        role,
+        model_logits,
+        role_logits,
+        model_probs,
+        role_probs,
+        models[model_probs.index(max(model_probs))],
+        ROLE_ORDER[role_probs.index(max(role_probs))],
+        hidden_state=b"\x00\x3c" * 8,
+        prompt_digest="ab12cd34" * 4,
+        prompt_tokens=120,
+    )
+
+
+def _softmax(logits: tuple[float, ...]) -> tuple[float, ...]:
+    weights = [math.exp(value) for value in logits]
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def episode(
+    name: str,
+    answers: tuple[str | None, ...] = ("36", "36"),
+    *,
+    turns: int = 5,
+    seed: int = 1,
+    task: Task = TASK,
+    policy: str = "c0123456789",
+    head: bool = True,
+    said: str | None = None,
+) -> Episode:
+    """An episode that cycles through the roles; the Workers answer `answers` in turn. `said` replaces every reply."""
+    played: list[Turn] = []
+    answer: str | None = None
+    given = iter(answers)
+    for index in range(turns):
+        role = CYCLE[index % len(CYCLE)]
+        chosen = decision(seed * 100 + index, role=role)
+        if not head:
+            chosen = Decision(chosen.model, role)
+        verdict = None
+        text = "multiply 12 by 3, then take 4 away"
+        if role is Role.WORKER:
+            answer = next(given, answer)
+            text = f"answer {answer}"
+        elif role is Role.VERIFIER:
+            verdict = Verdict.ACCEPT if index == turns - 1 else Verdict.REVISE
+            text = f"12*3=36 36-4=32 {verdict}"
+        played.append(
+            Turn(
+                name,
+                index,
+                chosen,
+                (Message("user", f"{role}\n{task.question}"),),
+                Reply(said if said is not None else text, usage=Usage(30, 12), latency_s=0.05 * (index + 1)),
+                verdict=verdict,
+                verdict_raw=verdict or "",
+                answer_after=answer,
+                correct_after=None if answer is None else answer == task.answer,
+                flags=(Flag.SELF_VERIFIED,) if role is Role.VERIFIER and index == 2 else (),
+            )
+        )
+    return Episode(
+        name,
+        RUN,
+        task,
+        policy,
+        MODELS,
+        seed=7,
+        turns=tuple(played),
+        status=Status.FINISHED,
+        end_reason=EndReason.ACCEPTED,
+        answer=answer,
+        correct=answer == task.answer,
+    )
+
+
+def events(played: Episode, upto: int | None = None) -> Iterator[Event]:
+    """The events that made an episode; with `upto` it breaks off after that many events of its turns."""
+    yield EpisodeStarted(dataclasses.replace(played, turns=(), status=Status.RUNNING, end_reason=None))
+    told: list[Event] = []
+    for turn in played.turns:
+        told += [
+            TurnStarted(played.id, turn.index, turn.decision, turn.messages),
+            Delta(played.id, turn.index, turn.reply.text[:5]),
+            Replied(played.id, turn.index, turn.reply),
+            turn,
+        ]
+    yield from told[:upto]
+    if upto is None:
+        yield EpisodeFinished(played)
+
+
+def sample(path: Path) -> Store:
+    """A store with one episode of each kind; their ids begin with `e-`."""
+    store = open_store(path)
+    store.runs.create(RUN, "run", {})
+    store.runs.create("rlive", "live", {})
+    hostile = "\n".join(HOSTILE)
+    finished = [
+        episode("e-right", ("36", "32"), seed=1),
+        episode("e-wrong", ("32", "36"), seed=2, policy="c9876543210"),
+        episode("e-random", seed=3, policy="random", head=False),
+        episode("e-short", ("32",), turns=3, seed=1, policy="single:alpha"),
+        episode("e-long", ("36", "32") * 10, turns=40, seed=4),
+        episode("e-huge", seed=5, said="word " * 200_000),
+        episode(
+            "e-hostile",
+            (hostile[:200],),
+            seed=6,
+            said=hostile,
+            task=Task("hostile-1", hostile, hostile[:60], "exact", HOSTILE[0]),
+        ),
+        episode("e-other", seed=8, task=dataclasses.replace(TASK, id="math-2", question="What is 2 + 2?\nThink.")),
+    ]
+    failed = episode("e-failed", seed=9)
+    broken = dataclasses.replace(
+        failed.turns[1], reply=Reply("", error=Failure("model", "context too long")), flags=(Flag.MODEL_ERROR,)
+    )
+    finished.append(dataclasses.replace(failed, turns=(failed.turns[0], broken, *failed.turns[2:])))
+    for one in finished:
+        list(record(store, events(one)))
+    missing = dataclasses.replace(
+        episode("e-missing", turns=0), status=Status.MISSING, end_reason=EndReason.ERROR, answer=None, correct=None
+    )
+    list(record(store, events(missing)))
+    list(record(store, events(dataclasses.replace(episode("e-interrupted", seed=3)), upto=6)))
+    store.runs.mark_interrupted(stale_after_s=-1)
+    live = dataclasses.replace(episode("e-running", seed=4), run_id="rlive")
+    list(record(store, events(live, upto=10)))
+    return store
