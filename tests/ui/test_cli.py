@@ -191,6 +191,25 @@ def test_what_cannot_be_compared(played: Sums, a: str, b: str, sentence: str) ->
     assert sentence in result.err
 
 
+def test_runs_go_out_and_into_another_store(played: Sums) -> None:
+    store = open_store(played.store)
+    run = store.runs.list()[0].id
+    store.close()
+    file, other = played.folder / "run.jsonl.gz", played.folder / "other.db"
+    assert played.trinity("export", run, "--out", file, "--json").json["lines"]["episode"] == 36
+    assert "exists already" in played.trinity("export", run, "--out", file).err
+    assert "36 episodes" in played.trinity("import", file, "--store", other).out
+    assert "nothing new" in played.trinity("import", file, "--store", other).out
+    assert played.trinity("doctor", "--store", other, "--json").json["store"]["episodes"] == 36
+
+
+def test_a_foreign_file_is_not_imported(world: Sums) -> None:
+    (world.folder / "foreign.jsonl").write_text('{"question": "?"}\n')
+    result = world.trinity("import", world.folder / "foreign.jsonl")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "not the header of a trinity-jsonl file" in result.err
+
+
 def test_checkpoints_go_in_and_out_as_folders(world: Sums) -> None:
     made = checkpoint("adder", "guesser")
     save_checkpoint(made, world.folder / "made")
