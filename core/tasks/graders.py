@@ -14,6 +14,11 @@ TOLERANCE = Fraction(1, 10**6)
 
 _LONGEST = 400  # characters of an answer that are worth parsing
 
+_VALUES = (
+    ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.USub, ast.UAdd,
+    ast.Load,
+)  # fmt: skip
+
 _NUMBER = re.compile(
     r"(?P<sign>[-+\u2212]?)\s*(?:"
     r"(?P<whole>\d+)\s+(?P<top>\d+)\s*/\s*(?P<bottom>\d+)"  # 1 1/2
@@ -116,18 +121,7 @@ def _is_literal(text: str) -> bool:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    values = (
-        ast.Expression,
-        ast.Constant,
-        ast.List,
-        ast.Tuple,
-        ast.Set,
-        ast.Dict,
-        ast.UnaryOp,
-        ast.USub,
-        ast.Load,
-    )
-    return all(isinstance(node, values) for node in ast.walk(tree))
+    return all(isinstance(node, _VALUES) for node in ast.walk(tree))
 
 
 def _grade_values(grades: Sequence[Grade]) -> list[bool]:

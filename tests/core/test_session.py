@@ -226,7 +226,8 @@ ROLES = st.lists(
 )
 TEXTS = st.sampled_from(
     ["answer 12", "answer 11", "so 12 ACCEPT", "so 11 REVISE", "", "plan",
-     "<idea>i</idea> <answer>12</answer>", "ACCEPT", "REJECT", "<suggestion>s</suggestion><suggested_role>verifier</suggested_role>",
+     "<idea>i</idea> <answer>12</answer>", "ACCEPT", "REJECT",
+     "<suggestion>s</suggestion><suggested_role>verifier</suggested_role>",
      "<suggestion>s</suggestion><suggested_role>solver</suggested_role>"]
 )  # fmt: skip
 
