@@ -44,18 +44,22 @@ class Limits:
 
 
 class CallFailed(Exception):
-    """One try failed: `failure` says why, `retry` if another may help, `wait_s` what the server asks for."""
+    """One try failed: `failure` says why, `retry` if another may help, `wait_s` how long the server asks to
+    wait before it, `busy` that the server only wants to be asked less often (429)."""
 
-    def __init__(self, failure: Failure, *, retry: bool = False, wait_s: float | None = None) -> None:
+    def __init__(
+        self, failure: Failure, *, retry: bool = False, wait_s: float | None = None, busy: bool = False
+    ) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.retry = retry
         self.wait_s = wait_s
+        self.busy = busy
 
 
-def infrastructure(message: str, *, retry: bool = False, wait_s: float | None = None) -> CallFailed:
+def infrastructure(message: str, *, retry: bool = False) -> CallFailed:
     """A failure of network, server or limits: the episode becomes missing."""
-    return CallFailed(Failure("infrastructure", message), retry=retry, wait_s=wait_s)
+    return CallFailed(Failure("infrastructure", message), retry=retry)
 
 
 class ChatClient:
@@ -208,10 +212,12 @@ class ChatClient:
         asked = response.headers.get("x-should-retry")
         wait_s = retry_after_s(response.headers)
         wish = "" if wait_s is None else f" and asks to wait {wait_s:g} s"
-        return infrastructure(
-            f"{self._who} answered {status} {httpx.codes.get_reason_phrase(status)}{wish}{quote}.",
+        message = f"{self._who} answered {status} {httpx.codes.get_reason_phrase(status)}{wish}{quote}."
+        return CallFailed(
+            Failure("infrastructure", message),
             retry=asked == "true" or (may_retry and asked != "false"),
             wait_s=wait_s,
+            busy=status == 429,
         )
 
     def _without_key(self, text: str) -> str:

@@ -13,7 +13,8 @@ import pytest
 from core.episode import Ask, Message, Reply, Role
 from core.errors import PoolError
 from core.pool.client import Limits
-from core.pool.hosted import RETRY_QUOTA, HttpPool
+from core.pool.endpoint import RETRY_QUOTA
+from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from tests.core.faulty_server import (
     HANG_UP,
@@ -182,6 +183,34 @@ def test_a_wait_that_is_too_long_is_not_waited_for(wait: str) -> None:
 def test_x_should_retry_is_obeyed() -> None:
     assert len(talk(fail(500, x_should_retry="false"), ok())[1].requests) == 1
     assert talk(fail(400, x_should_retry="true"), ok())[0].error is None
+
+
+def test_a_rate_limit_loses_no_call() -> None:
+    window = [0.0, 0]
+
+    def answer(request: Request) -> Answer:
+        """Four answers in any 0.2 s."""
+        now = time.monotonic()
+        if now >= window[0] + 0.2:
+            window[:] = [now, 0]
+        window[1] += 1
+        return ok() if window[1] <= 4 else fail(429, Retry_After="0.2")
+
+    with faulty_server(answer) as server:
+        pool = HttpPool([entry(server, attempts=2)], limits=QUICK)
+        replies = [reply.error for _, reply in pool.ask([ask()] * 24)]
+        pool.close()
+    assert replies == [None] * 24
+    assert len(server.requests) <= 3 * 24
+
+
+def test_a_limit_that_never_lifts_ends_at_the_deadline() -> None:
+    reply, server = talk(
+        fail(429, "slow down", Retry_After="0"), timeout_s=0.5, limits=Limits(wait_initial_s=0.1)
+    )
+    assert reply.error is not None
+    assert reply.latency_s < 0.8
+    assert 3 <= len(server.requests) <= 6
 
 
 def test_an_outage_does_not_become_a_storm() -> None:

@@ -1,0 +1,126 @@
+"""One model over HTTP, asked until it answers: retries, pauses, deadline, cost, and failures as data."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import stamina
+
+from core.episode import Ask, Failure, Reply, Usage
+from core.pool.client import CallFailed, ChatClient, Limits
+from core.pool.spec import ModelSpec
+from core.pool.wire import Completion, request_body
+
+#: Retries a model may have outstanding before its calls fail at once: an outage must not become a storm.
+RETRY_QUOTA = 30.0
+QUOTA_PER_SUCCESS = 0.1
+
+logging.getLogger("stamina").addHandler(
+    logging.NullHandler()
+)  # it reports each retry; doors decide who hears it
+
+
+@dataclass
+class _Call:
+    """One call on its way through its tries."""
+
+    deadline: float  # on the monotonic clock
+    on_piece: Callable[[str], None] | None
+    tries: int = 1
+    faults: int = 0  # failed tries, but for those a server asked to repeat later
+    shown_by: int | None = None
+
+    def show(self, piece: str) -> None:
+        """Pass on the pieces of one try only: a later one says it all again."""
+        self.shown_by = self.tries if self.shown_by is None else self.shown_by
+        if self.on_piece is not None and self.shown_by == self.tries:
+            self.on_piece(piece)
+
+
+class Endpoint:
+    """One model: its client, its slots for calls in flight, its retry quota, a pause its server asked for."""
+
+    def __init__(self, spec: ModelSpec, client: ChatClient, limits: Limits) -> None:
+        self.spec = spec
+        self.client = client
+        self._limits = limits
+        self._slots = asyncio.Semaphore(spec.concurrency)
+        self._quota = RETRY_QUOTA
+        self._paused_until = 0.0
+
+    async def reply(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Reply:
+        """Ask until there is a reply, a failure that retrying does not mend, or no time left."""
+        body = request_body(self.spec, ask, stream=on_piece is not None)
+        outcome: Completion | Failure
+        async with self._slots:
+            started = time.monotonic()
+            call = _Call(started + self.spec.timeout_s, on_piece)
+            try:
+                async with asyncio.timeout(self.spec.timeout_s):
+                    outcome = await self._completion(body, call)
+            except TimeoutError:
+                message = (
+                    f"Model '{self.spec.name}' took longer than {self.spec.timeout_s:g} s and was cut off."
+                )
+                outcome = Failure("infrastructure", message)
+            except CallFailed as error:
+                outcome = error.failure
+            latency_s = time.monotonic() - started
+        if isinstance(outcome, Failure):
+            if call.tries > 1:
+                outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
+            return Reply(text="", finish_reason="error", latency_s=latency_s, error=outcome)
+        return Reply(
+            text=outcome.text,
+            reasoning=outcome.reasoning,
+            finish_reason=outcome.finish_reason,
+            usage=usage(self.spec, outcome.tokens_in, outcome.tokens_out),
+            latency_s=latency_s,
+        )
+
+    async def _completion(self, body: Mapping[str, object], call: _Call) -> Completion:
+        async for attempt in stamina.retry_context(
+            on=lambda error: self._wait(call, error),
+            attempts=None,
+            timeout=None,
+            wait_initial=self._limits.wait_initial_s,
+            wait_max=self._limits.wait_max_s,
+            wait_jitter=self._limits.wait_initial_s,
+        ):
+            with attempt:
+                await asyncio.sleep(max(0.0, self._paused_until - time.monotonic()))
+                completion = await self.client.call(body, call.show)
+        self._quota = min(RETRY_QUOTA, self._quota + call.faults + QUOTA_PER_SUCCESS)
+        return completion
+
+    def _wait(self, call: _Call, error: Exception) -> bool | float:
+        """Whether to try again: False, True (after stamina's backoff), or after how many seconds."""
+        if not isinstance(error, CallFailed) or not error.retry:
+            return False
+        now = time.monotonic()
+        wait_s = None if error.wait_s is None else max(error.wait_s, self._limits.wait_initial_s)
+        if wait_s is not None and (wait_s > self._limits.retry_after_s or now + wait_s >= call.deadline):
+            return False
+        if wait_s is None or not error.busy:  # "come back later" is no fault: only the deadline ends that
+            if call.faults + 1 >= self.spec.attempts or self._quota < 1:
+                return False
+            call.faults += 1
+            self._quota -= 1
+        call.tries += 1
+        if wait_s is None:
+            return True
+        self._paused_until = max(self._paused_until, now + wait_s)  # for every call to this model
+        return wait_s
+
+
+def usage(spec: ModelSpec, tokens_in: int | None, tokens_out: int | None) -> Usage:
+    """Tokens and their price in USD; the price is None when tokens or prices are unknown."""
+    if tokens_in is None or tokens_out is None:
+        return Usage()
+    if spec.price_in is None or spec.price_out is None:
+        return Usage(tokens_in, tokens_out)
+    return Usage(tokens_in, tokens_out, (tokens_in * spec.price_in + tokens_out * spec.price_out) / 1e6)
