@@ -100,7 +100,7 @@ class Episodes:
         """The texts of one turn, as far as they are written; StoreError when it has not begun."""
         query = select(text.c.kind, text.c.body).where(text.c.episode_id == episode_id, text.c.idx == index)
         with reading(self.engine) as connection:
-            found = dict(connection.execute(query).tuples().all())
+            found: dict[str, str] = {kind: body for kind, body in connection.execute(query)}  # noqa: C416
             stage = connection.execute(
                 select(turn.c.stage).where(turn.c.episode_id == episode_id, turn.c.idx == index)
             ).scalar()
