@@ -233,6 +233,11 @@ class ChatClient:
         return line if len(line) <= QUOTE_CHARS else line[: QUOTE_CHARS - 1] + "…"
 
 
+def tls_context() -> ssl.SSLContext:
+    """The certificates to trust: one set for all clients of a pool, from no environment variable."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """The wait a server asks for in seconds, None when it asks for none. A date is read against the server's
     own Date header, so that no clock of ours is needed."""

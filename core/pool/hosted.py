@@ -10,11 +10,9 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import TypeVar
 
-import httpx
-
 from core.episode import Ask, Reply
 from core.errors import PoolError
-from core.pool.client import ChatClient, Limits
+from core.pool.client import ChatClient, Limits, tls_context
 from core.pool.endpoint import Endpoint
 from core.pool.spec import ModelSpec
 
@@ -52,7 +50,7 @@ class HttpPool:
     ) -> None:
         self._specs = tuple(specs)
         limits = limits or Limits()
-        context = httpx.create_ssl_context(trust_env=False)
+        context = tls_context()
         self._endpoints = {
             spec.name: Endpoint(spec, ChatClient(spec, _key(spec, env or {}), limits, context), limits)
             for spec in specs

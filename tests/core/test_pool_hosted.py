@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -524,3 +526,31 @@ def test_an_unknown_model_is_said_before_any_call() -> None:
             pool.ask([ask(), ask("z")])
         pool.close()
     assert server.requests == []
+
+
+def test_a_process_that_is_interrupted_with_calls_in_flight_ends_at_once() -> None:
+    script = """
+import sys
+from core.episode import Ask, Message, Role
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
+pool = HttpPool([ModelSpec("m", base_url=sys.argv[1])])
+asks = [Ask("m", Role.WORKER, (Message("user", text),)) for text in ("quick", "slow", "slow")]
+for index, reply in pool.ask(asks):
+    raise KeyboardInterrupt
+"""
+
+    def answer(request: Request) -> Answer:
+        return ok() if request.body["messages"][0]["content"] == "quick" else (0.5, *[0.5] * 60)
+
+    with faulty_server(answer) as server:
+        ended = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", script, server.url],
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+        assert _left(server, 2)
+    assert ended.stderr.strip().splitlines()[-1] == "KeyboardInterrupt"
+    assert "Warning" not in ended.stderr
+    assert "Task was destroyed" not in ended.stderr
