@@ -1,0 +1,165 @@
+"""Two episodes: alignment, first divergence, modes, swapping, and the way into either replay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.comparison import Alignment, Row
+from storage.store import Store
+from tests.ui.recorded import sample
+from ui import state
+from ui.views.pair import divergence_kl, visible
+
+APP = Path(state.__file__).with_name("app.py")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for the module: pages only read it."""
+    opened = sample(tmp_path_factory.mktemp("pair") / "trinity.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def app(store: Store, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """The app on that store."""
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    return AppTest.from_file(str(APP), default_timeout=30)
+
+
+def opened(app: AppTest, **query: str) -> AppTest:
+    """The pair at an address."""
+    app.run()
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.switch_page("views/pair.py").run()
+    assert not app.exception
+    return app
+
+
+def shown(app: AppTest) -> str:
+    """Everything the page says."""
+    kinds = (app.markdown, app.caption, app.text, app.code, app.info, app.warning)
+    return "\n".join(str(element.value) for kind in kinds for element in kind)
+
+
+def press(app: AppTest, key: str) -> AppTest:
+    """Click a button by key and run."""
+    app.button(key=key).click().run()
+    assert not app.exception
+    return app
+
+
+def test_it_opens_at_the_first_divergence(app: AppTest) -> None:
+    said = shown(opened(app, a="e-right", b="e-wrong"))
+    assert "first differ in **row 1**" in said
+    assert "**Row 1 of 5**" in said
+    assert "first divergence" in said
+
+
+def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest) -> None:
+    said = shown(opened(app, a="e-right", b="e-wrong", t="4"))
+    assert "**Row 4 of 5**" in said
+    assert "answer [-32-]{+36+}" in said
+    assert "KL divergence" in said
+    assert len(app.get("plotly_chart")) == 1
+
+
+def test_outcomes_stand_side_by_side(app: AppTest) -> None:
+    table = next(m.value for m in opened(app, a="e-right", b="e-wrong").markdown if "B minus A" in m.value)
+    assert "right" in table
+    assert "wrong" in table
+    assert "expected 32" in table
+
+
+def test_swapping_keeps_the_row(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-wrong", t="4")
+    press(app, "swap")
+    assert (app.query_params["a"], app.query_params["b"], app.query_params["t"]) == (
+        "e-wrong",
+        "e-right",
+        "4",
+    )
+    assert "answer [-36-]{+32+}" in shown(app)
+
+
+def test_stepping_and_back_to_the_divergence(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-wrong")
+    press(app, "go_next")
+    assert app.query_params["t"] == "2"
+    press(app, "to_divergence")
+    assert "t" not in app.query_params
+    assert "**Row 1 of 5**" in shown(app)
+
+
+def test_equal_choices_say_so(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-failed")
+    opened(app, a="e-right", b="e-right")
+    assert "never differ" in shown(app)
+    app.segmented_control(key="pair_mode").set_value("Differences only").run()
+    assert "same choice in every row" in shown(app)
+
+
+def test_a_shorter_side_leaves_gaps(app: AppTest) -> None:
+    said = shown(opened(app, a="e-right", b="e-short", t="5"))
+    assert "No turn here" in said
+    assert "a turn only one side has" in said
+
+
+def test_different_tasks_are_warned_about(app: AppTest) -> None:
+    assert "different tasks" in shown(opened(app, a="e-right", b="e-other"))
+    app2 = shown(opened(app, a="e-right", b="e-wrong"))
+    assert "different tasks" not in app2
+
+
+def test_one_episode_offers_the_others_of_its_task(app: AppTest) -> None:
+    opened(app, a="e-right")
+    picker = app.selectbox(key="pick_b")
+    assert any("e-wrong" in option for option in picker.options)
+    assert not any("e-other" in option for option in picker.options)
+    picker.set_value("e-wrong").run()
+    assert app.query_params["b"] == "e-wrong"
+    assert "**Row 1 of 5**" in shown(app)
+
+
+def test_hostile_text_and_headless_policies_render(app: AppTest) -> None:
+    assert "There are" not in shown(opened(app, a="e-hostile", b="e-random"))
+    assert "no probabilities" in shown(opened(app, a="e-random", b="e-random"))
+
+
+@pytest.mark.parametrize("other", ["e-running", "e-interrupted", "e-missing", "e-huge", "e-long"])
+def test_every_state_renders(app: AppTest, other: str) -> None:
+    assert "A shop sells" in shown(opened(app, a="e-right", b=other))
+
+
+def test_an_unknown_side_is_one_sentence(app: AppTest) -> None:
+    assert "cannot be shown" in shown(opened(app, a="e-right", b="gone"))
+
+
+ALIGNMENT = Alignment((Row(0, 0, 0), Row(1, 1, 2), Row(2, 2, 0), Row(3, None, 3)), 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows"),
+    [("All rows", [0, 1, 2, 3]), ("Differences only", [1, 3]), ("After divergence", [1, 2, 3])],
+)
+def test_modes_choose_rows(mode: str, rows: list[int]) -> None:
+    assert visible(ALIGNMENT, mode) == rows
+
+
+def test_no_divergence_leaves_nothing_after_it() -> None:
+    assert visible(Alignment((Row(0, 0, 0),), None), "After divergence") == []
+
+
+def test_kl_divergence() -> None:
+    even, skew = {"x": 0.5, "y": 0.5}, {"x": 0.9, "y": 0.1}
+    assert divergence_kl(even, even) == 0
+    assert divergence_kl(even, skew) == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
+    assert divergence_kl(even, {"x": 0.5, "z": 0.5}) is None
+    assert divergence_kl({}, {}) is None

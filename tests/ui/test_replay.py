@@ -1,0 +1,283 @@
+"""The replay page: deep links, every key's button, every state of an episode, plain text, and its speed."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.errors import StoreError
+from storage.recorder import record
+from storage.store import Store
+from tests.ui.recorded import HOSTILE, RUN, episode, events, sample
+from ui import state
+from ui.panels import CUT
+from ui.recording import open_recording
+
+APP = Path(state.__file__).with_name("app.py")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for the module: pages only read it."""
+    opened = sample(tmp_path_factory.mktemp("replay") / "trinity.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def app(store: Store, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """The app on that store, at its first page."""
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    return AppTest.from_file(str(APP), default_timeout=30)
+
+
+def opened(app: AppTest, **query: str) -> AppTest:
+    """The replay at an address."""
+    app.run()
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.switch_page("views/replay.py").run()
+    assert not app.exception
+    return app
+
+
+def shown(app: AppTest) -> str:
+    """Everything the page says, in one string."""
+    kinds = (app.markdown, app.caption, app.text, app.code, app.info, app.warning)
+    return "\n".join(str(element.value) for kind in kinds for element in kind)
+
+
+def press(app: AppTest, key: str) -> AppTest:
+    """Click a button by key and run."""
+    app.button(key=key).click().run()
+    assert not app.exception
+    return app
+
+
+def test_a_deep_link_opens_its_turn(app: AppTest) -> None:
+    assert "**Turn 4 of 5**" in shown(opened(app, ep="e-right", t="4"))
+    assert app.query_params["t"] == "4"
+
+
+@pytest.mark.parametrize(("t", "turn"), [("0", 1), ("99", 5), ("-3", 1), ("x", 1), ("", 1)])
+def test_a_turn_that_is_not_there_is_held_within_the_episode(app: AppTest, t: str, turn: int) -> None:
+    assert f"**Turn {turn} of 5**" in shown(opened(app, ep="e-right", t=t))
+
+
+def test_an_unknown_episode_is_one_sentence(app: AppTest) -> None:
+    page = opened(app, ep="nowhere")
+    assert "nowhere" in shown(page)
+    assert "cannot be shown" in shown(page)
+
+
+def test_without_an_episode_it_says_where_to_find_one(app: AppTest) -> None:
+    assert "Open an episode from the list" in shown(opened(app))
+
+
+def test_stepping_moves_the_address_and_stops_at_the_ends(app: AppTest) -> None:
+    opened(app, ep="e-right", t="1")
+    assert app.button(key="go_first").disabled
+    assert app.button(key="go_back").disabled
+    for key, at in (
+        ("go_next", "2"),
+        ("step_next", "3"),
+        ("step_back", "2"),
+        ("go_last", "5"),
+        ("go_back", "4"),
+    ):
+        press(app, key)
+        assert app.query_params["t"] == at
+    press(app, "go_last")
+    assert app.button(key="go_next").disabled
+    press(app, "go_first")
+    assert app.query_params["t"] == "1"
+
+
+def test_jumps_go_to_the_next_of_their_kind_and_round(app: AppTest) -> None:
+    opened(app, ep="e-wrong", t="1")
+    for key, at in (("next_verifier", "3"), ("next_verifier", "5"), ("next_verifier", "3")):
+        press(app, key)
+        assert app.query_params["t"] == at
+    press(app, "go_first")
+    press(app, "next_blunder")  # the second Worker loses the right answer
+    assert app.query_params["t"] == "4"
+    press(app, "next_blunder")  # and the last Verifier accepts that
+    assert app.query_params["t"] == "5"
+
+
+def test_an_episode_without_blunders_has_nothing_to_jump_to(app: AppTest) -> None:
+    assert opened(app, ep="e-right", t="1").button(key="next_blunder").disabled
+
+
+def test_next_and_previous_episode_walk_the_run(app: AppTest, store: Store) -> None:
+    ids = [summary.id for summary in store.episodes.of_run(RUN, "c0123456789")]
+    opened(app, ep=ids[0], t="3")
+    assert app.button(key="previous_episode").disabled
+    press(app, "next_episode")
+    assert app.query_params["ep"] == ids[1]
+    assert app.query_params["t"] == "1"
+    press(app, "previous_episode")
+    assert app.query_params["ep"] == ids[0]
+
+
+def test_next_episode_follows_the_list_the_reader_came_from(app: AppTest) -> None:
+    app.run()
+    app.session_state["episode_list_query"] = {"correct": "right"}
+    opened(app, ep="e-right", t="1")
+    reached = {str(app.query_params["ep"])}
+    while not app.button(key="next_episode").disabled:
+        press(app, "next_episode")
+        reached.add(str(app.query_params["ep"]))
+    while not app.button(key="previous_episode").disabled:
+        press(app, "previous_episode")
+        reached.add(str(app.query_params["ep"]))
+    assert reached == {"e-right", "e-short", "e-long"}
+
+
+def test_the_plain_strip_goes_where_it_is_told(app: AppTest) -> None:
+    app.run()
+    app.session_state["plain_strip"] = True
+    opened(app, ep="e-right", t="2")
+    strip = app.segmented_control(key="strip_plain")
+    assert strip.value == 1
+    strip.set_value(3).run()
+    assert app.query_params["t"] == "4"
+    assert app.segmented_control(key="strip_plain").value == 3
+
+
+def test_the_card_shows_what_was_seen_raw_and_changed(app: AppTest) -> None:
+    opened(app, ep="e-right", t="4")
+    view = app.segmented_control(key="card_view")
+    assert "answer 32" in shown(app)
+    view.set_value("What it saw").run()
+    assert "worker\nA shop sells" in shown(app)
+    assert "The coordinator read 120 tokens" in shown(app)
+    app.segmented_control(key="card_view").set_value("Raw").run()
+    assert '"model_logits"' in shown(app)
+    app.segmented_control(key="card_view").set_value("Diff").run()
+    assert "answer [-36-]{+32+}" in shown(app)
+
+
+def test_the_decision_is_told_in_words_and_numbers(app: AppTest, store: Store) -> None:
+    opened(app, ep="e-right", t="2")
+    decision = open_recording(store, "e-right").decision(1)
+    assert decision is not None
+    said = shown(app)
+    assert "**Sampled**" in said
+    assert f"{decision.model_logits[0]:+.4f}" in said
+    assert "Instead of it" in said
+    assert len(app.get("plotly_chart")) == 3
+
+
+def test_a_policy_without_a_head_says_so(app: AppTest) -> None:
+    said = shown(opened(app, ep="e-random", t="2"))
+    assert "without a head" in said
+    assert len(app.get("plotly_chart")) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("e-interrupted", "The process that played this episode died"),
+        ("e-missing", "No turn of this episode was played"),
+        ("e-running", "still being played"),
+        ("e-failed", "context too long"),
+    ],
+)
+def test_every_state_of_an_episode_renders(app: AppTest, name: str, words: str) -> None:
+    assert words in shown(opened(app, ep=name, t="2"))
+
+
+def test_a_turn_being_written_shows_what_there_is(app: AppTest) -> None:
+    said = shown(opened(app, ep="e-running", t="3"))
+    assert "12*3=" in said
+    assert "Still being written" in said
+    assert "**Decision**" in said
+
+
+def test_a_long_reply_is_cut_until_asked_for(app: AppTest) -> None:
+    opened(app, ep="e-huge", t="1")
+    assert all(len(block.value) <= CUT + 100 for block in app.code)
+    more = next(button for button in app.button if button.label.startswith("Show all 1,000,000"))
+    more.click().run()
+    assert max(len(block.value) for block in app.code) == 400_000
+    assert "The first 400,000 of 1,000,000" in shown(app)
+
+
+def test_hostile_text_is_shown_as_text(app: AppTest) -> None:
+    opened(app, ep="e-hostile", t="2")
+    body = app.code[0].value
+    assert "<img src=x onerror=alert(1)>" in body
+    assert ":green-badge[ACCEPT]" in body
+    assert "\u202e" not in body
+    assert "\x1b" not in body
+    ours = re.sub(r"\\.", "", "\n".join(element.value for element in app.markdown))  # what is not escaped
+    for bare in ("badge[ACCEPT", "![", "<", "https:", "](", "$", "www."):
+        assert bare not in ours
+    assert len(HOSTILE) >= 30
+
+
+def test_playing_goes_on_when_a_turn_has_had_its_time(app: AppTest) -> None:
+    opened(app, ep="e-right", t="1")
+    press(app, "go_play")
+    assert app.session_state["replay_playing"]
+    assert app.query_params["t"] == "1"
+    for at in ("2", "3", "4", "5"):
+        app.session_state["replay_due"] = (int(at) - 2, time.monotonic() - 1)
+        app.run()
+        assert app.query_params["t"] == at
+    app.session_state["replay_due"] = (4, time.monotonic() - 1)
+    app.run()
+    assert not app.session_state["replay_playing"]
+
+
+def test_a_step_by_hand_stops_playing(app: AppTest) -> None:
+    opened(app, ep="e-right", t="1")
+    press(app, "go_play")
+    press(app, "go_next")
+    assert not app.session_state["replay_playing"]
+
+
+def test_a_step_reads_the_texts_it_shows_and_no_others(
+    app: AppTest, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(app, ep="e-long", t="10")
+    read: list[int] = []
+    original = type(store.episodes).text
+
+    def counted(self: object, episode_id: str, index: int) -> object:
+        read.append(index)
+        return original(self, episode_id, index)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(store.episodes), "text", counted)
+    press(app, "go_next")
+    assert sorted(set(read)) == [9, 10]
+
+
+def test_a_running_episode_is_read_anew_and_a_finished_one_kept(store: Store) -> None:
+    live = episode("e-growing", seed=11)
+    played = events(live)
+    for event in record(store, played):
+        if getattr(event, "index", -1) == 1 and hasattr(event, "reply"):
+            assert open_recording(store, "e-growing").running
+    assert len(open_recording(store, "e-growing").outlines) == 5
+    store.episodes.delete(["e-growing"])
+    with pytest.raises(StoreError):
+        open_recording(store, "e-growing")
+
+
+def test_a_step_is_fast(app: AppTest) -> None:
+    opened(app, ep="e-long", t="1")
+    press(app, "go_next")
+    took = []
+    for _ in range(12):
+        start = time.process_time()
+        press(app, "go_next")
+        took.append(time.process_time() - start)
+    assert statistics.median(took) < 0.1  # seconds of processor time: a busy machine changes nothing
