@@ -1,0 +1,189 @@
+"""The evolution loop: sep-CMA-ES over a coordinator's head, one yielded generation after the other.
+
+Stopping is closing the generator; a state that was yielded before is where it goes on, to the same end bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import Coordinator, Population
+from core.coordinator.encoder import Encoder
+from core.draws import integer, uniform
+from core.drive import GradeMany
+from core.episode import Decide, Task, Transcript
+from core.errors import ConfigError
+from core.evolution import sep_cma
+from core.evolution.fitness import Measured, episodes_of, mean_reward, measured, play_all, rewards
+from core.evolution.sep_cma import SepCMAState
+from core.pool.cache import CachedPool
+from core.pool.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class EvolveConfig:
+    """What an evolution is, fixed for its whole life.
+
+    `logit_spread` is the standard deviation that the first generation's logits shall have over its candidates; the step
+    size follows from it and the norm of the encoder's hidden states (`step_size`, when given, is taken as it is).
+    `common`: one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
+    Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies by heart.
+    """
+
+    generations: int = 60
+    population: int = 32
+    tasks_per_candidate: int = 48
+    common: bool = True
+    logit_spread: float = 6.0
+    step_size: float | None = None
+    mirrored: bool = True
+    rotate_every: int = 10
+    turn_budget: int = 5
+    validate_every: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("generations", "population", "tasks_per_candidate", "turn_budget", "rotate_every", "validate_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"An evolution with {name.replace('_', ' ')} of {getattr(self, name)} does nothing: give at least 1.")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One finished generation. `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is
+    empty for generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
+    due. Calls and encodings are counted over this generation."""
+
+    index: int
+    checkpoint: Checkpoint
+    state: SepCMAState
+    fitness: tuple[float, ...] = ()
+    missing: tuple[int, ...] = ()
+    episodes: Measured | None = None
+    validation: Measured | None = None
+    calls: int = 0
+    calls_saved: int = 0
+    mean_state_norm: float = 0.0
+
+
+def evolve(
+    config: EvolveConfig,
+    template: Checkpoint,
+    *,
+    encoder: Encoder,
+    pool: Pool,
+    grade: GradeMany,
+    tasks: Sequence[Task],
+    validation_tasks: Sequence[Task] = (),
+    start: SepCMAState | None = None,
+) -> Iterator[Generation]:
+    """Yield generation 0 (the template) and then each finished generation, up to `config.generations`.
+
+    `template` gives the checkpoints everything but vector and generation. With `start`, the last state that was
+    yielded, the next generation is the one after it."""
+    if not tasks:
+        raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
+    if template.svf_layout:
+        raise ConfigError("Only the head can be evolved so far: start from a checkpoint without SVF offsets.")
+    shared = CachedPool(pool)
+    norm = mean_state_norm(encoder, tasks, template)
+    if start is None:
+        state = sep_cma.start(
+            np.asarray(template.vector, float),
+            config.step_size or config.logit_spread / norm,
+            population=config.population,
+            seed=config.seed,
+            mirrored=config.mirrored,
+        )
+        yield Generation(0, template, state, mean_state_norm=norm)
+    else:
+        state = start
+    while state.generation < config.generations:
+        generation = _next(config, template, state, encoder, shared, grade, tasks)
+        state = generation.state
+        if validation_tasks and (state.generation % config.validate_every == 0 or state.generation == config.generations):
+            generation = replace(
+                generation, validation=validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade)
+            )
+        yield replace(generation, mean_state_norm=norm)
+
+
+def _next(
+    config: EvolveConfig,
+    template: Checkpoint,
+    state: SepCMAState,
+    encoder: Encoder,
+    pool: CachedPool,
+    grade: GradeMany,
+    tasks: Sequence[Task],
+) -> Generation:
+    vectors = sep_cma.ask(state)
+    seed = integer((config.seed, "replies", state.generation // config.rotate_every))
+    episodes, candidate_of = [], {}
+    for candidate in range(state.population):
+        drawn = draw(tasks, config, state.generation, candidate)
+        mine = episodes_of(drawn, template.models, seed=seed, turn_budget=config.turn_budget, prefix=f"c{candidate}")
+        candidate_of.update({episode.id: candidate for episode in mine})
+        episodes += mine
+    policy = Population(vectors, encoder, candidate_of, template.models)
+    calls, hits = pool.misses, pool.hits
+    played = play_all(episodes, policy, pool, grade)
+    values = rewards(played).reshape(state.population, -1)
+    fitness = mean_reward(values)
+    after = sep_cma.tell(state, fitness)
+    return Generation(
+        index=after.generation,
+        checkpoint=template.with_vector(after.mean.astype(np.float32), generation=after.generation, kind="evolved"),
+        state=after,
+        fitness=tuple(fitness.tolist()),
+        missing=tuple(np.isnan(values).sum(axis=1).tolist()),
+        episodes=measured(played),
+        calls=pool.misses - calls,
+        calls_saved=pool.hits - hits,
+    )
+
+
+def draw(tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate: int) -> list[Task]:
+    """The tasks a candidate plays: without replacement while there are enough, stratified by family."""
+    who = "all" if config.common else candidate
+    families: dict[str, list[Task]] = {}
+    for task in tasks:
+        families.setdefault(task.family, []).append(task)
+    queues = []
+    for family, members in sorted(families.items()):
+        order = np.argsort(uniform(f"{config.seed}/tasks/{generation}/{who}/{family}", len(members)))
+        queues.append([members[place] for place in order])
+    return [
+        queues[turn % len(queues)][turn // len(queues) % len(queues[turn % len(queues)])]
+        for turn in range(config.tasks_per_candidate)
+    ]
+
+
+def validate(
+    checkpoint: Checkpoint, tasks: Sequence[Task], config: EvolveConfig, encoder: Encoder, pool: Pool, grade: GradeMany
+) -> Measured:
+    """The checkpoint, sampling, on tasks it was not evolved on."""
+    seed = integer((config.seed, "validation"))
+    episodes = episodes_of(tasks, checkpoint.models, seed=seed, turn_budget=config.turn_budget, prefix="v")
+    return measured(play_all(episodes, Coordinator(checkpoint, encoder), pool, grade))
+
+
+def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]:
+    """The mean [n] after as many generations of the same optimiser on fitness that is pure chance: what selection noise
+    alone does to a vector (the control that an evolved one has to beat)."""
+    while state.generation < config.generations:
+        chance = uniform(f"{config.seed}/random-walk/{state.generation}", state.population)
+        state = sep_cma.tell(state, chance)
+    return state.mean
+
+
+def mean_state_norm(encoder: Encoder, tasks: Sequence[Task], template: Checkpoint, most: int = 64) -> float:
+    """Mean Euclidean norm of the hidden states of the first questions: step size times this is the logits' spread."""
+    requests = [Decide(Transcript(task.question), 0, task.id) for task in tasks[:most]]
+    states = encoder.encode(requests, input_format=template.input_format, token_position=template.token_position).states
+    return float(np.linalg.norm(states.astype(float), axis=1).mean())

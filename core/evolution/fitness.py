@@ -1,0 +1,94 @@
+"""Fitness: the mean binary reward of a policy's episodes, missing ones left out, and what else those episodes tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.drive import GradeMany, drive_many
+from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Task
+from core.policy import Policy
+from core.pool.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a set of episodes came to. `shares` maps (model, role) to its share of all turns."""
+
+    accuracy: float
+    n: int
+    missing: int
+    turns_mean: float
+    accept_rate: float
+    shares: Mapping[tuple[str, str], float]
+
+
+def play_all(
+    episodes: Iterable[Episode],
+    policy: Policy,
+    pool: Pool,
+    grade: GradeMany,
+    *,
+    model_mask: Sequence[bool] = (),
+    role_mask: Sequence[bool] = (),
+) -> list[Episode]:
+    """Play episodes to their ends, in their order, keeping nothing on the way."""
+    episodes = list(episodes)
+    ended: dict[str, Episode] = {}
+    for event in drive_many(episodes, policy, pool, grade, model_mask=model_mask, role_mask=role_mask):
+        if isinstance(event, EpisodeFinished):
+            ended[event.episode.id] = event.episode
+    return [ended[episode.id] for episode in episodes]
+
+
+def episodes_of(
+    tasks: Sequence[Task], models: Sequence[str], *, seed: int, turn_budget: int, prefix: str, protocol: Protocol = Protocol.PAPER
+) -> list[Episode]:
+    """One unplayed episode per task, for measuring and not for keeping; `seed` decides all of their randomness."""
+    return [
+        Episode(
+            id=f"{prefix}-{index}",
+            run_id="",
+            task=task,
+            policy=prefix,
+            models=tuple(models),
+            protocol=protocol,
+            turn_budget=turn_budget,
+            seed=seed,
+        )
+        for index, task in enumerate(tasks)
+    ]
+
+
+def rewards(episodes: Sequence[Episode]) -> NDArray[np.float64]:
+    """Reward of each episode, NaN where it is missing."""
+    return np.array([np.nan if episode.reward is None else episode.reward for episode in episodes])
+
+
+def mean_reward(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean over the last axis without the missing ones; NaN where all are missing."""
+    known = np.isfinite(values)
+    counts = known.sum(axis=-1)
+    totals = np.where(known, values, 0.0).sum(axis=-1)
+    result: NDArray[np.float64] = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+    return result
+
+
+def measured(episodes: Sequence[Episode]) -> Measured:
+    """Accuracy, turns, accepts and selection shares of played episodes."""
+    reward = rewards(episodes)
+    picks = Counter((turn.decision.model, str(turn.decision.role)) for one in episodes for turn in one.turns)
+    turns = sum(picks.values())
+    known = int(np.isfinite(reward).sum())
+    return Measured(
+        accuracy=float(mean_reward(reward)),
+        n=known,
+        missing=len(episodes) - known,
+        turns_mean=turns / max(len(episodes), 1),
+        accept_rate=sum(one.end_reason is EndReason.ACCEPTED for one in episodes) / max(len(episodes), 1),
+        shares={pair: count / turns for pair, count in sorted(picks.items())},
+    )
