@@ -19,6 +19,7 @@ from ui.panels import dollars, seconds, text_block, turn_card, word_diff
 from ui.recording import Recording, open_recording
 from ui.theme import CHART_CONFIG, END_WORDS, badge, correct_mark, label, one_line, turn_token
 from ui.transport import stop, tick, transport
+from ui.widgets import who
 
 #: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
 #: said so.
@@ -118,12 +119,6 @@ def _choose() -> None:
     state.page_link("episodes", "Choose episodes", icon=":material/table_rows:")
 
 
-def _who(summary: EpisodeSummary) -> str:
-    return (
-        summary.policy if summary.generation is None else f"{summary.policy}, generation {summary.generation}"
-    )
-
-
 def _header(a: Recording, b: Recording | None) -> None:
     """The question once, both sides' pickers, swap."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -190,7 +185,9 @@ def _picker(
 def _option(summary: EpisodeSummary) -> str:
     """An episode in a drop-down: policy, outcome, turns, id; plain text."""
     word = correct_mark(summary.correct).word if summary.status is Status.FINISHED else summary.status.value
-    return one_line(f"{_who(summary)} · {word} · {summary.turns} turns · {summary.id}", 120)
+    return one_line(
+        f"{who(summary.policy, summary.generation)} · {word} · {summary.turns} turns · {summary.id}", 120
+    )
 
 
 def _picked(name: str) -> None:
@@ -223,7 +220,7 @@ def _outcomes(a: Recording, b: Recording) -> None:
 
     tokens = (x.tokens_in + x.tokens_out, y.tokens_in + y.tokens_out)
     rows = [
-        ("Policy", label(_who(x), 60), label(_who(y), 60), ""),
+        ("Policy", label(who(x.policy, x.generation), 60), label(who(y.policy, y.generation), 60), ""),
         ("Answer", answer(x), answer(y), f"expected {label(a.episode.task.answer, 40)}"),
         ("Ended", ended(x), ended(y), ""),
         ("Turns", str(x.turns), str(y.turns), f"{y.turns - x.turns:+d}"),

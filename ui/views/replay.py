@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from core.episode import Role, Status
-from storage.summaries import EpisodeSummary, TurnOutline
+from storage.summaries import TurnOutline
 from ui import state
 from ui.components.turn_strip import turn_strip
 from ui.course import blunders, lane, low_margins, next_of
@@ -17,6 +17,7 @@ from ui.panels import announcement, before_card, decision_panel, dollars, second
 from ui.recording import Recording, open_recording
 from ui.theme import CHART_CONFIG, END_WORDS, STATUS_MARKS, badge, correct_mark, label
 from ui.transport import KEYS, stop, tick, transport
+from ui.widgets import who
 
 #: A running episode is read again this often, in seconds.
 REFRESH_S = 2.0
@@ -123,19 +124,13 @@ def _same_task(recording: Recording) -> None:
         return
     st.caption("Other episodes of the same task")
     for other in others:
+        name = label(who(other.policy, other.generation), 60)
         state.page_link(
             "pair",
-            f"{label(_who(other), 60)} · {badge(correct_mark(other.correct))} · {other.turns} turns",
+            f"{name} · {badge(correct_mark(other.correct))} · {other.turns} turns",
             a=recording.summary.id,
             b=other.id,
         )
-
-
-def _who(summary: EpisodeSummary) -> str:
-    """The policy as a reader knows it: a checkpoint by its generation."""
-    return (
-        summary.policy if summary.generation is None else f"{summary.policy}, generation {summary.generation}"
-    )
 
 
 def _outcome(recording: Recording) -> str:
@@ -153,7 +148,7 @@ def _outcome(recording: Recording) -> str:
         parts.append(badge(STATUS_MARKS[summary.status]))
     parts += [
         f":gray[{label(summary.family)}]",
-        f":gray[{label(_who(summary), 60)}]",
+        f":gray[{label(who(summary.policy, summary.generation), 60)}]",
         f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}]",
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
@@ -256,7 +251,7 @@ def _jumps(recording: Recording, cursor: int) -> None:
 
 
 def _follow(recording: Recording) -> None:
-    """While the episode is played: look again every few seconds, and run the page when there is more to show."""
+    """While the episode is played: look again every few seconds, run the page when there is more."""
     if not recording.running:
         return
     shown = _pulse(recording)

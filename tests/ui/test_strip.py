@@ -1,0 +1,236 @@
+"""The turn strip and the keys in a real browser: clicks, focus, deep links, hostile text, no request out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Page, Request, sync_playwright
+
+from tests.ui.recorded import sample
+from ui import state
+
+APP = Path(state.__file__).with_name("app.py")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The app served on loopback over a recorded store."""
+    folder = tmp_path_factory.mktemp("strip")
+    sample(folder / "trinity.db").close()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", str(APP), f"--server.port={port}"]
+    environment = os.environ | {"TRINITY_STORE": str(folder / "trinity.db"), "OMP_NUM_THREADS": "1"}
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", server)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("The app did not start.")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, Debian's where there is one."""
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh page; an error in its scripts fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(30_000)
+    opened = context.new_page()
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    yield opened
+    context.close()
+    assert not errors
+
+
+def go(page: Page, url: str) -> None:
+    """Open a replay and wait for its strip."""
+    page.goto(url)
+    page.locator(".strip button").first.wait_for()
+    settled(page)
+
+
+def settled(page: Page) -> None:
+    """Until no script runs any more."""
+    page.wait_for_timeout(150)
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+
+
+def query(page: Page) -> dict[str, str]:
+    """The address bar's parameters."""
+    return {name: values[0] for name, values in parse_qs(urlparse(page.url).query).items()}
+
+
+def expect(page: Page, **wanted: str) -> None:
+    """The address bar comes to hold these parameters, and the strip's cursor stands there."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        held = query(page)
+        if all(held.get(name) == value for name, value in wanted.items()):
+            break
+        page.wait_for_timeout(100)
+    assert {name: query(page).get(name) for name in wanted} == wanted
+    settled(page)
+    if "t" in wanted:
+        cursor = page.locator('.strip [aria-current="step"]').first
+        assert cursor.get_attribute("data-column") == str(int(wanted["t"]) - 1)
+
+
+def press(page: Page, key: str, **wanted: str) -> None:
+    """Press a key and expect an address."""
+    page.keyboard.press(key)
+    expect(page, **wanted)
+
+
+def test_every_key_of_the_help_sheet(page: Page, address: str) -> None:
+    go(page, f"{address}/replay?ep=e-wrong&t=2")
+    expect(page, t="2")
+    for key, at in (
+        ("j", "3"),
+        ("ArrowRight", "4"),
+        ("k", "3"),
+        ("ArrowLeft", "2"),
+        ("End", "5"),
+        ("Home", "1"),
+        ("v", "3"),
+        ("v", "5"),
+        ("b", "4"),
+        ("Home", "1"),
+    ):
+        press(page, key, t=at)
+    page.keyboard.press("h")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    settled(page)
+    page.keyboard.press("Space")
+    expect(page, t="2")  # playing goes on by itself
+    expect(page, t="3")
+
+
+def test_low_margin_same_model_same_role_and_episodes(page: Page, address: str) -> None:
+    go(page, f"{address}/replay?ep=e-long&t=1")
+    press(page, "o", t="6")  # the next Thinker turn
+    press(page, "n", ep="e-hostile", t="1")
+    press(page, "p", ep="e-long", t="1")
+    page.keyboard.press("m")
+    page.wait_for_timeout(600)
+    settled(page)
+    assert "≈" in page.locator('.strip [aria-current="step"]').first.inner_text()
+    before = page.locator('.strip [aria-current="step"] .model').first.text_content()
+    page.keyboard.press("s")
+    page.wait_for_timeout(600)
+    settled(page)
+    assert page.locator('.strip [aria-current="step"] .model').first.text_content() == before
+
+
+def test_a_click_and_the_keys_with_the_strip_focused(page: Page, address: str) -> None:
+    go(page, f"{address}/replay?ep=e-right&t=1")
+    cells = page.locator(".strip button")
+    cells.nth(1).click()
+    expect(page, t="2")
+    press(page, "j", t="3")
+    press(page, "ArrowRight", t="4")
+    press(page, "ArrowLeft", t="3")
+    cells.nth(4).focus()
+    press(page, "Enter", t="5")
+    cells.nth(0).focus()
+    press(page, " ", t="1")  # Space presses the focused cell and does not start playing
+    page.wait_for_timeout(1500)
+    assert query(page)["t"] == "1"
+
+
+def test_keys_while_another_control_has_the_focus(page: Page, address: str) -> None:
+    go(page, f"{address}/replay?ep=e-right&t=1")
+    page.get_by_role("radio", name="2×").click()
+    settled(page)
+    press(page, "j", t="2")
+    press(page, "End", t="5")
+
+
+def test_steps_are_announced(page: Page, address: str) -> None:
+    go(page, f"{address}/replay?ep=e-right&t=2")
+    live = page.locator('.strip [aria-live="polite"]')
+    assert live.text_content() == "Turn 2 of 5, Worker, beta, answer 36 is wrong"
+    press(page, "j", t="3")
+    assert (live.text_content() or "").startswith("Turn 3 of 5, Verifier, ")
+
+
+def test_back_in_the_browser_returns_to_the_turn_before(page: Page, address: str) -> None:
+    go(page, f"{address}/replay?ep=e-right&t=2")
+    press(page, "j", t="3")
+    page.go_back()
+    expect(page, t="2")
+
+
+def test_hostile_text_stays_text_and_no_request_leaves(page: Page, address: str) -> None:
+    outside: list[str] = []
+    host = urlparse(address).netloc
+    dialogs: list[str] = []
+
+    def requested(request: Request) -> None:
+        if urlparse(request.url).netloc not in (host, "") or "tracker" in request.url:
+            outside.append(request.url)
+
+    def asked(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("request", requested)
+    page.on("dialog", asked)
+    for url in ("/replay?ep=e-hostile&t=2", "/replay?ep=e-hostile&t=4", "/pair?a=e-hostile&b=e-hostile&t=2"):
+        go(page, address + url)
+        page.wait_for_timeout(800)
+        main = page.locator('[data-testid="stMain"]')
+        assert main.locator('a[href*="tracker"], img[src*="tracker"], iframe, script').count() == 0
+        assert ":green-badge[ACCEPT]" in main.inner_text()
+    assert outside == []
+    assert dialogs == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("path", ["/replay?ep=e-right&t=3", "/pair?a=e-right&b=e-wrong"])
+def test_nothing_is_wider_than_the_screen(page: Page, address: str, path: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    go(page, address + path)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_pair_steps_and_swaps_by_key(page: Page, address: str) -> None:
+    go(page, f"{address}/pair?a=e-right&b=e-wrong&t=2")
+    press(page, "ArrowRight", t="3")
+    press(page, "a", a="e-wrong", b="e-right", t="3")
+    page.locator(".strip button").nth(1).click()
+    expect(page, t="2")
