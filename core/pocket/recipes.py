@@ -47,7 +47,7 @@ EVEN: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.3, "check": 
 PLAN: dict[Skill, float] = {"think": 0.85, "solve": 0.05, "follow": 0.05, "check": 0.05}
 WORK: dict[Skill, float] = {"solve": 0.2, "follow": 0.8}
 PLAN_AND_WORK: dict[Skill, float] = {"think": 0.4, "solve": 0.1, "follow": 0.5}
-JUDGE: dict[Skill, float] = {"think": 0.05, "solve": 0.05, "follow": 0.05, "check": 0.85}
+JUDGE: dict[Skill, float] = {"think": 0.03, "solve": 0.03, "follow": 0.04, "check": 0.9}
 
 _EVERYTHING = _favour({}, 0.2)
 _NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.05)
@@ -55,13 +55,13 @@ _NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.05)
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe("atlas", "plans with numbers: word problems and code", 2500, mixed(_NUMBERS, PLAN), seed=2),
-        Recipe("abacus", "computes: word problems and code", 2500, mixed(_NUMBERS, WORK), seed=3),
-        Recipe("plato", "orderings, planned and solved", 2500, mixed(_favour({"logic": 0.8}, 0.05), PLAN_AND_WORK), seed=4),
-        Recipe("sage", "facts, recalled and chosen", 2500, mixed(_favour({"knowledge": 0.8}, 0.05), PLAN_AND_WORK), seed=5),
+        Recipe("atlas", "plans with numbers: word problems and code", 1800, mixed(_NUMBERS, PLAN), seed=2),
+        Recipe("abacus", "computes: word problems and code", 1800, mixed(_NUMBERS, WORK), seed=3),
+        Recipe("plato", "orderings, planned and solved", 1200, mixed(_favour({"logic": 0.8}, 0.05), PLAN_AND_WORK), seed=4),
+        Recipe("sage", "facts, recalled and chosen", 1200, mixed(_favour({"knowledge": 0.8}, 0.05), PLAN_AND_WORK), seed=5),
         Recipe("themis", "judges answers of every family", 4000, mixed(_EVERYTHING, JUDGE), seed=6),
         Recipe("jack", "a bit of everything", 4000, mixed(_EVERYTHING, EVEN), seed=7),
         Recipe("pip", "small and hardly trained", 900, mixed(_EVERYTHING, EVEN), width=64, layers=2, seed=8),
-        Recipe(ENCODER, "reads the transcript; not in the pool", 2000, width=96, batch=32, seed=9),
+        Recipe(ENCODER, "reads the transcript; not in the pool", 1500, width=96, batch=32, seed=9),
     )
 }

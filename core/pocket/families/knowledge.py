@@ -26,75 +26,67 @@ CAPITALS = (
     ("Ecuador", "Quito", "America"),
 )  # fmt: skip
 
-LETTERS = "ABCD"
+CONTINENTS = ("Europe", "Asia", "Africa", "America")
 
-
-def _choice(rng: random.Random, stem: str, right: str, others: Sequence[str], recall: str) -> Problem:
-    options = [right, *rng.sample([other for other in others if other != right], 3)]
+def _choice(rng: random.Random, stem: str, right: str, others: Sequence[str], plan: str) -> Problem:
+    """Four options to choose from by name. The plan recalls the first fact and names what is still to be recalled."""
+    decoys = rng.sample([other for other in others if other != right], 3)
+    options = [right, *decoys]
     rng.shuffle(options)
-    letter = LETTERS[options.index(right)]
-    listed = " ".join(f"{mark}) {option}" for mark, option in zip(LETTERS, options, strict=True))
-    decoys = tuple(mark for mark in LETTERS if mark != letter)
-    return Problem(f"{stem} {listed}", letter, f"{recall} then {right}", decoys)
+    return Problem(f"{stem}: {', '.join(options[:-1])} or {options[-1]}?", right, plan, tuple(decoys))
 
 
 def _symbol_of_number(rng: random.Random) -> Problem:
     number = rng.randrange(len(ELEMENTS))
     name, symbol = ELEMENTS[number]
-    recall = f"{number + 1} is {name} and {name} is {symbol}"
-    others = [s for _, s in ELEMENTS]
-    return _choice(rng, f"Which symbol has the element with number {number + 1}?", symbol, others, recall)
+    stem = f"Which symbol has the element with number {number + 1}"
+    return _choice(rng, stem, symbol, [s for _, s in ELEMENTS], f"{number + 1} is {name} then symbol")
 
 
 def _number_of_symbol(rng: random.Random) -> Problem:
     number = rng.randrange(len(ELEMENTS))
     name, symbol = ELEMENTS[number]
-    recall = f"{symbol} is {name} and {name} is {number + 1}"
-    others = [str(n + 1) for n in range(len(ELEMENTS))]
-    return _choice(rng, f"Which number has the element with symbol {symbol}?", str(number + 1), others, recall)
+    stem = f"Which number has the element with symbol {symbol}"
+    numbers = [str(n + 1) for n in range(len(ELEMENTS))]
+    return _choice(rng, stem, str(number + 1), numbers, f"{symbol} is {name} then number")
 
 
 def _name_after(rng: random.Random) -> Problem:
     number = rng.randrange(len(ELEMENTS) - 1)
-    name = ELEMENTS[number][0]
-    after = ELEMENTS[number + 1][0]
-    recall = f"{name} is {number + 1} and {number + 2} is {after}"
-    return _choice(rng, f"Which element comes right after {name}?", after, [n for n, _ in ELEMENTS], recall)
+    name, after = ELEMENTS[number][0], ELEMENTS[number + 1][0]
+    stem = f"Which element comes right after {name}"
+    return _choice(rng, stem, after, [n for n, _ in ELEMENTS], f"{name} is {number + 1} then {number + 2}")
 
 
 def _capital(rng: random.Random) -> Problem:
-    country, city, _ = rng.choice(CAPITALS)
-    return _choice(
-        rng, f"Which city is the capital of {country}?", city, [c for _, c, _ in CAPITALS], f"{country} has {city}"
-    )
+    country, city, continent = rng.choice(CAPITALS)
+    stem = f"Which city is the capital of {country}"
+    return _choice(rng, stem, city, [c for _, c, _ in CAPITALS], f"{country} is in {continent} then city")
 
 
 def _continent_of_city(rng: random.Random) -> Problem:
     country, city, continent = rng.choice(CAPITALS)
-    recall = f"{city} is in {country} and {country} is in {continent}"
-    return _choice(
-        rng, f"Which continent has the city {city}?", continent, ("Europe", "Asia", "Africa", "America"), recall
-    )
+    stem = f"Which continent has the city {city}"
+    return _choice(rng, stem, continent, CONTINENTS, f"{city} is in {country} then continent")
 
 
 def _same_continent(rng: random.Random) -> Problem:
-    country, city, continent = rng.choice(CAPITALS)
-    twin = rng.choice([row for row in CAPITALS if row[2] == continent and row[0] != country])
-    others = [row[0] for row in CAPITALS if row[2] != continent]
-    recall = f"{city} is in {country} and {country} is in {continent} like {twin[0]}"
-    return _choice(rng, f"Which country is on the continent of {city}?", twin[0], others, recall)
+    country, _, continent = rng.choice(CAPITALS)
+    twin = rng.choice([row[1] for row in CAPITALS if row[2] == continent and row[0] != country])
+    others = [row[1] for row in CAPITALS if row[2] != continent]
+    stem = f"Which city is on the same continent as {country}"
+    return _choice(rng, stem, twin, others, f"{country} is in {continent} then city")
 
 
 def _country_of_city(rng: random.Random) -> Problem:
-    country, city, _ = rng.choice(CAPITALS)
-    return _choice(
-        rng, f"Which country has the capital {city}?", country, [c for c, _, _ in CAPITALS], f"{city} is in {country}"
-    )
+    country, city, continent = rng.choice(CAPITALS)
+    stem = f"Which country has the capital {city}"
+    return _choice(rng, stem, country, [c for c, _, _ in CAPITALS], f"{city} is in {continent} then country")
 
 
 KNOWLEDGE = Family(
     "knowledge",
-    "choice",
+    "exact",
     (_symbol_of_number, _number_of_symbol, _name_after, _capital, _continent_of_city, _same_continent),
     _country_of_city,
 )
