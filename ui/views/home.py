@@ -1,0 +1,165 @@
+"""Home: where to begin, how the latest runs did, what was played last, and whether the store is well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import streamlit as st
+
+from core.episode import Status
+from storage.filters import EpisodeFilter
+from storage.store import Store
+from storage.summaries import CheckpointSummary, EpisodeSummary, Health, RunSummary
+from ui import state, wiring
+from ui.theme import CHART_CONFIG, label
+from ui.widgets import Standing, ago, episode_line, nothing_here, standings_figure, who
+
+#: How many runs and episodes the page shows.
+RUNS, EPISODES = 3, 8
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    store.runs.mark_interrupted()
+    health = store.health()
+    st.title("Why did the coordinator do that?")
+    st.caption(
+        "A small learned coordinator chooses, turn by turn, which language model speaks next and in which role: "
+        "Thinker, Worker or Verifier. Here you see every choice, the numbers behind it, and what came of it."
+    )
+    newest = store.episodes.page(limit=EPISODES).items
+    if not newest:
+        _empty(store)
+    else:
+        _begin(store, newest)
+        left, right = st.columns([3, 2], gap="large")
+        with left:
+            _runs(store)
+        with right:
+            _newest(newest)
+    _health_line(health)
+
+
+def _empty(store: Store) -> None:
+    with st.container(border=True):
+        st.subheader("Nothing is recorded yet")
+        if wiring.has_samples():
+            st.write("Load the sample runs that came with this installation, or play a problem of your own.")
+            if st.button("Load the sample runs", type="primary", icon=":material/download:", key="load_samples"):
+                with st.spinner("Importing the sample runs …"):
+                    wiring.import_samples(store, wiring.settings())
+                st.rerun()
+        else:
+            st.write("Play a problem and it will appear here, or record a run from a terminal:")
+            st.code("trinity run --policy random --tasks pocket --n 20", language=None)
+        state.page_link("live", "Play a problem live", icon=":material/play_circle:")
+
+
+def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
+    """Three ways in, each one click from something worth seeing."""
+    telling = _telling_episode(store) or newest[0]
+    base, other = _first_and_last(store.checkpoints.list())
+    cards = (
+        (
+            "1 · Replay an episode",
+            "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
+            ("replay", "Open a telling one", ":material/smart_display:", {"ep": telling.id}),
+        ),
+        (
+            "2 · Compare two checkpoints",
+            "The same tasks under two coordinators: what was won, what was lost, and whether it is luck.",
+            ("checkpoints", "Before and after evolution", ":material/balance:", {"base": base, "b": other}),
+        ),
+        (
+            "3 · Play a problem live",
+            "Choose a checkpoint and a problem and watch each decision before the model answers.",
+            ("live", "Start one", ":material/play_circle:", {}),
+        ),
+    )
+    for column, (title, words, (page, action, icon, params)) in zip(st.columns(3), cards, strict=True):
+        with column, st.container(border=True, height="stretch"):
+            st.markdown(f"**{title}**")
+            st.markdown(f":gray[{words}]")
+            state.page_link(page, f"**{action}**", icon=icon, **params)
+
+
+def _telling_episode(store: Store) -> EpisodeSummary | None:
+    """The newest episode of a checkpoint that was put right on the way: at least three turns, right in the end."""
+    where = EpisodeFilter(correct="right", end_reason="accepted", min_turns=4)
+    found = store.episodes.page(where, limit=20).items
+    return next((one for one in found if one.checkpoint_id), found[0] if found else None)
+
+
+def _first_and_last(checkpoints: Sequence[CheckpointSummary]) -> tuple[str | None, str | None]:
+    """The ends of the newest evolution run that has checkpoints."""
+    if not checkpoints:
+        return None, None
+    same = [one for one in checkpoints if one.run_id == checkpoints[0].run_id and one.generation is not None]
+    same.sort(key=lambda one: one.generation or 0)
+    return (same[0].id, same[-1].id) if len(same) > 1 else (None, None)
+
+
+def _runs(store: Store) -> None:
+    st.subheader("Latest runs")
+    runs = [run for run in store.runs.list(limit=20) if run.kind in ("run", "import") and run.episodes][:RUNS]
+    if not runs:
+        nothing_here("No run of several episodes yet: `trinity run` records one.")
+    for run in runs:
+        with st.container(border=True):
+            _run(store, run)
+
+
+def _run(store: Store, run: RunSummary) -> None:
+    tasks = label(str(run.config.get("tasks", "")), 40)
+    left, right = st.columns([4, 1], vertical_alignment="center")
+    left.markdown(
+        f"**{label(run.id)}** {tasks} · {run.finished_episodes:,} episodes · "
+        f":gray[{ago(run.created, time.time())}, {run.status}]"
+    )
+    with right:
+        state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
+    policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
+    if any(one.n for one in policies):
+        st.plotly_chart(
+            standings_figure([Standing.of(one) for one in policies]),
+            key=f"standings_{run.id}",
+            config=CHART_CONFIG | {"displayModeBar": False},
+            alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
+        )
+
+
+def _newest(newest: Sequence[EpisodeSummary]) -> None:
+    st.subheader("Newest episodes")
+    with st.container(border=True):
+        for one in newest:
+            question = label(one.question, 64) or "(no question)"
+            state.page_link("replay", question, ep=one.id)
+            running = ":blue[:material/play_circle: running] · " if one.status is Status.RUNNING else ""
+            st.caption(running + episode_line(one, who(one.policy, one.generation)))
+    state.page_link("episodes", "All episodes", icon=":material/table_rows:")
+
+
+def _health_line(health: Health) -> None:
+    st.divider()
+    size = "" if health.size_bytes is None else f" · {health.size_bytes / 1e6:,.1f} MB"
+    free = "" if health.free_bytes is None else f" · {health.free_bytes / 1e9:,.0f} GB free"
+    stalled = f" · :red[:material/warning: {health.stalled} stalled]" if health.stalled else ""
+    st.caption(
+        f":green[:material/database:] {health.episodes:,} episodes, {health.turns:,} turns, "
+        f"{health.checkpoints:,} checkpoints · {health.running} running{stalled} · schema "
+        f"{label(health.schema)}, {label(health.database)}{size}{free}"
+    )
+    if health.warning:
+        st.caption(f":orange[:material/warning:] {label(health.warning, 300)}")
+    with st.container(horizontal=True, gap="medium"):
+        state.page_link("glossary", "New words? The glossary explains them", icon=":material/menu_book:")
+        with st.popover("Where the store is", icon=":material/folder:", type="tertiary"):
+            st.code(health.url, language=None, wrap_lines=True)
+            st.caption("How to back it up")
+            st.code(health.backup_hint, language=None, wrap_lines=True)
+
+
+if __name__ == "__main__":
+    state.run(show)

@@ -1,0 +1,117 @@
+"""Small pieces that several pages show the same way: names, times, strips and accuracy figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from core.metrics import wilson_interval
+from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary
+from ui.theme import NEUTRAL_COLOUR, REVISE, badge, correct_mark, label, layout, one_line, percent
+
+#: What the policies that need no checkpoint do, in a few words.
+POLICY_WORDS = {
+    "random": "random model and role",
+    "random-model": "random model, fixed roles",
+    "round-robin": "all models in turn",
+}
+
+
+def who(policy: str, generation: int | None = None) -> str:
+    """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`, `random model …`."""
+    if generation is not None:
+        return f"generation {generation} ({policy})"
+    if policy.startswith("single:"):
+        return f"{one_line(policy.removeprefix('single:'), 40)} alone"
+    return POLICY_WORDS.get(policy, one_line(policy, 40))
+
+
+def generations(checkpoints: Sequence[CheckpointSummary]) -> dict[str, int | None]:
+    """Checkpoint id -> generation."""
+    return {one.id: one.generation for one in checkpoints}
+
+
+def ago(at: float, now: float) -> str:
+    """How long ago, coarsely: `just now`, `5 min ago`, `3 days ago`."""
+    seconds = max(0.0, now - at)
+    for size, word in ((86400.0, "day"), (3600.0, "hour"), (60.0, "min")):
+        if seconds >= size:
+            n = int(seconds // size)
+            return f"{n} {word}{'s' if n > 1 and word != 'min' else ''} ago"
+    return "just now"
+
+
+def strip_text(strip: str) -> str:
+    """A stored turn strip with the marks of this app: ✓ accept, ↻ revise."""
+    return strip.replace("✗", REVISE.glyph)
+
+
+def outcome(summary: EpisodeSummary) -> str:
+    """Right, wrong or no answer, as Streamlit markdown."""
+    return badge(correct_mark(summary.correct))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One policy's accuracy: `correct` of `n` finished episodes."""
+
+    name: str
+    correct: int
+    n: int
+    colour: str = "#1F5FBF"
+
+    @classmethod
+    def of(cls, summary: PolicySummary) -> Standing:
+        """From a run's policy summary; checkpoints stand out, the rest is grey."""
+        colour = NEUTRAL_COLOUR if summary.generation is None else "#1F5FBF"
+        return cls(who(summary.policy, summary.generation), summary.correct, summary.n, colour)
+
+
+def standings_figure(standings: Sequence[Standing]) -> go.Figure:
+    """Accuracy of each policy with its 95 % Wilson interval, one line each, first on top."""
+    shown = [one for one in standings if one.n][::-1]
+    share = [one.correct / one.n for one in shown]
+    ends = [wilson_interval(one.correct, one.n) for one in shown]
+    figure = go.Figure(
+        go.Scatter(
+            x=share,
+            y=[one.name for one in shown],
+            mode="markers+text",
+            marker={"size": 11, "color": [one.colour for one in shown]},
+            text=[percent(value) for value in share],
+            textposition="top center",
+            textfont={"size": 11},
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [high - value for value, (_, high) in zip(share, ends, strict=True)],
+                "arrayminus": [value - low for value, (low, _) in zip(share, ends, strict=True)],
+                "color": NEUTRAL_COLOUR,
+                "thickness": 1.5,
+                "width": 5,
+            },
+            customdata=[
+                (one.correct, one.n, percent(low), percent(high))
+                for one, (low, high) in zip(shown, ends, strict=True)
+            ],
+            hovertemplate="%{y}<br>%{customdata[0]} of %{customdata[1]} right"
+            "<br>95 %% interval %{customdata[2]} to %{customdata[3]}<extra></extra>".replace("%%", "%"),
+        )
+    )
+    figure.update_layout(**layout(64 + 42 * len(shown), showlegend=False))
+    figure.update_xaxes(range=[0, 1.02], tickformat=".0%", dtick=0.25, zeroline=False, title=None)
+    figure.update_yaxes(automargin=True, title=None, range=[-0.6, len(shown) - 0.3])
+    return figure
+
+
+def episode_line(summary: EpisodeSummary, name: str) -> str:
+    """One episode as a line of markdown under its link: outcome, strip, policy."""
+    return f"{outcome(summary)} · `{strip_text(summary.strip) or '–'}` · :gray[{label(name, 60)}]"
+
+
+def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:
+    """The empty state: what is missing, said once; the caller adds the action that fills it."""
+    st.markdown(f":gray[{icon} {sentence}]")
