@@ -28,6 +28,11 @@ _ENTROPY_COLOUR, _MARGIN_COLOUR = "#7C5CBF", "#0E8A8A"
 _ROW_PX = 27
 
 
+def _figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> go.Figure:
+    """A figure from its plain parts, not validated on every step (ten times slower); the tests do it."""
+    return go.Figure(data=data, layout=layout, _validate=False)
+
+
 def literal(text: str, limit: int = 28) -> str:
     """Foreign text for a Plotly label: one line, cut, its HTML escaped."""
     return html.escape(one_line(text, limit), quote=False)
@@ -56,28 +61,21 @@ def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
     gap = 0.9 / (rows + 0.9)
     split = (len(ROLE_ORDER) / rows) * (1 - gap)
     names, roles = [literal(name) for name in models], [role_word(role) for role in ROLE_ORDER]
-    figure = go.Figure()
-    figure.add_bar(
-        **_bars(
-            names,
-            decision.model_probs,
-            [model_colour(name, models) for name in models],
-            chosen=_position(decision.model, models),
-            likeliest=_position(decision.argmax_model, models),
-            allowed=decision.model_mask,
-        )
+    model_bars = _bars(
+        names,
+        decision.model_probs,
+        [model_colour(name, models) for name in models],
+        chosen=_position(decision.model, models),
+        likeliest=_position(decision.argmax_model, models),
+        allowed=decision.model_mask,
     )
-    figure.add_bar(
-        **_bars(
-            roles,
-            decision.role_probs,
-            [NEUTRAL_COLOUR] * len(ROLE_ORDER),
-            chosen=_position(decision.role, ROLE_ORDER),
-            likeliest=_position(decision.argmax_role, ROLE_ORDER),
-            allowed=decision.role_mask,
-        ),
-        xaxis="x2",
-        yaxis="y2",
+    role_bars = _bars(
+        roles,
+        decision.role_probs,
+        [NEUTRAL_COLOUR] * len(ROLE_ORDER),
+        chosen=_position(decision.role, ROLE_ORDER),
+        likeliest=_position(decision.argmax_role, ROLE_ORDER),
+        allowed=decision.role_mask,
     )
     across: dict[str, Any] = {"range": [0, 1.45], "visible": False, "fixedrange": True}
     down: dict[str, Any] = {
@@ -88,8 +86,9 @@ def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
         "showgrid": False,
         "title": None,
     }
-    figure.update_layout(
-        **layout(
+    return _figure(
+        [model_bars, role_bars | {"xaxis": "x2", "yaxis": "y2"}],
+        layout(
             rows * _ROW_PX + 30,
             xaxis=across,
             xaxis2=across | {"anchor": "y2"},
@@ -97,9 +96,8 @@ def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
             yaxis2=down | _ticks(roles) | {"domain": [0, split], "anchor": "x2"},
             showlegend=False,
             margin={"l": 8, "r": 0, "t": 4, "b": 4},
-        )
+        ),
     )
-    return figure
 
 
 def _ticks(names: Sequence[str]) -> dict[str, Any]:
@@ -131,6 +129,7 @@ def _bars(
         return "  ".join(said)
 
     return {
+        "type": "bar",
         "orientation": "h",
         "y": list(range(len(names))),
         "x": list(probs),
@@ -154,42 +153,37 @@ def joint_grid(decision: Decision, models: tuple[str, ...]) -> go.Figure:
     names = [literal(name, 14) for name in models]
     columns, rows = list(range(len(models))), list(range(len(ROLE_ORDER)))
     chosen = (_position(decision.model, models), _position(decision.role, ROLE_ORDER))
-    figure = go.Figure(
-        go.Heatmap(
-            x=columns,
-            y=rows,
-            z=joint,
-            zmin=0,
-            zmax=max(0.5, max((max(row) for row in joint), default=0.5)),
-            colorscale=_HEAT,
-            showscale=False,
-            xgap=2,
-            ygap=2,
-            customdata=[[f"{ROLE_LOOKS[role].word} on {name}" for name in names] for role in ROLE_ORDER],
-            hovertemplate="%{customdata}: %{z:.4f}<extra></extra>",
-        )
-    )
-    figure.add_scatter(
-        x=[x for _ in rows for x in columns],
-        y=[y for y in rows for _ in columns],
-        text=[
-            f"<b>{cell}</b>" if (x, y) == chosen else cell
-            for y in rows
-            for x in columns
-            for cell in [f"{100 * joint[y][x]:.0f}" if joint[y][x] >= 0.005 else "·"]
-        ],
-        mode="text",
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    heat = {
+        "type": "heatmap",
+        "x": columns,
+        "y": rows,
+        "z": joint,
+        "zmin": 0,
+        "zmax": max(0.5, max((max(row) for row in joint), default=0.5)),
+        "colorscale": _HEAT,
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+        "customdata": [[f"{ROLE_LOOKS[role].word} on {name}" for name in names] for role in ROLE_ORDER],
+        "hovertemplate": "%{customdata}: %{z:.4f}<extra></extra>",
+    }
+    numbers = {
+        "type": "scatter",
+        "x": [x for _ in rows for x in columns],
+        "y": [y for y in rows for _ in columns],
+        "text": [_percent(joint[y][x], bold=(x, y) == chosen) for y in rows for x in columns],
+        "mode": "text",
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
     likeliest = (_position(decision.argmax_model, models), _position(decision.argmax_role, ROLE_ORDER))
+    rings = _ring(chosen) if min(chosen) >= 0 else []
     if likeliest != chosen and min(likeliest) >= 0:
-        _ring(figure, likeliest, dash="dot")
-    if min(chosen) >= 0:
-        _ring(figure, chosen)
+        rings = _ring(likeliest, dash="dot") + rings
     axis: dict[str, Any] = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False}
-    figure.update_layout(
-        **layout(
+    return _figure(
+        [heat, numbers],
+        layout(
             len(rows) * 34 + 66,
             xaxis=axis
             | {"tickvals": columns, "ticktext": names, "side": "top", "automargin": True, "title": None},
@@ -202,22 +196,20 @@ def joint_grid(decision: Decision, models: tuple[str, ...]) -> go.Figure:
                 "title": None,
             },
             margin={"l": 8, "r": 4, "t": 40, "b": 4},
-        )
+            shapes=rings,
+        ),
     )
-    return figure
 
 
-def _ring(figure: go.Figure, cell: tuple[int, int], dash: str = "solid") -> None:
+def _percent(p: float, *, bold: bool) -> str:
+    shown = f"{100 * p:.0f}" if p >= 0.005 else "·"
+    return f"<b>{shown}</b>" if bold else shown
+
+
+def _ring(cell: tuple[int, int], dash: str = "solid") -> list[dict[str, Any]]:
     x, y = cell
-    for colour, width in _RING:
-        figure.add_shape(
-            type="rect",
-            x0=x - 0.47,
-            x1=x + 0.47,
-            y0=y - 0.45,
-            y1=y + 0.45,
-            line={"color": colour, "width": width, "dash": dash},
-        )
+    box = {"type": "rect", "x0": x - 0.47, "x1": x + 0.47, "y0": y - 0.45, "y1": y + 0.45}
+    return [box | {"line": {"color": colour, "width": width, "dash": dash}} for colour, width in _RING]
 
 
 def doubt_over_turns(outlines: Sequence[TurnOutline], cursor: int) -> go.Figure | None:
@@ -233,39 +225,40 @@ def doubt_over_turns(outlines: Sequence[TurnOutline], cursor: int) -> go.Figure 
 def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...], at: int) -> go.Figure:
     turns = [turn for turn, _, _, _ in told]
     symbols = [ROLE_LOOKS[role].symbol for _, role, _, _ in told]
-    figure = go.Figure()
-    figure.add_vline(x=at, line={"color": NEUTRAL_COLOUR, "width": 12}, opacity=0.25)
-    figure.add_scatter(
-        x=turns,
-        y=[entropy for _, _, entropy, _ in told],
-        name="entropy (nats)",
-        mode="lines+markers",
-        line={"color": _ENTROPY_COLOUR, "width": 2},
-        marker={"symbol": symbols, "size": 9},
-        hovertemplate="turn %{x}: entropy %{y:.3f} nats<extra></extra>",
-    )
-    figure.add_scatter(
-        x=turns,
-        y=[margin for _, _, _, margin in told],
-        name="margin (logits)",
-        mode="lines+markers",
-        line={"color": _MARGIN_COLOUR, "width": 2, "dash": "dot"},
-        marker={"symbol": symbols, "size": 9},
-        hovertemplate="turn %{x}: margin %{y:.3f}<extra></extra>",
-    )
+    data = [
+        _line(
+            turns, [entropy for _, _, entropy, _ in told], symbols, "entropy (nats)", _ENTROPY_COLOUR, "solid"
+        ),
+        _line(turns, [margin for _, _, _, margin in told], symbols, "margin (logits)", _MARGIN_COLOUR, "dot"),
+    ]
     low = [(turn, margin) for turn, _, _, margin in told if margin is not None and margin < LOW_MARGIN]
     if low:
-        figure.add_scatter(
-            x=[turn for turn, _ in low],
-            y=[margin for _, margin in low],
-            name=f"margin below {LOW_MARGIN:g}",
-            mode="markers",
-            marker={"symbol": "circle-open", "size": 17, "color": "#B85C00", "line": {"width": 2}},
-            hoverinfo="skip",
+        data.append(
+            {
+                "type": "scatter",
+                "x": [turn for turn, _ in low],
+                "y": [margin for _, margin in low],
+                "name": f"margin below {LOW_MARGIN:g}",
+                "mode": "markers",
+                "marker": {"symbol": "circle-open", "size": 17, "color": "#B85C00", "line": {"width": 2}},
+                "hoverinfo": "skip",
+            }
         )
+    cursor = {
+        "type": "line",
+        "xref": "x",
+        "yref": "y domain",
+        "x0": at,
+        "x1": at,
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": NEUTRAL_COLOUR, "width": 12},
+        "opacity": 0.25,
+    }
     last = max(turns)
-    figure.update_layout(
-        **layout(
+    return _figure(
+        data,
+        layout(
             190,
             xaxis={
                 "range": [0.6, last + 0.4],
@@ -278,9 +271,25 @@ def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...], at: i
             yaxis={"rangemode": "tozero", "fixedrange": True, "nticks": 5, "title": None},
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
             hovermode="x unified",
-        )
+            shapes=[cursor],
+        ),
     )
-    return figure
+
+
+def _line(
+    turns: list[int], values: list[float | None], symbols: list[str], name: str, colour: str, dash: str
+) -> dict[str, Any]:
+    """One curve over the turns, its markers in the shapes of the roles."""
+    return {
+        "type": "scatter",
+        "x": turns,
+        "y": values,
+        "name": name,
+        "mode": "lines+markers",
+        "line": {"color": colour, "width": 2, "dash": dash},
+        "marker": {"symbol": symbols, "size": 9},
+        "hovertemplate": f"turn %{{x}}: {name} %{{y:.3f}}<extra></extra>",
+    }
 
 
 @lru_cache(maxsize=256)
@@ -289,7 +298,7 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
     named. Slots are matched by name; a side without a slot, or without a head, has no bar there."""
     models = (*a_models, *(name for name in b_models if name not in a_models))
     names = [literal(name) for name in models] + [role_word(role) for role in ROLE_ORDER]
-    figure = go.Figure()
+    data = []
     for side, decision, own, colour in (
         ("A", a, a_models, _SIDE_COLOURS[0]),
         ("B", b, b_models, _SIDE_COLOURS[1]),
@@ -298,23 +307,40 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
         by_role = dict(zip(ROLE_ORDER, decision.role_probs, strict=False))
         probs = [*(by_model.get(name) for name in models), *(by_role.get(role) for role in ROLE_ORDER)]
         picks = {_position(decision.model, models), len(models) + ROLE_ORDER.index(decision.role)}
-        figure.add_bar(
-            orientation="h",
-            name=side,
-            y=list(range(len(names))),
-            x=probs,
-            text=[
-                "" if p is None else f"{side} {share(p)}{'  <b>chosen</b>' if i in picks else ''}"
-                for i, p in enumerate(probs)
-            ],
-            textposition="outside",
-            cliponaxis=False,
-            marker={"color": colour, "opacity": [1.0 if i in picks else 0.4 for i in range(len(names))]},
-            hovertemplate=f"{side}: %{{x:.4f}}<extra></extra>",
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": side,
+                "y": list(range(len(names))),
+                "x": probs,
+                "text": [
+                    "" if p is None else f"{side} {share(p)}{'  <b>chosen</b>' if i in picks else ''}"
+                    for i, p in enumerate(probs)
+                ],
+                "textposition": "outside",
+                "cliponaxis": False,
+                "marker": {
+                    "color": colour,
+                    "opacity": [1.0 if i in picks else 0.4 for i in range(len(names))],
+                },
+                "hovertemplate": f"{side}: %{{x:.4f}}<extra></extra>",
+            }
         )
-    figure.add_hline(y=len(models) - 0.5, line={"color": NEUTRAL_COLOUR, "width": 1}, opacity=0.5)
-    figure.update_layout(
-        **layout(
+    border = {
+        "type": "line",
+        "xref": "x domain",
+        "yref": "y",
+        "x0": 0,
+        "x1": 1,
+        "y0": len(models) - 0.5,
+        "y1": len(models) - 0.5,
+        "line": {"color": NEUTRAL_COLOUR, "width": 1},
+        "opacity": 0.5,
+    }
+    return _figure(
+        data,
+        layout(
             len(names) * 42 + 24,
             barmode="group",
             xaxis={"range": [0, 1.4], "visible": False, "fixedrange": True},
@@ -328,6 +354,6 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
             },
             showlegend=False,
             margin={"l": 8, "r": 0, "t": 4, "b": 4},
-        )
+            shapes=[border],
+        ),
     )
-    return figure

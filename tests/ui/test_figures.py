@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import plotly.graph_objects as go
 import pytest
 
 from core.episode import ROLE_ORDER, Decision, Role
@@ -154,3 +155,18 @@ def test_dwell_is_clamped_and_divided_by_speed() -> None:
     assert dwell_s(900, 1) == pytest.approx(1.6)
     assert dwell_s(10**6, 1) == pytest.approx(6.0)
     assert dwell_s(10**6, 4) == pytest.approx(1.5)
+
+
+def test_every_figure_is_one_that_plotly_accepts() -> None:
+    """The pages draw without validation; this is it."""
+    same = dataclasses.replace(DECISION, model="alpha", role=Role.WORKER)
+    drawn = [
+        figures.softmax_bars(DECISION, MODELS),
+        figures.joint_grid(DECISION, MODELS),
+        figures.joint_grid(same, MODELS),
+        figures.doubt_over_turns([outline(0), outline(1, margin=0.02), outline(2, entropy=None)], 1),
+        figures.two_choices(DECISION, MODELS, same, MODELS),
+    ]
+    for figure in drawn:
+        assert figure is not None
+        go.Figure(figure.to_dict())
