@@ -32,7 +32,13 @@ def uniforms(key: str, count: int) -> np.ndarray:
 
 @torch.inference_mode()
 def sample(
-    model: PreTrainedModel, prompts: Sequence[Prompt], *, temperature: float, max_tokens: int, end: int, pad: int
+    model: PreTrainedModel,
+    prompts: Sequence[Prompt],
+    *,
+    temperature: float,
+    max_tokens: int,
+    end: int,
+    pad: int,
 ) -> Iterator[dict[int, int]]:
     """Yield, step by step, {row: next token id} of the rows that are still being written (the end token included).
 
@@ -49,7 +55,11 @@ def sample(
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     for step in range(max_tokens):
         out = model.model(
-            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
         )
         logits = model.lm_head(out.last_hidden_state[:, -1])
         chosen = pick(logits, draws[rows, step], temperature)
@@ -71,5 +81,8 @@ def pick(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
     if temperature <= 0:
         return logits.argmax(dim=-1)
     cumulative = torch.softmax(logits.double() / temperature, dim=-1).cumsum(dim=-1)
-    return torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:]).flatten().clamp(max=logits.shape[-1] - 1)
-
+    return (
+        torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:])
+        .flatten()
+        .clamp(max=logits.shape[-1] - 1)
+    )

@@ -30,7 +30,9 @@ class LanguageModel:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self._end, self._pad = int(tokenizer.eos_token_id), int(tokenizer.pad_token_id)
-        chat = tokenizer.apply_chat_template([{"role": "user", "content": "\0"}], tokenize=False, add_generation_prompt=True)
+        chat = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "\0"}], tokenize=False, add_generation_prompt=True
+        )
         self._opening, self._closing = (
             tuple(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in chat.split("\0")
         )
@@ -39,7 +41,9 @@ class LanguageModel:
     def load(cls, folder: Path) -> LanguageModel:
         """Read a Hugging Face folder; raises PoolError when there is none."""
         if not (folder / "config.json").exists():
-            raise PoolError(f"There are no pocket weights at {folder}: run 'trinity pocket train {folder.name}'.")
+            raise PoolError(
+                f"There are no pocket weights at {folder}: run 'trinity pocket train {folder.name}'."
+            )
         model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
         return cls(model, AutoTokenizer.from_pretrained(folder))
 
@@ -52,7 +56,9 @@ class LanguageModel:
         """Readable text of reply tokens."""
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
-    def write(self, contents: Sequence[str], keys: Sequence[str], *, temperature: float, max_tokens: int) -> list[Written]:
+    def write(
+        self, contents: Sequence[str], keys: Sequence[str], *, temperature: float, max_tokens: int
+    ) -> list[Written]:
         """Reply to each content with the randomness of its key, all in one batch."""
         prompts = [Prompt(self.ids(content), key) for content, key in zip(contents, keys, strict=True)]
         replies: list[list[int]] = [[] for _ in prompts]
@@ -62,7 +68,9 @@ class LanguageModel:
                     replies[row].append(token)
         return [self._written(prompt, tokens) for prompt, tokens in zip(prompts, replies, strict=True)]
 
-    def stream(self, content: str, key: str, *, temperature: float, max_tokens: int) -> Iterator[str | Written]:
+    def stream(
+        self, content: str, key: str, *, temperature: float, max_tokens: int
+    ) -> Iterator[str | Written]:
         """Pieces of one reply as they are sampled, then the whole: the same reply that `write` gives."""
         prompt, tokens, shown = Prompt(self.ids(content), key), [], ""
         for step in self._steps([prompt], temperature, max_tokens):
@@ -73,7 +81,9 @@ class LanguageModel:
                 shown = so_far
         yield self._written(prompt, tokens)
 
-    def _steps(self, prompts: Sequence[Prompt], temperature: float, max_tokens: int) -> Iterator[dict[int, int]]:
+    def _steps(
+        self, prompts: Sequence[Prompt], temperature: float, max_tokens: int
+    ) -> Iterator[dict[int, int]]:
         return sample(
             self.model, prompts, temperature=temperature, max_tokens=max_tokens, end=self._end, pad=self._pad
         )

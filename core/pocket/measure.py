@@ -32,7 +32,9 @@ class Skills:
     revise_wrong: float
 
 
-def measure(model: LanguageModel, family: str, n: int = 200, seed: int = 0, temperature: float = TEMPERATURE) -> Skills:
+def measure(
+    model: LanguageModel, family: str, n: int = 200, seed: int = 0, temperature: float = TEMPERATURE
+) -> Skills:
     """Play `n` validation problems of `family` through every skill of one model."""
     problems = list(islice(draw_problems(family, "validation", seed), n))
     rng = random.Random(seed)
@@ -52,7 +54,9 @@ def measure(model: LanguageModel, family: str, n: int = 200, seed: int = 0, temp
         n,
         plan=_share(a == p.plan for a, p in zip(plans, problems, strict=True)),
         direct=solved([exercise(p, "solve", rng).prompt for p in problems], "solve"),
-        own_plan=solved([f"work\n{p.question}\nplan {a}" for p, a in zip(problems, plans, strict=True)], "own"),
+        own_plan=solved(
+            [f"work\n{p.question}\nplan {a}" for p, a in zip(problems, plans, strict=True)], "own"
+        ),
         good_plan=solved([exercise(p, "follow", rng).prompt for p in problems], "follow"),
         accept_right=judged([p.answer for p in problems], "ACCEPT"),
         revise_wrong=judged(wrong, "REVISE"),

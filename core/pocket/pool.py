@@ -36,7 +36,9 @@ def pocket_spec(name: str) -> ModelSpec:
 class PocketPool:
     """Answers Asks with the shipped pocket models, each loaded when it is first asked."""
 
-    def __init__(self, names: Sequence[str] = MODELS, *, weights: Path = WEIGHTS, specs: Sequence[ModelSpec] = ()) -> None:
+    def __init__(
+        self, names: Sequence[str] = MODELS, *, weights: Path = WEIGHTS, specs: Sequence[ModelSpec] = ()
+    ) -> None:
         unknown = [name for name in names if name not in MODELS]
         if unknown:
             raise PoolError(f"There is no pocket model '{unknown[0]}': choose from {', '.join(MODELS)}.")
@@ -73,7 +75,9 @@ class PocketPool:
         """Pieces of text as they are sampled, then the reply that `ask` would have given."""
         model, temperature, max_tokens = self._sampling(ask)
         began = time.perf_counter()
-        for piece in self._model(model).stream(_content(ask), _key(ask), temperature=temperature, max_tokens=max_tokens):
+        for piece in self._model(model).stream(
+            _content(ask), _key(ask), temperature=temperature, max_tokens=max_tokens
+        ):
             yield piece if isinstance(piece, str) else _reply(piece, time.perf_counter() - began)
 
     def _sampling(self, ask: Ask) -> tuple[str, float, int]:

@@ -31,7 +31,9 @@ class Recipe:
 
 def mixed(families: Mapping[str, float], skills: Mapping[Skill, float]) -> Mix:
     """Independent weights for families and skills, multiplied."""
-    return {(family, skill): a * b for family, a in families.items() for skill, b in skills.items() if a * b > 0}
+    return {
+        (family, skill): a * b for family, a in families.items() for skill, b in skills.items() if a * b > 0
+    }
 
 
 def _favour(favourites: Mapping[str, float], rest: float) -> dict[str, float]:
@@ -51,17 +53,33 @@ JUDGE: dict[Skill, float] = {"think": 0.03, "solve": 0.03, "follow": 0.04, "chec
 
 _EVERYTHING = _favour({}, 0.2)
 _NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.05)
+_FIRST_OF_ALL_NUMBERS = _favour({"math": 0.35, "code": 0.35}, 0.1)
+
+#: Every full-sized model gets the same, so that no specialist is ahead of the generalist in parameters or compute.
+_STEPS = 1500
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe("atlas", "plans with numbers: word problems and code", 1800, mixed(_NUMBERS, PLAN), seed=2),
-        Recipe("abacus", "computes: word problems and code", 1800, mixed(_NUMBERS, WORK), seed=3),
-        Recipe("plato", "orderings, planned and solved", 1200, mixed(_favour({"logic": 0.8}, 0.05), PLAN_AND_WORK), seed=4),
-        Recipe("sage", "facts, recalled and chosen", 1200, mixed(_favour({"knowledge": 0.8}, 0.05), PLAN_AND_WORK), seed=5),
-        Recipe("themis", "judges answers of every family", 4000, mixed(_EVERYTHING, JUDGE), seed=6),
-        Recipe("jack", "a bit of everything", 4000, mixed(_EVERYTHING, EVEN), seed=7),
-        Recipe("pip", "small and hardly trained", 900, mixed(_EVERYTHING, EVEN), width=64, layers=2, seed=8),
-        Recipe(ENCODER, "reads the transcript; not in the pool", 1500, width=96, batch=32, seed=9),
+        Recipe("atlas", "plans with numbers: word problems and code", _STEPS, mixed(_NUMBERS, PLAN), seed=2),
+        Recipe("abacus", "computes: word problems and code", _STEPS, mixed(_NUMBERS, WORK), seed=3),
+        Recipe(
+            "plato",
+            "orderings, planned and solved",
+            _STEPS,
+            mixed(_favour({"logic": 0.8}, 0.05), PLAN_AND_WORK),
+            seed=4,
+        ),
+        Recipe(
+            "sage",
+            "facts, recalled and chosen",
+            _STEPS,
+            mixed(_favour({"knowledge": 0.8}, 0.05), PLAN_AND_WORK),
+            seed=5,
+        ),
+        Recipe("themis", "judges answers, above all numbers", _STEPS, mixed(_FIRST_OF_ALL_NUMBERS, JUDGE), seed=6),
+        Recipe("jack", "a bit of everything", _STEPS, mixed(_EVERYTHING, EVEN), seed=7),
+        Recipe("pip", "small and hardly trained", 700, mixed(_EVERYTHING, EVEN), width=64, layers=2, seed=8),
+        Recipe(ENCODER, "reads the transcript; not in the pool", _STEPS, width=96, batch=32, seed=9),
     )
 }

@@ -14,7 +14,7 @@ from core.pocket.problem import Problem
 
 #: Share of the question space that each split owns, in hundredths. `train` is for training models.
 SPLITS: dict[str, range] = {
-    "train": range(0, 60),
+    "train": range(60),
     "evolve": range(60, 80),
     "validation": range(80, 85),
     "test": range(85, 100),

@@ -23,7 +23,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedT
     core = Tokenizer(models.BPE())
     pieces = Regex(r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\n+|\s+")
     core.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(pieces, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(pieces, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     core.decoder = decoders.ByteLevel()
     special = [END_OF_TEXT, TURN_START, TURN_END]

@@ -49,7 +49,9 @@ def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[Progr
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer that all pocket models share, trained on exercises of all families."""
-    sample = islice(exercises({(family, skill): 1.0 for family in FAMILIES for skill in ("think", "check")}, 0), 20_000)
+    sample = islice(
+        exercises({(family, skill): 1.0 for family in FAMILIES for skill in ("think", "check")}, 0), 20_000
+    )
     return train_tokenizer(text for one in sample for text in (one.prompt, one.reply))
 
 
@@ -79,7 +81,9 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     tokenizer.save_pretrained(folder)
 
 
-def fit(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, report_every: int) -> Iterator[Progress]:
+def fit(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, report_every: int
+) -> Iterator[Progress]:
     """Warm-up and cosine decay; the loss is the cross-entropy of the scored tokens.
 
     Matrices are moved by Muon (Jordan et al. 2024), which in trials here reached in 300 steps the loss that took AdamW
@@ -118,7 +122,9 @@ def rate(recipe: Recipe, step: int) -> float:
     return recipe.peak_rate * warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / recipe.steps)))
 
 
-def batches(tokenizer: PreTrainedTokenizerFast, recipe: Recipe, pool_of: int = 16) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    tokenizer: PreTrainedTokenizerFast, recipe: Recipe, pool_of: int = 16
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless (tokens, labels) [batch, length]; sequences of like length stand together to waste little padding."""
     stream = sequences(tokenizer, recipe)
     rng = random.Random(recipe.seed)
@@ -145,7 +151,9 @@ def encode(tokenizer: PreTrainedTokenizerFast, some: Sequence[Exercise]) -> list
     """(token ids, number of prompt tokens) per exercise, in the chat template's own markers."""
     backend = tokenizer.backend_tokenizer
     prompts = [
-        tokenizer.apply_chat_template([{"role": "user", "content": one.prompt}], tokenize=False, add_generation_prompt=True)
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": one.prompt}], tokenize=False, add_generation_prompt=True
+        )
         for one in some
     ]
     replies = [one.reply + str(tokenizer.eos_token) for one in some]

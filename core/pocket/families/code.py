@@ -25,7 +25,9 @@ def _filtered(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -
     values = _digits(rng, rng.choice((4, 5)))
     if rng.random() < 0.5:
         limit = rng.randint(2, 7)
-        sign, keep = rng.choice((("<", lambda x: x < limit), (">", lambda x: x > limit), ("<=", lambda x: x <= limit)))
+        sign, keep = rng.choice(
+            (("<", lambda x: x < limit), (">", lambda x: x > limit), ("<=", lambda x: x <= limit))
+        )
         condition = f"x {sign} {limit}"
     else:
         odd = rng.random() < 0.5
@@ -65,7 +67,9 @@ def _sliced(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> 
         f"{ASK} {last}({values}[{start}:{stop}])",
         str(answer),
         _trace(part, last),
-        number_decoys(answer, rng, (fold(values[start : stop + 1]), fold(values[start + 1 : stop]), fold(values))),
+        number_decoys(
+            answer, rng, (fold(values[start : stop + 1]), fold(values[start + 1 : stop]), fold(values))
+        ),
     )
 
 

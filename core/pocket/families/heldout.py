@@ -18,7 +18,10 @@ def _cyclic(rng: random.Random, names: tuple[str, ...], what: str, step: int, mo
     direction = "after" if step > 0 else "before"
     decoys = rng.sample([name for name in names if name != path[-1]], 3)
     return Problem(
-        f"Which {what} is {count} {what}s {direction} {path[0]}?", path[-1], f"{' '.join(path[1:])} then last", tuple(decoys)
+        f"Which {what} is {count} {what}s {direction} {path[0]}?",
+        path[-1],
+        f"{' '.join(path[1:])} then last",
+        tuple(decoys),
     )
 
 
@@ -38,7 +41,12 @@ def _appointment(rng: random.Random) -> Problem:
     inner = _cyclic(rng, DAYS, "day", 1, 6)
     name = rng.choice(NAMES)
     start, count = inner.question.rsplit(" ", 1)[1].rstrip("?"), inner.question.split()[3]
-    return Problem(f"{name} leaves on {start} and comes back {count} days after. On which day?", inner.answer, inner.plan, inner.decoys)
+    return Problem(
+        f"{name} leaves on {start} and comes back {count} days after. On which day?",
+        inner.answer,
+        inner.plan,
+        inner.decoys,
+    )
 
 
 def _weekday_of_date(rng: random.Random) -> Problem:
@@ -58,7 +66,13 @@ def _months_before(rng: random.Random) -> Problem:
     return _cyclic(rng, MONTHS, "month", -1, 9)
 
 
-UNIT_PAIRS = (("hours", "minutes", 60), ("weeks", "days", 7), ("feet", "inches", 12), ("days", "hours", 24), ("dozens", "eggs", 12))
+UNIT_PAIRS = (
+    ("hours", "minutes", 60),
+    ("weeks", "days", 7),
+    ("feet", "inches", 12),
+    ("days", "hours", 24),
+    ("dozens", "eggs", 12),
+)
 
 
 def _convert_plus(rng: random.Random, least: int, most: int, stem: str) -> Problem:
@@ -82,7 +96,9 @@ def _units_more(rng: random.Random) -> Problem:
 
 
 def _units_trip(rng: random.Random) -> Problem:
-    return _convert_plus(rng, 1, 19, "It takes {count} {big} and then {extra} more {small}. How many {small} in all?")
+    return _convert_plus(
+        rng, 1, 19, "It takes {count} {big} and then {extra} more {small}. How many {small} in all?"
+    )
 
 
 def _units_left(rng: random.Random) -> Problem:
@@ -153,7 +169,10 @@ def _seq_double(rng: random.Random) -> Problem:
 def _seq_alternate(rng: random.Random) -> Problem:
     a, b = rng.sample(range(10, 60), 2)
     return Problem(
-        f"What comes next: {a}, {b}, {a}, {b}, {a}?", str(b), f"{a} and {b} then {b}", number_decoys(b, rng, (a,))
+        f"What comes next: {a}, {b}, {a}, {b}, {a}?",
+        str(b),
+        f"{a} and {b} then {b}",
+        number_decoys(b, rng, (a,)),
     )
 
 
@@ -223,7 +242,18 @@ def _sets_smallest(rng: random.Random) -> Problem:
     )
 
 
-DATES = Family("dates", "exact", (_days_after, _days_before, _months_after, _appointment, _weekday_of_date), _months_before)
-UNITS = Family("units", "number", (_units_and, _units_more, _units_trip, _units_left, _units_two), _units_short)
-SEQUENCES = Family("sequences", "number", (_seq_up, _seq_down, _seq_short, _seq_double, _seq_alternate), _seq_number)
-SETS = Family("sets", "number", (_sets_both, _sets_left, _sets_any, _sets_share, _sets_biggest), _sets_smallest)
+DATES = Family(
+    "dates",
+    "exact",
+    (_days_after, _days_before, _months_after, _appointment, _weekday_of_date),
+    _months_before,
+)
+UNITS = Family(
+    "units", "number", (_units_and, _units_more, _units_trip, _units_left, _units_two), _units_short
+)
+SEQUENCES = Family(
+    "sequences", "number", (_seq_up, _seq_down, _seq_short, _seq_double, _seq_alternate), _seq_number
+)
+SETS = Family(
+    "sets", "number", (_sets_both, _sets_left, _sets_any, _sets_share, _sets_biggest), _sets_smallest
+)

@@ -12,7 +12,9 @@ ELEMENTS = (
     ("hydrogen", "H"), ("helium", "He"), ("lithium", "Li"), ("beryllium", "Be"), ("boron", "B"), ("carbon", "C"),
     ("nitrogen", "N"), ("oxygen", "O"), ("fluorine", "F"), ("neon", "Ne"), ("sodium", "Na"), ("magnesium", "Mg"),
     ("aluminium", "Al"), ("silicon", "Si"), ("phosphorus", "P"), ("sulfur", "S"), ("chlorine", "Cl"), ("argon", "Ar"),
-    ("potassium", "K"), ("calcium", "Ca"),
+    ("potassium", "K"), ("calcium", "Ca"), ("scandium", "Sc"), ("titanium", "Ti"), ("vanadium", "V"), ("chromium", "Cr"),
+    ("manganese", "Mn"), ("iron", "Fe"), ("cobalt", "Co"), ("nickel", "Ni"), ("copper", "Cu"), ("zinc", "Zn"),
+    ("gallium", "Ga"), ("germanium", "Ge"), ("arsenic", "As"), ("selenium", "Se"), ("bromine", "Br"), ("krypton", "Kr"),
 )  # fmt: skip
 
 #: Country, capital, continent.
@@ -23,10 +25,16 @@ CAPITALS = (
     ("Nepal", "Kathmandu", "Asia"), ("Egypt", "Cairo", "Africa"), ("Kenya", "Nairobi", "Africa"),
     ("Ghana", "Accra", "Africa"), ("Angola", "Luanda", "Africa"), ("Peru", "Lima", "America"),
     ("Cuba", "Havana", "America"), ("Chile", "Santiago", "America"), ("Canada", "Ottawa", "America"),
-    ("Ecuador", "Quito", "America"),
+    ("Ecuador", "Quito", "America"), ("Sweden", "Stockholm", "Europe"), ("Austria", "Vienna", "Europe"),
+    ("Hungary", "Budapest", "Europe"), ("Portugal", "Lisbon", "Europe"), ("Ireland", "Dublin", "Europe"),
+    ("Vietnam", "Hanoi", "Asia"), ("Thailand", "Bangkok", "Asia"), ("Iraq", "Baghdad", "Asia"),
+    ("Mongolia", "Ulaanbaatar", "Asia"), ("Jordan", "Amman", "Asia"), ("Morocco", "Rabat", "Africa"),
+    ("Senegal", "Dakar", "Africa"), ("Uganda", "Kampala", "Africa"), ("Libya", "Tripoli", "Africa"),
+    ("Colombia", "Bogota", "America"), ("Uruguay", "Montevideo", "America"),
 )  # fmt: skip
 
 CONTINENTS = ("Europe", "Asia", "Africa", "America")
+
 
 def _choice(rng: random.Random, stem: str, right: str, others: Sequence[str], plan: str) -> Problem:
     """Four options to choose from by name. The plan recalls the first fact and names what is still to be recalled."""

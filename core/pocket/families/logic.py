@@ -30,21 +30,23 @@ def _ordering(rng: random.Random, people: int) -> tuple[list[str], list[str], tu
 
 def _problem(rng: random.Random, order: list[str], text: str, place: int, word: str) -> Problem:
     decoys = [name for name in order if name != order[place]]
-    return Problem(text, order[place], f"{' '.join(order)} then {word}", tuple(rng.sample(decoys, min(3, len(decoys)))))
+    return Problem(
+        text, order[place], f"{' '.join(order)} then {word}", tuple(rng.sample(decoys, min(3, len(decoys))))
+    )
 
 
 def _most(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((3, 4)))
+    order, facts, scale = _ordering(rng, rng.choice((3, 4, 4)))
     return _problem(rng, order, f"{' '.join(facts)} Who is the {scale[2]}?", 0, "first")
 
 
 def _least(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((3, 4)))
+    order, facts, scale = _ordering(rng, rng.choice((3, 4, 4)))
     return _problem(rng, order, f"{' '.join(facts)} Who is the {scale[3]}?", len(order) - 1, "last")
 
 
 def _second(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((3, 4)))
+    order, facts, scale = _ordering(rng, rng.choice((3, 4, 4)))
     return _problem(rng, order, f"{' '.join(facts)} Who is the second {scale[2]}?", 1, "second")
 
 
@@ -54,7 +56,7 @@ def _middle(rng: random.Random) -> Problem:
 
 
 def _next_to(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((3, 4)))
+    order, facts, scale = _ordering(rng, rng.choice((3, 4, 4)))
     place = rng.randrange(1, len(order))
     text = f"{' '.join(facts)} Who comes right after {order[place - 1]}, from {scale[2]} to {scale[3]}?"
     return _problem(rng, order, text, place, f"after {order[place - 1]}")

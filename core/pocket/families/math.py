@@ -6,7 +6,24 @@ import random
 
 from core.pocket.problem import Family, Problem, number_decoys
 
-NAMES = ("Ann", "Bob", "Cid", "Dee", "Eva", "Fay", "Gus", "Hal", "Ida", "Jim", "Kay", "Leo", "Max", "Ned", "Pam", "Zoe")
+NAMES = (
+    "Ann",
+    "Bob",
+    "Cid",
+    "Dee",
+    "Eva",
+    "Fay",
+    "Gus",
+    "Hal",
+    "Ida",
+    "Jim",
+    "Kay",
+    "Leo",
+    "Max",
+    "Ned",
+    "Pam",
+    "Zoe",
+)
 THINGS = ("apples", "books", "coins", "cards", "eggs", "pens", "shells", "stamps")
 
 
@@ -106,4 +123,6 @@ def _boxes_lose(rng: random.Random) -> Problem:
     )
 
 
-MATH = Family("math", "number", (_gain_lose, _lose_gain, _boxes, _pay, _two_people, _three_steps), _boxes_lose)
+MATH = Family(
+    "math", "number", (_gain_lose, _lose_gain, _boxes, _pay, _two_people, _three_steps), _boxes_lose
+)
