@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from core.episode import EndReason, Episode, Event, Message, Replied, TurnStarted
+from core.episode import Ask, EndReason, Episode, Event, Message, Replied, Reply, TurnStarted
 from core.errors import BudgetError
 from core.pool.costs import Estimate, estimate_cost
+from core.pool.pool import Pool, closing
 from core.pool.spec import ModelSpec
 
 
@@ -39,6 +40,22 @@ def estimate(specs: Sequence[ModelSpec], episodes: int, turn_budget: int) -> Est
     return estimate_cost(paid_models(specs), episodes, turn_budget)
 
 
+def agree(
+    specs: Sequence[ModelSpec], most: Estimate, ceiling_usd: float | None, *, may_ask: bool, agreed: bool
+) -> str | None:
+    """What to say before anything is spent; None when nothing can be. BudgetError when there is neither a
+    ceiling nor anyone who could be asked."""
+    check_ceiling(specs, ceiling_usd)
+    if not paid_models(specs):
+        return None
+    unknown = f"an unknown cost (no price for {', '.join(most.unknown)})"
+    cost = unknown if most.cost_usd is None else f"at most ${most.cost_usd:,.2f}"
+    if ceiling_usd is None and not (may_ask or agreed):
+        raise BudgetError(f"This may cost money ({cost}): set a ceiling with --max-cost USD.")
+    stop = "" if ceiling_usd is None else f" It stops before ${ceiling_usd:,.2f} is exceeded."
+    return f"Up to {most.calls:,} calls, {cost}.{stop}"
+
+
 class Ceiling:
     """Counts what was spent and what calls under way may still cost, and stops episodes before a call that
     could go over. Feed it every event with `see`; give `stop` to the driver."""
@@ -53,7 +70,7 @@ class Ceiling:
     def see(self, event: Event) -> None:
         """Take note of a call that is about to be made, or of what it cost."""
         if isinstance(event, TurnStarted):
-            self._under_way[event.episode_id] = self._most(event.decision.model, event.messages)
+            self._under_way[event.episode_id] = most_usd(self._specs[event.decision.model], event.messages)
         elif isinstance(event, Replied):
             self._under_way.pop(event.episode_id, None)
             self.spent_usd += event.reply.usage.cost_usd or 0.0
@@ -66,8 +83,52 @@ class Ceiling:
         self.reached = True
         return EndReason.COST_CEILING
 
-    def _most(self, model: str, messages: Sequence[Message]) -> float:
-        """The most one call can cost in USD: a token is at least one byte of text."""
-        spec = self._specs[model]
-        tokens_in = sum(len(message.content.encode()) + 16 for message in messages)
-        return (tokens_in * (spec.price_in or 0.0) + spec.max_tokens * (spec.price_out or 0.0)) / 1e6
+
+class MeteredPool:
+    """A pool that counts what is spent and refuses calls that together could go over the ceiling.
+
+    Refusing is a BudgetError."""
+
+    def __init__(self, pool: Pool, ceiling_usd: float | None) -> None:
+        self._pool = pool
+        self._by_name = {spec.name: spec for spec in pool.specs}
+        self._ceiling_usd = ceiling_usd
+        self.spent_usd = 0.0
+
+    @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """The models in slot order."""
+        return self._pool.specs
+
+    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
+        """Answers of the pool behind, as they are ready."""
+        self._check(asks)
+        with closing(self._pool.ask(asks)) as replies:
+            for index, reply in replies:
+                self.spent_usd += reply.usage.cost_usd or 0.0
+                yield index, reply
+
+    def stream(self, ask: Ask) -> Iterator[str | Reply]:
+        """Pieces of the pool behind, then the whole reply."""
+        self._check([ask])
+        with closing(self._pool.stream(ask)) as pieces:
+            for piece in pieces:
+                if isinstance(piece, Reply):
+                    self.spent_usd += piece.usage.cost_usd or 0.0
+                yield piece
+
+    def _check(self, asks: Sequence[Ask]) -> None:
+        if self._ceiling_usd is None:
+            return
+        most = sum(most_usd(self._by_name[ask.model], ask.messages) for ask in asks)
+        if self.spent_usd + most > self._ceiling_usd:
+            raise BudgetError(
+                f"The next calls could exceed the ceiling of ${self._ceiling_usd:,.2f} "
+                f"(${self.spent_usd:,.2f} spent): give a higher one with --max-cost."
+            )
+
+
+def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:
+    """The most one call can cost in USD: a token is at least one byte of text."""
+    tokens_in = sum(len(message.content.encode()) + 16 for message in messages)
+    return (tokens_in * (spec.price_in or 0.0) + spec.max_tokens * (spec.price_out or 0.0)) / 1e6

@@ -16,17 +16,16 @@ import platformdirs
 from core.checkpoint import Checkpoint, Dtype, load_checkpoint
 from core.episode import Role
 from core.errors import CheckpointError, ConfigError
-from core.policies import PLAN_WORK_CHECK, RandomModelPolicy, RandomPolicy, round_robin_policy, single_policy
+from core.policies import PLAN_WORK_CHECK, RandomPolicy
 from core.policy import Policy
 from core.pool.pool import Pool
 from core.settings import POCKET, Settings, read_settings
 from storage.store import Store
+from ui.cycles import SINGLE, cycle_policy, follows_cycle
 
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
     from core.coordinator.encoder import Encoder
-
-SINGLE = "single:"
 
 #: Beside the packages, in a checkout as in an installed wheel.
 SAMPLE_RUNS = Path(__file__).resolve().parents[1] / "sample_runs"
@@ -149,15 +148,10 @@ class Policies:
 
     def resolve(self, name: str) -> Policy:
         """The policy of a name. Raises ConfigError or CheckpointError with one sentence."""
-        cycle = self._cycles.get(name, PLAN_WORK_CHECK)
         if name == "random":
             return RandomPolicy(self._models)
-        if name == "random-model":
-            return RandomModelPolicy(self._models, cycle)
-        if name == "round-robin":
-            return round_robin_policy(self._models, cycle)
-        if name.startswith(SINGLE):
-            return single_policy(name.removeprefix(SINGLE), self._models, cycle)
+        if follows_cycle(name):
+            return cycle_policy(name, self._models, self._cycles.get(name, PLAN_WORK_CHECK))
         return self.coordinator(resolve_checkpoint(name, self._store))
 
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:

@@ -107,7 +107,9 @@ def _read_request(connection: socket.socket) -> Request | None:
         start, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         while len(body) < int(headers.get("content-length", 0)):
-            body += connection.recv(65536)
+            body += (more := connection.recv(65536))
+            if not more:  # the client died in the middle of its request
+                return None
     except OSError:
         return None
     return Request(start.split()[1], headers, json.loads(body) if body else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from storage.store import open_store
 from tests.ui.sums import Sums, sums
+from ui.cycles import all_cycles
 
 
 @pytest.fixture
@@ -51,6 +53,35 @@ def test_every_turn_is_recorded(world: Sums) -> None:
         "episodes"
     ]
     assert len(wrong) == 6
+
+
+def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sums) -> None:
+    with Path(world.tasks).open("a") as file:
+        for a in range(50, 56):
+            line = {
+                "question": f"What is {a} + 2?",
+                "answer": a + 2,
+                "grader": "number",
+                "split": "validation",
+            }
+            file.write(json.dumps(line) + "\n")
+    first = world.run("--policy", "single:adder", "--policy", "single:guesser", "--n", 4, "--json")
+    assert "single:adder plays worker, verifier" in first.err
+    assert [row["turns_mean"] for row in first.json] == [2.0, 2.0]
+    calls = len(world.server.requests)
+    second = world.run("--policy", "single:adder", "--n", 4, "--json")
+    assert "single:adder plays worker, verifier" in second.err
+    assert len(world.server.requests) - calls == 8
+    store = open_store(world.store)
+    assert store.runs.list()[0].config["cycles"] == {"single:adder": ["worker", "verifier"]}
+    store.close()
+
+
+def test_all_role_cycles_are_tried_once() -> None:
+    cycles = ["".join(role[0] for role in cycle) for cycle in all_cycles()]
+    assert len(cycles) == len(set(cycles)) == 23
+    assert {"w", "tw", "twv", "wvw"} <= set(cycles)
+    assert not {"ww", "www", "tv", "t"} & set(cycles)
 
 
 def test_the_same_seed_plays_the_same_again(world: Sums) -> None:

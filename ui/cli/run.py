@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +22,7 @@ from ui.cli.console import (
     progress,
     say,
 )
+from ui.cli.leased import leased
 
 if TYPE_CHECKING:
     from core.episode import Task
@@ -67,6 +64,15 @@ def run(
     ] = None,
     max_cost: Annotated[
         float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
+    ] = None,
+    validate: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Validation tasks that choose the role cycles. Left out: 40, or 0 where models cost money; "
+            "0 means plan, work, check.",
+        ),
     ] = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     store: StoreOption = None,
@@ -114,8 +120,11 @@ def run(
         parts = _prepared(opened, plan)
     else:
         raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
-    _show_estimate(parts, already_agreed=resume is not None)
-    with _leased(opened, resume, parts.plan) as run_id:
+    validation = [] if resume is not None else _validation(parts, validate)
+    _show_estimate(parts, len(validation), already_agreed=resume is not None)
+    if validation:
+        parts = _with_cycles(opened, parts, validation, settings.data_folder)
+    with leased(opened, "run", resume, parts.plan.to_config()) as run_id:
         _play(opened, run_id, parts)
     _report(opened, run_id, parts.plan, as_json)
     opened.close()
@@ -142,6 +151,49 @@ def _prepared(store: Store, plan: Plan) -> Parts:
     names = dict.fromkeys(_kept(store, name) for name in wiring.expand(plan.policies, models))
     plan = replace(plan, policies=tuple(names), models=models, digest=digest(tasks))
     return Parts(plan, pool, _resolved(store, plan), tasks)
+
+
+def _validation(parts: Parts, n: int | None) -> list[Task]:
+    """The tasks that choose role cycles; none when no policy follows a cycle or there are none."""
+    from core.errors import TaskError
+    from core.tasks.sets import load_tasks
+    from ui.cycles import follows_cycle
+    from ui.spending import paid_models
+
+    if n is None:
+        n = 0 if paid_models(parts.pool.specs) else 40
+    if n == 0 or not any(follows_cycle(name) for name in parts.plan.policies):
+        return []
+    try:
+        return load_tasks(parts.plan.tasks, "validation", n, 0)
+    except TaskError as error:
+        say(f"Role cycles stay plan, work, check: {error}")
+        return []
+
+
+def _with_cycles(store: Store, parts: Parts, validation: list[Task], folder: Path) -> Parts:
+    """The parts with the best cycle of roles for each policy that follows one, chosen once, then frozen."""
+    from ui.cycles import Remembered, choose, follows_cycle
+
+    plan = parts.plan
+    remembered = Remembered(folder, parts.pool, validation, plan.turns)
+    chosen = remembered.get()
+    if unknown := [one for one in plan.policies if follows_cycle(one) and one not in chosen]:
+        with progress() as bar:
+            line = bar.add_task("choosing role cycles", total=None, note="on validation tasks")
+            for step in choose(unknown, parts.pool, validation, plan.turns):
+                if isinstance(step, dict):
+                    remembered.add(step)
+                    chosen |= step
+                elif step == 1:
+                    bar.update(line, advance=1)
+                else:
+                    bar.update(line, total=step)
+    mine = {name: cycle for name, cycle in chosen.items() if name in plan.policies}
+    for name, cycle in mine.items():
+        say(f"{name} plays {', '.join(cycle)}")
+    plan = replace(plan, cycles={name: tuple(cycle) for name, cycle in mine.items()})
+    return replace(parts, plan=plan, policies=_resolved(store, plan))
 
 
 def _resolved(store: Store, plan: Plan) -> list[Policy]:
@@ -182,53 +234,20 @@ def _stored(store: Store, run_id: str, settings: Settings) -> Parts:
     return Parts(plan, pool, _resolved(store, plan), plan.load_tasks())
 
 
-def _show_estimate(parts: Parts, *, already_agreed: bool) -> None:
+def _show_estimate(parts: Parts, validation: int, *, already_agreed: bool) -> None:
     """For models that cost money: the most this can cost, and a ceiling or a yes before it starts."""
-    from core.errors import BudgetError
-    from ui.spending import check_ceiling, estimate, paid_models
+    from ui.cycles import all_cycles, follows_cycle
+    from ui.spending import agree, estimate
 
     plan, specs = parts.plan, parts.pool.specs
-    check_ceiling(specs, plan.max_cost_usd)
-    if not paid_models(specs):
-        return
-    most = estimate(specs, len(parts.tasks) * len(plan.policies), plan.turns)
-    unknown = f"an unknown cost (no price for {', '.join(most.unknown)})"
-    cost = unknown if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
-    say(f"Up to {most.calls:,} calls, {cost}.")
-    if plan.max_cost_usd is not None:
-        say(f"It stops before {dollars(plan.max_cost_usd)} is exceeded.")
-    elif already_agreed:
-        return
-    elif sys.stdin.isatty():
-        typer.confirm("Start?", abort=True, err=True)
-    else:
-        raise BudgetError(f"This run may cost money ({cost}): set a ceiling with --max-cost USD.")
-
-
-@contextmanager
-def _leased(store: Store, resume: str | None, plan: Plan) -> Iterator[str]:
-    """A new or resumed run that is this process's while it plays; says how to go on when it is left early."""
-    from core.errors import TrinityError
-    from core.ids import run_id as mint
-    from storage.summaries import RunStatus
-    from ui.lease import owner, take_over
-
-    if resume is not None:
-        take_over(store, resume, "run")
-        run_id = resume
-    else:
-        run_id = mint(int(time.time()), os.urandom(16))
-        store.runs.create(run_id, "run", plan.to_config(), owner=owner())
-    say(f"Run {run_id}")
-    try:
-        yield run_id
-    except KeyboardInterrupt:
-        store.runs.finish(run_id, RunStatus.INTERRUPTED)
-        say(f"Interrupted; every turn so far is kept. Go on with: trinity run --resume {run_id}")
-        raise typer.Exit(130) from None
-    except TrinityError as error:
-        store.runs.finish(run_id, RunStatus.INTERRUPTED, str(error))
-        raise
+    tried = sum(follows_cycle(name) for name in plan.policies) * len(all_cycles()) * validation
+    most = estimate(specs, tried + len(parts.tasks) * len(plan.policies), plan.turns)
+    ask = sys.stdin.isatty() and not already_agreed
+    sentence = agree(specs, most, plan.max_cost_usd, may_ask=ask, agreed=already_agreed)
+    if sentence:
+        say(sentence)
+        if ask and plan.max_cost_usd is None:
+            typer.confirm("Start?", abort=True, err=True)
 
 
 def _play(store: Store, run_id: str, parts: Parts) -> None:

@@ -1,0 +1,139 @@
+"""`trinity evolve` with a tiny encoder: a checkpoint per generation, and the same end after being interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.evolution import Evolution
+from storage.store import open_store
+from tests.core.tiny_encoder import tiny_qwen3
+from tests.ui.sums import Sums, sums
+
+SMALL = ["--generations", 3, "--population", 4, "--per-candidate", 4, "--turns", 2, "--validate-every", 2]
+
+#: Kills its own process just before, or just after, generation `at` is committed.
+DIE_AT_GENERATION = """
+import os, signal, sys
+from storage.evolution import Evolution
+at, after, add = int(sys.argv[1]), {after}, Evolution.add
+def dying(self, entry, *rest):
+    if entry.index == at and not after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    add(self, entry, *rest)
+    if entry.index == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+Evolution.add = dying
+from ui.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_qwen3(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], encoder: Path
+) -> Iterator[Sums]:
+    with sums(tmp_path, monkeypatch, capsys) as made:
+        lines = [
+            {"question": f"What is {a} + 5?", "answer": a + 5, "grader": "number", "split": split}
+            for a, split in zip(range(60, 76), ["evolve", "evolve", "evolve", "validation"] * 4, strict=True)
+        ]
+        with Path(made.tasks).open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        monkeypatch.setenv("TRINITY_ENCODER", str(encoder))
+        yield made
+
+
+def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(world: Sums) -> None:
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json")
+    assert result.code == 0, result.err
+    assert list(result.json) == ["run", "generations", "checkpoint", "digest"]
+    assert result.json["generations"] == 3
+    assert "generation 2, mean" in result.err
+    listed = world.trinity("checkpoints", "--run", result.json["run"], "--json").json
+    assert [one["generation"] for one in listed] == [0, 1, 2, 3]
+    assert listed[-1]["id"] == result.json["checkpoint"]
+    played = world.run("--policy", result.json["checkpoint"], "--n", 3, "--json")
+    assert played.json[0]["n"] == 3, played.err
+    store = open_store(world.store)
+    generations = store.evolution.generations(result.json["run"])
+    assert [one.evaluations for one in generations] == [0, 16, 32, 48]
+    assert "validation" in generations[2].stats
+    store.close()
+
+
+def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").json
+    add = Evolution.add
+
+    def interrupted(self: Evolution, entry: object, *rest: object) -> None:
+        add(self, entry, *rest)  # type: ignore[arg-type]
+        if getattr(entry, "index", 0) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evolution, "add", interrupted)
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
+    monkeypatch.setattr(Evolution, "add", add)
+    assert result.code == 130
+    assert "Go on with: trinity evolve --resume r" in result.err
+    run = result.err.strip().split()[-1]
+    resumed = world.trinity("evolve", "--resume", run, "--json").json
+    assert resumed["digest"] == undisturbed["digest"]
+    assert resumed["run"] == run
+    again = world.trinity("evolve", "--resume", run)
+    assert (again.code, again.err.count("\n")) == (1, 1)
+
+
+def test_a_killed_evolution_ends_the_same_bit_for_bit(world: Sums) -> None:
+    undisturbed = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").json
+    arguments = [str(one) for one in ("evolve", "--tasks", world.tasks, *SMALL)]
+    for at, after in ((1, False), (2, True)):
+        code = DIE_AT_GENERATION.format(after=after)
+        died = subprocess.run(
+            [sys.executable, "-c", code, str(at), *arguments],
+            stderr=subprocess.PIPE,
+            env=os.environ,
+            check=False,
+        )
+        assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+        store = open_store(world.store)
+        run = store.runs.list()[0].id
+        assert store.evolution.generations(run)[-1].index == at - (not after)
+        store.close()
+        arguments = ["evolve", "--resume", run]
+    assert world.trinity(*arguments, "--json").json["digest"] == undisturbed["digest"]
+
+
+def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(10.0)
+    assert "set a ceiling" in world.trinity("evolve", "--tasks", world.tasks, *SMALL).err
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.1")
+    assert result.code == 1
+    assert "could exceed the ceiling" in result.err
+    assert "--resume r" in result.err
+
+
+def test_a_file_without_tasks_to_evolve_on(world: Sums) -> None:
+    only = world.folder / "only.jsonl"
+    only.write_text('{"question": "1 + 1?", "answer": "2", "grader": "number", "split": "test"}\n')
+    result = world.trinity("evolve", "--tasks", only)
+    assert result.code == 1
+    assert "has no task in split 'evolve'" in result.err
+    assert open_store(world.store).runs.list() == []

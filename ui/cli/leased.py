@@ -1,0 +1,45 @@
+"""A run that belongs to this process while it works, and that says how to go on when it is left early."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from ui.cli.console import say
+
+if TYPE_CHECKING:
+    from storage.store import Store
+
+
+@contextmanager
+def leased(
+    store: Store, kind: Literal["run", "evolve"], resume: str | None, config: Mapping[str, Any]
+) -> Iterator[str]:
+    """The id of a new run with this config, or of the resumed one. What ends it early marks it interrupted."""
+    from core.errors import TrinityError
+    from core.ids import run_id as mint
+    from storage.summaries import RunStatus
+    from ui.lease import owner, take_over
+
+    if resume is not None:
+        take_over(store, resume, kind)
+        run_id = resume
+    else:
+        run_id = mint(int(time.time()), os.urandom(16))
+        store.runs.create(run_id, kind, config, owner=owner())
+    say(f"Run {run_id}")
+    try:
+        yield run_id
+    except KeyboardInterrupt:
+        store.runs.finish(run_id, RunStatus.INTERRUPTED)
+        say(f"Interrupted; everything so far is kept. Go on with: trinity {kind} --resume {run_id}")
+        raise typer.Exit(130) from None
+    except TrinityError as error:
+        store.runs.finish(run_id, RunStatus.INTERRUPTED, str(error))
+        say(f"Everything so far is kept. Go on with: trinity {kind} --resume {run_id}")
+        raise
