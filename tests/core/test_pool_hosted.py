@@ -211,7 +211,7 @@ def test_a_limit_that_never_lifts_ends_at_the_deadline() -> None:
         fail(429, "slow down", Retry_After="0"), timeout_s=0.5, limits=Limits(wait_initial_s=0.1)
     )
     assert reply.error is not None
-    assert reply.latency_s < 0.8
+    assert reply.latency_s < 1.0
     assert 3 <= len(server.requests) <= 6
 
 
@@ -355,7 +355,7 @@ def test_pieces_come_as_they_are_written() -> None:
     assert (reply.text, reply.usage.tokens_out) == ("one two three", 7)
     assert server.requests[0].body["stream"] is True
     assert "stream_options" not in server.requests[0].body
-    assert arrivals[0][0] < 0.45 < arrivals[1][0]
+    assert arrivals[1][0] - arrivals[0][0] > 0.25
 
 
 def test_a_stream_without_done_is_accepted_only_where_the_entry_says_so() -> None:
@@ -396,14 +396,14 @@ def test_a_slow_drip_is_cut_at_the_deadline(kind: str) -> None:
         drip += [body[start : start + 20], 0.05]
     reply, server = talk(tuple(drip), timeout_s=0.7)
     assert "longer than 0.7 s" in why(reply)
-    assert 0.7 <= reply.latency_s < 1.0
+    assert 0.7 <= reply.latency_s < 1.2
     assert server.hang_ups == 1
 
 
 def test_silence_is_cut_at_the_deadline() -> None:
     reply, _ = talk((5.0,), timeout_s=0.5)
     assert "longer than 0.5 s" in why(reply)
-    assert reply.latency_s < 0.8
+    assert reply.latency_s < 1.0
 
 
 def test_calls_run_side_by_side_up_to_the_models_limit() -> None:
