@@ -9,10 +9,8 @@ from itertools import islice
 
 from core.pocket.corpus import exercise
 from core.pocket.language_model import LanguageModel
+from core.pocket.specs import MAX_TOKENS, TEMPERATURE
 from core.pocket.tasks import draw_problems
-
-TEMPERATURE = 0.8
-MAX_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,11 @@ from core.episode import Ask, Failure, Reply, Usage
 from core.errors import PoolError
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.language_model import LanguageModel, Written
+from core.pocket.specs import pocket_spec
 from core.pool.spec import ModelSpec
 
-TEMPERATURE = 0.8
-MAX_TOKENS = 64
 #: Rows per batch: past this the padding of unequal lengths costs more than the batch saves.
 BATCH = 128
-
-
-def pocket_spec(name: str) -> ModelSpec:
-    """The pool entry of one pocket model. It runs here, so it costs nothing."""
-    return ModelSpec(
-        name=name,
-        model=f"pocket/{name}",
-        provider="pocket",
-        dialect="terse",
-        temperature=TEMPERATURE,
-        max_tokens=MAX_TOKENS,
-        price_in=0.0,
-        price_out=0.0,
-    )
 
 
 class PocketPool:

@@ -181,7 +181,7 @@ def _mistakes(error: ValidationError, kind: type[_Entry]) -> Iterator[str]:
 
 
 def _pocket_spec(entry: _Pocket) -> ModelSpec:
-    from core.pocket.pool import pocket_spec
+    from core.pocket.specs import pocket_spec
 
     return replace(
         pocket_spec(entry.name), **entry.model_dump(include={"temperature", "max_tokens"}, exclude_none=True)

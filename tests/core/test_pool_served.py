@@ -17,7 +17,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from core.episode import Ask, Message, Reply, Role
-from core.pocket.pool import PocketPool, pocket_spec
+from core.pocket.pool import PocketPool
+from core.pocket.specs import pocket_spec
 from core.pocket.tokenizer import train_tokenizer
 from core.pool.check import check_pool
 from core.pool.hosted import HttpPool

@@ -48,7 +48,7 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     name = wiring.settings(pool=pool).pool
     if name == POCKET:
         from core.pocket import MODELS
-        from core.pocket.pool import pocket_spec
+        from core.pocket.specs import pocket_spec
 
         specs = tuple(pocket_spec(model) for model in MODELS)
     else:

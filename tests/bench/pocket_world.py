@@ -1,0 +1,176 @@
+"""What the pocket world shows: evolved coordinators against every baseline, on fresh test tasks.
+
+Run it with the checkpoints of some evolutions, one per seed (folders written by `trinity checkpoints export`):
+
+    python -m tests.bench.pocket_world LAST [LAST ...] --n 1000 --commit "$(git rev-parse HEAD)" --step-size S
+
+It prints one row per policy: accuracy with a 95 % Wilson interval, share of episodes that end by ACCEPT, mean turns,
+and for each checkpoint the paired difference with its bootstrap interval and exact McNemar p. It asserts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from core.checkpoint import Checkpoint, load_checkpoint
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.encoder import load_encoder
+from core.draws import integer
+from core.episode import ROLE_ORDER, EndReason, Episode, Role, Task
+from core.evolution import sep_cma
+from core.evolution.baselines import (
+    Arena,
+    best_cycles,
+    best_random_model,
+    best_single,
+    family_router,
+    learned_router,
+)
+from core.evolution.evolve import EvolveConfig, random_walk
+from core.metrics import mcnemar_p, paired_difference, wilson_interval
+from core.pocket import TRAINED_FAMILIES
+from core.pocket.pool import PocketPool
+from core.pocket.tasks import draw_tasks
+from core.policies import RandomPolicy, single_policy
+from core.pool.cache import CachedPool
+from core.tasks.graders import grade_many
+
+#: The hand-made ceiling: each family's specialists plan and work, the judge checks.
+HAND_MADE: Mapping[str, tuple[tuple[str, ...], tuple[Role, ...]]] = {
+    "math": (("atlas", "abacus", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
+    "code": (("atlas", "abacus", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
+    "logic": (("plato", "plato", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
+    "knowledge": (("sage", "sage", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
+}
+
+
+@dataclass
+class Table:
+    """Rows as they are measured; every row's outcomes are kept for paired comparison."""
+
+    rows: dict[str, list[bool]] = field(default_factory=dict)
+
+    def add(self, name: str, episodes: Sequence[Episode]) -> None:
+        """Measure and print one row."""
+        right = [bool(episode.correct) for episode in episodes]
+        self.rows[name] = right
+        low, high = wilson_interval(sum(right), len(right))
+        accepted = np.mean([episode.end_reason is EndReason.ACCEPTED for episode in episodes])
+        turns = np.mean([len(episode.turns) for episode in episodes])
+        families: dict[str, list[bool]] = {}
+        for episode in episodes:
+            families.setdefault(episode.task.family, []).append(bool(episode.correct))
+        by_family = "  ".join(f"{family} {np.mean(values):.2f}" for family, values in families.items())
+        print(
+            f"{name:34} {np.mean(right):.3f} [{low:.3f}, {high:.3f}]  accept {accepted:.2f}  turns {turns:.2f}  {by_family}",
+            flush=True,
+        )
+
+    def compare(self, name: str, other: str) -> None:
+        """Print the paired difference of two rows."""
+        pairs = list(zip(self.rows[name], self.rows[other], strict=True))
+        won, lost = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
+        d = paired_difference(won, lost, len(pairs), key=f"{name}/{other}")
+        print(
+            f"  {name} - {other}: {d.difference:+.3f} [{d.low:+.3f}, {d.high:+.3f}]  "
+            f"won {won} lost {lost}  McNemar p {mcnemar_p(won, lost):.2g}",
+            flush=True,
+        )
+
+
+def tasks_of(split: str, n: int, seed: int) -> list[Task]:
+    """n tasks, evenly over the four trained families."""
+    return [
+        task
+        for family in TRAINED_FAMILIES
+        for task in draw_tasks(family, split, n // len(TRAINED_FAMILIES), seed)
+    ]
+
+
+def main() -> None:
+    """Measure every row and print the comparisons."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checkpoints", nargs="+", type=Path)
+    parser.add_argument("--n", type=int, default=1000)
+    parser.add_argument("--validation", type=int, default=120)
+    parser.add_argument("--commit", default="0")
+    parser.add_argument("--step-size", type=float, required=True, help="of generation 0, for the random walk")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+
+    seed = integer((options.commit,)) % 10**9
+    test, validation = tasks_of("test", options.n, seed), tasks_of("validation", options.validation, seed)
+    encoder = load_encoder("pocket")
+    arena = Arena(CachedPool(PocketPool()), grade_many, seed=seed)
+    table = Table()
+    print(
+        f"seed {seed} from commit {options.commit}; {len(test)} test tasks, {len(validation)} validation tasks"
+    )
+
+    cycles = best_cycles(arena, validation)
+    print(
+        json.dumps(
+            {
+                model: ["".join(r[0] for r in cycle), round(score, 3)]
+                for model, (cycle, score) in cycles.items()
+            }
+        )
+    )
+    single = best_single(arena, cycles)
+    solved = []
+    for model, (cycle, _) in cycles.items():
+        episodes = arena.play(single_policy(model, arena.models, cycle), test)
+        solved.append([bool(episode.correct) for episode in episodes])
+        table.add(f"single:{model}", episodes)
+    union = np.any(np.array(solved), axis=0)
+    print(f"{'per-question union':34} {union.mean():.3f}")
+    table.add("random", arena.play(RandomPolicy(arena.models), test))
+    table.add("random-model", arena.play(best_random_model(arena, validation), test))
+    router_tasks = tasks_of("evolve", 800, seed)
+    table.add("router", arena.play(learned_router(arena, cycles, encoder, router_tasks, test), test))
+    table.add("hand-made", arena.play(family_router(arena, HAND_MADE, test), test))
+
+    for number, folder in enumerate(options.checkpoints):
+        last = load_checkpoint(folder)
+        name = f"evolved-{number}"
+        table.add(name, arena.play(Coordinator(last, encoder), test))
+        table.add(f"{name} argmax", arena.play(Coordinator(last, encoder, argmax=True), test))
+        for masked in (Role.THINKER, Role.VERIFIER):
+            allowed = [role is not masked for role in ROLE_ORDER]
+            table.add(
+                f"{name} without {masked}", arena.play(Coordinator(last, encoder), test, role_mask=allowed)
+            )
+            table.compare(name, f"{name} without {masked}")
+            label = f"{name} argmax without {masked}"
+            table.add(label, arena.play(Coordinator(last, encoder, argmax=True), test, role_mask=allowed))
+            table.compare(f"{name} argmax", label)
+        zeros = Checkpoint.zeros(last.models, last.encoder)
+        config = EvolveConfig(generations=last.generation, seed=number)
+        walk = sep_cma.start(
+            np.zeros(len(last.vector)), options.step_size, population=config.population, seed=number
+        )
+        walked = last.with_vector(random_walk(config, walk).astype(np.float32))
+        table.add(f"{name} generation 0", arena.play(Coordinator(zeros, encoder), test))
+        table.add(f"{name} random walk", arena.play(Coordinator(walked, encoder), test))
+        for variant in (name, f"{name} argmax"):
+            for other in (
+                single.id,
+                "random",
+                "random-model",
+                "router",
+                "hand-made",
+                f"{name} generation 0",
+                f"{name} random walk",
+            ):
+                table.compare(variant, other)
+
+
+if __name__ == "__main__":
+    main()
