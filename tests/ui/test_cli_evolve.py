@@ -1,4 +1,4 @@
-"""`trinity evolve` with a tiny encoder: a checkpoint per generation, and the same end after being interrupted."""
+"""`trinity evolve` with a tiny encoder: a checkpoint per generation, the same end after being interrupted."""
 
 from __future__ import annotations
 

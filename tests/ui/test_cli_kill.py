@@ -1,4 +1,4 @@
-"""SIGKILL to `trinity run` in a model call and around a commit: nothing committed is lost, the end the same."""
+"""SIGKILL to `trinity run` in a model call and around a commit: nothing committed is lost, the end equal."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def leased(
     store: Store, kind: Literal["run", "evolve"], resume: str | None, config: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The id of a new run with this config, or of the resumed one. What ends it early marks it interrupted."""
+    """The id of a new run with this config, or of the resumed one. What ends it early interrupts it."""
     from core.errors import TrinityError
     from core.ids import run_id as mint
     from storage.summaries import RunStatus
