@@ -18,8 +18,8 @@ _REACH, _PAGE, _KEEP_S = 400, 100, 60
 def neighbours(
     store: Store, summary: EpisodeSummary, query: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """(previous, next) episode ids; None at an end. `query` is the list's own address."""
-    listed = _listed(store, store.url, tuple(sorted(query.items()))) if query else ()
+    """(previous, next) episode ids; None at an end. `query` is the list's address, empty for all of them."""
+    listed = _listed(store, store.url, tuple(sorted(query.items())))
     if summary.id not in listed:
         listed = _of_run(store, store.url, summary.run_id, summary.policy)
     if summary.id not in listed:

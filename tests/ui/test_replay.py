@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from core.errors import StoreError
 from storage.recorder import record
 from storage.store import Store
-from tests.ui.recorded import HOSTILE, RUN, episode, events, sample
+from tests.ui.recorded import HOSTILE, episode, events, sample
 from ui import state
 from ui.panels import CUT
 from ui.recording import open_recording
@@ -115,8 +115,8 @@ def test_an_episode_without_blunders_has_nothing_to_jump_to(app: AppTest) -> Non
     assert opened(app, ep="e-right", t="1").button(key="next_blunder").disabled
 
 
-def test_next_and_previous_episode_walk_the_run(app: AppTest, store: Store) -> None:
-    ids = [summary.id for summary in store.episodes.of_run(RUN, "c0123456789")]
+def test_next_and_previous_episode_walk_the_list(app: AppTest, store: Store) -> None:
+    ids = [summary.id for summary in store.episodes.page(limit=100).items]
     opened(app, ep=ids[0], t="3")
     assert app.button(key="previous_episode").disabled
     press(app, "next_episode")

@@ -43,7 +43,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while time.monotonic() < end and server.poll() is None:
         try:
             with urllib.request.urlopen(url, timeout=2):
@@ -66,7 +66,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A fresh page; an error in its scripts fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(120_000)  # a busy machine is no failure
     opened = context.new_page()
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
@@ -95,7 +95,7 @@ def query(page: Page) -> dict[str, str]:
 
 def expect(page: Page, **wanted: str) -> None:
     """The address bar comes to hold these parameters, and the strip's cursor stands there."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         held = query(page)
         if all(held.get(name) == value for name, value in wanted.items()):
@@ -143,7 +143,7 @@ def test_every_key_of_the_help_sheet(page: Page, address: str) -> None:
 def test_low_margin_same_model_same_role_and_episodes(page: Page, address: str) -> None:
     go(page, f"{address}/replay?ep=e-long&t=1")
     press(page, "o", t="6")  # the next Thinker turn
-    press(page, "n", ep="e-hostile", t="1")
+    press(page, "n", ep="e-short", t="1")
     press(page, "p", ep="e-long", t="1")
     page.keyboard.press("m")
     page.wait_for_timeout(600)
