@@ -18,6 +18,7 @@ from core.episode import ROLE_ORDER, Decision, Flag, Message, Role
 from storage.summaries import TurnOutline, TurnText
 from ui.course import in_words
 from ui.figures import joint_grid, share, softmax_bars
+from ui.glossary import define
 from ui.theme import (
     CHART_CONFIG,
     FLAG_WORDS,
@@ -317,7 +318,7 @@ def _joint_p(decision: Decision, models: Sequence[str], model: str, role: Role) 
 
 def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str) -> None:
     """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers."""
-    st.markdown("**Decision**")
+    st.markdown("**Decision**", help=f"{define('Softmax')} {define('Argmax and sampling')}")
     if decision is None:
         st.caption("No decision is stored for this turn.")
         return
@@ -335,7 +336,10 @@ def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str
         config=CHART_CONFIG | {"displayModeBar": False},
         alt=f"Probability of each model and of each role. {said}.",
     )
-    st.caption("Joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.")
+    st.caption(
+        "Joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.",
+        help=define("Joint grid"),
+    )
     st.plotly_chart(
         joint_grid(decision, slots),
         key=f"{key}_grid",
@@ -345,6 +349,7 @@ def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str
     _runners_up(decision, slots)
     if decision.model_logits:
         with st.expander("Logits", key=f"{key}_logits"):
+            st.caption(define("Logit"))
             _numbers(decision, slots)
 
 

@@ -12,6 +12,7 @@ from ui import state
 from ui.components.turn_strip import turn_strip
 from ui.course import blunders, lane, low_margins, next_of
 from ui.figures import doubt_over_turns
+from ui.glossary import define
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, decision_panel, dollars, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
@@ -195,7 +196,7 @@ def _doubt(outlines: Sequence[TurnOutline], cursor: int) -> None:
     if doubt is None:
         return
     with st.container(border=True):
-        st.markdown("**How sure was the coordinator?**")
+        st.markdown("**How sure was the coordinator?**", help=f"{define('Margin')} {define('Entropy')}")
         st.plotly_chart(
             doubt,
             key="doubt",
