@@ -1,8 +1,8 @@
 """What a page knows when it starts: the opened store, the address bar, and how to get to another page.
 
-The address bar has one owner, this module. Every view is a link: a page reads its parameters with `param`, changes them
-with `set_params` and never keeps in session state what a reader might want to share. Pages are files in `ui/views/`
-that Streamlit runs as `__main__`; each ends with `if __name__ == "__main__": state.run(show)`.
+The address bar has one owner, this module. Every view is a link: a page reads its parameters with `param`,
+changes them with `set_params` and never keeps in session state what a reader might want to share. Pages are
+files in `ui/views/` that Streamlit runs as `__main__`; each ends with `state.run(show)` under that name.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def int_param(name: str, low: int, high: int, default: int) -> int:
 
 
 def set_params(**values: str | int | None) -> None:
-    """Change some query parameters and keep the others; None removes one. Safe in callbacks and in the page body."""
+    """Change some query parameters and keep the others; None removes one."""
     for name, value in values.items():
         if value is None or value == "":
             if name in st.query_params:
@@ -103,8 +103,10 @@ def go(page: str, **params: str | int | None) -> NoReturn:
     st.switch_page(VIEWS[page], query_params={k: str(v) for k, v in params.items() if v not in (None, "")})
 
 
-def page_link(page: str, label: str, *, icon: str | None = None, help: str | None = None, **params: str | int | None) -> None:
-    """A link widget to another view with parameters. `label` is markdown: pass foreign text through `theme.label`."""
+def page_link(
+    page: str, label: str, *, icon: str | None = None, help: str | None = None, **params: str | int | None
+) -> None:
+    """A link to another view. `label` is markdown: foreign text goes through `theme.label`."""
     st.page_link(
         VIEWS[page],
         label=label,

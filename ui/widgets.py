@@ -21,7 +21,7 @@ POLICY_WORDS = {
 
 
 def who(policy: str, generation: int | None = None) -> str:
-    """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`, `random model …`."""
+    """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`."""
     if generation is not None:
         return f"generation {generation} ({policy})"
     if policy.startswith("single:"):

@@ -1,5 +1,7 @@
-"""A store as a user has it after a first evening: an evolution run's checkpoints, the same tasks played by each,
-played through the real role loop by a scripted pool; hostile text, errors and unreadable verdicts included."""
+"""A store as a user has it after a first evening: an evolution's checkpoints, the same tasks played by each.
+
+Played through the real role loop by a scripted pool; hostile text, errors and unreadable
+verdicts included."""
 
 from __future__ import annotations
 
@@ -135,7 +137,9 @@ def sample_store(path: Path, n: int = 24) -> Store:
     for position, (name, policy, generation) in enumerate(policies):
         meta = {} if generation is None else {"generation": str(generation)}
         births = [
-            Episode(episode_id(PLAYED, position * len(tasks) + i), PLAYED, task, name, MODELS, seed=3, meta=meta)
+            Episode(
+                episode_id(PLAYED, position * len(tasks) + i), PLAYED, task, name, MODELS, seed=3, meta=meta
+            )
             for i, task in enumerate(tasks)
         ]
         list(record(store, drive_many(births, policy, scripted(tasks), grade_many)))
@@ -147,7 +151,9 @@ def sample_store(path: Path, n: int = 24) -> Store:
 def _an_interrupted_run(store: Store, task: Task) -> None:
     """A live run whose process died in its second turn."""
     store.runs.create("rlive001", "live", {"task": {"question": task.question}})
-    born = Episode(episode_id("rlive001", 0), "rlive001", replace(task, id="live-1"), "random", MODELS, seed=9)
+    born = Episode(
+        episode_id("rlive001", 0), "rlive001", replace(task, id="live-1"), "random", MODELS, seed=9
+    )
     events = record(store, drive_many([born], LeaningPolicy("random", 0.0), scripted([task]), grade_many))
     for _ in range(5):
         next(events)

@@ -26,8 +26,8 @@ def show() -> None:
     health = store.health()
     st.title("Why did the coordinator do that?")
     st.caption(
-        "A small learned coordinator chooses, turn by turn, which language model speaks next and in which role: "
-        "Thinker, Worker or Verifier. Here you see every choice, the numbers behind it, and what came of it."
+        "A small learned coordinator chooses, turn by turn, which language model speaks next and in which "
+        "role: Thinker, Worker or Verifier. Here you see every choice, the numbers behind it, and its outcome."
     )
     newest = store.episodes.page(limit=EPISODES).items
     if not newest:
@@ -47,7 +47,9 @@ def _empty(store: Store) -> None:
         st.subheader("Nothing is recorded yet")
         if wiring.has_samples():
             st.write("Load the sample runs that came with this installation, or play a problem of your own.")
-            if st.button("Load the sample runs", type="primary", icon=":material/download:", key="load_samples"):
+            if st.button(
+                "Load the sample runs", type="primary", icon=":material/download:", key="load_samples"
+            ):
                 with st.spinner("Importing the sample runs …"):
                     wiring.import_samples(store, wiring.settings())
                 st.rerun()
@@ -86,7 +88,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
 
 
 def _telling_episode(store: Store) -> EpisodeSummary | None:
-    """The newest episode of a checkpoint that was put right on the way: at least three turns, right in the end."""
+    """The newest episode of a checkpoint that took four turns or more and ended right."""
     where = EpisodeFilter(correct="right", end_reason="accepted", min_turns=4)
     found = store.episodes.page(where, limit=20).items
     return next((one for one in found if one.checkpoint_id), found[0] if found else None)
