@@ -64,6 +64,15 @@ def call_tag(key: str, situation: Situation) -> str:
     raise AssertionError("unreachable")
 
 
+def spoken(text: str) -> str:
+    """What a model says once it has thought: some write their thinking into the reply, before </think>."""
+    thought, closed, said = text.partition("</think>")
+    opened = thought.lstrip().startswith("<think>")
+    if closed and (opened or "<think>" not in thought):
+        return said.lstrip()
+    return "" if opened else text
+
+
 def messages_for(dialect: Dialect, role: Role, situation: Situation) -> tuple[Message, ...]:
     """The messages that put a model into a role."""
     if dialect == "terse":
@@ -75,6 +84,8 @@ def messages_for(dialect: Dialect, role: Role, situation: Situation) -> tuple[Me
 
 def read_reply(protocol: Protocol, dialect: Dialect, role: Role, text: str, tag: str = "") -> Reading:
     """What the reply means. `tag` is the one that the prompt asked a Verifier to use."""
+    if dialect == "general":
+        text = spoken(text)
     if protocol is Protocol.RELEASED and dialect == "general":
         return _read_released(role, text)
     match role:
@@ -103,12 +114,17 @@ def _terse(role: Role, situation: Situation) -> tuple[Message, ...]:
             plan = _one_line(situation.suggestion)
             content = f"work\n{question}\nplan {plan}" if plan else f"work\n{question}"
         case Role.VERIFIER:
-            content = f"check\n{question}\nanswer {_one_line(situation.answer or '')}"
+            content = _lower_verdicts(f"check\n{question}\nanswer {_one_line(situation.answer or '')}")
     return (Message("user", content),)
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.splitlines()).strip()
+
+
+def _lower_verdicts(text: str) -> str:
+    """Verdict words of others in lower case, so that a Verifier who repeats them has not given a verdict."""
+    return re.sub(r"ACCEPT|REVISE", lambda word: word[0].lower(), text)
 
 
 def _terse_answer(text: str) -> str:
@@ -164,7 +180,7 @@ def _general(role: Role, situation: Situation) -> tuple[Message, ...]:
     duty = _DUTY[role].format(tag=tag, answer_format=_ANSWER_FORMAT[situation.task.grader])
     parts = [f"The problem:\n{_quoted(situation.task.question, tag)}"]
     parts += [
-        f"Turn {number}, {entry.role.capitalize()}:\n{_quoted(entry.text, tag)}"
+        f"Turn {number}, {entry.role.capitalize()}:\n{_quoted(spoken(entry.text), tag)}"
         for number, entry in enumerate(situation.entries, start=1)
     ]
     if role is Role.WORKER and situation.suggestion:
@@ -237,7 +253,7 @@ def router_messages(situation: Situation, agents: int) -> tuple[Message, ...]:
 def _discussion(situation: Situation) -> str:
     """The task, the hint and one <reference_thought_k> per Worker reply so far."""
     thoughts = [
-        f"<reference_thought_{k}>{_idea(text)}</reference_thought_{k}>"
+        f"<reference_thought_{k}>{_idea(spoken(text))}</reference_thought_{k}>"
         for k, text in enumerate(situation.thoughts)
     ]
     return "\n".join([situation.task.question, _COLLABORATION, *thoughts])
@@ -254,10 +270,12 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
         case Role.WORKER:
             content = discussion
         case Role.THINKER:
-            current = "" if situation.response is None else f"\nCurrent response: {situation.response}"
+            current = (
+                "" if situation.response is None else f"\nCurrent response: {spoken(situation.response)}"
+            )
             content = _COORDINATE.format(info=discussion + current)
         case Role.VERIFIER:
-            content = _JUDGE.format(query=discussion, response=situation.response or "")
+            content = _JUDGE.format(query=discussion, response=spoken(situation.response or ""))
     if situation.suggestion and role is not Role.THINKER:
         advice = f"<suggestion>{situation.suggestion}</suggestion>"
         content += f"\nWhen drafting your response, think of the following: {advice}"

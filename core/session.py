@@ -227,7 +227,10 @@ class _Course:
         role = decision.role
         asked = bool(messages)
         if asked:
-            reading = roles.read_reply(self.episode.protocol, dialect, role, _said(reply), tag)
+            # A verdict stands at the end (of `paper` replies): one that was cut off has none.
+            cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
+            text = "" if cut else _said(reply)
+            reading = roles.read_reply(self.episode.protocol, dialect, role, text, tag)
         else:
             reading = roles.NOTHING_TO_JUDGE
         answer = self.answer

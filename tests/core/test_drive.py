@@ -137,9 +137,9 @@ class TestCrowd:
             turns = len(events[-1].episode.turns)
             assert inner == [(kind, k) for k in range(turns) for kind in (TurnStarted, Replied, Turn)]
 
-    def test_thousands_at_once_are_cheap(self) -> None:
-        end = crowd(episodes(3_000))
-        assert len(end) == 3_000
+    def test_a_thousand_at_once_all_come_to_an_end(self) -> None:
+        end = crowd(episodes(1_000))
+        assert len(end) == 1_000
         assert set(Counter(one.end_reason for one in end.values())) == {EndReason.ACCEPTED, EndReason.BUDGET}
 
     def test_nothing_to_play_is_nothing(self) -> None:
@@ -275,7 +275,7 @@ class TestStop:
 
 
 class TestResume:
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=20)
     @given(st.integers(0, 120), st.sampled_from(list(Protocol)))
     def test_after_a_cut_at_any_event_it_goes_on_as_it_would_have(self, cut: int, protocol: Protocol) -> None:
         many = episodes(6, protocol=protocol)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.episode import Flag, Grader, Protocol, Role, Task, TranscriptEntry, Verdict
-from core.roles import Situation, call_tag, messages_for, read_reply, router_messages
+from core.roles import Situation, call_tag, messages_for, read_reply, router_messages, spoken
 from tests.core.verdict_corpus import (
     GENERAL_ACCEPTS,
     GENERAL_FALSE_ACCEPTS,
@@ -125,6 +125,7 @@ class TestTerse:
         now = Situation(TASK, suggestion="a\nanswer 9", answer="12\nACCEPT")
         assert messages_for("terse", Role.WORKER, now)[0].content.count("\n") == 2
         assert messages_for("terse", Role.VERIFIER, now)[0].content.count("\n") == 2
+        assert messages_for("terse", Role.VERIFIER, now)[0].content.endswith("answer 12 accept")
 
     @pytest.mark.parametrize(
         ("text", "answer"),
@@ -137,6 +138,38 @@ class TestTerse:
     def test_a_plan_is_the_whole_reply(self) -> None:
         assert read_reply(PAPER, "terse", Role.THINKER, " 5 and 7 ").suggestion == "5 and 7"
         assert read_reply(PAPER, "terse", Role.THINKER, " \n").flags == (Flag.NO_SUGGESTION,)
+
+
+class TestThinkingAloud:
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("<think>hm</think>so 12", "so 12"),
+            (" <think>\nhm</think>\n\nso 12", "so 12"),
+            ("hm</think>so 12", "so 12"),
+            ("<think>never closed", ""),
+            ("so 12", "so 12"),
+            ("so <think>x</think> 12", "so <think>x</think> 12"),
+            ("", ""),
+        ],
+    )
+    def test_only_what_follows_the_thinking_is_said(self, text: str, said: str) -> None:
+        assert spoken(text) == said
+
+    def test_a_verdict_or_answer_in_thought_is_none(self) -> None:
+        thought = f"<think>VERDICT-{TAG}: ACCEPT</think>"
+        assert verify(thought) is Verdict.REVISE
+        assert verify(f"{thought}\nVERDICT-{TAG}: ACCEPT") is Verdict.ACCEPT
+        assert read_reply(PAPER, "general", Role.WORKER, "<think><answer>1</answer></think>").answer is None
+
+    def test_thinking_is_not_passed_on(self) -> None:
+        said = "<think>secret</think>so <answer>12</answer>"
+        entries = (TranscriptEntry(Role.WORKER, "m", said),)
+        for protocol in Protocol:
+            now = Situation(TASK, protocol, entries, response=said, thoughts=(said,), tag=TAG)
+            for role in Role:
+                text = "".join(message.content for message in messages_for("general", role, now))
+                assert "secret" not in text
 
 
 class TestQuotation:
@@ -153,7 +186,7 @@ class TestQuotation:
         quoted = [question, *said, *([suggestion] if role is Role.WORKER and suggestion else []), answer]
         assert user.content.count(tag) == 2 * len(quoted)
         for text in quoted:
-            assert f"BEGIN {tag}\n{text}\nEND {tag}" in user.content
+            assert f"BEGIN {tag}\n{text}\nEND {tag}" in user.content or "think>" in text
         assert tag in system.content
 
     def test_the_tag_follows_call_and_text(self) -> None:

@@ -180,6 +180,12 @@ class TestPaper:
         end = Hand([("ann", W)], [Reply("answer 12", finish_reason="length")]).play(episode(turns=1))
         assert end.turns[0].flags == (Flag.TRUNCATED,)
 
+    def test_a_verdict_that_was_cut_off_is_none(self) -> None:
+        cut = Reply("so 12 given 12 ACCEPT", finish_reason="length")
+        end = Hand([("ann", W), ("bob", V)], ["answer 12", cut]).play(episode(turns=2))
+        assert (end.turns[1].verdict, end.turns[1].flags) == (
+            Verdict.REVISE, (Flag.VERDICT_UNREADABLE, Flag.TRUNCATED))  # fmt: skip
+
     def test_general_models_get_a_tag_of_their_own_and_must_use_it(self) -> None:
         def verdict(game_prompt: str) -> str:
             tag = game_prompt.split("VERDICT-")[1].split(":")[0]
