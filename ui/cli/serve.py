@@ -53,12 +53,11 @@ def ui(
     for name, value in options.items():
         command += [f"--{name}", value]
     environment = {**os.environ, "TRINITY_STORE": settings.store, "TRINITY_POOL": settings.pool}
-    server = subprocess.Popen(command, env=environment)
-    try:
-        code = server.wait()
-    except KeyboardInterrupt:  # the terminal sent it to the server as well
-        code = 0 if server.wait() in (0, 130, -2) else 1
-    raise typer.Exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "posix":  # the server takes this process's place: a signal to `trinity ui` reaches it
+        os.execve(sys.executable, command, environment)
+    raise typer.Exit(subprocess.call(command, env=environment))
 
 
 def port_in_use(port: int) -> bool:

@@ -1,0 +1,70 @@
+"""A newcomer's first minutes: one command, and the sample runs can be browsed, stepped through, compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+
+from tests.journeys.newcomer import Newcomer, newcomer
+from ui.state import VIEWS
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
+    with newcomer(tmp_path_factory.mktemp("newcomer")) as sitting:
+        yield sitting
+
+
+def test_the_sample_runs_are_there(person: Newcomer) -> None:
+    report = json.loads(person.trinity("doctor", "--json"))
+    assert report["store"]["episodes"] >= 400
+    checkpoints = json.loads(person.trinity("checkpoints", "--json"))
+    assert len({one["generation"] for one in checkpoints}) >= 3
+
+
+@pytest.mark.parametrize("view", ["", *(name for name in VIEWS if name not in ("replay", "pair"))])
+def test_every_view_opens_without_an_error_and_nothing_leaves_the_page(person: Newcomer, view: str) -> None:
+    person.open(f"/{view}")
+    assert person.page.locator('[data-testid="stException"]').count() == 0
+    assert person.page.get_by_text("This view cannot be shown").count() == 0
+    assert person.errors == []
+    assert person.strayed == []
+
+
+def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer) -> None:
+    page = json.loads(person.trinity("episodes", "--min-turns", "3", "--limit", "1", "--json"))
+    episode = page["episodes"][0]["id"]
+    person.open(f"/replay?ep={episode}")
+    person.page.keyboard.press("j")
+    person.page.wait_for_url(lambda url: parse_qs(urlparse(url).query).get("t") == ["2"])
+    person.settle()
+    link = person.page.url
+    person.open("/glossary")
+    person.page.goto(link)
+    person.settle()
+    assert parse_qs(urlparse(person.page.url).query)["ep"] == [episode]
+    assert person.page.get_by_text("This view cannot be shown").count() == 0
+
+
+def test_two_checkpoints_flips_open_the_aligned_pair(person: Newcomer) -> None:
+    by_generation = {
+        one["generation"]: one["id"] for one in json.loads(person.trinity("checkpoints", "--json"))
+    }
+    played = {
+        one["policy"]
+        for one in json.loads(person.trinity("episodes", "--limit", "1000", "--json"))["episodes"]
+    }
+    first, last = (by_generation[place] for place in (min(by_generation), max(by_generation)))
+    assert {first, last} <= played
+    compared = json.loads(person.trinity("compare", first, last, "--json"))
+    assert compared["n"] >= 80
+    assert compared["flips"]["only_b"] > compared["flips"]["only_a"]
+
+
+def test_a_link_to_nothing_says_so_without_a_traceback(person: Newcomer) -> None:
+    person.open("/replay?ep=enothing")
+    assert person.page.locator('[data-testid="stException"]').count() == 0
+    assert "enothing" in person.page.locator("body").inner_text()

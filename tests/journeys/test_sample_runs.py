@@ -1,0 +1,107 @@
+"""The sample runs: what they hold, and that the shipped weights play them again, turn for turn."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from core.drive import drive_many
+from core.episode import Episode, EpisodeFinished, Status, Turn
+from core.pocket import FAMILIES
+from core.pool.cache import CachedPool
+from core.tasks.graders import grade_many
+from storage.interchange import import_runs
+from storage.store import Store, open_store
+from storage.summaries import EpisodeSummary
+from ui.plan import Plan
+from ui.wiring import SAMPLE_RUNS, Policies, resolve_pool
+
+#: How many sample episodes are played again, and how many of them must come out the same.
+REPLAYED, SAME = 20, 19
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    opened = open_store(tmp_path_factory.mktemp("samples") / "store.db")
+    import_runs(opened, SAMPLE_RUNS)
+    yield opened
+    opened.close()
+
+
+def played(store: Store) -> list[EpisodeSummary]:
+    """Every sample episode."""
+    return [one for run in store.runs.list("run") for one in store.episodes.of_run(run.id)]
+
+
+def test_importing_twice_changes_nothing(store: Store) -> None:
+    before = store.health()
+    for report in import_runs(store, SAMPLE_RUNS):
+        assert sum(report.added.values()) == 0
+    assert store.health().episodes == before.episodes
+
+
+def test_three_checkpoints_the_best_single_model_and_chance_played_the_same_tasks(store: Store) -> None:
+    tasks: dict[str, set[str]] = {}
+    for one in played(store):
+        tasks.setdefault(one.policy, set()).add(one.task_id)
+    shared = set.intersection(*tasks.values())
+    assert len(shared) >= 80
+    assert {one.family for one in played(store) if one.task_id in shared} == set(FAMILIES)
+    generations = {one.id: one.generation for one in store.checkpoints.list()}
+    shown = sorted(generations[policy] or 0 for policy in tasks if policy in generations)
+    assert len(shown) >= 3
+    assert shown[0] == 0
+    assert shown[-1] == max(one.generation or 0 for one in store.checkpoints.list())
+    assert "random" in tasks
+    assert any(policy.startswith("single:") for policy in tasks)
+
+
+def test_the_shipped_weights_play_sample_episodes_again(store: Store) -> None:
+    some = sorted(played(store), key=lambda one: hashlib.sha256(one.id.encode()).digest())[:REPLAYED]
+    some.sort(key=lambda one: (one.run_id, one.policy))
+    same = 0
+    for (run, policy), group in groupby(some, key=lambda one: (one.run_id, one.policy)):
+        recorded = {one.id: store.episodes.get(one.id) for one in group}
+        again = replayed(store, run, policy, list(recorded.values()))
+        same += sum(alike(recorded[one.id], one) for one in again)
+    assert same >= SAME
+
+
+def replayed(store: Store, run: str, policy: str, episodes: list[Episode]) -> Iterator[Episode]:
+    """The episodes played anew from their beginnings, as their run's plan says."""
+    plan = Plan.from_config(store.runs.get(run).config)
+    pool = resolve_pool(plan.pool)
+    policies = Policies(store, plan.models, argmax=plan.argmax, cycles=plan.role_cycles())
+    fresh = [replace(one, turns=(), status=Status.RUNNING) for one in episodes]
+    for event in drive_many(fresh, policies.resolve(policy), CachedPool(pool), grade_many):
+        if isinstance(event, EpisodeFinished):
+            yield event.episode
+
+
+def alike(a: Episode, b: Episode) -> bool:
+    """The same turns with the same words and outcome, logits within 1e-3."""
+    return (
+        (a.answer, a.correct, a.end_reason) == (b.answer, b.correct, b.end_reason)
+        and len(a.turns) == len(b.turns)
+        and all(alike_turn(x, y) for x, y in zip(a.turns, b.turns, strict=True))
+    )
+
+
+def alike_turn(a: Turn, b: Turn) -> bool:
+    """The same choice, prompt, reply and reading; logits within 1e-3."""
+    told = [
+        (t.decision.model, t.decision.role, t.messages, t.reply.text, t.verdict, t.answer_after)
+        for t in (a, b)
+    ]
+    return told[0] == told[1] and all(
+        np.allclose(x, y, atol=1e-3, rtol=0)
+        for x, y in (
+            (a.decision.model_logits, b.decision.model_logits),
+            (a.decision.role_logits, b.decision.role_logits),
+        )
+    )
