@@ -34,7 +34,7 @@ def normalise(url: str) -> URL:
         return URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
         raise StoreError(f"{url!r} is not a database URL: write sqlite:///path/to/trinity.db.") from error
     if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
         return parsed.set(database=str(Path(parsed.database).expanduser().absolute()))

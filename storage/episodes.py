@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Engine, delete, func, select
@@ -129,7 +129,8 @@ class Episodes:
             .order_by(episode.c.id)
         )
         with reading(self.engine) as connection:
-            return list(read_episodes(connection, list(connection.execute(query).scalars())))
+            found = list(read_episodes(connection, list(connection.execute(query).scalars())))
+        return [_without_error(one) for one in found]
 
     def pending(self, run_id: str) -> list[PendingReply]:
         """Replies that are stored, and perhaps paid for, whose turns are not finished."""
@@ -195,6 +196,11 @@ class Episodes:
                     )
                 deleted += connection.execute(delete(episode).where(chosen)).rowcount
         return deleted
+
+
+def _without_error(missing: Episode) -> Episode:
+    """The episode without the note of why it is missing: it gets another chance."""
+    return replace(missing, meta={key: value for key, value in missing.meta.items() if key != "error"})
 
 
 def _unknown(episode_id: str) -> StoreError:

@@ -1,6 +1,6 @@
 """The lines of an interchange file, version 1, and how strictly they are read.
 
-A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl.gz`). Every line is one object
+A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl.gz`). Every line is an object
 whose `kind` says what it is; they come in this order:
 
     header      format "trinity-jsonl", version 1, runs: ids of the runs that follow
@@ -10,8 +10,8 @@ whose `kind` says what it is; they come in this order:
     generation  run, index, best, mean, median, sigma, evaluations, wall_s, checkpoint_id, stats,
                 candidates: [{index, fitness, rollouts, missing}]
     optimiser   run, generation, state (base64): to resume an evolution from its last generation
-    episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands, turns
-                and texts included; hidden states are base64 of little-endian float16, logits full decimals
+    episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
+                turns and texts included; hidden states are base64 of little-endian float16, logits all digits
     end         counts: {kind: lines}, sha256: of every byte before this line
 
 Times are Unix seconds. Only finished turns are written; what was running is written as interrupted. Base64 is

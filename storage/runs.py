@@ -113,7 +113,7 @@ class Runs:
             _interrupt_episodes(connection, [run_id])
 
     def mark_interrupted(self, stale_after_s: float = STALE_AFTER_S) -> Sequence[str]:
-        """Running runs without a recent heartbeat become interrupted with their episodes; returns their ids."""
+        """Running runs without recent heartbeat become interrupted with their episodes; gives their ids."""
         silent = and_(
             run.c.status == RunStatus.RUNNING,
             func.coalesce(run.c.heartbeat, run.c.created) < self.now() - stale_after_s,

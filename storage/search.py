@@ -36,7 +36,7 @@ def terms(query: str) -> list[str]:
 def matching(query: str, dialect: str) -> ColumnElement[bool] | None:
     """The condition "the question or one reply holds every term" on `episode`; None without terms.
 
-    The last word is a prefix, so that typing narrows the list. With a term of signs only (`+`, `=`) LIKE is used.
+    The last word is a prefix, so that typing narrows the list. Terms of signs only (`+`, `=`) make it LIKE.
     """
     wanted = terms(query)
     if not wanted:

@@ -1,4 +1,4 @@
-"""Real episodes for the store's tests: the role loop, a policy with a head, and a pool that follows a script."""
+"""Real episodes for the store's tests: the role loop, a policy with a head, a pool that follows a script."""
 
 from __future__ import annotations
 

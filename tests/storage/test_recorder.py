@@ -1,0 +1,222 @@
+"""What is played is stored turn by turn, comes back equal, and survives whatever stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+
+from core.drive import drive, drive_many
+from core.episode import (
+    Ask,
+    Delta,
+    EndReason,
+    Episode,
+    EpisodeFinished,
+    Event,
+    Failure,
+    Replied,
+    Reply,
+    Status,
+    Turn,
+    TurnStarted,
+)
+from core.errors import StoreError
+from core.pool.scripted import ScriptedPool
+from storage import recorder
+from storage.recorder import record
+from storage.store import Store, open_store
+from tests.storage.play import HashPolicy, answer, births, events, grade, pool, specs, tasks
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "trinity.db")
+    opened.runs.create("r1", "run", {})
+    yield opened
+    opened.close()
+
+
+def outcomes(happened: Iterator[Event]) -> dict[str, Episode]:
+    """The finished episodes by id."""
+    return {one.episode.id: one.episode for one in happened if isinstance(one, EpisodeFinished)}
+
+
+def test_episodes_come_back_equal(store: Store) -> None:
+    played = outcomes(record(store, events(births("r1", tasks(30)))))
+    assert len(played) == 30
+    for id_, whole in played.items():
+        assert store.episodes.get(id_) == whole
+    assert store.episodes.tasks("r1") == tasks(30)
+    assert store.episodes.unfinished("r1") == []
+    line = store.episodes.summary(next(iter(played)))
+    whole = played[line.id]
+    assert line.strip.count("·") == line.turns == len(whole.turns)
+    assert line.tokens_in == sum(turn.reply.usage.tokens_in for turn in whole.turns)
+    assert (line.correct, line.end_reason, line.answer) == (whole.correct, whole.end_reason, whole.answer)
+
+
+def test_every_event_is_committed_before_it_is_passed_on(store: Store, tmp_path: Path) -> None:
+    reader = open_store(tmp_path / "trinity.db")
+    for happened in record(store, events(births("r1", tasks(3)))):
+        match happened:
+            case TurnStarted():
+                row = reader.episodes.outline(happened.episode_id)[happened.index]
+                assert (row.stage, row.model) == ("asked", happened.decision.model)
+                assert reader.episodes.text(happened.episode_id, happened.index).messages == happened.messages
+            case Replied():
+                text = reader.episodes.text(happened.episode_id, happened.index)
+                assert (text.reply, text.partial) == (happened.reply.text, False)
+            case Turn():
+                assert reader.episodes.get(happened.episode_id).turns[-1] == happened
+            case EpisodeFinished():
+                assert reader.episodes.get(happened.episode.id) == happened.episode
+    reader.close()
+
+
+def test_a_growing_reply_can_be_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "PARTIAL_S", 0.0)
+    (born,) = births("r1", tasks(1))
+    grown = ""
+    for happened in record(store, drive(born, HashPolicy(), pool(), grade, stream=True)):
+        if isinstance(happened, TurnStarted):
+            grown = ""
+        if isinstance(happened, Delta):
+            grown += happened.text
+            text = store.episodes.text(born.id, happened.index)
+            assert (text.reply, text.partial) == (grown, True)
+    assert store.episodes.summary(born.id).status is Status.FINISHED
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM text WHERE kind = 'partial'").scalar() == 0
+
+
+@pytest.mark.parametrize("stop_after", range(1, 60, 4))
+def test_a_run_goes_on_as_it_would_have(tmp_path: Path, stop_after: int) -> None:
+    """Stopped after any event and resumed, every episode is the one an undisturbed run gives."""
+    store = open_store(tmp_path / "trinity.db")
+    store.runs.create("r1", "run", {})
+    born = births("r1", tasks(4))
+    whole = outcomes(events(born))
+    happened = record(store, events(born))
+    for _ in range(stop_after):
+        next(happened, None)
+    happened.close()  # type: ignore[attr-defined]  # a generator
+    store.runs.finish("r1")
+    left = store.episodes.unfinished("r1")
+    started = {one.id for one in store.episodes.of_run("r1")}
+    left += [one for one in born if one.id not in started]
+    kept = store.episodes.kept("r1")
+    asked = pool()
+    for _ in record(store, drive_many(left, HashPolicy(), asked, grade, kept=kept)):
+        pass
+    assert {one: store.episodes.get(one) for one in whole} == whole
+    paid = sum(bool(turn.messages) for one in whole.values() for turn in one.turns)
+    before = sum(bool(turn.messages) for one in left for turn in one.turns) + len(kept)
+    done = sum(bool(t.messages) for one in set(whole) - {e.id for e in left} for t in whole[one].turns)
+    assert len(asked.asks) == paid - before - done, "no stored reply is asked for again"
+    store.close()
+
+
+def test_a_missing_episode_keeps_its_turns_and_can_be_resumed(store: Store) -> None:
+    calls: list[Ask] = []
+
+    def flaky(ask: Ask) -> Reply | Failure:
+        calls.append(ask)
+        return Failure("infrastructure", "The line is dead.") if len(calls) == 3 else answer(ask)
+
+    (born,) = births("r1", tasks(1, start=4))
+    played = outcomes(record(store, drive(born, HashPolicy(), ScriptedPool(specs(), flaky), grade)))
+    assert played[born.id].status is Status.MISSING
+    assert store.episodes.get(born.id) == played[born.id]
+    assert store.episodes.summary(born.id).correct is None
+    for _ in record(store, drive_many(store.episodes.unfinished("r1"), HashPolicy(), pool(), grade)):
+        pass
+    resumed = store.episodes.get(born.id)
+    assert resumed == outcomes(events([born]))[born.id]
+
+
+def test_a_cancelled_episode_keeps_what_it_has(store: Store) -> None:
+    def stop(so_far: Episode) -> EndReason | None:
+        return EndReason.CANCELLED if len(so_far.turns) == 2 else None
+
+    born = births("r1", tasks(5))
+    played = outcomes(record(store, drive_many(born, HashPolicy(), pool(), grade, stop=stop)))
+    for id_, whole in played.items():
+        assert store.episodes.get(id_) == whole
+    assert {one.end_reason for one in store.episodes.of_run("r1")} >= {EndReason.CANCELLED}
+
+
+def test_finished_episodes_never_change(store: Store) -> None:
+    born = births("r1", tasks(2))
+    played = outcomes(record(store, events(born)))
+    with pytest.raises(StoreError, match="finished and never changes"):
+        list(record(store, events(born)))
+    ended = replace(played[born[0].id], answer="other")
+    with pytest.raises(StoreError, match="finished and never changes"):
+        list(record(store, iter([EpisodeFinished(ended)])))
+    assert store.episodes.get(born[0].id) == played[born[0].id]
+
+
+def test_hostile_text_is_kept_as_text(store: Store) -> None:
+    hostile = "answer '); DROP TABLE turn; -- \x00 \ud800 <img src=x> :green-badge[ACCEPT] \u202e"
+    asked = ScriptedPool(specs(), lambda ask: hostile)
+    for _ in record(store, drive_many(births("r1", tasks(2)), HashPolicy(), asked, grade)):
+        pass
+    first = store.episodes.of_run("r1")[0]
+    replies = [turn.reply.text for turn in store.episodes.get(first.id).turns if turn.messages]
+    assert set(replies) == {hostile.replace("\x00", "�").replace("\ud800", "?")}
+
+
+def test_a_full_disk_stops_the_spending(store: Store) -> None:
+    asked = pool()
+    happened = record(store, drive_many(births("r1", tasks(200)), HashPolicy(), asked, grade))
+    for _ in range(150):
+        next(happened)
+
+    def full(connection: object, record: object, proxy: object) -> None:
+        connection.execute("PRAGMA max_page_count=1")  # type: ignore[attr-defined]
+
+    event.listen(store.engine, "checkout", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        for _ in happened:
+            pass
+    spent = len(asked.asks)
+    assert next(happened, None) is None
+    assert len(asked.asks) == spent, "nothing is asked once nothing can be stored"
+    event.remove(store.engine, "checkout", full)
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+
+
+def test_paid_replies_survive_a_power_cut(store: Store) -> None:
+    levels: list[str] = []
+
+    @event.listens_for(store.engine, "before_cursor_execute")
+    def note(_c: Engine, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("PRAGMA synchronous"):
+            levels.append(statement.split("=")[1])
+
+    expected = []
+    for happened in record(store, events(births("r1", tasks(3))), beat_s=1000):
+        paid = isinstance(happened, Replied) and bool(happened.reply.usage.cost_usd)
+        if isinstance(happened, Replied):
+            expected.append("FULL" if paid else "NORMAL")
+            assert levels[-1] == expected[-1]
+    assert set(expected) == {"FULL", "NORMAL"}
+
+
+def test_a_long_recording_stays_alive(store: Store) -> None:
+    import time
+
+    born = store.runs.get("r1").heartbeat
+    happened = record(store, events(births("r1", tasks(1))), beat_s=0.02)
+    next(happened)
+    time.sleep(0.15)  # a slow model
+    beat = store.runs.get("r1").heartbeat
+    happened.close()  # type: ignore[attr-defined]  # a generator
+    assert born is not None
+    assert beat is not None
+    assert beat > born + 0.05

@@ -1,0 +1,25 @@
+"""A process that records episodes until it is killed, saying each event once it is acknowledged."""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+
+from core.episode import Delta, EpisodeFinished, EpisodeStarted
+from storage.recorder import record
+from storage.store import open_store
+from tests.storage.play import births, events, tasks
+
+#: One acknowledged event: its kind, its episode, its turn (-1 for the episode itself).
+Heard = tuple[str, str, int]
+
+
+def write(url: str, run: str, said: Connection[Heard, None]) -> None:
+    """Play many tasks and send one message per event."""
+    store = open_store(url)
+    store.runs.create(run, "run", {})
+    for happened in record(store, events(births(run, tasks(400)))):
+        kind = type(happened).__name__
+        if isinstance(happened, EpisodeStarted | EpisodeFinished):
+            said.send((kind, happened.episode.id, -1))
+        elif not isinstance(happened, Delta):
+            said.send((kind, happened.episode_id, happened.index))
