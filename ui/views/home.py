@@ -27,7 +27,7 @@ def show() -> None:
     st.title("Why did the coordinator do that?")
     st.caption(
         "A small learned coordinator chooses, turn by turn, which language model speaks next and in which "
-        "role: Thinker, Worker or Verifier. Here you see every choice, the numbers behind it, and its outcome."
+        "role: Thinker, Worker or Verifier. Here you see every choice, its numbers and what came of it."
     )
     newest = store.episodes.page(limit=EPISODES).items
     if not newest:

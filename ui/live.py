@@ -1,0 +1,89 @@
+"""A live run's plan: one task under one policy, kept with the run so that a worker process can play or resume it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from core.episode import Task
+from core.errors import StoreError
+from core.ids import episode_id, run_id
+from storage.store import Store
+from storage.summaries import RunStatus, RunSummary
+from ui.lease import is_dead
+
+#: A run without a heartbeat for so long is called stalled.
+STALLED_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """What is played live. `left_out` are models masked before the softmax; `pace_s` is how long a decision
+    is shown before the model is asked; `pool` is "pocket" or a pool.toml's path."""
+
+    task: Task
+    policy: str
+    models: tuple[str, ...]
+    pool: str = "pocket"
+    encoder: str | None = None
+    left_out: tuple[str, ...] = ()
+    turns: int = 5
+    seed: int = 0
+    argmax: bool = False
+    step: bool = False
+    pace_s: float = 0.0
+    max_cost_usd: float | None = None
+
+    def to_config(self) -> dict[str, Any]:
+        """The plan as a run's config."""
+        return asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> LivePlan:
+        """Inverse of `to_config`; StoreError when the run was recorded by something else."""
+        try:
+            values = dict(config)
+            values["task"] = Task(**values["task"])
+            for name in ("models", "left_out"):
+                values[name] = tuple(values[name])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise StoreError(
+                "This run was not started on the Live page, so it cannot be played there."
+            ) from error
+
+
+def queue(store: Store, plan: LivePlan) -> str:
+    """Write the run down as queued and return its id; in step mode it waits before the first decision."""
+    run = run_id(int(time.time()), os.urandom(16))
+    store.runs.create(run, "live", plan.to_config(), status=RunStatus.QUEUED)
+    if plan.step:
+        store.runs.pause(run)
+    return run
+
+
+def start_worker(store: Store, run: str) -> int:
+    """Start the process that plays a queued or interrupted run; it outlives this one. Returns its process id."""
+    command = [sys.executable, "-m", "ui.worker", "--store", store.url, "--run", run]
+    nowhere = subprocess.DEVNULL
+    process = subprocess.Popen(
+        command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True, close_fds=True
+    )
+    return process.pid
+
+
+def episode_of(run: str) -> str:
+    """The id of a live run's one episode."""
+    return episode_id(run, 0)
+
+
+def is_stalled(run: RunSummary, now: float) -> bool:
+    """Whether a running run's process is gone or silent."""
+    if run.status is not RunStatus.RUNNING:
+        return False
+    return is_dead(run.owner) or now - (run.heartbeat or run.created) > STALLED_S

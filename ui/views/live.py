@@ -1,0 +1,523 @@
+"""Live: play a problem now. A worker process plays it; this page asks, steers and reads along from the store."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from core.episode import EndReason, Role, Status, Task
+from core.errors import ConfigError, TrinityError
+from core.pocket import FAMILIES, MODELS
+from core.pool.spec import ModelSpec
+from core.settings import POCKET
+from core.tasks.sets import load_tasks
+from storage.store import Store
+from storage.summaries import RunStatus, RunSummary
+from ui import state, wiring
+from ui.components.turn_strip import turn_strip
+from ui.course import lane
+from ui.glossary import define
+from ui.live import LivePlan, episode_of, is_stalled, queue, start_worker
+from ui.panels import announcement, decision_panel, dollars, text_block, turn_card
+from ui.recording import Recording, open_recording
+from ui.spending import estimate, paid_models
+from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line, plain
+from ui.widgets import ago, generations, nothing_here, who
+
+#: How often a run under way is read again, in seconds.
+REFRESH_S = 0.7
+ANY = "any family"
+_WAITING = "Waiting for its first decision: the worker loads the coordinator and the models …"
+_STATUS: dict[RunStatus, Mark] = {
+    RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "starting", "blue", "#1F5FBF"),
+    RunStatus.RUNNING: Mark("▶", ":material/play_circle:", "playing", "blue", "#1F5FBF"),
+    RunStatus.FINISHED: Mark("■", ":material/task_alt:", "finished", "green", "#0B8A56"),
+    RunStatus.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", "#B85C00"),
+    RunStatus.CANCELLED: Mark("✕", ":material/cancel:", "cancelled", "gray", "#8894A5"),
+    RunStatus.FAILED: Mark("!", ":material/error:", "failed", "red", "#C2410C"),
+}
+_STALLED = Mark("!", ":material/heart_broken:", "stalled", "red", "#C2410C")
+_PAUSED = Mark("‖", ":material/pause_circle:", "waiting for you", "orange", "#B85C00")
+
+
+def show() -> None:
+    """Render the form, or the run that the address names."""
+    store = state.store()
+    if run := state.param("run"):
+        _run_page(store, run)
+    else:
+        _form_page(store)
+
+
+# Starting a run
+
+
+def pool_specs(pool: str) -> tuple[ModelSpec, ...]:
+    """The pool's slots without loading a model."""
+    if pool == POCKET:
+        return tuple(ModelSpec(name, provider="pocket", dialect="terse") for name in MODELS)
+    return _read_pool(pool)
+
+
+@st.cache_data(max_entries=4, ttl=60, show_spinner=False)
+def _read_pool(pool: str) -> tuple[ModelSpec, ...]:
+    return wiring.resolve_pool(pool).specs
+
+
+def playable(store: Store, models: Sequence[str]) -> list[str]:
+    """Policies that fit the pool: checkpoints newest generation first, then those that need none."""
+    fitting = [one for one in store.checkpoints.list() if list(one.config.get("models", [])) == list(models)]
+    fitting.sort(key=lambda one: (one.run_id or "", one.generation or 0), reverse=True)
+    return [one.id for one in fitting] + ["random", "round-robin", *(f"single:{model}" for model in models)]
+
+
+def _form_page(store: Store) -> None:
+    st.title("Play a problem live")
+    st.caption(
+        "A process of its own plays the episode and writes every turn into the store. Close the browser and it goes "
+        "on; come back and it is here."
+    )
+    settings = wiring.settings()
+    specs = pool_specs(settings.pool)
+    models = tuple(spec.name for spec in specs)
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        task = _choose_task()
+        with st.container(border=True):
+            plan = _choose_policy(store, models, settings.pool, settings.encoder)
+        ceiling = _spending(specs, plan.turns)
+        ready = task is not None and (ceiling is not None or not paid_models(specs))
+        if st.button(
+            "Play", key="play", type="primary", icon=":material/play_arrow:", disabled=not ready, width=160
+        ):
+            if task is None:
+                raise ConfigError("Write the question and the answer that counts as right.")
+            run = queue(store, replace(plan, task=task, max_cost_usd=ceiling))
+            start_worker(store, run)
+            state.go("live", run=run)
+        if not ready:
+            st.caption("Write the question and the expected answer first.")
+    with right:
+        _recent(store)
+
+
+def _choose_task() -> Task | None:
+    st.subheader("Problem")
+    with st.container(border=True):
+        kind = st.segmented_control(
+            "Where the problem comes from",
+            ["drawn", "mine"],
+            default="drawn",
+            required=True,
+            key="problem_kind",
+            format_func={"drawn": "Drawn at random", "mine": "My own question"}.get,
+            label_visibility="collapsed",
+            persist_state="session",
+        )
+        if kind == "mine":
+            return _own_task()
+        left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
+        family = left.selectbox("Family", [ANY, *FAMILIES], key="family_choice", persist_state="session")
+        if "task_seed" not in st.session_state:
+            st.session_state["task_seed"] = 1
+        number = middle.number_input(
+            "Number", min_value=0, max_value=999_999, step=1, key="task_seed", persist_state="session"
+        )
+        right.button("Another", key="another", icon=":material/casino:", on_click=_another)
+        task = drawn_task(family, int(number))
+        text_block(task.question, key="drawn_question")
+        st.caption(
+            f"{task.family} · a test task, never trained or evolved on · expected answer: {label(task.answer)}"
+        )
+        return task
+
+
+def _another() -> None:
+    st.session_state["task_seed"] = (int(st.session_state["task_seed"]) * 48271 + 11) % 999_983
+
+
+def drawn_task(family: str, seed: int) -> Task:
+    """The pocket test task of this number; any family: the number decides that too."""
+    chosen = FAMILIES[seed % len(FAMILIES)] if family == ANY else family
+    return load_tasks(f"pocket/{chosen}", "test", 1, seed)[0]
+
+
+def _own_task() -> Task | None:
+    question = st.text_area(
+        "Question", key="own_question", height=110, max_chars=20_000, persist_state="session"
+    )
+    left, right = st.columns([3, 2])
+    answer = left.text_input("Expected answer", key="own_answer", max_chars=2_000, persist_state="session")
+    grader = right.selectbox(
+        "How it is checked",
+        ["exact", "number", "choice"],
+        key="own_grader",
+        persist_state="session",
+        format_func={"exact": "same text", "number": "same number", "choice": "same choice (A, B, …)"}.get,
+    )
+    if not question.strip() or not answer.strip():
+        return None
+    name = hashlib.sha256(f"{question}\n{answer}\n{grader}".encode()).hexdigest()[:8]
+    return Task(f"own-{name}", question.strip(), answer.strip(), grader, "own", "live")
+
+
+def _choose_policy(store: Store, models: tuple[str, ...], pool: str, encoder: str | None) -> LivePlan:
+    born = generations(store.checkpoints.list())
+    policies = playable(store, models)
+    policy = st.selectbox(
+        "Who decides",
+        policies,
+        key="policy_choice",
+        format_func=lambda value: who(value, born.get(value)),
+        help=define("Policy"),
+        persist_state="session",
+    )
+    left, middle, right = st.columns(3)
+    how = left.segmented_control(
+        "Choices are",
+        ["sampled", "argmax"],
+        default="sampled",
+        required=True,
+        key="how",
+        help=define("Argmax and sampling"),
+        persist_state="session",
+    )
+    turns = middle.number_input("Turn budget", 1, 50, 5, key="turn_budget", persist_state="session")
+    seed = right.number_input("Seed", 0, 999_999, 0, key="seed", persist_state="session")
+    left_out = st.pills(
+        "Models left out",
+        models,
+        selection_mode="multi",
+        key="left_out",
+        format_func=lambda name: label(name, 30),
+        help=define("Mask"),
+        persist_state="session",
+    )
+    left, right = st.columns(2, vertical_alignment="bottom")
+    step = left.toggle(
+        "Step by step",
+        key="step_mode",
+        help="The run waits before every decision. You let it go on, or make the decision yourself.",
+        persist_state="session",
+    )
+    pace = right.select_slider(
+        "Show each decision before the model answers",
+        [0.0, 1.0, 2.0, 5.0],
+        value=1.0,
+        key="pace",
+        format_func=lambda value: f"{value:g} s" if value else "no wait",
+        persist_state="session",
+    )
+    if len(left_out) == len(models):
+        raise ConfigError("Every model is left out: leave at least one in.")
+    nothing = Task("", "", "")
+    return LivePlan(
+        nothing,
+        policy,
+        models,
+        pool,
+        encoder,
+        tuple(left_out),
+        int(turns),
+        int(seed),
+        how == "argmax",
+        step,
+        pace,
+    )
+
+
+def _spending(specs: Sequence[ModelSpec], turns: int) -> float | None:
+    """For models that cost money: the most it can cost, and the ceiling that must be given."""
+    if not paid_models(specs):
+        return None
+    most = estimate(specs, 1, turns)
+    cost = "an unknown cost" if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
+    st.warning(
+        f"These models cost money: up to {most.calls} calls, {label(cost)}.", icon=":material/payments:"
+    )
+    ceiling = st.number_input("Spend at most, USD", min_value=0.0, value=None, step=0.1, key="max_cost")
+    return None if ceiling is None else float(ceiling)
+
+
+def _recent(store: Store) -> None:
+    st.subheader("Live runs")
+    runs = store.runs.list(kind="live", limit=10)
+    if not runs:
+        nothing_here("None yet. The first one will be listed here.")
+        return
+    now = time.time()
+    with st.container(border=True):
+        for run in runs:
+            mark = _STALLED if is_stalled(run, now) else _STATUS[run.status]
+            state.page_link("live", label(_question(run), 60) or run.id, run=run.id)
+            right = f" · {badge(correct_mark(bool(run.correct)))}" if run.finished_episodes else ""
+            st.caption(f"{badge(mark)}{right} · {ago(run.created, now)}")
+
+
+def _question(run: RunSummary) -> str:
+    task = run.config.get("task")
+    return one_line(str(task.get("question", "")), 80) if isinstance(task, dict) else ""
+
+
+# Watching a run
+
+
+def _run_page(store: Store, run_id: str) -> None:
+    run = store.runs.get(run_id)
+    if run.kind != "live":
+        raise ConfigError(f"Run {run_id} was not started here: open its episodes from the list.")
+    over = run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        state.page_link("live", "New problem", icon=":material/arrow_back:")
+    st.markdown(f"#### {label(_question(run), 220)}")
+    if over:
+        _watch(store, run_id)
+    else:
+        st.fragment(lambda: _watch(store, run_id), run_every=REFRESH_S, key="live_tail")()
+
+
+def _watch(store: Store, run_id: str) -> None:
+    """What the run has come to; read again while it is under way."""
+    run = store.runs.get(run_id)
+    was_over = st.session_state.get("live_over") == run_id
+    over = run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
+    if over and not was_over:
+        st.session_state["live_over"] = run_id
+        st.rerun()
+    if not over and was_over:
+        del st.session_state["live_over"]
+    begun = bool(store.episodes.of_run(run_id))
+    recording = open_recording(store, episode_of(run_id)) if begun else None
+    stalled = is_stalled(run, time.time())
+    _headline(store, run, recording, stalled)
+    if not over and not stalled:
+        _reins(store, run, recording)
+    if recording is None or not recording.outlines:
+        if not over and not stalled:
+            with st.container(border=True):
+                st.markdown(f":gray[:material/hourglass_top: {_WAITING}]")
+        return
+    _stage(recording)
+    if over:
+        _afterwards(store, run, recording)
+
+
+def _headline(store: Store, run: RunSummary, recording: Recording | None, stalled: bool) -> None:
+    paused = run.status is RunStatus.RUNNING and store.runs.control(run.id).paused
+    mark = _STALLED if stalled else _PAUSED if paused and _between_turns(recording) else _STATUS[run.status]
+    parts = [f"**{badge(mark)}**"]
+    if recording is not None:
+        summary = recording.summary
+        if summary.status is Status.FINISHED:
+            outcome = correct_mark(summary.correct)
+            parts.append(f"answer **{label(summary.answer or '–', 60)}** is {badge(outcome)}")
+        if summary.end_reason is not None and summary.end_reason is not EndReason.CANCELLED:
+            parts.append(END_WORDS[summary.end_reason])
+        parts.append(f":gray[{label(who(summary.policy, summary.generation), 60)}]")
+        parts.append(f":gray[turn {len(recording.outlines)} of at most {recording.episode.turn_budget}]")
+        parts.append(f":gray[expected answer {label(recording.episode.task.answer, 40)}]")
+    st.markdown(" · ".join(parts))
+    if run.error:
+        st.error(plain_sentence(run.error), icon=":material/error:")
+    if stalled:
+        st.warning(
+            "The process that plays this run has gone silent. Every finished turn is kept.",
+            icon=":material/heart_broken:",
+        )
+    if stalled or run.status is RunStatus.INTERRUPTED:
+        st.button(
+            "Go on after the last turn",
+            key="resume",
+            icon=":material/restart_alt:",
+            type="primary",
+            on_click=_resume,
+            args=(store, run.id),
+        )
+
+
+def plain_sentence(text: str) -> str:
+    """A stored error as a literal alert text."""
+    return label(plain(text), 400)
+
+
+def _resume(store: Store, run_id: str) -> None:
+    st.session_state.pop("live_over", None)
+    store.runs.mark_interrupted()
+    start_worker(store, run_id)
+    deadline = (
+        time.monotonic() + 8.0
+    )  # a worker claims within seconds; until then the page would still say interrupted
+    while time.monotonic() < deadline and store.runs.get(run_id).status is RunStatus.INTERRUPTED:
+        time.sleep(0.2)
+
+
+def _between_turns(recording: Recording | None) -> bool:
+    return recording is None or all(outline.stage == "finished" for outline in recording.outlines)
+
+
+def _reins(store: Store, run: RunSummary, recording: Recording | None) -> None:
+    """Cancel, wait, go on, and the decision taken over by hand."""
+    control = store.runs.control(run.id)
+    paused = control.paused
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if paused:
+            st.button(
+                "Next turn",
+                key="next_turn",
+                type="primary",
+                icon=":material/skip_next:",
+                shortcut="T",
+                disabled=not _between_turns(recording) or control.steps > 0,
+                on_click=store.runs.step,
+                args=(run.id,),
+            )
+            st.button(
+                "Play on",
+                key="play_on",
+                icon=":material/play_arrow:",
+                on_click=store.runs.unpause,
+                args=(run.id,),
+            )
+        else:
+            st.button(
+                "Wait after this turn",
+                key="pause",
+                icon=":material/pause:",
+                on_click=store.runs.pause,
+                args=(run.id,),
+            )
+        st.button(
+            "Cancel",
+            key="cancel",
+            icon=":material/stop_circle:",
+            disabled=control.cancel,
+            on_click=store.runs.cancel,
+            args=(run.id,),
+        )
+        _follow_toggle()
+        if control.cancel:
+            st.caption("Cancelling at the next moment it can …")
+    if paused and _between_turns(recording):
+        _take_over(store, run, len(recording.outlines) if recording else 0)
+
+
+def _follow_toggle() -> None:
+    st.session_state["follow"] = state.param("t") is None
+    st.toggle("Follow", key="follow", help="Keep the newest turn in view", on_change=_set_follow)
+
+
+def _set_follow() -> None:
+    if st.session_state["follow"]:
+        state.set_params(t=None)
+    else:
+        state.set_params(t=st.session_state.get("live_cursor", 0) + 1)
+
+
+def _take_over(store: Store, run: RunSummary, index: int) -> None:
+    """One decision made by a person; recorded as an override."""
+    plan = LivePlan.from_config(run.config)
+    chosen = store.runs.override(episode_of(run.id), index)
+    if index >= plan.turns:
+        return
+    with st.container(border=True):
+        if chosen:
+            st.markdown(
+                f":material/back_hand: Turn {index + 1} is yours: **{ROLE_LOOKS[chosen[1]].word}** on "
+                f"**{label(chosen[0], 40)}**. *Next turn* plays it."
+            )
+        else:
+            st.markdown(
+                f":material/back_hand: **Take over turn {index + 1}**, or let the coordinator decide."
+            )
+        left, middle, right = st.columns([2, 2, 1], vertical_alignment="bottom")
+        models = [model for model in plan.models if model not in plan.left_out]
+        left.selectbox("Model", models, key="override_model")
+        middle.selectbox(
+            "Role", list(ROLE_LOOKS), key="override_role", format_func=lambda role: ROLE_LOOKS[role].word
+        )
+        right.button(
+            "Take over",
+            key="take_over",
+            icon=":material/back_hand:",
+            on_click=_override,
+            args=(store, episode_of(run.id), index),
+        )
+
+
+def _override(store: Store, episode_id: str, index: int) -> None:
+    try:
+        store.runs.set_override(
+            episode_id, index, st.session_state["override_model"], Role(st.session_state["override_role"])
+        )
+    except TrinityError as error:
+        st.toast(plain_sentence(str(error)), icon=":material/error:")
+
+
+def _stage(recording: Recording) -> None:
+    """The replay of what there is: the newest turn while following, else the one in the address."""
+    outlines = recording.outlines
+    total = len(outlines)
+    cursor = total - 1 if state.param("t") is None else state.int_param("t", 1, total, total) - 1
+    st.session_state["live_cursor"] = cursor
+    turn_strip(
+        [lane(outlines, recording.models, running=recording.running)],
+        cursor,
+        lambda turn: state.set_params(t=turn + 1),
+        key="live_strip",
+        name="Turns of this run",
+        said=announcement(outlines, cursor),
+    )
+    if cursor < total - 1 and recording.running:
+        st.caption(
+            f"{total - 1 - cursor} newer turn{'s' if total - cursor > 2 else ''}; switch Follow on to see them."
+        )
+    left, right = st.columns([3, 2], gap="medium")
+    decision = recording.decision(cursor)
+    with left, st.container(border=True):
+        turn_card(outlines, cursor, recording.text, decision, key="live_card", running=recording.running)
+    with right, st.container(border=True):
+        decision_panel(decision, recording.models, key="live_decision")
+
+
+def _afterwards(store: Store, run: RunSummary, recording: Recording) -> None:
+    """Where a finished run leads: its replay, the same problem under another checkpoint, and the two together."""
+    plan = LivePlan.from_config(run.config)
+    st.subheader("What next")
+    left, right = st.columns(2, gap="large")
+    with left, st.container(border=True):
+        st.markdown("**The same problem, another checkpoint**")
+        born = generations(store.checkpoints.list())
+        others = [one for one in playable(store, plan.models) if one != plan.policy]
+        policy = st.selectbox(
+            "Who decides", others, key="swap_policy", format_func=lambda value: who(value, born.get(value))
+        )
+        if st.button("Play it again", key="play_again", type="primary", icon=":material/swap_horiz:"):
+            again = queue(store, replace(plan, policy=policy))
+            start_worker(store, again)
+            state.go("live", run=again)
+    with right, st.container(border=True):
+        state.page_link(
+            "replay",
+            "**Step through it in Replay**",
+            icon=":material/smart_display:",
+            ep=recording.summary.id,
+        )
+        same = store.episodes.same_task(recording.summary.id, limit=6)
+        if same:
+            st.caption("Compare it with other episodes of the same problem")
+        for other in same:
+            state.page_link(
+                "pair",
+                f"{label(who(other.policy, other.generation), 60)} · {badge(correct_mark(other.correct))}",
+                icon=":material/compare:",
+                a=other.id,
+                b=recording.summary.id,
+            )
+
+
+if __name__ == "__main__":
+    state.run(show)

@@ -1,0 +1,204 @@
+"""The worker process of a live run: claims it, plays it, records every event, and obeys what the page asks.
+
+    python -m ui.worker --store URL --run RUN
+
+The page never plays anything itself, so no click and no closed browser can end a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from core.drive import drive
+from core.episode import (
+    Decide,
+    Decision,
+    EndReason,
+    Episode,
+    EpisodeFinished,
+    Protocol,
+    Status,
+    TurnStarted,
+)
+from core.errors import ConfigError, TrinityError
+from core.policies import OverridePolicy
+from core.policy import Policy
+from core.pool.pool import Pool
+from core.tasks.graders import grade_many
+from storage.recorder import beating, record
+from storage.store import Store, open_store
+from storage.summaries import RunStatus
+from ui import wiring
+from ui.lease import is_dead, owner
+from ui.live import LivePlan, episode_of
+from ui.spending import Ceiling, check_ceiling
+
+log = logging.getLogger(__name__)
+
+#: How often a waiting worker looks whether it may go on, in seconds.
+LOOK_S = 0.15
+
+
+@dataclass
+class Reins:
+    """What a person asks of the run, asked of the store: cancel, wait between turns, take over a decision."""
+
+    store: Store
+    run: str
+    sleep: Callable[[float], None] = time.sleep
+    _passed: int = field(default=-1, init=False)  # the last turn that was let through
+
+    def stop(self, episode: Episode) -> EndReason | None:
+        """CANCELLED when asked to; before a new decision, wait here while the run is paused."""
+        turn = len(episode.turns)
+        while True:
+            control = self.store.runs.control(self.run)
+            if control.cancel:
+                return EndReason.CANCELLED
+            if turn == self._passed:
+                return None
+            if not control.paused or self.store.runs.take_step(self.run):
+                self._passed = turn
+                return None
+            self.sleep(LOOK_S)
+
+
+@dataclass(frozen=True)
+class Steered:
+    """The policy of the plan, except at turns that a person took over while the run was waiting."""
+
+    inner: Policy
+    store: Store
+
+    @property
+    def id(self) -> str:
+        """The inner policy's id."""
+        return self.inner.id
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The inner policy's slots."""
+        return self.inner.models
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """Decisions with what was chosen by hand put in."""
+        return [self._one(request) for request in requests]
+
+    def _one(self, request: Decide) -> Decision:
+        choice = self.store.runs.override(request.episode_id, request.index)
+        return OverridePolicy(self.inner, {request.index: choice} if choice else {}).decide([request])[0]
+
+
+def birth(run: str, plan: LivePlan, policy: Policy) -> Episode:
+    """The run's one episode as it is born."""
+    checkpoint = getattr(policy, "checkpoint", None)
+    return Episode(
+        id=episode_of(run),
+        run_id=run,
+        task=plan.task,
+        policy=policy.id,
+        models=policy.models,
+        protocol=checkpoint.protocol if checkpoint else Protocol.PAPER,
+        turn_budget=plan.turns,
+        seed=plan.seed,
+        argmax=plan.argmax,
+        meta={"generation": str(checkpoint.generation)}
+        if checkpoint and checkpoint.generation is not None
+        else {},
+    )
+
+
+def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> RunStatus:
+    """Play the run to its end, or go on after its last stored turn; returns how it ended."""
+    mask = tuple(model not in plan.left_out for model in policy.models)
+    if not any(mask):
+        raise ConfigError("Every model is left out: leave at least one in.")
+    check_ceiling(pool.specs, plan.max_cost_usd)
+    spent = sum(one.cost_usd or 0.0 for one in store.runs.policies(run))
+    ceiling, reins = Ceiling(pool.specs, plan.max_cost_usd, spent), Reins(store, run)
+    begun = {one.id: one for one in store.episodes.unfinished(run)}
+    kept = {(one.episode_id, one.index): one.reply for one in store.episodes.pending(run)}
+    episode = begun.get(episode_of(run)) or birth(run, plan, policy)
+    events = drive(
+        episode,
+        Steered(policy, store),
+        pool,
+        grade_many,
+        model_mask=() if all(mask) else mask,
+        stop=lambda so_far: reins.stop(so_far) or ceiling.stop(so_far),
+        kept=kept,
+        stream=True,
+    )
+    status = RunStatus.INTERRUPTED
+    for event in record(store, events):
+        ceiling.see(event)
+        if isinstance(event, TurnStarted) and plan.pace_s:
+            time.sleep(min(plan.pace_s, 10.0))  # the decision stands on the page before the model is asked
+        if isinstance(event, EpisodeFinished):
+            cancelled = event.episode.end_reason is EndReason.CANCELLED
+            over = event.episode.status in (Status.FINISHED, Status.MISSING)
+            status = (
+                RunStatus.CANCELLED if cancelled else RunStatus.FINISHED if over else RunStatus.INTERRUPTED
+            )
+    return status
+
+
+def work(store: Store, run: str) -> int:
+    """Claim the run and see it through; the exit code. A failure is told in the run, in one sentence."""
+    dead = is_dead(store.runs.get(run).owner)
+    if not (store.runs.claim(run, owner(), 0.0) if dead else store.runs.claim(run, owner())):
+        return 0  # another worker has it, or it is over
+    try:
+        with beating(store, run):
+            plan = LivePlan.from_config(store.runs.get(run).config)
+            pool = wiring.resolve_pool(plan.pool, os.environ)
+            models = tuple(spec.name for spec in pool.specs)
+            policy = wiring.Policies(store, models, argmax=plan.argmax, encoder=plan.encoder).resolve(
+                plan.policy
+            )
+            status = play(store, run, plan, policy, pool)
+        store.runs.finish(run, status)
+    except TrinityError as error:
+        store.runs.finish(run, RunStatus.FAILED, str(error))
+        return 1
+    except KeyboardInterrupt:
+        store.runs.finish(run, RunStatus.INTERRUPTED, "The worker was stopped; it can be resumed.")
+        return 130
+    except Exception as error:
+        log.exception("The worker of run %s broke", run)
+        store.runs.finish(
+            run, RunStatus.FAILED, f"The worker broke: {type(error).__name__}. Start the run again."
+        )
+        return 1
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process's door."""
+    parser = argparse.ArgumentParser(prog="python -m ui.worker", description="Play one queued live run.")
+    parser.add_argument("--store", required=True, help="the store's URL")
+    parser.add_argument("--run", required=True, help="the run's id")
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO)
+    signal.signal(signal.SIGTERM, _interrupt)
+    store = open_store(asked.store)
+    try:
+        return work(store, asked.run)
+    finally:
+        store.close()
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
