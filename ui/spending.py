@@ -51,7 +51,9 @@ def agree(
     unknown = f"an unknown cost (no price for {', '.join(most.unknown)})"
     cost = unknown if most.cost_usd is None else f"at most ${most.cost_usd:,.2f}"
     if ceiling_usd is None and not (may_ask or agreed):
-        raise BudgetError(f"This may cost money ({cost}): set a ceiling with --max-cost USD.")
+        raise BudgetError(
+            f"This may cost money (up to {most.calls:,} calls, {cost}): set a ceiling with --max-cost USD."
+        )
     stop = "" if ceiling_usd is None else f" It stops before ${ceiling_usd:,.2f} is exceeded."
     return f"Up to {most.calls:,} calls, {cost}.{stop}"
 

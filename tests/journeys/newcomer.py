@@ -52,14 +52,10 @@ class Newcomer:
 
     def trinity(self, *arguments: str) -> str:
         """The output of a command on this person's store."""
+        own = environment(self.folder)
         command = [str(TRINITY), *arguments]
         return subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            check=True,
-            env=environment(self.folder),
-            cwd=self.folder,
+            command, capture_output=True, encoding="utf-8", check=True, env=own, cwd=self.folder
         ).stdout
 
 

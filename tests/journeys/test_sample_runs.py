@@ -94,14 +94,16 @@ def alike(a: Episode, b: Episode) -> bool:
 
 def alike_turn(a: Turn, b: Turn) -> bool:
     """The same choice, prompt, reply and reading; logits within 1e-3."""
-    told = [
-        (t.decision.model, t.decision.role, t.messages, t.reply.text, t.verdict, t.answer_after)
-        for t in (a, b)
-    ]
-    return told[0] == told[1] and all(
+    return told(a) == told(b) and all(
         np.allclose(x, y, atol=1e-3, rtol=0)
         for x, y in (
             (a.decision.model_logits, b.decision.model_logits),
             (a.decision.role_logits, b.decision.role_logits),
         )
     )
+
+
+def told(turn: Turn) -> tuple[object, ...]:
+    """What must be equal to the letter."""
+    decision = turn.decision
+    return decision.model, decision.role, turn.messages, turn.reply.text, turn.verdict, turn.answer_after

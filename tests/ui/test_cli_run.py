@@ -140,7 +140,7 @@ def test_paid_models_ask_for_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPa
     world.price(10.0)
     result = world.run("--policy", "random")
     assert result.code == 1
-    assert "Up to 60 calls, at most $" in result.err
+    assert "up to 60 calls, at most $" in result.err
     assert "set a ceiling with --max-cost USD" in result.err
     assert world.server.requests == []
     assert open_store(world.store).runs.list() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sentence := foreign_package():
         print(f"trinity: {sentence}", file=sys.stderr)
         return 1
+    # Loading a model takes a moment; a bar for each of its files says nothing to a user.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from core.errors import TrinityError
     from ui.cli.commands import app
 
