@@ -39,11 +39,18 @@ class Arena:
         return tuple(spec.name for spec in self.pool.specs)
 
     def play(
-        self, policy: Policy, tasks: Sequence[Task], *, model_mask: Sequence[bool] = (), role_mask: Sequence[bool] = ()
+        self,
+        policy: Policy,
+        tasks: Sequence[Task],
+        *,
+        model_mask: Sequence[bool] = (),
+        role_mask: Sequence[bool] = (),
     ) -> list[Episode]:
         """One episode per task under the policy."""
         seed = integer((self.seed, "arena"))
-        episodes = episodes_of(tasks, policy.models, seed=seed, turn_budget=self.turn_budget, prefix=policy.id)
+        episodes = episodes_of(
+            tasks, policy.models, seed=seed, turn_budget=self.turn_budget, prefix=policy.id
+        )
         return play_all(episodes, policy, self.pool, self.grade, model_mask=model_mask, role_mask=role_mask)
 
     def accuracy(self, policy: Policy, tasks: Sequence[Task]) -> float:
@@ -53,7 +60,9 @@ class Arena:
 
 def best_cycle(arena: Arena, model: str, validation: Sequence[Task]) -> tuple[tuple[Role, ...], float]:
     """The model's best cycle of roles on validation tasks, and its accuracy there; of equals the shortest."""
-    scored = [(cycle, arena.accuracy(single_policy(model, arena.models, cycle), validation)) for cycle in CYCLES]
+    scored = [
+        (cycle, arena.accuracy(single_policy(model, arena.models, cycle), validation)) for cycle in CYCLES
+    ]
     return max(scored, key=lambda pair: pair[1])
 
 
@@ -92,7 +101,10 @@ def solved_by_single(
 ) -> NDArray[np.float64]:
     """Rewards [models, tasks] of each model at its best cycle; the maximum over models is the per-question union."""
     return np.stack(
-        [rewards(arena.play(single_policy(model, arena.models, cycles[model][0]), tasks)) for model in arena.models]
+        [
+            rewards(arena.play(single_policy(model, arena.models, cycles[model][0]), tasks))
+            for model in arena.models
+        ]
     )
 
 
@@ -110,7 +122,9 @@ def learned_router(
     x, queries = _question_states(encoder, train), _question_states(encoder, tasks)
     centre = x.mean(axis=0)
     x, queries = x - centre, queries - centre
-    weights = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T)
+    weights = np.linalg.solve(
+        x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
+    )
     promise = queries @ weights + success.mean(axis=1)
     singles = [single_policy(model, arena.models, cycles[model][0]) for model in arena.models]
     chosen = {task.question: singles[best] for task, best in zip(tasks, promise.argmax(axis=1), strict=True)}
@@ -122,10 +136,13 @@ def family_router(
 ) -> TablePolicy:
     """The hand-made ceiling: per family a cycle of (models, roles) written down by someone who knows the pool."""
     policies = {
-        family: CyclePolicy(arena.models, models, cycle, "hand-made") for family, (models, cycle) in steps.items()
+        family: CyclePolicy(arena.models, models, cycle, "hand-made")
+        for family, (models, cycle) in steps.items()
     }
     return TablePolicy("hand-made", arena.models, {task.question: policies[task.family] for task in tasks})
 
 
 def _question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:
-    return encoder.encode([Decide(Transcript(task.question), 0, task.id) for task in tasks]).states.astype(float)
+    return encoder.encode([Decide(Transcript(task.question), 0, task.id) for task in tasks]).states.astype(
+        float
+    )

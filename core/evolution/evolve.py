@@ -48,9 +48,18 @@ class EvolveConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("generations", "population", "tasks_per_candidate", "turn_budget", "rotate_every", "validate_every"):
+        for name in (
+            "generations",
+            "population",
+            "tasks_per_candidate",
+            "turn_budget",
+            "rotate_every",
+            "validate_every",
+        ):
             if getattr(self, name) < 1:
-                raise ConfigError(f"An evolution with {name.replace('_', ' ')} of {getattr(self, name)} does nothing: give at least 1.")
+                raise ConfigError(
+                    f"An evolution with {name.replace('_', ' ')} of {getattr(self, name)} does nothing: give at least 1."
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +115,12 @@ def evolve(
     while state.generation < config.generations:
         generation = _next(config, template, state, encoder, shared, grade, tasks)
         state = generation.state
-        if validation_tasks and (state.generation % config.validate_every == 0 or state.generation == config.generations):
+        if validation_tasks and (
+            state.generation % config.validate_every == 0 or state.generation == config.generations
+        ):
             generation = replace(
-                generation, validation=validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade)
+                generation,
+                validation=validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade),
             )
         yield replace(generation, mean_state_norm=norm)
 
@@ -127,7 +139,9 @@ def _next(
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
         drawn = draw(tasks, config, state.generation, candidate)
-        mine = episodes_of(drawn, template.models, seed=seed, turn_budget=config.turn_budget, prefix=f"c{candidate}")
+        mine = episodes_of(
+            drawn, template.models, seed=seed, turn_budget=config.turn_budget, prefix=f"c{candidate}"
+        )
         candidate_of.update({episode.id: candidate for episode in mine})
         episodes += mine
     policy = Population(vectors, encoder, candidate_of, template.models)
@@ -138,7 +152,9 @@ def _next(
     after = sep_cma.tell(state, fitness)
     return Generation(
         index=after.generation,
-        checkpoint=template.with_vector(after.mean.astype(np.float32), generation=after.generation, kind="evolved"),
+        checkpoint=template.with_vector(
+            after.mean.astype(np.float32), generation=after.generation, kind="evolved"
+        ),
         state=after,
         fitness=tuple(fitness.tolist()),
         missing=tuple(np.isnan(values).sum(axis=1).tolist()),
@@ -165,7 +181,12 @@ def draw(tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate
 
 
 def validate(
-    checkpoint: Checkpoint, tasks: Sequence[Task], config: EvolveConfig, encoder: Encoder, pool: Pool, grade: GradeMany
+    checkpoint: Checkpoint,
+    tasks: Sequence[Task],
+    config: EvolveConfig,
+    encoder: Encoder,
+    pool: Pool,
+    grade: GradeMany,
 ) -> Measured:
     """The checkpoint, sampling, on tasks it was not evolved on."""
     seed = integer((config.seed, "validation"))
@@ -185,5 +206,7 @@ def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]
 def mean_state_norm(encoder: Encoder, tasks: Sequence[Task], template: Checkpoint, most: int = 64) -> float:
     """Mean Euclidean norm of the hidden states of the first questions: step size times this is the logits' spread."""
     requests = [Decide(Transcript(task.question), 0, task.id) for task in tasks[:most]]
-    states = encoder.encode(requests, input_format=template.input_format, token_position=template.token_position).states
+    states = encoder.encode(
+        requests, input_format=template.input_format, token_position=template.token_position
+    ).states
     return float(np.linalg.norm(states.astype(float), axis=1).mean())

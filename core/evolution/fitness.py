@@ -46,7 +46,13 @@ def play_all(
 
 
 def episodes_of(
-    tasks: Sequence[Task], models: Sequence[str], *, seed: int, turn_budget: int, prefix: str, protocol: Protocol = Protocol.PAPER
+    tasks: Sequence[Task],
+    models: Sequence[str],
+    *,
+    seed: int,
+    turn_budget: int,
+    prefix: str,
+    protocol: Protocol = Protocol.PAPER,
 ) -> list[Episode]:
     """One unplayed episode per task, for measuring and not for keeping; `seed` decides all of their randomness."""
     return [

@@ -51,8 +51,12 @@ class SepCMAState:
             length = int.from_bytes(data[:8], "little")
             scalars = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["sep_cma"])
             return cls(**load(data), **{**scalars, "step_size": float.fromhex(scalars["step_size"])})
-        except Exception as error:  # whatever a foreign file breaks in three formats is one mistake to the user
-            raise ConfigError("This is not the saved state of an evolution: resume from the run that wrote it.") from error
+        except (
+            Exception
+        ) as error:  # whatever a foreign file breaks in three formats is one mistake to the user
+            raise ConfigError(
+                "This is not the saved state of an evolution: resume from the run that wrote it."
+            ) from error
 
     @property
     def digest(self) -> str:
@@ -64,7 +68,9 @@ _ARRAYS = ("mean", "variances", "path", "step_path")
 _SCALARS = ("population", "seed", "mirrored", "generation")
 
 
-def start(mean: Vector, step_size: float, *, population: int | None = None, seed: int, mirrored: bool = True) -> SepCMAState:
+def start(
+    mean: Vector, step_size: float, *, population: int | None = None, seed: int, mirrored: bool = True
+) -> SepCMAState:
     """The state before the first generation. `population` None: 4 + 3 ln n, rounded up (eq. 48), made even if mirrored."""
     n = len(mean)
     size = population or math.ceil(4 + 3 * math.log(n))
@@ -72,9 +78,13 @@ def start(mean: Vector, step_size: float, *, population: int | None = None, seed
     if not (step_size > 0 and math.isfinite(step_size)):
         raise ConfigError(f"A step size of {step_size} cannot search: give a positive number.")
     if size < 2 or (mirrored and size % 2):
-        raise ConfigError(f"A population of {size} does not fit: give at least 2, and an even number for mirrored pairs.")
+        raise ConfigError(
+            f"A population of {size} does not fit: give at least 2, and an even number for mirrored pairs."
+        )
     zeros = np.zeros(n)
-    return SepCMAState(np.array(mean, float), np.ones(n), zeros, zeros, float(step_size), size, seed, mirrored)
+    return SepCMAState(
+        np.array(mean, float), np.ones(n), zeros, zeros, float(step_size), size, seed, mirrored
+    )
 
 
 def normals(state: SepCMAState) -> Vector:
@@ -100,7 +110,9 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
     the generation's own normal numbers (for tests against other libraries)."""
     fitness = np.asarray(fitness, float)
     if fitness.shape != (state.population,):
-        raise ConfigError(f"A generation of {state.population} candidates cannot be told {fitness.size} fitness values.")
+        raise ConfigError(
+            f"A generation of {state.population} candidates cannot be told {fitness.size} fitness values."
+        )
     moved = replace(state, generation=state.generation + 1)
     known = np.isfinite(fitness)
     if known.sum() < 2 or np.ptp(fitness[known]) == 0:
@@ -113,13 +125,20 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
     step = weights @ y  # (eq. 41)
 
     keep_s = 1 - rates.c_sigma
-    step_path = keep_s * state.step_path + math.sqrt(rates.c_sigma * (2 - rates.c_sigma) * rates.mu_eff) * step / scale
+    step_path = (
+        keep_s * state.step_path
+        + math.sqrt(rates.c_sigma * (2 - rates.c_sigma) * rates.mu_eff) * step / scale
+    )
     length = float(np.linalg.norm(step_path))
-    step_size = state.step_size * math.exp(rates.c_sigma / rates.d_sigma * (length / rates.chi_n - 1))  # (eq. 44)
+    step_size = state.step_size * math.exp(
+        rates.c_sigma / rates.d_sigma * (length / rates.chi_n - 1)
+    )  # (eq. 44)
 
     settled = length / math.sqrt(1 - keep_s ** (2 * (moved.generation + 1)))
     h_sigma = float(settled < (1.4 + 2 / (n + 1)) * rates.chi_n)
-    path = (1 - rates.c_c) * state.path + h_sigma * math.sqrt(rates.c_c * (2 - rates.c_c) * rates.mu_eff) * step
+    path = (1 - rates.c_c) * state.path + h_sigma * math.sqrt(
+        rates.c_c * (2 - rates.c_c) * rates.mu_eff
+    ) * step
     forgotten = rates.c_1 * (1 - h_sigma) * rates.c_c * (2 - rates.c_c)
     variances = (
         (1 + forgotten - rates.c_1 - rates.c_mu * weights.sum()) * state.variances

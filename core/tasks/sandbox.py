@@ -80,7 +80,7 @@ def evaluate_many(expressions: Sequence[str]) -> list[str | None]:
 
 def _run(expressions: Sequence[str]) -> list[str | None]:
     """One child for the whole batch; fewer values than expressions when a limit ended it."""
-    child = subprocess.Popen(  # noqa: S603
+    child = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _CHILD],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

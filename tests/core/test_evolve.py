@@ -1,7 +1,6 @@
 """The evolution loop on a real (tiny) encoder and a scripted pool: it learns, stops, resumes and leaves failures out."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +17,14 @@ from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
 from tests.core.tiny_encoder import tiny_qwen3
 
-TASKS = [Task(f"t{i}", f"What is {i} plus {i}?", str(2 * i), "number", "sums" if i % 2 else "more") for i in range(24)]
+TASKS = [
+    Task(f"t{i}", f"What is {i} plus {i}?", str(2 * i), "number", "sums" if i % 2 else "more")
+    for i in range(24)
+]
 SPECS = [ModelSpec(name, dialect="terse", provider="scripted") for name in ("good", "bad", "broken")]
-CONFIG = EvolveConfig(generations=12, population=12, tasks_per_candidate=8, validate_every=6, turn_budget=3, seed=3)
+CONFIG = EvolveConfig(
+    generations=12, population=12, tasks_per_candidate=8, validate_every=6, turn_budget=3, seed=3
+)
 
 
 def say(ask: Ask) -> Line:
@@ -38,10 +42,18 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return load_encoder(str(tiny_qwen3(tmp_path_factory.mktemp("encoder"))))
 
 
-def run(encoder: Encoder, config: EvolveConfig = CONFIG, resumed_from: SepCMAState | None = None) -> list[Generation]:
+def run(
+    encoder: Encoder, config: EvolveConfig = CONFIG, resumed_from: SepCMAState | None = None
+) -> list[Generation]:
     pool = ScriptedPool(SPECS, say)
     template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
-    parts = {"encoder": encoder, "pool": pool, "grade": grade_many, "tasks": TASKS[:16], "validation_tasks": TASKS[16:]}
+    parts = {
+        "encoder": encoder,
+        "pool": pool,
+        "grade": grade_many,
+        "tasks": TASKS[:16],
+        "validation_tasks": TASKS[16:],
+    }
     return list(evolve(config, template, start=resumed_from, **parts))  # type: ignore[arg-type]
 
 
@@ -50,7 +62,9 @@ def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(encoder: Encode
     assert [generation.index for generation in generations] == list(range(13))
     assert not generations[0].fitness
     first, last = generations[1], generations[-1]
-    assert first.episodes and last.episodes and last.validation
+    assert first.episodes
+    assert last.episodes
+    assert last.validation
     assert last.episodes.accuracy > first.episodes.accuracy + 0.2
     assert last.validation.accuracy > 0.75
     assert last.calls_saved > last.calls

@@ -6,7 +6,13 @@ from core.tasks.sandbox import evaluate_many, is_allowed
 
 
 def test_allowed_expressions_have_their_python_values() -> None:
-    expressions = ["1 + 2 * 3", "sum([x for x in [4, 5, 6] if x % 2 == 0])", "{'a': 3}['a']", "max([3, 9, 2][0:2])", "'ab'[1]"]
+    expressions = [
+        "1 + 2 * 3",
+        "sum([x for x in [4, 5, 6] if x % 2 == 0])",
+        "{'a': 3}['a']",
+        "max([3, 9, 2][0:2])",
+        "'ab'[1]",
+    ]
     assert evaluate_many(expressions) == ["7", "10", "3", "9", "'b'"]
 
 
