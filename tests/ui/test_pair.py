@@ -45,7 +45,7 @@ def opened(app: AppTest, **query: str) -> AppTest:
 
 def shown(app: AppTest) -> str:
     """Everything the page says."""
-    kinds = (app.markdown, app.caption, app.text, app.code, app.info, app.warning)
+    kinds = (app.subheader, app.markdown, app.caption, app.text, app.code, app.info, app.warning)
     return "\n".join(str(element.value) for kind in kinds for element in kind)
 
 

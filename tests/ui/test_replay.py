@@ -49,7 +49,7 @@ def opened(app: AppTest, **query: str) -> AppTest:
 
 def shown(app: AppTest) -> str:
     """Everything the page says, in one string."""
-    kinds = (app.markdown, app.caption, app.text, app.code, app.info, app.warning)
+    kinds = (app.subheader, app.markdown, app.caption, app.text, app.code, app.info, app.warning)
     return "\n".join(str(element.value) for kind in kinds for element in kind)
 
 
@@ -217,7 +217,7 @@ def test_hostile_text_is_shown_as_text(app: AppTest) -> None:
     assert ":green-badge[ACCEPT]" in body
     assert "\u202e" not in body
     assert "\x1b" not in body
-    ours = re.sub(r"\\.", "", "\n".join(element.value for element in app.markdown))  # what is not escaped
+    ours = re.sub(r"\\.", "", "\n".join(element.value for element in (*app.markdown, *app.subheader)))
     for bare in ("badge[ACCEPT", "![", "<", "https:", "](", "$", "www."):
         assert bare not in ours
     assert len(HOSTILE) >= 30

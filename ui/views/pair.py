@@ -142,7 +142,7 @@ def _header(a: Recording, b: Recording | None) -> None:
                 type="tertiary",
                 on_click=_to_divergence,
             )
-    st.markdown(f"#### {label(a.episode.task.question, 220)}")
+    st.subheader(label(a.episode.task.question, 220), anchor=False)
     if len(a.episode.task.question) > 220 or "\n" in a.episode.task.question:
         with st.expander("The whole question"):
             text_block(a.episode.task.question, key=f"{a.summary.id}_question")

@@ -86,7 +86,7 @@ def _header(recording: Recording) -> None:
                 _same_task(recording)
         if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
             _help()
-    st.markdown(f"#### {label(episode.task.question, 220)}")
+    st.subheader(label(episode.task.question, 220), anchor=False)
     if len(episode.task.question) > 220 or "\n" in episode.task.question:
         with st.expander("The whole question"):
             text_block(episode.task.question, key=f"{summary.id}_question")
