@@ -15,7 +15,7 @@ st.set_page_config(
     initial_sidebar_state="auto",
     menu_items={"About": "Trinity Inspector: see why a coordinator of language models did what it did."},
 )
-st.logo(str(ASSETS / "logo.svg"), size="medium", icon_image=str(ASSETS / "icon.svg"))
+st.logo(str(ASSETS / "logo.svg"), size="medium")
 
 PAGES = [
     st.Page(

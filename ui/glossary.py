@@ -18,8 +18,10 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
     "The players": (
         Term(
             "Coordinator",
-            "A small learned model that chooses, turn by turn, which model of the pool speaks next and in which role.",
-            "It never answers a question itself. It reads the transcript so far through an encoder, and a linear "
+            "A small learned model that chooses, turn by turn, which model of the pool speaks next and "
+            "in which role.",
+            "It never answers a question itself. It reads the transcript so far through an encoder, "
+            "and a linear "
             "head turns one hidden state into ten or so numbers: one logit per model, one per role.",
         ),
         Term(
@@ -29,13 +31,15 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         ),
         Term(
             "Thinker",
-            "The role that plans: it suggests how to solve the task, without giving an answer. Letter T, circle.",
+            "The role that plans: it suggests how to solve the task, without giving an answer. Letter "
+            "T, circle.",
         ),
         Term("Worker", "The role that solves: it writes an answer. Letter W, square."),
         Term(
             "Verifier",
             "The role that checks the latest answer and says ACCEPT or REVISE. Letter V, triangle.",
-            "The first ACCEPT ends the episode. A verdict that cannot be read counts as REVISE and is flagged.",
+            "The first ACCEPT ends the episode. A verdict that cannot be read counts as REVISE and is "
+            "flagged.",
         ),
         Term(
             "Policy",
@@ -51,14 +55,18 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         Term("Task", "One problem with an answer that can be checked."),
         Term(
             "Episode",
-            "One task played by one policy, from the question to an accepted answer or to the end of the turn budget.",
+            "One task played by one policy, from the question to an accepted answer or to the end of "
+            "the turn budget.",
         ),
         Term("Turn", "One step: the coordinator decides, one model replies in one role."),
         Term("Turn budget", "The most turns an episode may take."),
-        Term("Transcript", "The question and every reply so far: what the coordinator reads before it decides."),
+        Term(
+            "Transcript", "The question and every reply so far: what the coordinator reads before it decides."
+        ),
         Term(
             "Turn strip",
-            "An episode at a glance: one cell per turn, colour for the model, letter for the role, a mark for the verdict.",
+            "An episode at a glance: one cell per turn, colour for the model, letter for the role, a "
+            "mark for the verdict.",
             "In tables it is text: `T·a W·c V·b✓` reads Thinker on model a, Worker on c, Verifier b accepts. "
             "✓ accepts, ↻ asks for a revision.",
         ),
@@ -69,18 +77,21 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         Term("Self-verified", "A Verifier turn in which a model judged its own answer."),
         Term(
             "Missing",
-            "An episode that ended by a failure of network or provider. It counts neither as right nor as wrong.",
+            "An episode that ended by a failure of network or provider. It counts neither as right nor "
+            "as wrong.",
         ),
         Term("Override", "A decision that a person made in the coordinator's place during a live run."),
     ),
     "A decision": (
         Term(
             "Logit",
-            "The head's raw score for one choice. Higher is likelier; only differences between logits matter.",
+            "The head's raw score for one choice. Higher is likelier; only differences between logits "
+            "matter.",
         ),
         Term(
             "Softmax",
-            "Turns logits into probabilities that add up to one; the coordinator has one over models, one over roles.",
+            "Turns logits into probabilities that add up to one; the coordinator has one over models, "
+            "one over roles.",
         ),
         Term(
             "Joint grid",
@@ -92,24 +103,30 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         ),
         Term(
             "Margin",
-            "How far the best logit is ahead of the runner-up. Small margins are decisions that could have gone otherwise.",
+            "How far the best logit is ahead of the runner-up. Small margins are decisions that could "
+            "have gone otherwise.",
         ),
         Term(
             "Entropy",
-            "How undecided a choice was, in nats: 0 is certain, ln(3 × models) is a coin toss over all pairs.",
+            "How undecided a choice was, in nats: 0 is certain, ln(3 × models) is a coin toss over all "
+            "pairs.",
         ),
         Term(
             "Mask",
-            "Models left out of the choice. Their logits are removed before the softmax, the rest share the probability.",
+            "Models left out of the choice. Their logits are removed before the softmax, the rest "
+            "share the probability.",
         ),
         Term(
             "Hidden state",
             "The encoder's vector at the penultimate token of the transcript: all that the head sees.",
         ),
-        Term("Head", "The linear layer that maps the hidden state to logits: the part that evolution changes."),
+        Term(
+            "Head", "The linear layer that maps the hidden state to logits: the part that evolution changes."
+        ),
         Term(
             "SVF",
-            "Singular value fine-tuning: scaling the singular values of a weight matrix, a few numbers per matrix.",
+            "Singular value fine-tuning: scaling the singular values of a weight matrix, a few numbers "
+            "per matrix.",
             "A checkpoint of kind `head+svf` changes the encoder a little as well as the head.",
         ),
     ),
@@ -129,7 +146,8 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         ),
         Term(
             "Paired difference",
-            "The difference in accuracy over the tasks that both played, so that easy and hard tasks cancel out.",
+            "The difference in accuracy over the tasks that both played, so that easy and hard tasks "
+            "cancel out.",
         ),
         Term(
             "Bootstrap interval",
@@ -137,10 +155,15 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         ),
         Term(
             "McNemar p",
-            "How likely flips this uneven would be if both policies were equally good; exact, from the binomial.",
-            "Below 0.05 chance alone is an unlikely explanation. It says nothing about how large the difference is.",
+            "How likely flips this uneven would be if both policies were equally good; exact, from the "
+            "binomial.",
+            "Below 0.05 chance alone is an unlikely explanation. It says nothing about how large the "
+            "difference is.",
         ),
-        Term("Divergence", "The first turn at which two episodes of the same task differ in model, role or verdict."),
+        Term(
+            "Divergence",
+            "The first turn at which two episodes of the same task differ in model, role or verdict.",
+        ),
         Term(
             "Routing",
             "Which model is called in which role, and how often.",
@@ -149,7 +172,8 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
     "Evolution": (
         Term(
             "Generation",
-            "One round of evolution: candidates are drawn around the mean, played, ranked, and the mean moves.",
+            "One round of evolution: candidates are drawn around the mean, played, ranked, and the "
+            "mean moves.",
         ),
         Term("Candidate", "One vector of weights tried in a generation."),
         Term("Fitness", "The mean reward of a candidate over its episodes."),
@@ -165,5 +189,5 @@ _BY_WORD = {term.word: term for terms in SECTIONS.values() for term in terms}
 
 
 def define(word: str) -> str:
-    """A term's one sentence, for a tooltip. KeyError for a word the glossary does not have: a test's business."""
+    """A term's one sentence, for a tooltip. KeyError for a word the glossary does not have."""
     return _BY_WORD[word].short

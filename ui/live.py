@@ -1,4 +1,4 @@
-"""A live run's plan: one task under one policy, kept with the run so that a worker process can play or resume it."""
+"""A live run's plan: one task under one policy, kept with the run for the worker that plays or resumes it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LivePlan:
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise StoreError(
-                "This run was not started on the Live page, so it cannot be played there."
+                "This run was not started on the Live page: resume it with 'trinity run --resume'."
             ) from error
 
 
@@ -68,7 +68,7 @@ def queue(store: Store, plan: LivePlan) -> str:
 
 
 def start_worker(store: Store, run: str) -> int:
-    """Start the process that plays a queued or interrupted run; it outlives this one. Returns its process id."""
+    """Start the process that plays a queued or interrupted run and outlives this one; its process id."""
     command = [sys.executable, "-m", "ui.worker", "--store", store.url, "--run", run]
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen(

@@ -101,15 +101,17 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
             "<br>95 %% interval %{customdata[2]} to %{customdata[3]}<extra></extra>".replace("%%", "%"),
         )
     )
-    figure.update_layout(**layout(64 + 42 * len(shown), showlegend=False))
+    figure.update_layout(
+        **layout(40 + 40 * len(shown), showlegend=False, margin={"l": 8, "r": 8, "t": 0, "b": 8})
+    )
     figure.update_xaxes(range=[0, 1.02], tickformat=".0%", dtick=0.25, zeroline=False, title=None)
-    figure.update_yaxes(automargin=True, title=None, range=[-0.6, len(shown) - 0.3])
+    figure.update_yaxes(automargin=True, title=None, range=[-0.6, len(shown) - 0.25])
     return figure
 
 
 def episode_line(summary: EpisodeSummary, name: str) -> str:
     """One episode as a line of markdown under its link: outcome, strip, policy."""
-    return f"{outcome(summary)} · `{strip_text(summary.strip) or '–'}` · :gray[{label(name, 60)}]"
+    return f"{outcome(summary)} · {label(strip_text(summary.strip)) or '–'} · :gray[{label(name, 60)}]"
 
 
 def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:

@@ -134,8 +134,8 @@ def sample_store(path: Path, n: int = 24) -> Store:
     policies.append(("random", LeaningPolicy("random", 0.0), None))
     tasks = [*load_tasks("pocket/all", "test", n, 3), *hostile_tasks()]
     store.runs.create(PLAYED, "run", {"tasks": "pocket/all", "split": "test", "n": n, "seed": 3})
-    for position, (name, policy, generation) in enumerate(policies):
-        meta = {} if generation is None else {"generation": str(generation)}
+    for position, (name, policy, born) in enumerate(policies):
+        meta = {} if born is None else {"generation": str(born)}
         births = [
             Episode(
                 episode_id(PLAYED, position * len(tasks) + i), PLAYED, task, name, MODELS, seed=3, meta=meta
@@ -157,5 +157,5 @@ def _an_interrupted_run(store: Store, task: Task) -> None:
     events = record(store, drive_many([born], LeaningPolicy("random", 0.0), scripted([task]), grade_many))
     for _ in range(5):
         next(events)
-    events.close()
+    del events  # closes the driver, as a dying process would
     store.runs.finish("rlive001", RunStatus.INTERRUPTED, "The process was stopped.")

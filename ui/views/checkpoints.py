@@ -82,10 +82,10 @@ def show() -> None:
     left, right = st.columns([1, 1], gap="large")
     with left:
         _flip_table(counts.both_right, counts.only_a, counts.only_b, counts.both_wrong)
+        _in_figures(store, (run_a, a), (run_b, b))
     with right:
         _difference(compared, names)
     _tasks(store.episodes.flips(a, b, run=run_a, run_b=run_b, kind=_kind(), limit=MOST_ROWS))
-    _in_figures(store, (run_a, a), (run_b, b), names)
     _routing(routing(store, run_a, a), routing(store, run_b, b), _slots(checkpoints, a, b))
     _config_differences(checkpoints, a, b)
 
@@ -124,7 +124,7 @@ def _choose(
             )
             wanted = state.param(f"run_{side}")
             default = (both or runs[side])[0]
-            chosen[side] = wanted if wanted in runs[side] else default  # type: ignore[assignment]
+            chosen[side] = wanted if wanted in runs[side] else default
             if len(runs[side]) > 1:
                 key = f"run_of_{side}"
                 st.session_state[key] = chosen[side]
@@ -291,14 +291,9 @@ def flip_rows(flips: Sequence[Flip]) -> pd.DataFrame:
 # Figures of each side
 
 
-def _in_figures(store: Store, a: tuple[str, str], b: tuple[str, str], names: Mapping[str, str]) -> None:
+def _in_figures(store: Store, a: tuple[str, str], b: tuple[str, str]) -> None:
     found = {side: _policy(store, *which) for side, which in (("A", a), ("B", b))}
-    st.subheader("Each side in its run")
-    table = {
-        f"{side} · {one_line(names[side.lower()], 40)}": _figures(one)
-        for side, one in found.items()
-        if one is not None
-    }
+    table = {side: _figures(one) for side, one in found.items() if one is not None}
     st.table(pd.DataFrame(table), border="horizontal")
 
 
@@ -391,8 +386,8 @@ def _heat(
         )
     )
     figure.update_layout(**layout(190, margin={"l": 8, "r": 8, "t": 8, "b": 8}))
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(automargin=True, type="category")
+    figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False)
+    figure.update_xaxes(automargin=True, type="category", showgrid=False)
     return figure
 
 

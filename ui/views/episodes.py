@@ -39,11 +39,15 @@ ORDERS: dict[Order, str] = {
     "entropy": "most undecided",
 }
 _CURSORS = ("after", "before", "last")
-_COURSE_FLAGS = {
+_SHORT_FLAGS = {
     "false_accept": "false accept",
     "answer_broke": "right answer lost",
     "low_margin": "low margin",
     "override": "decision taken over",
+    Flag.VERDICT_UNREADABLE.value: "verdict unreadable",
+    Flag.SELF_VERIFIED.value: "self-verified",
+    Flag.PROMPT_OVERFLOW.value: "transcript cut",
+    Flag.TRUNCATED.value: "reply cut",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· no answer"}
 _FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
@@ -120,7 +124,7 @@ def _end_word(value: str) -> str:
 
 def flag_word(value: str) -> str:
     """A flag of a turn or of a whole episode, in a few words."""
-    return _COURSE_FLAGS.get(value) or FLAG_WORDS[Flag(value)]
+    return _SHORT_FLAGS.get(value) or FLAG_WORDS[Flag(value)]
 
 
 def _set_from(key: str, name: str) -> None:
@@ -298,7 +302,7 @@ def _pager(page: Page[EpisodeSummary]) -> None:
                 state.go("pair", a=pair[0], b=pair[1])
         else:
             st.caption("Tick one row to peek, two to compare.", width="content")
-        steps = (
+        steps: tuple[tuple[str, str, dict[str, str | None], bool], ...] = (
             ("First", "first_page", {}, page.previous is None),
             ("Previous", "chevron_left", {"before": page.previous}, page.previous is None),
             ("Next", "chevron_right", {"after": page.next}, page.next is None),
@@ -345,10 +349,11 @@ def _answer_mark(one: EpisodeSummary) -> str:
 
 
 _COLUMNS: dict[str, Any] = {
+    "open": st.column_config.LinkColumn("Open", width=70, display_text="Replay"),
     "answer": st.column_config.TextColumn("Answer", width=95),
-    "question": st.column_config.TextColumn("Question", width=330),
-    "turns": st.column_config.TextColumn("Turns", width=240, help=define("Turn strip")),
-    "policy": st.column_config.TextColumn("Policy", width=200),
+    "question": st.column_config.TextColumn("Question", width=300),
+    "turns": st.column_config.TextColumn("Turns", width=215, help=define("Turn strip")),
+    "policy": st.column_config.TextColumn("Policy", width=190),
     "n": st.column_config.NumberColumn("n", width=40, help="Turns played"),
     "tokens": st.column_config.NumberColumn("Tokens", width=75, format="localized"),
     "margin": st.column_config.NumberColumn("Margin", width=70, format="%.2f", help=define("Margin")),
@@ -356,7 +361,6 @@ _COLUMNS: dict[str, Any] = {
     "cost": st.column_config.TextColumn("Cost", width=75),
     "flags": st.column_config.TextColumn("Flags", width=180),
     "when": st.column_config.TextColumn("When", width=95),
-    "open": st.column_config.LinkColumn("Open", width=75, display_text="Replay", pinned=False),
 }
 
 
@@ -366,13 +370,13 @@ def _table(items: Sequence[EpisodeSummary], checkpoints: Sequence[CheckpointSumm
     table = rows(items, generations(checkpoints), time.time())
     columns = [name for name in _COLUMNS if name != "cost" or table["cost"].any()]
     if state.param("peek"):
-        columns = ["answer", "question", "turns", "policy", "open"]
+        columns = ["open", "answer", "question", "turns"]
     st.dataframe(
         table[columns],
         key=key,
         column_config=_COLUMNS,
         hide_index=True,
-        height=min(38 + 35 * len(ids), 640),
+        height="content" if len(ids) < 18 else 640,
         row_height=35,
         selection_mode="multi-row",
         on_select=lambda: tick(ids, list(st.session_state[key].selection.rows)),

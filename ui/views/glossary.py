@@ -12,7 +12,9 @@ from ui.theme import ROLE_LOOKS
 def show() -> None:
     """Render the page."""
     st.title("Glossary")
-    st.caption("The words of this app. Most of them also explain themselves where they stand: hover over a (?) mark.")
+    st.caption(
+        "The words of this app. Most of them also explain themselves where they stand: hover over a (?) mark."
+    )
     wanted = st.text_input(
         "Find a word",
         key="word",

@@ -63,7 +63,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     """Three ways in, each one click from something worth seeing."""
     telling = _telling_episode(store) or newest[0]
     base, other = _first_and_last(store.checkpoints.list())
-    cards = (
+    cards: tuple[tuple[str, str, tuple[str, str, str, dict[str, str | None]]], ...] = (
         (
             "1 · Replay an episode",
             "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
@@ -84,7 +84,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
         with column, st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
             st.markdown(f":gray[{words}]")
-            state.page_link(page, f"**{action}**", icon=icon, **params)
+            state.page_link(page, f":blue[**{action}**]", icon=icon, **params)
 
 
 def _telling_episode(store: Store) -> EpisodeSummary | None:
@@ -136,7 +136,7 @@ def _newest(newest: Sequence[EpisodeSummary]) -> None:
     st.subheader("Newest episodes")
     with st.container(border=True):
         for one in newest:
-            question = label(one.question, 64) or "(no question)"
+            question = f":blue[{label(one.question, 64) or '(no question)'}]"
             state.page_link("replay", question, ep=one.id)
             running = ":blue[:material/play_circle: running] · " if one.status is Status.RUNNING else ""
             st.caption(running + episode_line(one, who(one.policy, one.generation)))

@@ -1,4 +1,4 @@
-"""Live: play a problem now. A worker process plays it; this page asks, steers and reads along from the store."""
+"""Live: play a problem now. A worker process plays it; this page steers and reads along."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from core.episode import EndReason, Role, Status, Task
+from core.episode import EndReason, Grader, Role, Status, Task
 from core.errors import ConfigError, TrinityError
 from core.pocket import FAMILIES, MODELS
 from core.pool.spec import ModelSpec
@@ -31,6 +31,12 @@ from ui.widgets import ago, generations, nothing_here, who
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
 ANY = "any family"
+_KINDS = {"drawn": "Drawn at random", "mine": "My own question"}
+_GRADERS: dict[Grader, str] = {
+    "exact": "same text",
+    "number": "same number",
+    "choice": "same choice (A, B, …)",
+}
 _WAITING = "Waiting for its first decision: the worker loads the coordinator and the models …"
 _STATUS: dict[RunStatus, Mark] = {
     RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "starting", "blue", "#1F5FBF"),
@@ -78,8 +84,8 @@ def playable(store: Store, models: Sequence[str]) -> list[str]:
 def _form_page(store: Store) -> None:
     st.title("Play a problem live")
     st.caption(
-        "A process of its own plays the episode and writes every turn into the store. Close the browser and it goes "
-        "on; come back and it is here."
+        "A process of its own plays the episode and writes every turn into the store. Close the "
+        "browser and it goes on; come back and it is here."
     )
     settings = wiring.settings()
     specs = pool_specs(settings.pool)
@@ -110,11 +116,11 @@ def _choose_task() -> Task | None:
     with st.container(border=True):
         kind = st.segmented_control(
             "Where the problem comes from",
-            ["drawn", "mine"],
+            list(_KINDS),
             default="drawn",
             required=True,
             key="problem_kind",
-            format_func={"drawn": "Drawn at random", "mine": "My own question"}.get,
+            format_func=lambda value: _KINDS[value],
             label_visibility="collapsed",
             persist_state="session",
         )
@@ -130,9 +136,7 @@ def _choose_task() -> Task | None:
         right.button("Another", key="another", icon=":material/casino:", on_click=_another)
         task = drawn_task(family, int(number))
         text_block(task.question, key="drawn_question")
-        st.caption(
-            f"{task.family} · a test task, never trained or evolved on · expected answer: {label(task.answer)}"
-        )
+        st.caption(f"{task.family} · a test task · expected answer: {label(task.answer)}")
         return task
 
 
@@ -154,10 +158,10 @@ def _own_task() -> Task | None:
     answer = left.text_input("Expected answer", key="own_answer", max_chars=2_000, persist_state="session")
     grader = right.selectbox(
         "How it is checked",
-        ["exact", "number", "choice"],
+        list(_GRADERS),
         key="own_grader",
         persist_state="session",
-        format_func={"exact": "same text", "number": "same number", "choice": "same choice (A, B, …)"}.get,
+        format_func=lambda value: _GRADERS[value],
     )
     if not question.strip() or not answer.strip():
         return None
@@ -348,9 +352,7 @@ def _resume(store: Store, run_id: str) -> None:
     st.session_state.pop("live_over", None)
     store.runs.mark_interrupted()
     start_worker(store, run_id)
-    deadline = (
-        time.monotonic() + 8.0
-    )  # a worker claims within seconds; until then the page would still say interrupted
+    deadline = time.monotonic() + 8.0  # until the worker claims it, the page would say interrupted
     while time.monotonic() < deadline and store.runs.get(run_id).status is RunStatus.INTERRUPTED:
         time.sleep(0.2)
 
@@ -472,9 +474,7 @@ def _stage(recording: Recording) -> None:
         said=announcement(outlines, cursor),
     )
     if cursor < total - 1 and recording.running:
-        st.caption(
-            f"{total - 1 - cursor} newer turn{'s' if total - cursor > 2 else ''}; switch Follow on to see them."
-        )
+        st.caption(f"Newer turns: {total - 1 - cursor}. Switch Follow on to see them.")
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     with left, st.container(border=True):
@@ -484,7 +484,7 @@ def _stage(recording: Recording) -> None:
 
 
 def _afterwards(store: Store, run: RunSummary, recording: Recording) -> None:
-    """Where a finished run leads: its replay, the same problem under another checkpoint, and the two together."""
+    """Where a finished run leads: its replay, the same problem under another checkpoint, both together."""
     plan = LivePlan.from_config(run.config)
     st.subheader("What next")
     left, right = st.columns(2, gap="large")
