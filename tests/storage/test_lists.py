@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -73,7 +74,7 @@ def matches(where: EpisodeFilter, one: Episode) -> bool:
     outcome = {True: "right", False: "wrong", None: "none"}[one.correct]
     texts = [turn.reply.text for turn in one.turns]
     begun = [(turn.decision.model, turn.decision.role.value) for turn in one.turns]
-    checks = {
+    checks: dict[str, Callable[[Any], bool]] = {
         "run": lambda v: one.run_id == v,
         "policy": lambda v: one.policy == v,
         "checkpoint": lambda v: one.policy == v == CHECKPOINT.id,
