@@ -1,4 +1,4 @@
-"""What a coordinator has to beat: the best single model at its best cycle, random choice, routers and the ceilings."""
+"""What a coordinator has to beat: the best single model at its best cycle, random choice, and routers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CYCLES: tuple[tuple[Role, ...], ...] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Where policies are measured against each other: the same pool, grader, budget and randomness for all."""
+    """Where policies are measured against each other: the same pool, grader, budget and chance for all."""
 
     pool: Pool
     grade: GradeMany
@@ -99,7 +99,7 @@ class TablePolicy:
 def solved_by_single(
     arena: Arena, cycles: Mapping[str, tuple[tuple[Role, ...], float]], tasks: Sequence[Task]
 ) -> NDArray[np.float64]:
-    """Rewards [models, tasks] of each model at its best cycle; the maximum over models is the per-question union."""
+    """Rewards [models, tasks] of each model at its best cycle; their maximum is the per-question union."""
     return np.stack(
         [
             rewards(arena.play(single_policy(model, arena.models, cycles[model][0]), tasks))
@@ -116,8 +116,9 @@ def learned_router(
     tasks: Sequence[Task],
     ridge: float = 1.0,
 ) -> TablePolicy:
-    """A single-turn router: ridge regression from the question's hidden state to each model's success on `train`, then
-    the most promising model, at its best cycle, for the whole episode."""
+    """A single-turn router: the most promising model, at its best cycle, plays the whole episode.
+
+    The promise is a ridge regression from the question's hidden state to each model's success on `train`."""
     success = np.nan_to_num(solved_by_single(arena, cycles, train))
     x, queries = _question_states(encoder, train), _question_states(encoder, tasks)
     centre = x.mean(axis=0)
@@ -134,7 +135,7 @@ def learned_router(
 def family_router(
     arena: Arena, steps: Mapping[str, tuple[tuple[str, ...], tuple[Role, ...]]], tasks: Sequence[Task]
 ) -> TablePolicy:
-    """The hand-made ceiling: per family a cycle of (models, roles) written down by someone who knows the pool."""
+    """The hand-made ceiling: per family a cycle of (models, roles) by someone who knows the pool."""
     policies = {
         family: CyclePolicy(arena.models, models, cycle, "hand-made")
         for family, (models, cycle) in steps.items()

@@ -1,6 +1,6 @@
 """The evolution loop: sep-CMA-ES over a coordinator's head, one yielded generation after the other.
 
-Stopping is closing the generator; a state that was yielded before is where it goes on, to the same end bit for bit.
+Stopping is closing the generator; from a state that was yielded it goes on to the same end, bit for bit.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from core.coordinator.coordinator import Coordinator, Population
 from core.coordinator.encoder import Encoder
 from core.draws import integer, uniform
 from core.drive import GradeMany
-from core.episode import Decide, Task, Transcript
-from core.errors import ConfigError
+from core.episode import Decide, Episode, Status, Task, Transcript
+from core.errors import ConfigError, PoolError
 from core.evolution import sep_cma
 from core.evolution.fitness import Measured, episodes_of, mean_reward, measured, play_all, rewards
 from core.evolution.sep_cma import SepCMAState
@@ -29,10 +29,11 @@ from core.pool.pool import Pool
 class EvolveConfig:
     """What an evolution is, fixed for its whole life.
 
-    `logit_spread` is the standard deviation that the first generation's logits shall have over its candidates; the step
-    size follows from it and the norm of the encoder's hidden states (`step_size`, when given, is taken as it is).
-    `common`: one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
-    Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies by heart.
+    `logit_spread` is the standard deviation that the first generation's logits shall have over its
+    candidates; the step size follows from it and the norm of the encoder's hidden states (`step_size`, when
+    given, is taken as it is). `common`: one draw of tasks for all candidates of a generation; otherwise one
+    per candidate, as the paper does. Replies are drawn anew every `rotate_every` generations, so that no
+    candidate can learn single replies by heart. `rates` names the optimiser's learning rates (see sep_cma).
     """
 
     generations: int = 60
@@ -46,6 +47,7 @@ class EvolveConfig:
     turn_budget: int = 5
     validate_every: int = 10
     seed: int = 0
+    rates: sep_cma.Preset = "cmaes"
 
     def __post_init__(self) -> None:
         for name in (
@@ -57,16 +59,17 @@ class EvolveConfig:
             "validate_every",
         ):
             if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"An evolution with {name.replace('_', ' ')} of {getattr(self, name)} does nothing: give at least 1."
-                )
+                what = f"{name.replace('_', ' ')} of {getattr(self, name)}"
+                raise ConfigError(f"An evolution with {what} does nothing: give at least 1.")
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One finished generation. `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is
-    empty for generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
-    due. Calls and encodings are counted over this generation."""
+    """One finished generation.
+
+    `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is empty for
+    generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
+    due. Calls are counted over this generation, without those of its validation."""
 
     index: int
     checkpoint: Checkpoint
@@ -93,8 +96,9 @@ def evolve(
 ) -> Iterator[Generation]:
     """Yield generation 0 (the template) and then each finished generation, up to `config.generations`.
 
-    `template` gives the checkpoints everything but vector and generation. With `start`, the last state that was
-    yielded, the next generation is the one after it."""
+    `template` gives the checkpoints everything but vector and generation. With `start`, the last state that
+    was yielded, the next generation is the one after it. ConfigError for parts that do not fit, PoolError
+    when no model could be asked for a whole generation; the states yielded before stay good."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     if template.svf_layout:
@@ -108,9 +112,11 @@ def evolve(
             population=config.population,
             seed=config.seed,
             mirrored=config.mirrored,
+            preset=config.rates,
         )
         yield Generation(0, template, state, mean_state_norm=norm)
     else:
+        _check_fits(config, template, start)
         state = start
     while state.generation < config.generations:
         generation = _next(config, template, state, encoder, shared, grade, tasks)
@@ -123,6 +129,19 @@ def evolve(
                 validation=validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade),
             )
         yield replace(generation, mean_state_norm=norm)
+
+
+def _check_fits(config: EvolveConfig, template: Checkpoint, state: SepCMAState) -> None:
+    """Refuse to go on from a state of another evolution."""
+    made = (len(state.mean), state.population, state.seed, state.mirrored, state.preset)
+    asked = (len(template.vector), config.population, config.seed, config.mirrored, config.rates)
+    for name, was, now in zip(
+        ("vector length", "population", "seed", "mirroring", "rates"), made, asked, strict=True
+    ):
+        if was != now:
+            raise ConfigError(
+                f"This evolution was begun with {name} {was} and cannot go on with {now}: keep it."
+            )
 
 
 def _next(
@@ -149,6 +168,7 @@ def _next(
     played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
     fitness = mean_reward(values)
+    _check_played(played, state.generation + 1)
     after = sep_cma.tell(state, fitness)
     return Generation(
         index=after.generation,
@@ -162,6 +182,17 @@ def _next(
         calls=pool.misses - calls,
         calls_saved=pool.hits - hits,
     )
+
+
+def _check_played(played: Sequence[Episode], generation: int) -> None:
+    """Refuse a generation in which calls were lost and none came through: what is left was played unasked."""
+    lost = [one for one in played if one.status is Status.MISSING]
+    asked = any(turn.messages for one in played if one.reward is not None for turn in one.turns)
+    if lost and not asked:
+        raise PoolError(
+            f"No model could be asked in generation {generation} "
+            f"({lost[0].meta.get('error', 'no reason given')}): see that they answer, then resume."
+        )
 
 
 def draw(tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate: int) -> list[Task]:
@@ -195,8 +226,9 @@ def validate(
 
 
 def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]:
-    """The mean [n] after as many generations of the same optimiser on fitness that is pure chance: what selection noise
-    alone does to a vector (the control that an evolved one has to beat)."""
+    """The mean [n] after as many generations of the same optimiser on fitness that is pure chance.
+
+    It is what selection noise alone does to a vector: the control that an evolved one has to beat."""
     while state.generation < config.generations:
         chance = uniform(f"{config.seed}/random-walk/{state.generation}", state.population)
         state = sep_cma.tell(state, chance)
@@ -204,7 +236,7 @@ def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]
 
 
 def mean_state_norm(encoder: Encoder, tasks: Sequence[Task], template: Checkpoint, most: int = 64) -> float:
-    """Mean Euclidean norm of the hidden states of the first questions: step size times this is the logits' spread."""
+    """Mean Euclidean norm of the questions' hidden states; times the step size it is the logits' spread."""
     requests = [Decide(Transcript(task.question), 0, task.id) for task in tasks[:most]]
     states = encoder.encode(
         requests, input_format=template.input_format, token_position=template.token_position

@@ -1,4 +1,4 @@
-"""Fitness: the mean binary reward of a policy's episodes, missing ones left out, and what else those episodes tell."""
+"""Fitness: the mean binary reward of a policy's episodes, missing ones left out, and what else they tell."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def episodes_of(
     prefix: str,
     protocol: Protocol = Protocol.PAPER,
 ) -> list[Episode]:
-    """One unplayed episode per task, for measuring and not for keeping; `seed` decides all of their randomness."""
+    """One unplayed episode per task, for measuring and not for keeping; `seed` decides all that is random."""
     return [
         Episode(
             id=f"{prefix}-{index}",

@@ -1,9 +1,15 @@
-"""Separable CMA-ES (Ros and Hansen 2008): state in, state out, every generation drawn again from its number alone.
+"""Separable CMA-ES (Ros and Hansen 2008): state in, state out; any generation can be drawn again.
 
-Constants and update follow N. Hansen, "The CMA Evolution Strategy: A Tutorial" (arXiv 1604.00772; equation numbers
-below are its own), with the learning rates of the diagonal covariance scaled by (n + 2) / 3 as Ros and Hansen do, and
-rates as in the library cmaes. Ours beside it: mirrored pairs, weights averaged over ties, missing fitness left out,
-and a generation without information moves nothing.
+Update and constants follow N. Hansen, "The CMA Evolution Strategy: A Tutorial" (arXiv 1604.00772; equation
+numbers below are its own), with one variance per coordinate instead of a matrix. Two presets of rates:
+
+    cmaes   as the library cmaes 0.13: rates of the full matrix times (n + 2) / 3 (Ros and Hansen)
+    pycma   as pycma 4.5 with CMA_diagonal: faster rates of the diagonal, negative weights for the worse half,
+            and an exponential update that keeps variances positive (Hansen 2008, "Adaptive Encoding")
+
+Both adapt the step size by its path's length. pycma itself turns to two-point adaptation from 300 dimensions,
+unless AdaptSigma says otherwise. Ours beside it: mirrored pairs, weights averaged over ties, missing fitness
+left out, and a generation without information moves nothing.
 """
 
 from __future__ import annotations
@@ -13,20 +19,25 @@ import json
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from core.errors import ConfigError
 
 Vector = NDArray[np.float64]
+Preset = Literal["pycma", "cmaes"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SepCMAState:
-    """Everything the optimiser knows; `mean`, `variances` (the diagonal of C), `path` (p_c) and `step_path` (p_sigma)
-    have shape [n], `step_size` is sigma. Equal states go on equally."""
+    """Everything the optimiser knows; states with equal digests go on equally, bit for bit.
+
+    `mean`, `variances` (the diagonal of C), `path` (p_c) and `step_path` (p_sigma) have shape [n],
+    `step_size` is sigma. `path` is kept in the preset's coordinates: cmaes scaled, pycma isotropic."""
 
     mean: Vector
     variances: Vector
@@ -37,6 +48,7 @@ class SepCMAState:
     seed: int
     mirrored: bool = True
     generation: int = 0
+    preset: Preset = "cmaes"
 
     def to_bytes(self) -> bytes:
         """Safetensors with the scalars beside the vectors, exact to the last bit."""
@@ -50,13 +62,18 @@ class SepCMAState:
         try:
             length = int.from_bytes(data[:8], "little")
             scalars = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["sep_cma"])
-            return cls(**load(data), **{**scalars, "step_size": float.fromhex(scalars["step_size"])})
-        except (
-            Exception
-        ) as error:  # whatever a foreign file breaks in three formats is one mistake to the user
+            values: dict[str, Any] = {**load(data), **scalars}
+            state = cls(**{**values, "step_size": float.fromhex(scalars["step_size"])})
+            arrays = [getattr(state, name) for name in _ARRAYS]
+            if state.preset not in get_args(Preset) or any(
+                array.shape != state.mean.shape or array.dtype != np.float64 for array in arrays
+            ):
+                raise ValueError("arrays that do not belong together")
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ConfigError(
                 "This is not the saved state of an evolution: resume from the run that wrote it."
             ) from error
+        return state
 
     @property
     def digest(self) -> str:
@@ -65,13 +82,22 @@ class SepCMAState:
 
 
 _ARRAYS = ("mean", "variances", "path", "step_path")
-_SCALARS = ("population", "seed", "mirrored", "generation")
+_SCALARS = ("population", "seed", "mirrored", "generation", "preset")
 
 
 def start(
-    mean: Vector, step_size: float, *, population: int | None = None, seed: int, mirrored: bool = True
+    mean: Vector,
+    step_size: float,
+    *,
+    population: int | None = None,
+    seed: int,
+    mirrored: bool = True,
+    preset: Preset = "cmaes",
 ) -> SepCMAState:
-    """The state before the first generation. `population` None: 4 + 3 ln n, rounded up (eq. 48), made even if mirrored."""
+    """The state before the first generation. `population` None: 4 + 3 ln n (eq. 48), rounded up, and made
+    even for mirrored pairs."""
+    if preset not in get_args(Preset):
+        raise ConfigError(f"There are no rates '{preset}': choose {' or '.join(get_args(Preset))}.")
     n = len(mean)
     size = population or math.ceil(4 + 3 * math.log(n))
     size += size % 2 if mirrored and population is None else 0
@@ -83,12 +109,12 @@ def start(
         )
     zeros = np.zeros(n)
     return SepCMAState(
-        np.array(mean, float), np.ones(n), zeros, zeros, float(step_size), size, seed, mirrored
+        np.array(mean, float), np.ones(n), zeros, zeros, float(step_size), size, seed, mirrored, 0, preset
     )
 
 
 def normals(state: SepCMAState) -> Vector:
-    """The generation's standard normal numbers [population, n], from a counter keyed by seed and generation."""
+    """The generation's standard normal numbers [population, n], keyed by seed and generation alone."""
     key = hashlib.sha256(f"sep-cma/{state.seed}/{state.generation}".encode()).digest()[:16]
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
     if not state.mirrored:
@@ -106,8 +132,8 @@ def ask(state: SepCMAState) -> Vector:
 def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMAState:
     """The state after the generation. `fitness` [population] is to be maximised, NaN where it is missing.
 
-    Without information (fewer than two known values, or all equal) only the generation number moves on. `z` replaces
-    the generation's own normal numbers (for tests against other libraries)."""
+    Without information (fewer than two known values, or all equal) only the generation number moves on.
+    `z` replaces the generation's own normal numbers (for tests against other libraries)."""
     fitness = np.asarray(fitness, float)
     if fitness.shape != (state.population,):
         raise ConfigError(
@@ -118,45 +144,49 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
     if known.sum() < 2 or np.ptp(fitness[known]) == 0:
         return moved
     n = len(state.mean)
-    rates = _rates(n, int(known.sum()))
+    rates = _rates(n, int(known.sum()), state.preset)
     weights = tied_weights(fitness[known], rates.weights)
+    recombination = tied_weights(fitness[known], np.maximum(rates.weights, 0.0))
     scale = np.sqrt(state.variances)
-    y = scale * (normals(state) if z is None else z)[known]
-    step = weights @ y  # (eq. 41)
+    z = (normals(state) if z is None else z)[known]
+    y = scale * z
+    step = recombination @ y  # (eq. 41)
 
     keep_s = 1 - rates.c_sigma
     step_path = (
         keep_s * state.step_path
         + math.sqrt(rates.c_sigma * (2 - rates.c_sigma) * rates.mu_eff) * step / scale
-    )
+    )  # (eq. 43)
     length = float(np.linalg.norm(step_path))
-    step_size = state.step_size * math.exp(
-        rates.c_sigma / rates.d_sigma * (length / rates.chi_n - 1)
-    )  # (eq. 44)
+    growth = min(1.0, rates.c_sigma / rates.d_sigma * (length / rates.chi_n - 1))
 
-    settled = length / math.sqrt(1 - keep_s ** (2 * (moved.generation + 1)))
-    h_sigma = float(settled < (1.4 + 2 / (n + 1)) * rates.chi_n)
-    path = (1 - rates.c_c) * state.path + h_sigma * math.sqrt(
-        rates.c_c * (2 - rates.c_c) * rates.mu_eff
-    ) * step
+    settled = length / math.sqrt(1 - keep_s ** (2 * (moved.generation + rates.h_delay)))
+    h_sigma = float(settled < rates.h_length)
+    push = h_sigma * math.sqrt(rates.c_c * (2 - rates.c_c) * rates.mu_eff)
     forgotten = rates.c_1 * (1 - h_sigma) * rates.c_c * (2 - rates.c_c)
-    variances = (
-        (1 + forgotten - rates.c_1 - rates.c_mu * weights.sum()) * state.variances
-        + rates.c_1 * path**2
-        + rates.c_mu * (weights @ y**2)
-    )  # (eq. 47, its diagonal)
+    if state.preset == "pycma":
+        path = (1 - rates.c_c) * state.path + push * step / scale
+        surprise = (rates.c_1 - forgotten) * (path**2 - 1) + rates.c_mu * (weights @ (z**2 - 1))
+        variances = state.variances * np.exp(math.log(2) * surprise)
+    else:
+        path = (1 - rates.c_c) * state.path + push * step  # (eq. 45)
+        variances = (
+            (1 + forgotten - rates.c_1 - rates.c_mu * weights.sum()) * state.variances
+            + rates.c_1 * path**2
+            + rates.c_mu * (weights @ y**2)
+        )  # (eq. 47), its diagonal
     return replace(
         moved,
-        mean=state.mean + state.step_size * step,
+        mean=state.mean + state.step_size * step,  # (eq. 42)
         variances=variances,
         path=path,
         step_path=step_path,
-        step_size=step_size,
+        step_size=state.step_size * math.exp(growth),  # (eq. 44)
     )
 
 
 def tied_weights(fitness: Vector, weights: Vector) -> Vector:
-    """Recombination weights by rank, best first; candidates of equal fitness share the weights of their ranks."""
+    """Weights by rank, best first; candidates of equal fitness share the weights of their ranks."""
     order = np.argsort(-fitness, kind="stable")
     shared = np.empty(len(fitness))
     shared[order] = weights
@@ -166,20 +196,26 @@ def tied_weights(fitness: Vector, weights: Vector) -> Vector:
     return shared
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Rates:
-    weights: Vector
+    weights: Vector  # by rank, best first; those above 0 sum to 1
     mu_eff: float
     c_1: float
     c_mu: float
     c_c: float
     c_sigma: float
     d_sigma: float
-    chi_n: float
+    chi_n: float  # E||N(0, I)||
+    h_length: float  # a step path longer than this stalls `path`
+    h_delay: int
 
 
 @lru_cache(maxsize=64)
-def _rates(n: int, population: int) -> _Rates:
+def _rates(n: int, population: int, preset: Preset) -> _Rates:
+    return (_pycma_rates if preset == "pycma" else _cmaes_rates)(n, population)
+
+
+def _cmaes_rates(n: int, population: int) -> _Rates:
     mu = population // 2
     positive = math.log(mu + 1) - np.log(np.arange(1, mu + 1))  # (eq. 49)
     weights = np.concatenate([positive / positive.sum(), np.zeros(population - mu)])
@@ -188,6 +224,7 @@ def _rates(n: int, population: int) -> _Rates:
         1.0, (2 * mu_eff - 1) / ((n + 2) ** 2 + mu_eff)
     )
     c_sigma = (mu_eff + 2) / (n + mu_eff + 3)
+    chi_n = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
     return _Rates(
         weights=weights,
         mu_eff=mu_eff,
@@ -196,5 +233,39 @@ def _rates(n: int, population: int) -> _Rates:
         c_c=4 / (n + 4),
         c_sigma=c_sigma,
         d_sigma=1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_sigma,
-        chi_n=math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2)),
+        chi_n=chi_n,
+        h_length=(1.4 + 2 / (n + 1)) * chi_n,
+        h_delay=1,
+    )
+
+
+def _pycma_rates(n: int, population: int) -> _Rates:
+    """cma 4.5: recombination_weights.py, options_parameters.py (names that end in _sep), sigma_adaptation.py.
+
+    For a population of 6 or more: below it pycma mirrors on its own."""
+    raw = math.log((population + 1) / 2) - np.log(np.arange(1, population + 1))  # (eq. 49)
+    better, worse = np.maximum(raw, 0.0), np.minimum(raw, 0.0)
+    better /= better.sum()
+    worse /= -worse.sum()
+    mu_eff, mu_eff_worse = 1 / float(np.sum(better**2)), 1 / float(np.sum(worse**2))
+    c_1 = 1 / (n + 2 * math.sqrt(n) + mu_eff / n)
+    c_mu = min(1 - c_1, (0.25 + mu_eff + 1 / mu_eff - 2) / (n + 4 * math.sqrt(n) + mu_eff / 2))
+    against = min(1 + c_1 / c_mu, 1 + 2 * mu_eff_worse / (mu_eff + 2))  # (eq. 50 to 53)
+    c_sigma = min(0.5, (mu_eff + 2) / (n + mu_eff + 3))
+    inner = max(1.0, 3 * (1 - 0.5 ** (n / 9)))
+    if n <= 100:
+        chi_n = math.sqrt(2) * math.gamma((n + 1) / 2) / math.gamma(n / 2)
+    else:
+        chi_n = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (32 * n**2))
+    return _Rates(
+        weights=better + against * worse,
+        mu_eff=mu_eff,
+        c_1=c_1,
+        c_mu=c_mu,
+        c_c=(1 + 1 / n + mu_eff / n) / (math.sqrt(n) + 1 / n + 2 * mu_eff / n),
+        c_sigma=c_sigma,
+        d_sigma=1 + 2 * max(0.0, inner * math.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_sigma,
+        chi_n=chi_n,
+        h_length=math.sqrt(n * (2 + 4 / (n + 1))),
+        h_delay=0,
     )

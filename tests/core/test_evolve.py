@@ -1,6 +1,7 @@
-"""The evolution loop on a real (tiny) encoder and a scripted pool: it learns, stops, resumes and leaves failures out."""
+"""The evolution loop on a real (tiny) encoder and a scripted pool: learning, stopping, resuming, failures."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Ask, Failure, Role, Task
-from core.errors import ConfigError
+from core.errors import ConfigError, PoolError
 from core.evolution.baselines import CYCLES, Arena, best_cycle, best_single
 from core.evolution.evolve import EvolveConfig, Generation, draw, evolve, mean_state_norm, random_walk
 from core.evolution.sep_cma import SepCMAState, start
@@ -126,5 +127,42 @@ def test_settings_that_do_nothing_are_refused(encoder: Encoder) -> None:
     with pytest.raises(ConfigError, match="generations of 0"):
         replace(CONFIG, generations=0)
     with pytest.raises(ConfigError, match="no tasks"):
-        list(evolve(CONFIG, Checkpoint.zeros(["a"], encoder.identity), encoder=encoder, pool=ScriptedPool(SPECS, say),
-                    grade=grade_many, tasks=[]))  # fmt: skip
+        list(
+            evolve(
+                CONFIG,
+                Checkpoint.zeros(["a"], encoder.identity),
+                encoder=encoder,
+                pool=ScriptedPool(SPECS, say),
+                grade=grade_many,
+                tasks=[],
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [({"seed": 4}, "seed 3"), ({"population": 10}, "population 12"), ({"rates": "pycma"}, "rates cmaes")],
+)
+def test_a_resume_against_a_changed_configuration_is_refused(
+    encoder: Encoder, changed: dict[str, Any], what: str
+) -> None:
+    state = run(encoder, replace(CONFIG, generations=1))[0].state
+    with pytest.raises(ConfigError, match=what):
+        run(encoder, replace(CONFIG, **changed), resumed_from=state)
+
+
+def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Encoder) -> None:
+    down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
+    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    generations = evolve(CONFIG, template, encoder=encoder, pool=down, grade=grade_many, tasks=TASKS)
+    assert next(generations).index == 0
+    with pytest.raises(PoolError, match="generation 1 .*network is down"):
+        next(generations)
+
+
+def test_it_learns_with_the_rates_of_pycma_too(encoder: Encoder) -> None:
+    generations = run(encoder, replace(CONFIG, rates="pycma"))
+    first, last = generations[1].episodes, generations[-1].validation
+    assert first
+    assert last
+    assert last.accuracy > first.accuracy + 0.2
