@@ -22,20 +22,25 @@ def transcripts(seed: int) -> Iterator[str]:
     """An endless stream of transcripts over all families of the train split, special tokens written out.
 
     The generation suffix stands before the last reply. Half of the time its closing newlines are left out, so that
-    the state read by the coordinator, at the penultimate token, has to predict that reply."""
+    the state read by the coordinator, at the penultimate token, has to predict what follows: that reply, or, half of
+    the time, first a recap of who spoke last. Without the recap nothing in random transcripts depends on who spoke
+    last, and a trial encoder forgot it."""
     rng = random.Random(f"transcripts/{seed}")
     streams = [draw_problems(family, "train", seed) for family in FAMILIES]
     while True:
         problem = next(rng.choice(streams))
         text = f"<|im_start|>user\n{problem.question}<|im_end|>\n"
         answer: str | None = None
+        speaker = "question"
         for _ in range(rng.randint(0, MOST_TURNS)):
             role = rng.choice(ROLE_ORDER)
             reply, answer = _turn(problem, role, answer, rng)
-            text += f"<|im_start|>{role} {rng.choice(MODELS)}\n{reply}<|im_end|>\n"
+            speaker = f"{role} {rng.choice(MODELS)}"
+            text += f"<|im_start|>{speaker}\n{reply}<|im_end|>\n"
         reply, _ = _turn(problem, rng.choice(ROLE_ORDER), answer, rng)
         closing = "\n\n" if rng.random() < 0.5 else ""
-        yield f"{text}<|im_start|>assistant\n<think>\n\n</think>{closing}{reply}<|im_end|>"
+        recap = f"{speaker}\n" if rng.random() < 0.5 else ""
+        yield f"{text}<|im_start|>assistant\n<think>\n\n</think>{closing}{recap}{reply}<|im_end|>"
 
 
 def _turn(problem: Problem, role: Role, answer: str | None, rng: random.Random) -> tuple[str, str | None]:
