@@ -15,7 +15,6 @@ from ui.cli.console import (
     JsonOption,
     PoolOption,
     StoreOption,
-    err,
     percent,
     print_json,
     progress,
@@ -225,6 +224,7 @@ def _show_estimate(parts: Parts, *, already_agreed: bool) -> None:
 def _evolve(store: Store, run_id: str, parts: Parts, start: SepCMAState | None) -> SepCMAState:
     """Evolve to the end, keeping every generation before the next one begins; returns the last state."""
     from core.evolution.evolve import evolve as evolve_head
+    from core.evolution.evolve import validate
     from core.tasks.graders import grade_many
     from storage.recorder import beating
     from ui.spending import MeteredPool
@@ -235,24 +235,27 @@ def _evolve(store: Store, run_id: str, parts: Parts, start: SepCMAState | None) 
     keeper = Keeper(
         store, run_id, parts, *((earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0))
     )
+    pool = MeteredPool(parts.pool, parts.outline.max_cost_usd)
     state = start
     with beating(store, run_id), progress() as bar:
-        line = bar.add_task(
-            "generations", total=config.generations, completed=start.generation if start else 0, note=""
-        )
+        done = start.generation if start else 0
+        line = bar.add_task("generations", total=config.generations, completed=done, note="")
         for generation in evolve_head(
             config,
             template,
             encoder=parts.encoder,
-            pool=MeteredPool(parts.pool, parts.outline.max_cost_usd),
+            pool=pool,
             grade=grade_many,
             tasks=parts.tasks,
             validation_tasks=parts.validation,
             start=start,
         ):
+            if generation.index == 0 and parts.validation:  # where the climb begins
+                before = validate(template, parts.validation, config, parts.encoder, pool, grade_many)
+                generation = replace(generation, validation=before)
             keeper.keep(generation)
             state = generation.state
-            err.print(describe(generation), markup=False, highlight=False)
+            say(describe(generation))
             bar.update(line, completed=generation.index)
     assert state is not None  # generation 0 is always yielded when nothing was kept before
     return state
@@ -294,6 +297,8 @@ class Keeper:
 
         config = self.parts.outline.config
         fitness = [value for value in generation.fitness if np.isfinite(value)]
+        if generation.index == 0 and generation.validation is not None:
+            fitness = [generation.validation.accuracy]  # nobody competed yet
         now = time.monotonic()
         self.wall_s, self._since = self.wall_s + now - self._since, now
         self.evaluations += len(generation.fitness) * config.tasks_per_candidate
