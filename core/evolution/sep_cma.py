@@ -115,12 +115,17 @@ def start(
 
 def normals(state: SepCMAState) -> Vector:
     """The generation's standard normal numbers [population, n], keyed by seed and generation alone."""
-    key = hashlib.sha256(f"sep-cma/{state.seed}/{state.generation}".encode()).digest()[:16]
+    return _normals(state.seed, state.generation, state.population, len(state.mean), state.mirrored)
+
+
+@lru_cache(maxsize=1)  # ask and tell of one generation need the same numbers
+def _normals(seed: int, generation: int, population: int, n: int, mirrored: bool) -> Vector:
+    key = hashlib.sha256(f"sep-cma/{seed}/{generation}".encode()).digest()[:16]
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-    if not state.mirrored:
-        return generator.standard_normal((state.population, len(state.mean)))
-    half = generator.standard_normal((state.population // 2, len(state.mean)))
-    return np.concatenate([half, -half])
+    drawn = generator.standard_normal((population // 2 if mirrored else population, n))
+    z = np.concatenate([drawn, -drawn]) if mirrored else drawn
+    z.setflags(write=False)
+    return z
 
 
 def ask(state: SepCMAState) -> Vector:
