@@ -1,4 +1,4 @@
-"""One generated problem: the question, its answer, the plan that leads there and answers that look right but are not."""
+"""One generated problem: the question, its answer, the plan that leads there and answers that only look right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pocket tokenizer: byte-level BPE of at most 1,024 tokens, one token per digit, Qwen3's control tokens and template."""
+"""The pocket tokenizer: byte-level BPE of 1,024 tokens, one token per digit, control tokens and turns as Qwen3's."""
 
 from __future__ import annotations
 

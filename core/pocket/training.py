@@ -163,7 +163,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, some: Sequence[Exercise]) -> list
 
 
 def collate(chunk: Sequence[tuple[list[int], int]], pad: int) -> tuple[Tensor, Tensor]:
-    """Right-padded tokens and labels; prompt and padding are not scored. Causal attention never looks at the padding."""
+    """Right-padded tokens and labels; prompt and padding are not scored. Causal attention looks at no padding."""
     length = max(len(ids) for ids, _ in chunk)
     tokens = torch.full((len(chunk), length), pad)
     labels = torch.full((len(chunk), length), IGNORED)

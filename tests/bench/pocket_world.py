@@ -69,7 +69,8 @@ class Table:
             families.setdefault(episode.task.family, []).append(bool(episode.correct))
         by_family = "  ".join(f"{family} {np.mean(values):.2f}" for family, values in families.items())
         print(
-            f"{name:34} {np.mean(right):.3f} [{low:.3f}, {high:.3f}]  accept {accepted:.2f}  turns {turns:.2f}  {by_family}",
+            f"{name:34} {np.mean(right):.3f} [{low:.3f}, {high:.3f}]  "
+            f"accept {accepted:.2f}  turns {turns:.2f}  {by_family}",
             flush=True,
         )
 
