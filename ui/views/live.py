@@ -37,7 +37,8 @@ _GRADERS: dict[Grader, str] = {
     "number": "same number",
     "choice": "same choice (A, B, …)",
 }
-_WAITING = "Waiting for its first decision: the worker loads the coordinator and the models …"
+_LOADING = "Starting: the worker loads the coordinator and the models …"
+_UNDECIDED = "Nothing is decided yet."
 _STATUS: dict[RunStatus, Mark] = {
     RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "starting", "blue", "#1F5FBF"),
     RunStatus.RUNNING: Mark("▶", ":material/play_circle:", "playing", "blue", "#1F5FBF"),
@@ -75,9 +76,9 @@ def _read_pool(pool: str) -> tuple[ModelSpec, ...]:
 
 
 def playable(store: Store, models: Sequence[str]) -> list[str]:
-    """Policies that fit the pool: checkpoints newest generation first, then those that need none."""
+    """Policies that fit the pool: checkpoints newest first, then those that need none."""
     fitting = [one for one in store.checkpoints.list() if list(one.config.get("models", [])) == list(models)]
-    fitting.sort(key=lambda one: (one.run_id or "", one.generation or 0), reverse=True)
+    fitting.sort(key=lambda one: (one.created, one.generation or 0), reverse=True)
     return [one.id for one in fitting] + ["random", "round-robin", *(f"single:{model}" for model in models)]
 
 
@@ -303,7 +304,9 @@ def _watch(store: Store, run_id: str) -> None:
     if recording is None or not recording.outlines:
         if not over and not stalled:
             with st.container(border=True):
-                st.markdown(f":gray[:material/hourglass_top: {_WAITING}]")
+                st.markdown(
+                    f":gray[:material/hourglass_top: {_LOADING if recording is None else _UNDECIDED}]"
+                )
         return
     _stage(recording)
     if over:
@@ -312,7 +315,11 @@ def _watch(store: Store, run_id: str) -> None:
 
 def _headline(store: Store, run: RunSummary, recording: Recording | None, stalled: bool) -> None:
     paused = run.status is RunStatus.RUNNING and store.runs.control(run.id).paused
-    mark = _STALLED if stalled else _PAUSED if paused and _between_turns(recording) else _STATUS[run.status]
+    mark = _STATUS[RunStatus.QUEUED] if recording is None and not run.finished else _STATUS[run.status]
+    if stalled:
+        mark = _STALLED
+    elif paused and _between_turns(recording):
+        mark = _PAUSED
     parts = [f"**{badge(mark)}**"]
     if recording is not None:
         summary = recording.summary
@@ -358,7 +365,7 @@ def _resume(store: Store, run_id: str) -> None:
 
 
 def _between_turns(recording: Recording | None) -> bool:
-    return recording is None or all(outline.stage == "finished" for outline in recording.outlines)
+    return recording is not None and all(outline.stage == "finished" for outline in recording.outlines)
 
 
 def _reins(store: Store, run: RunSummary, recording: Recording | None) -> None:

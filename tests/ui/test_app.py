@@ -1,0 +1,134 @@
+"""The frame: every page opens, knows its states, and importing it loads no torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from storage.store import Store, open_store
+from tests.ui.conftest import APP, Served, settled
+from tests.ui.pages import opened, shown
+from tests.ui.sample_store import sample_store
+from ui import state
+from ui.glossary import SECTIONS, define
+from ui.theme import MODEL_COLOURS, ink_on, label, model_colour, one_line, plain
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    made = sample_store(tmp_path_factory.mktemp("app") / "trinity.db", n=8)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+
+
+@pytest.mark.parametrize("name", sorted(state.VIEWS))
+def test_every_page_opens(name: str) -> None:
+    page = opened(name)
+    assert not page.error
+    assert shown(page)
+
+
+@pytest.mark.parametrize("name", sorted(state.VIEWS))
+def test_every_page_opens_on_an_empty_store(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))
+    assert shown(opened(name))
+
+
+@pytest.mark.parametrize(("name", "query"), [("replay", {"ep": "e-gone"}), ("live", {"run": "rgone"})])
+def test_a_stale_link_says_so_in_one_sentence_and_leads_on(name: str, query: dict[str, str]) -> None:
+    page = opened(name, **query)
+    assert "This view cannot be shown" in shown(page)
+    assert "gone" in page.text[0].value
+    assert "All episodes" in shown(page)
+
+
+def test_a_broken_store_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "foreign.db").write_text("this is no database at all, and long enough to be looked at\n" * 40)
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "foreign.db"))
+    page = opened("episodes")
+    assert "This view cannot be shown" in shown(page)
+    assert "Traceback" not in shown(page)
+
+
+def test_opening_the_pages_does_not_import_torch(store: Store) -> None:
+    script = (
+        "import sys\nfrom tests.ui.pages import opened\n"
+        "[opened(name) for name in ('home', 'episodes', 'checkpoints', 'live', 'replay')]\n"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)\n"
+    )
+    root = APP.parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, env={**os.environ, "TRINITY_STORE": store.url}
+    )
+    assert done.returncode == 0
+
+
+def test_the_app_stays_on_this_machine() -> None:
+    config = tomllib.loads((APP.parent / ".streamlit" / "config.toml").read_text("utf-8"))
+    assert config["browser"]["gatherUsageStats"] is False
+    assert config["server"]["address"] == "127.0.0.1"
+    assert "http" not in config["theme"]["font"]
+
+
+def test_plain_text_hides_nothing() -> None:
+    assert plain("a\u202eb\x1b[31mc\u200bd\r\ne") == "a⟨U+202E⟩b␛[31mc⟨ZWSP⟩d\ne"
+    assert plain("x" * 50, 10) == "x" * 10 + "\n… 40 more characters"
+    assert "\n" not in one_line("a\nb\u2028c")
+
+
+def test_a_label_keeps_no_markdown() -> None:
+    assert ":green-badge[" not in label(":green-badge[ACCEPT] ![x](http://e.invalid)")
+    assert "](" not in label("[a](b)")
+
+
+def test_colours_are_fixed_per_slot_and_readable() -> None:
+    models = tuple("abcdefgh")
+    assert [model_colour(model, models) for model in models] == list(MODEL_COLOURS)
+    assert len(set(MODEL_COLOURS)) == len(MODEL_COLOURS)
+    assert {ink_on(colour) for colour in MODEL_COLOURS} <= {"#000000", "#FFFFFF"}
+
+
+def test_the_glossary_explains_the_words_of_the_issue() -> None:
+    for word in ("Logit", "Margin", "SVF", "Flip"):
+        assert define(word)
+    words = [term.word for terms in SECTIONS.values() for term in terms]
+    assert len(words) == len(set(words))
+
+
+def test_the_glossary_finds_a_word() -> None:
+    page = opened("glossary", word="mcnemar")
+    assert "McNemar p" in shown(page)
+    assert "Sigma" not in shown(page)
+
+
+def test_no_page_asks_anything_of_the_outside(tab: Page, served: Served) -> None:
+    hostile = next(one for one in served.store.episodes.page(limit=50).items if one.family == "user")
+    addresses = ("/", "/episodes", f"/episodes?peek={hostile.id}", f"/replay?ep={hostile.id}", "/checkpoints")
+    for address in (*addresses, "/live", "/glossary"):
+        tab.goto(address)
+        tab.get_by_test_id("stMain").wait_for()
+        settled(tab)
+        assert tab.get_by_test_id("stException").count() == 0
+    tab.goto("/")
+    tab.get_by_text("Before and after evolution").click()
+    tab.wait_for_url("**/checkpoints?*")
+
+
+def test_a_new_store_opens_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(str(tmp_path / "new.db")).close()
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))
+    assert "Nothing is recorded yet" in shown(opened("home"))

@@ -1,0 +1,101 @@
+"""Checkpoints: the flip table, its tasks and links, the verdict, routing and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page
+
+from core.comparison import compare_counts
+from storage.routing import routing
+from storage.store import Store
+from tests.ui.conftest import Served, settled
+from tests.ui.pages import opened, shown
+from tests.ui.sample_store import MODELS, PLAYED, checkpoint, sample_store
+from ui.views.checkpoints import flat, flip_rows, shares, verdict
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    made = sample_store(tmp_path_factory.mktemp("checkpoints") / "trinity.db", n=16)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+
+
+def test_it_opens_on_the_first_and_the_last_generation(store: Store) -> None:
+    page = opened("checkpoints")
+    assert page.selectbox(key="side_a").value == checkpoint(0).id
+    assert page.selectbox(key="side_b").value == checkpoint(30).id
+    counts = store.episodes.flip_counts(checkpoint(0).id, checkpoint(30).id)
+    assert counts.n == 18
+    assert f"**{counts.only_b}**" in page.button(key="cell_only_b").label
+    assert "McNemar p" in [metric.label for metric in page.metric]
+
+
+def test_a_cell_lists_its_tasks_and_each_opens_the_pair(store: Store) -> None:
+    page = opened("checkpoints")
+    page.button(key="cell_only_b").click().run()
+    assert page.query_params["kind"] == "only_b"
+    expected = store.episodes.flips(checkpoint(0).id, checkpoint(30).id, kind="only_b")
+    table = page.dataframe[0].value
+    assert len(table) == len(expected)
+    assert list(table["pair"]) == [f"/pair?a={one.a_episode}&b={one.b_episode}" for one in expected]
+    assert set(table["outcome"]) == {"Only B right"}
+    assert len(flip_rows(expected)) == len(expected)
+
+
+def test_sides_are_chosen_and_swapped_in_the_address() -> None:
+    page = opened("checkpoints", base="random", b=checkpoint(8).id)
+    assert page.selectbox(key="side_a").value == "random"
+    page.button(key="swap").click().run()
+    assert (page.query_params["base"], page.query_params["b"]) == (checkpoint(8).id, "random")
+    page.selectbox(key="side_b").select(checkpoint(8).id).run()
+    assert "the same policy" in shown(page)
+
+
+def test_a_stale_side_falls_back() -> None:
+    assert opened("checkpoints", base="cgone").selectbox(key="side_a").value == checkpoint(0).id
+
+
+@pytest.mark.parametrize(
+    ("only_a", "only_b", "words"),
+    [
+        (1, 4, "can never show more than luck"),
+        (5, 9, "may be luck"),
+        (2, 20, "B is better"),
+        (20, 2, "A is better"),
+    ],
+)
+def test_the_verdict_claims_no_more_than_the_flips_show(only_a: int, only_b: int, words: str) -> None:
+    assert words in verdict(compare_counts(20, only_a, only_b, 10, key="k"))
+
+
+def test_routing_shares_add_up(store: Store) -> None:
+    routed = routing(store, PLAYED, checkpoint(30).id)
+    turns = sum(one.turns for one in store.episodes.of_run(PLAYED, checkpoint(30).id))
+    assert sum(one.n for one in routed) == turns
+    assert sum(map(sum, shares(routed, MODELS))) == pytest.approx(1.0)
+
+
+def test_only_what_differs_in_the_configuration_is_listed() -> None:
+    page = opened("checkpoints")
+    keys = list(page.dataframe[1].value.iloc[:, 0])
+    assert "generation" in keys
+    assert "encoder.name" not in keys
+    assert flat({"a": {"b": 1}, "c": 2}) == {"a.b": "1", "c": "2"}
+
+
+def test_two_clicks_from_the_table_to_the_pair(tab: Page, served: Served) -> None:
+    tab.goto("/checkpoints")
+    tab.locator(".st-key-cell_both_wrong button").click()
+    tab.wait_for_url("**kind=both_wrong*")
+    settled(tab)
+    flip = served.store.episodes.flips(checkpoint(0).id, checkpoint(30).id, kind="both_wrong")[0]
+    tab.goto(f"/pair?a={flip.a_episode}&b={flip.b_episode}")
+    tab.locator(".strip button").first.wait_for()
