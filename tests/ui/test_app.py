@@ -124,7 +124,7 @@ def test_no_page_asks_anything_of_the_outside(tab: Page, served: Served) -> None
         settled(tab)
         assert tab.get_by_test_id("stException").count() == 0
     tab.goto("/")
-    tab.get_by_text("Before and after evolution").click()
+    tab.get_by_role("link", name="Before and after evolution").click()
     tab.wait_for_url("**/checkpoints?*")
 
 

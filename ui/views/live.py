@@ -17,11 +17,11 @@ from core.settings import POCKET
 from core.tasks.sets import load_tasks
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
-from ui import state, wiring
+from ui import live, state, wiring
 from ui.components.turn_strip import turn_strip
 from ui.course import lane
 from ui.glossary import define
-from ui.live import LivePlan, episode_of, is_stalled, queue, start_worker
+from ui.live import LivePlan, episode_of, is_stalled, queue
 from ui.panels import announcement, decision_panel, dollars, text_block, turn_card
 from ui.recording import Recording, open_recording
 from ui.spending import estimate, paid_models
@@ -104,7 +104,7 @@ def _form_page(store: Store) -> None:
             if task is None:
                 raise ConfigError("Write the question and the answer that counts as right.")
             run = queue(store, replace(plan, task=task, max_cost_usd=ceiling))
-            start_worker(store, run)
+            live.start_worker(store, run)
             state.go("live", run=run)
         if not ready:
             st.caption("Write the question and the expected answer first.")
@@ -358,7 +358,7 @@ def plain_sentence(text: str) -> str:
 def _resume(store: Store, run_id: str) -> None:
     st.session_state.pop("live_over", None)
     store.runs.mark_interrupted()
-    start_worker(store, run_id)
+    live.start_worker(store, run_id)
     deadline = time.monotonic() + 8.0  # until the worker claims it, the page would say interrupted
     while time.monotonic() < deadline and store.runs.get(run_id).status is RunStatus.INTERRUPTED:
         time.sleep(0.2)
@@ -504,7 +504,7 @@ def _afterwards(store: Store, run: RunSummary, recording: Recording) -> None:
         )
         if st.button("Play it again", key="play_again", type="primary", icon=":material/swap_horiz:"):
             again = queue(store, replace(plan, policy=policy))
-            start_worker(store, again)
+            live.start_worker(store, again)
             state.go("live", run=again)
     with right, st.container(border=True):
         state.page_link(

@@ -1,0 +1,181 @@
+"""Live: the form, a run under way and afterwards, and a run that outlives its browser."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from core.episode import Role, Task
+from storage.store import Store, open_store
+from storage.summaries import RunStatus
+from tests.ui.conftest import Served, settled
+from tests.ui.pages import opened, shown
+from tests.ui.sums import Sums, sums
+from ui.live import LivePlan, episode_of, queue
+from ui.views.live import drawn_task, playable
+from ui.worker import work
+
+TASK = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Sums]:
+    with sums(tmp_path, monkeypatch, capsys) as made:
+        yield made
+
+
+@pytest.fixture
+def store(world: Sums) -> Iterator[Store]:
+    opened_store = open_store(world.store)
+    yield opened_store
+    opened_store.close()
+
+
+@pytest.fixture
+def plan(world: Sums) -> LivePlan:
+    return LivePlan(TASK, "single:adder", ("adder", "guesser"), str(world.folder / "pool.toml"))
+
+
+def test_the_form_offers_what_fits_the_pool(store: Store) -> None:
+    page = opened("live")
+    assert page.selectbox(key="policy_choice").options[:2] == ["random model and role", "all models in turn"]
+    assert playable(store, ("adder", "guesser"))[2:] == ["single:adder", "single:guesser"]
+    assert not page.button(key="play").disabled
+
+
+def test_a_problem_is_drawn_by_number_and_the_dice_draw_another(store: Store) -> None:
+    page = opened("live")
+    first = page.code[0].value
+    page.button(key="another").click().run()
+    assert page.code[0].value != first
+    page.number_input(key="task_seed").set_value(1).run()
+    assert page.code[0].value == first
+    assert drawn_task("math", 5) == drawn_task("math", 5)
+    assert drawn_task("math", 5).family == "math"
+
+
+def test_an_own_question_needs_its_answer(store: Store) -> None:
+    page = opened("live")
+    page.session_state["problem_kind"] = "mine"
+    page.run()
+    assert page.button(key="play").disabled
+    page.text_area(key="own_question").set_value("What is 1 + 1?").run()
+    page.text_input(key="own_answer").set_value("2").run()
+    assert not page.button(key="play").disabled
+
+
+def test_starting_writes_the_run_down_and_opens_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("ui.live.start_worker", lambda _store, run: started.append(run))
+    page = opened("live")
+    page.toggle(key="step_mode").set_value(True).run()
+    page.number_input(key="turn_budget").set_value(3).run()
+    page.button(key="play").click().run()
+    assert not page.exception
+    run = page.query_params["run"]
+    assert started == [run]
+    kept = LivePlan.from_config(store.runs.get(run).config)
+    assert (kept.turns, kept.step, kept.policy) == (3, True, "random")
+    assert store.runs.get(run).status is RunStatus.QUEUED
+    assert store.runs.control(run).paused
+    assert "starting" in shown(page)
+
+
+def test_a_paid_pool_asks_for_a_ceiling_first(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.price(3.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    page = opened("live")
+    assert "cost money" in page.warning[0].value
+    assert page.button(key="play").disabled
+    page.number_input(key="max_cost").set_value(0.5).run()
+    assert not page.button(key="play").disabled
+
+
+def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePlan) -> None:
+    run = queue(store, plan)
+    work(store, run)
+    page = opened("live", run=run)
+    text = shown(page)
+    assert "finished" in text
+    assert "answer **23**" in text
+    assert "What next" in text
+    assert "guesser alone" in page.selectbox(key="swap_policy").options
+
+
+def test_a_failed_run_says_why(store: Store, plan: LivePlan) -> None:
+    run = queue(store, replace(plan, policy="cgone"))
+    work(store, run)
+    page = opened("live", run=run)
+    assert "cgone" in page.error[0].value
+    assert "failed" in shown(page)
+
+
+def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) -> None:
+    run = queue(store, replace(plan, step=True))
+    _stop_before_the_second_turn(store, run)
+    page = opened("live", run=run)
+    assert "waiting for you" in shown(page)
+    page.selectbox(key="override_model").select("guesser").run()
+    page.button(key="take_over").click().run()
+    assert store.runs.override(episode_of(run), 1) == ("guesser", Role.THINKER)
+    assert "Turn 2 is yours" in shown(page)
+    page.button(key="next_turn").click().run()
+    assert store.runs.control(run).steps == 1
+    page.button(key="cancel").click().run()
+    assert store.runs.control(run).cancel
+
+
+def _stop_before_the_second_turn(store: Store, run: str) -> None:
+    """One turn played, the run still claimed by a process that lives: this one."""
+    import threading
+
+    store.runs.step(run)
+    worker = threading.Thread(target=work, args=(store, run), daemon=True)
+    worker.start()
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if store.episodes.of_run(run) and [o.stage for o in store.episodes.outline(episode_of(run))] == [
+            "finished"
+        ]:
+            return
+        time.sleep(0.02)
+    pytest.fail("The first turn was not played.")
+
+
+def test_a_dead_worker_is_called_stalled_and_can_be_followed(store: Store, plan: LivePlan) -> None:
+    import socket
+
+    run = queue(store, plan)
+    assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
+    page = opened("live", run=run)
+    assert "stalled" in shown(page)
+    assert page.button(key="resume")
+
+
+def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
+    tab.goto("/live")
+    tab.locator(".st-key-play button").wait_for()
+    settled(tab)
+    tab.locator(".st-key-policy_choice input").fill("random model and role")
+    tab.keyboard.press("Enter")
+    settled(tab)
+    tab.locator(".st-key-play button").click()
+    tab.wait_for_url("**/live?run=*")
+    run = tab.url.split("run=")[1]
+    tab.close()
+    end = time.monotonic() + 240
+    while served.store.runs.get(run).status in (RunStatus.QUEUED, RunStatus.RUNNING):
+        assert time.monotonic() < end, "the run did not end"
+        time.sleep(0.5)
+    ended = served.store.runs.get(run)
+    assert (ended.status, ended.error) == (RunStatus.FINISHED, None)
+    assert served.store.episodes.outline(episode_of(run))
