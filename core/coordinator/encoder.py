@@ -22,9 +22,9 @@ from transformers.utils import logging as transformers_logging
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat
 from core.coordinator.svf import Offsets, SingularValues
-from core.coordinator.tokens import Prompt, PromptTokens
 from core.episode import Decide
 from core.errors import CheckpointError
+from core.tokens import Prompt, PromptTokens
 
 POCKET = "pocket"
 POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from core.errors import PoolError
 from core.pocket.decode import Prompt, sample
+from core.pocket.specs import MAX_TOKENS
+from core.tokens import PromptTokens
+
+#: Positions a pocket model was built for; a longer prompt loses its end, never its place for the reply.
+CONTEXT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +32,14 @@ class LanguageModel:
     """Qwen3-architecture weights with their tokenizer, run in fp32 on the CPU."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.model = model.eval()
+        self.model = model
         self.tokenizer = tokenizer
         self._end, self._pad = int(tokenizer.eos_token_id), int(tokenizer.pad_token_id)
-        chat = tokenizer.apply_chat_template(
+        self._tokens = PromptTokens(tokenizer, CONTEXT)
+        around = tokenizer.apply_chat_template(
             [{"role": "user", "content": "\0"}], tokenize=False, add_generation_prompt=True
         )
-        self._opening, self._closing = (
-            tuple(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in chat.split("\0")
-        )
+        self._opening, self._closing = (self._tokens.literal(part) for part in str(around).split("\0"))
 
     @classmethod
     def load(cls, folder: Path) -> LanguageModel:
@@ -45,16 +49,16 @@ class LanguageModel:
                 f"There are no pocket weights at {folder}: run 'trinity pocket train {folder.name}'."
             )
         model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        return cls(model, AutoTokenizer.from_pretrained(folder))
+        return cls(model, PreTrainedTokenizerFast.from_pretrained(folder))
 
     def ids(self, content: str) -> tuple[int, ...]:
         """Token ids of one user message with the generation prompt; the content can never open or close a message."""
-        inner = self.tokenizer(content, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        return (*self._opening, *inner, *self._closing)
+        room = CONTEXT - len(self._opening) - len(self._closing) - MAX_TOKENS
+        return (*self._opening, *self._tokens.plain(content)[:room], *self._closing)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Readable text of reply tokens."""
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     def write(
         self, contents: Sequence[str], keys: Sequence[str], *, temperature: float, max_tokens: int

@@ -43,7 +43,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedT
     core.add_tokens([AddedToken(mark, normalized=False, special=False) for mark in (THINK_START, THINK_END)])
     if core.token_to_id("ĊĊ") is None:
         core.add_tokens([AddedToken("\n\n", normalized=False, special=False)])
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=core, eos_token=TURN_END, pad_token=END_OF_TEXT, clean_up_tokenization_spaces=False
     )
     tokenizer.add_special_tokens({"additional_special_tokens": [TURN_START]})

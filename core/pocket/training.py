@@ -77,7 +77,7 @@ def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCau
 def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write a Hugging Face folder with fp16 weights."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.half().save_pretrained(folder)
+    model.to(dtype=torch.float16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -104,7 +104,7 @@ def fit(
         scored = labels[:, 1:] != IGNORED
         logits = model.lm_head(hidden[:, :-1][scored])
         loss = torch.nn.functional.cross_entropy(logits, labels[:, 1:][scored])
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimiser in optimisers:
             optimiser.step()
@@ -113,7 +113,6 @@ def fit(
         if (step + 1) % report_every == 0 or step + 1 == recipe.steps:
             yield Progress(step + 1, recipe.steps, total / since)
             total, since = 0.0, 0
-    model.eval()
 
 
 def rate(recipe: Recipe, step: int) -> float:

@@ -153,7 +153,7 @@ def main() -> None:
             table.add(label, arena.play(Coordinator(last, encoder, argmax=True), test, role_mask=allowed))
             table.compare(f"{name} argmax", label)
         zeros = Checkpoint.zeros(last.models, last.encoder)
-        config = EvolveConfig(generations=last.generation, seed=number)
+        config = EvolveConfig(generations=last.generation or 1, seed=number)
         walk = sep_cma.start(
             np.zeros(len(last.vector)), options.step_size, population=config.population, seed=number
         )

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.tokens import GENERATION_SUFFIX, PromptTokens
 from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
+from core.tokens import GENERATION_SUFFIX, PromptTokens
 from tests.core.tiny_encoder import QWEN3_ADDED_TOKENS, tiny_qwen3
 
 MODELS = ("ada", "bob")

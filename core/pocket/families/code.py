@@ -5,6 +5,7 @@ The answers written here are the generators' own; a test runs every kind of expr
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable
 
@@ -25,15 +26,13 @@ def _filtered(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -
     values = _digits(rng, rng.choice((4, 5)))
     if rng.random() < 0.5:
         limit = rng.randint(2, 7)
-        sign, keep = rng.choice(
-            (("<", lambda x: x < limit), (">", lambda x: x > limit), ("<=", lambda x: x <= limit))
-        )
+        sign, holds = rng.choice((("<", operator.lt), (">", operator.gt), ("<=", operator.le)))
         condition = f"x {sign} {limit}"
+        kept = [x for x in values if holds(x, limit)]
     else:
-        odd = rng.random() < 0.5
-        condition = f"x % 2 == {int(odd)}"
-        keep = lambda x: x % 2 == int(odd)  # noqa: E731  (the twin of the three above)
-    kept = [x for x in values if keep(x)]
+        rest = int(rng.random() < 0.5)
+        condition = f"x % 2 == {rest}"
+        kept = [x for x in values if x % 2 == rest]
     if not kept:
         return _filtered(rng, last, fold)
     answer = fold(kept)
