@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -74,6 +75,8 @@ def start_worker(store: Store, run: str) -> int:
     process = subprocess.Popen(
         command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True, close_fds=True
     )
+    # Waited for, so that a dead worker is gone for good and seen to be gone.
+    threading.Thread(target=process.wait, name=f"worker {run}", daemon=True).start()
     return process.pid
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,31 +131,31 @@ def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) ->
     assert store.runs.override(episode_of(run), 1) == ("guesser", Role.THINKER)
     assert "Turn 2 is yours" in shown(page)
     page.button(key="next_turn").click().run()
-    assert store.runs.control(run).steps == 1
+    _until(lambda: len(store.episodes.outline(episode_of(run))) == 2)
+    _until(lambda: store.episodes.outline(episode_of(run))[1].stage == "finished")
+    assert store.episodes.outline(episode_of(run))[1].origin == "override"
+    page.run()
     page.button(key="cancel").click().run()
     assert store.runs.control(run).cancel
 
 
 def _stop_before_the_second_turn(store: Store, run: str) -> None:
     """One turn played, the run still claimed by a process that lives: this one."""
-    import threading
-
     store.runs.step(run)
     worker = threading.Thread(target=work, args=(store, run), daemon=True)
     worker.start()
+    _until(lambda: bool(store.episodes.of_run(run)))
+    _until(lambda: [o.stage for o in store.episodes.outline(episode_of(run))] == ["finished"])
+
+
+def _until(happens: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if store.episodes.of_run(run) and [o.stage for o in store.episodes.outline(episode_of(run))] == [
-            "finished"
-        ]:
-            return
+    while not happens():
+        assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)
-    pytest.fail("The first turn was not played.")
 
 
 def test_a_dead_worker_is_called_stalled_and_can_be_followed(store: Store, plan: LivePlan) -> None:
-    import socket
-
     run = queue(store, plan)
     assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("live", run=run)

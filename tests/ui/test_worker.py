@@ -128,15 +128,16 @@ def test_cancelling_a_waiting_run_ends_it(store: Store, plan: LivePlan) -> None:
 def test_an_interrupted_run_goes_on_as_it_would_have(
     store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import core.drive
     import ui.worker
 
     undisturbed = queue(store, plan)
     assert work(store, undisturbed) == 0
-    played = ui.worker.drive
+    played = core.drive.drive
 
     def broken(*arguments: object, **options: object) -> Iterator[object]:
         for count, event in enumerate(played(*arguments, **options)):  # type: ignore[arg-type]
-            if count == 12:
+            if count == 5:
                 raise KeyboardInterrupt
             yield event
 
