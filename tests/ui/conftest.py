@@ -83,7 +83,7 @@ def tab(served: Served) -> Iterator[Page]:
             executable_path=shutil.which("chromium"), args=ARGUMENTS
         )
         context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=served.address)
-        context.set_default_timeout(60_000)  # a busy machine is no failure
+        context.set_default_timeout(120_000)  # a busy machine is no failure
         page = context.new_page()
         errors: list[str] = []
         away: list[str] = []

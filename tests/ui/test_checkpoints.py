@@ -93,7 +93,7 @@ def test_only_what_differs_in_the_configuration_is_listed() -> None:
 
 def test_two_clicks_from_the_table_to_the_pair(tab: Page, served: Served) -> None:
     tab.goto("/checkpoints")
-    tab.locator(".st-key-cell_both_wrong button").click()
+    tab.locator(".st-key-cell_both_wrong button").first.click()
     tab.wait_for_url("**kind=both_wrong*")
     settled(tab)
     flip = served.store.episodes.flips(checkpoint(0).id, checkpoint(30).id, kind="both_wrong")[0]

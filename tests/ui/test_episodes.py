@@ -157,17 +157,17 @@ def test_every_flag_has_words(flag: str) -> None:
 
 def test_a_link_restores_the_list_and_a_click_changes_it(tab: Page, served: Served) -> None:
     tab.goto("/episodes?family=math&correct=wrong")
-    tab.locator(".st-key-chip_family button").wait_for()
+    tab.locator(".st-key-chip_family button").first.wait_for()
     settled(tab)
-    tab.locator(".st-key-chip_correct button").click()
+    tab.locator(".st-key-chip_correct button").first.click()
     tab.wait_for_url(lambda url: "correct" not in url)
     assert "family=math" in tab.url
-    tab.locator(".st-key-facet_correct").get_by_text("right", exact=False).click()
+    tab.locator(".st-key-facet_correct").get_by_text("right").first.click()
     tab.wait_for_url(lambda url: "correct=right" in url)
     tab.get_by_placeholder("Search questions").fill("what")
     tab.get_by_placeholder("Search questions").press("Enter")
     tab.wait_for_url(lambda url: "text=what" in url)
     settled(tab)
     tab.reload()
-    tab.locator(".st-key-chip_text button").wait_for()
+    tab.locator(".st-key-chip_text button").first.wait_for()
     assert tab.get_by_placeholder("Search questions").input_value() == "what"

@@ -382,6 +382,8 @@ def _heat(
                 [f"{100 * value:+.0f}" if signed else f"{100 * value:.0f}" for value in row] for row in grid
             ],
             texttemplate="%{text}",
+            # Plotly judges contrast without the alpha of the scale: right on the light page only.
+            textfont={"color": "#E4E9F0"} if st.context.theme.type == "dark" else {},
             hovertemplate="%{y} on %{x}: %{text}<extra></extra>",
         )
     )

@@ -258,7 +258,13 @@ def _recent(store: Store) -> None:
     with st.container(border=True):
         for run in runs:
             mark = _STALLED if is_stalled(run, now) else _STATUS[run.status]
-            state.page_link("live", label(_question(run), 60) or run.id, run=run.id)
+            st.button(
+                f":blue[{label(_question(run), 60) or label(run.id)}]",
+                key=f"open_{run.id}",
+                type="tertiary",
+                on_click=state.set_params,
+                kwargs={"run": run.id, "t": None},
+            )
             right = f" · {badge(correct_mark(bool(run.correct)))}" if run.finished_episodes else ""
             st.caption(f"{badge(mark)}{right} · {ago(run.created, now)}")
 
@@ -277,7 +283,14 @@ def _run_page(store: Store, run_id: str) -> None:
         raise ConfigError(f"Run {run_id} was not started here: open its episodes from the list.")
     over = run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
     with st.container(horizontal=True, vertical_alignment="center"):
-        state.page_link("live", "New problem", icon=":material/arrow_back:")
+        st.button(
+            "New problem",
+            key="new_problem",
+            icon=":material/arrow_back:",
+            type="tertiary",
+            on_click=state.set_params,
+            kwargs={"run": None, "t": None},
+        )
     st.markdown(f"#### {label(_question(run), 220)}")
     if over:
         _watch(store, run_id)
