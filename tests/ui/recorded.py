@@ -198,17 +198,25 @@ def sample(path: Path) -> Store:
             said=hostile,
             task=Task("hostile-1", hostile, hostile[:60], "exact", HOSTILE[0]),
         ),
-        episode("e-other", seed=8, task=dataclasses.replace(TASK, id="math-2", question="What is 2 + 2?\nThink.")),
+        episode(
+            "e-other", seed=8, task=dataclasses.replace(TASK, id="math-2", question="What is 2 + 2?\nThink.")
+        ),
     ]
     failed = episode("e-failed", seed=9)
     broken = dataclasses.replace(
-        failed.turns[1], reply=Reply("", error=Failure("model", "context too long")), flags=(Flag.MODEL_ERROR,)
+        failed.turns[1],
+        reply=Reply("", error=Failure("model", "context too long")),
+        flags=(Flag.MODEL_ERROR,),
     )
     finished.append(dataclasses.replace(failed, turns=(failed.turns[0], broken, *failed.turns[2:])))
     for one in finished:
         list(record(store, events(one)))
     missing = dataclasses.replace(
-        episode("e-missing", turns=0), status=Status.MISSING, end_reason=EndReason.ERROR, answer=None, correct=None
+        episode("e-missing", turns=0),
+        status=Status.MISSING,
+        end_reason=EndReason.ERROR,
+        answer=None,
+        correct=None,
     )
     list(record(store, events(missing)))
     list(record(store, events(dataclasses.replace(episode("e-interrupted", seed=3)), upto=6)))

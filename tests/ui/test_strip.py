@@ -59,7 +59,7 @@ def context() -> Iterator[BrowserContext]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         opened = browser.new_context(viewport={"width": 1280, "height": 900})
-        opened.set_default_timeout(120_000)  # a busy machine is no failure
+        opened.set_default_timeout(240_000)  # a busy machine is no failure
         yield opened
         browser.close()
 
