@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -69,7 +70,7 @@ def train(
         Path, typer.Option("--out", help="Each model goes into a folder of its name in here.")
     ] = Path("pocket-weights"),
 ) -> None:
-    """Train pocket models again by their recorded recipes and seeds.
+    """Train pocket models again by their recorded recipes and seeds, and measure a card for each.
 
     On one CPU thread (OMP_NUM_THREADS=1) the same recipe gives the same weights.
     The shipped weights stay as they are.
@@ -77,14 +78,20 @@ def train(
     [dim]$[/] trinity pocket train pip --out ./my-weights
     """
     from core.errors import ConfigError
+    from core.pocket import MODELS
+    from core.pocket.cards import measure_card
     from core.pocket.recipes import RECIPES
     from core.pocket.training import train as train_model
 
     if name is not None and name not in RECIPES:
         raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(RECIPES)}.")
     for one in [name] if name else RECIPES:
+        began = time.monotonic()
         with progress() as bar:
             line = bar.add_task(one, total=RECIPES[one].steps, note="")
             for report in train_model(one, folder / one):
                 bar.update(line, completed=report.step, total=report.steps, note=f"loss {report.loss:.3f}")
+            if one in MODELS:
+                for measured in measure_card(RECIPES[one], folder / one, time.monotonic() - began):
+                    bar.update(line, note=f"measuring {getattr(measured, 'family', 'done')}")
         say(f"Wrote {folder / one}.")
