@@ -91,7 +91,7 @@ def test_only_what_differs_in_the_configuration_is_listed() -> None:
     assert flat({"a": {"b": 1}, "c": 2}) == {"a.b": "1", "c": "2"}
 
 
-def test_two_clicks_from_the_table_to_the_pair(tab: Page, served: Served) -> None:
+def test_a_cell_and_then_its_link_lead_to_the_pair(tab: Page, served: Served) -> None:
     tab.goto("/checkpoints")
     tab.locator(".st-key-cell_both_wrong button").first.click()
     tab.wait_for_url("**kind=both_wrong*")

@@ -245,7 +245,7 @@ def _p(p: float) -> str:
 
 def _tasks(flips: Sequence[Flip]) -> None:
     kind = _kind()
-    st.subheader(f"Tasks: {KINDS[kind].lower()}" if kind else "Tasks, flips first")
+    st.subheader(f"Tasks: {_CELL_WORDS[kind]}" if kind else "Tasks, flips first")
     if not flips:
         nothing_here("No task is in this cell.")
         return

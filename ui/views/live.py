@@ -271,7 +271,7 @@ def _recent(store: Store) -> None:
 
 def _question(run: RunSummary) -> str:
     task = run.config.get("task")
-    return one_line(str(task.get("question", "")), 80) if isinstance(task, dict) else ""
+    return one_line(str(task.get("question", "")), 240) if isinstance(task, dict) else ""
 
 
 # Watching a run
