@@ -29,6 +29,7 @@ class Happening(StrEnum):
     FALSE_ACCEPT = "false accept"
     LOW_MARGIN = "low margin"
     UNREADABLE = "unreadable"
+    NOTHING_TO_JUDGE = "nothing to judge"
     OVERRIDE = "by hand"
     ERROR = "model failed"
     CUT = "cut"
@@ -44,11 +45,12 @@ _MARKS: dict[Happening, CellMark] = {
     Happening.FALSE_ACCEPT: CellMark("!", "false accept", "bad"),
     Happening.LOW_MARGIN: CellMark("≈", "low margin", "warn"),
     Happening.UNREADABLE: CellMark("?", "unreadable", "warn"),
+    Happening.NOTHING_TO_JUDGE: CellMark("∅", "nothing to judge", "warn"),
     Happening.OVERRIDE: CellMark("☞", "by hand", "info"),
     Happening.ERROR: CellMark("⚠", "model failed", "bad"),
     Happening.CUT: CellMark("…", "cut", "warn"),
 }
-_UNREADABLE = {Flag.VERDICT_UNREADABLE, Flag.NO_ANSWER, Flag.NO_SUGGESTION, Flag.NOTHING_TO_JUDGE}
+_UNREADABLE = {Flag.VERDICT_UNREADABLE, Flag.NO_ANSWER, Flag.NO_SUGGESTION}
 _CUT = {Flag.TRUNCATED, Flag.PROMPT_OVERFLOW}
 _SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Role.VERIFIER: "triangle"}
 
@@ -71,6 +73,8 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
             here.append(Happening.ERROR)
         if _UNREADABLE & set(outline.flags):
             here.append(Happening.UNREADABLE)
+        if Flag.NOTHING_TO_JUDGE in outline.flags:
+            here.append(Happening.NOTHING_TO_JUDGE)
         if _CUT & set(outline.flags):
             here.append(Happening.CUT)
         if outline.margin is not None and outline.margin < LOW_MARGIN:

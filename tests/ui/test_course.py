@@ -47,6 +47,7 @@ def test_an_unfinished_turn_breaks_nothing() -> None:
     [
         ({"margin": 0.01}, Happening.LOW_MARGIN),
         ({"flags": (Flag.VERDICT_UNREADABLE,)}, Happening.UNREADABLE),
+        ({"flags": (Flag.NOTHING_TO_JUDGE,)}, Happening.NOTHING_TO_JUDGE),
         ({"flags": (Flag.TRUNCATED,)}, Happening.CUT),
         ({"error": "timed out"}, Happening.ERROR),
         ({"origin": "override"}, Happening.OVERRIDE),
