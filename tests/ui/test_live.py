@@ -19,7 +19,7 @@ from tests.ui.conftest import Served, settled
 from tests.ui.pages import opened, shown
 from tests.ui.sums import Sums, sums
 from ui.live import LivePlan, episode_of, queue
-from ui.views.live import drawn_task, playable
+from ui.live_form import drawn_task, playable
 from ui.worker import work
 
 TASK = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import streamlit as st
 
-from core.episode import EndReason, Grader, Role, Status, Task
+from core.episode import EndReason, Role, Status
 from core.errors import ConfigError, TrinityError
-from core.pocket import FAMILIES, MODELS
-from core.pool.spec import ModelSpec
-from core.settings import POCKET
-from core.tasks.sets import load_tasks
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import live, state, wiring
 from ui.components.turn_strip import turn_strip
 from ui.course import lane
-from ui.glossary import define
 from ui.live import LivePlan, episode_of, is_stalled, queue
-from ui.panels import announcement, decision_panel, dollars, text_block, turn_card
+from ui.live_form import choose_policy, choose_task, playable, pool_specs, spending
+from ui.panels import announcement, decision_panel, turn_card
 from ui.recording import Recording, open_recording
-from ui.spending import estimate, paid_models
+from ui.spending import paid_models
 from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line, plain
 from ui.widgets import ago, generations, nothing_here, who
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
-ANY = "any family"
-_KINDS = {"drawn": "Drawn at random", "mine": "My own question"}
-_GRADERS: dict[Grader, str] = {
-    "exact": "same text",
-    "number": "same number",
-    "choice": "same choice (A, B, …)",
-}
 _LOADING = "Starting: the worker loads the coordinator and the models …"
 _UNDECIDED = "Nothing is decided yet."
 _STATUS: dict[RunStatus, Mark] = {
@@ -63,25 +50,6 @@ def show() -> None:
 # Starting a run
 
 
-def pool_specs(pool: str) -> tuple[ModelSpec, ...]:
-    """The pool's slots without loading a model."""
-    if pool == POCKET:
-        return tuple(ModelSpec(name, provider="pocket", dialect="terse") for name in MODELS)
-    return _read_pool(pool)
-
-
-@st.cache_data(max_entries=4, ttl=60, show_spinner=False)
-def _read_pool(pool: str) -> tuple[ModelSpec, ...]:
-    return wiring.resolve_pool(pool).specs
-
-
-def playable(store: Store, models: Sequence[str]) -> list[str]:
-    """Policies that fit the pool: checkpoints newest first, then those that need none."""
-    fitting = [one for one in store.checkpoints.list() if list(one.config.get("models", [])) == list(models)]
-    fitting.sort(key=lambda one: (one.created, one.generation or 0), reverse=True)
-    return [one.id for one in fitting] + ["random", "round-robin", *(f"single:{model}" for model in models)]
-
-
 def _form_page(store: Store) -> None:
     st.title("Play a problem live")
     st.caption(
@@ -93,10 +61,10 @@ def _form_page(store: Store) -> None:
     models = tuple(spec.name for spec in specs)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        task = _choose_task()
+        task = choose_task()
         with st.container(border=True):
-            plan = _choose_policy(store, models, settings.pool, settings.encoder)
-        ceiling = _spending(specs, plan.turns)
+            plan = choose_policy(store, models, settings.pool, settings.encoder)
+        ceiling = spending(specs, plan.turns)
         ready = task is not None and (ceiling is not None or not paid_models(specs))
         if st.button(
             "Play", key="play", type="primary", icon=":material/play_arrow:", disabled=not ready, width=160
@@ -110,142 +78,6 @@ def _form_page(store: Store) -> None:
             st.caption("Write the question and the expected answer first.")
     with right:
         _recent(store)
-
-
-def _choose_task() -> Task | None:
-    st.subheader("Problem")
-    with st.container(border=True):
-        kind = st.segmented_control(
-            "Where the problem comes from",
-            list(_KINDS),
-            default="drawn",
-            required=True,
-            key="problem_kind",
-            format_func=lambda value: _KINDS[value],
-            label_visibility="collapsed",
-            persist_state="session",
-        )
-        if kind == "mine":
-            return _own_task()
-        left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
-        family = left.selectbox("Family", [ANY, *FAMILIES], key="family_choice", persist_state="session")
-        if "task_seed" not in st.session_state:
-            st.session_state["task_seed"] = 1
-        number = middle.number_input(
-            "Number", min_value=0, max_value=999_999, step=1, key="task_seed", persist_state="session"
-        )
-        right.button("Another", key="another", icon=":material/casino:", on_click=_another)
-        task = drawn_task(family, int(number))
-        text_block(task.question, key="drawn_question")
-        st.caption(f"{task.family} · a test task · expected answer: {label(task.answer)}")
-        return task
-
-
-def _another() -> None:
-    st.session_state["task_seed"] = (int(st.session_state["task_seed"]) * 48271 + 11) % 999_983
-
-
-def drawn_task(family: str, seed: int) -> Task:
-    """The pocket test task of this number; any family: the number decides that too."""
-    chosen = FAMILIES[seed % len(FAMILIES)] if family == ANY else family
-    return load_tasks(f"pocket/{chosen}", "test", 1, seed)[0]
-
-
-def _own_task() -> Task | None:
-    question = st.text_area(
-        "Question", key="own_question", height=110, max_chars=20_000, persist_state="session"
-    )
-    left, right = st.columns([3, 2])
-    answer = left.text_input("Expected answer", key="own_answer", max_chars=2_000, persist_state="session")
-    grader = right.selectbox(
-        "How it is checked",
-        list(_GRADERS),
-        key="own_grader",
-        persist_state="session",
-        format_func=lambda value: _GRADERS[value],
-    )
-    if not question.strip() or not answer.strip():
-        return None
-    name = hashlib.sha256(f"{question}\n{answer}\n{grader}".encode()).hexdigest()[:8]
-    return Task(f"own-{name}", question.strip(), answer.strip(), grader, "own", "live")
-
-
-def _choose_policy(store: Store, models: tuple[str, ...], pool: str, encoder: str | None) -> LivePlan:
-    born = generations(store.checkpoints.list())
-    policies = playable(store, models)
-    policy = st.selectbox(
-        "Who decides",
-        policies,
-        key="policy_choice",
-        format_func=lambda value: who(value, born.get(value)),
-        help=define("Policy"),
-        persist_state="session",
-    )
-    left, middle, right = st.columns(3)
-    how = left.segmented_control(
-        "Choices are",
-        ["sampled", "argmax"],
-        default="sampled",
-        required=True,
-        key="how",
-        help=define("Argmax and sampling"),
-        persist_state="session",
-    )
-    turns = middle.number_input("Turn budget", 1, 50, 5, key="turn_budget", persist_state="session")
-    seed = right.number_input("Seed", 0, 999_999, 0, key="seed", persist_state="session")
-    left_out = st.pills(
-        "Models left out",
-        models,
-        selection_mode="multi",
-        key="left_out",
-        format_func=lambda name: label(name, 30),
-        help=define("Mask"),
-        persist_state="session",
-    )
-    left, right = st.columns(2, vertical_alignment="bottom")
-    step = left.toggle(
-        "Step by step",
-        key="step_mode",
-        help="The run waits before every decision. You let it go on, or make the decision yourself.",
-        persist_state="session",
-    )
-    pace = right.select_slider(
-        "Show each decision before the model answers",
-        [0.0, 1.0, 2.0, 5.0],
-        value=1.0,
-        key="pace",
-        format_func=lambda value: f"{value:g} s" if value else "no wait",
-        persist_state="session",
-    )
-    if len(left_out) == len(models):
-        raise ConfigError("Every model is left out: leave at least one in.")
-    nothing = Task("", "", "")
-    return LivePlan(
-        nothing,
-        policy,
-        models,
-        pool,
-        encoder,
-        tuple(left_out),
-        int(turns),
-        int(seed),
-        how == "argmax",
-        step,
-        pace,
-    )
-
-
-def _spending(specs: Sequence[ModelSpec], turns: int) -> float | None:
-    """For models that cost money: the most it can cost, and the ceiling that must be given."""
-    if not paid_models(specs):
-        return None
-    most = estimate(specs, 1, turns)
-    cost = "an unknown cost" if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
-    st.warning(
-        f"These models cost money: up to {most.calls} calls, {label(cost)}.", icon=":material/payments:"
-    )
-    ceiling = st.number_input("Spend at most, USD", min_value=0.0, value=None, step=0.1, key="max_cost")
-    return None if ceiling is None else float(ceiling)
 
 
 def _recent(store: Store) -> None:
