@@ -44,8 +44,8 @@ from core.tasks.graders import grade_many
 
 #: The hand-made ceiling: each family's specialists plan and work, the judge checks.
 HAND_MADE: Mapping[str, tuple[tuple[str, ...], tuple[Role, ...]]] = {
-    "math": (("atlas", "abacus", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
-    "code": (("atlas", "abacus", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
+    "math": (("abacus", "abacus", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
+    "code": (("atlas", "atlas", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
     "logic": (("plato", "plato", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
     "knowledge": (("sage", "sage", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
 }
@@ -78,7 +78,7 @@ class Table:
         """Print the paired difference of two rows."""
         pairs = list(zip(self.rows[name], self.rows[other], strict=True))
         won, lost = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
-        d = paired_difference(won, lost, len(pairs), key=f"{name}/{other}")
+        d = paired_difference(lost, won, len(pairs), key=f"{name}/{other}")  # second minus first
         print(
             f"  {name} - {other}: {d.difference:+.3f} [{d.low:+.3f}, {d.high:+.3f}]  "
             f"won {won} lost {lost}  McNemar p {mcnemar_p(won, lost):.2g}",
