@@ -38,6 +38,8 @@ def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer)
     page = json.loads(person.trinity("episodes", "--min-turns", "3", "--limit", "1", "--json"))
     episode = page["episodes"][0]["id"]
     person.open(f"/replay?ep={episode}")
+    person.page.get_by_text("Turn 1 of").last.wait_for()  # the keys belong to buttons of the drawn page
+    person.settle()
     person.page.keyboard.press("j")
     person.page.wait_for_url(lambda url: parse_qs(urlparse(url).query).get("t") == ["2"])
     person.settle()
