@@ -77,7 +77,8 @@ def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCau
 def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write a Hugging Face folder with fp16 weights."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.to(dtype=torch.float16).save_pretrained(folder)
+    torch.nn.Module.to(model, torch.float16)  # in place
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
