@@ -12,6 +12,7 @@ from pathlib import Path
 
 from core.drive import drive_many
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, EpisodeFinished, Role, Status, Task
+from core.pocket import WEIGHTS
 from core.policies import RandomModelPolicy, round_robin_policy, single_policy
 from core.policy import Policy
 from core.pool.cache import CachedPool
@@ -87,12 +88,19 @@ def choose(
     yield {name: tried[key][1] for name, key in best.items()}
 
 
+def _pocket_weights(pool: Pool) -> list[str]:
+    """Digests of the pocket models in a pool: a model that was trained again has its cycle chosen again."""
+    files = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
+    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()]
+
+
 class Remembered:
     """Choices made before, in a file; what was chosen once for a pool and its tasks stays."""
 
     def __init__(self, folder: Path, pool: Pool, tasks: Sequence[Task], turns: int) -> None:
         self._file = folder / "cycles.json"
-        self._key = hashlib.sha256(repr((pool.specs, tasks, turns)).encode()).hexdigest()[:16]
+        known = repr((pool.specs, _pocket_weights(pool), tasks, turns))
+        self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def get(self) -> dict[str, Cycle]:
         """What is known for this pool, tasks and turn budget, by policy."""
