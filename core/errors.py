@@ -15,7 +15,11 @@ A model's failure is not an exception but data: `Reply.error`.
 
 
 class TrinityError(Exception):
-    """A mistake that one sentence to the user can mend; `str(error)` is that sentence."""
+    """A mistake that one sentence to the user can mend; `str(error)` is that sentence, on one line whatever
+    damaged text it quotes."""
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().split())
 
 
 class ConfigError(TrinityError):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.checkpoint import Checkpoint, EncoderIdentity, load_checkpoint, save_checkpoint
@@ -149,6 +149,7 @@ JSON = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(entry=st.sampled_from(sorted(checkpoint().to_config())), value=JSON)
+@example(entry="roles", value={"": None, "0": None, "\n": None})
 def test_any_other_value_in_the_config_is_refused(entry: str, value: Any) -> None:
     made = checkpoint()
     try:
