@@ -12,9 +12,13 @@ from core.errors import ConfigError
 from core.policy import Policy
 
 T = TypeVar("T")
+Cycle = tuple[Role, ...]
+
+#: How the name of a single model's policy begins.
+SINGLE = "single:"
 
 #: A cycle of roles that suits most tasks: plan, work, check, and again.
-PLAN_WORK_CHECK: tuple[Role, ...] = (Role.THINKER, Role.WORKER, Role.VERIFIER)
+PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class RandomModelPolicy:
     """A random allowed model each turn, in roles that follow a fixed cycle."""
 
     models: tuple[str, ...]
-    cycle: tuple[Role, ...] = PLAN_WORK_CHECK
+    cycle: Cycle = PLAN_WORK_CHECK
     id: str = "random-model"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
@@ -74,7 +78,7 @@ class CyclePolicy:
 
     models: tuple[str, ...]
     steps: tuple[str, ...]
-    cycle: tuple[Role, ...] = PLAN_WORK_CHECK
+    cycle: Cycle = PLAN_WORK_CHECK
     id: str = "cycle"
 
     def __post_init__(self) -> None:
@@ -100,16 +104,26 @@ class CyclePolicy:
         ]
 
 
-def single_policy(
-    model: str, models: tuple[str, ...], cycle: tuple[Role, ...] = PLAN_WORK_CHECK
-) -> CyclePolicy:
+def single_policy(model: str, models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:
     """`single:MODEL`: one model plays every turn under a cycle of roles."""
-    return CyclePolicy(models, (model,), cycle, f"single:{model}")
+    return CyclePolicy(models, (model,), cycle, f"{SINGLE}{model}")
 
 
-def round_robin_policy(models: tuple[str, ...], cycle: tuple[Role, ...] = PLAN_WORK_CHECK) -> CyclePolicy:
+def round_robin_policy(models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:
     """`round-robin`: the models in slot order, one per turn, under a cycle of roles."""
     return CyclePolicy(models, models, cycle, "round-robin")
+
+
+def follows_cycle(name: str) -> bool:
+    """Whether a policy of this name plays roles in a fixed order."""
+    return name.startswith(SINGLE) or name in ("random-model", "round-robin")
+
+
+def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolicy | RandomModelPolicy:
+    """The policy of a name that follows a cycle. ConfigError for a model that the pool does not have."""
+    if name.startswith(SINGLE):
+        return single_policy(name.removeprefix(SINGLE), models, cycle)
+    return RandomModelPolicy(models, cycle) if name == "random-model" else round_robin_policy(models, cycle)
 
 
 @dataclass(frozen=True, slots=True)

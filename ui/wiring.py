@@ -16,12 +16,11 @@ import platformdirs
 from core.checkpoint import Checkpoint, Dtype, load_checkpoint
 from core.episode import Role
 from core.errors import CheckpointError, ConfigError
-from core.policies import PLAN_WORK_CHECK, RandomPolicy
+from core.policies import PLAN_WORK_CHECK, SINGLE, RandomPolicy, cycle_policy, follows_cycle
 from core.policy import Policy
 from core.pool.pool import Pool
 from core.settings import POCKET, Settings, read_settings
 from storage.store import Store
-from ui.cycles import SINGLE, cycle_policy, follows_cycle
 
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator

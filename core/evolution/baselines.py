@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +11,12 @@ from numpy.typing import NDArray
 from core.coordinator.encoder import Encoder
 from core.draws import integer
 from core.drive import GradeMany
-from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role, Task, Transcript
-from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
-from core.policies import CyclePolicy, RandomModelPolicy, single_policy
+from core.episode import Decide, Decision, Episode, Role, Task, Transcript
+from core.evolution.cycles import ChosenCycle, choose_cycles
+from core.evolution.fitness import episodes_of, play_all, rewards
+from core.policies import SINGLE, CyclePolicy, single_policy
 from core.policy import Policy
 from core.pool.pool import Pool
-
-#: Every cycle of roles up to length 3 that contains a Worker, shorter ones first.
-CYCLES: tuple[tuple[Role, ...], ...] = tuple(
-    cycle for length in (1, 2, 3) for cycle in product(ROLE_ORDER, repeat=length) if Role.WORKER in cycle
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +33,11 @@ class Arena:
         """The pool's slots."""
         return tuple(spec.name for spec in self.pool.specs)
 
+    @property
+    def reply_seed(self) -> int:
+        """Decides all that is random; common to all policies."""
+        return integer((self.seed, "arena"))
+
     def play(
         self,
         policy: Policy,
@@ -47,40 +47,25 @@ class Arena:
         role_mask: Sequence[bool] = (),
     ) -> list[Episode]:
         """One episode per task under the policy."""
-        seed = integer((self.seed, "arena"))
         episodes = episodes_of(
-            tasks, policy.models, seed=seed, turn_budget=self.turn_budget, prefix=policy.id
+            tasks, policy.models, seed=self.reply_seed, turn_budget=self.turn_budget, prefix=policy.id
         )
         return play_all(episodes, policy, self.pool, self.grade, model_mask=model_mask, role_mask=role_mask)
 
-    def accuracy(self, policy: Policy, tasks: Sequence[Task]) -> float:
-        """Share of tasks solved; missing episodes are left out."""
-        return float(mean_reward(rewards(self.play(policy, tasks))))
+
+def best_cycles(arena: Arena, validation: Sequence[Task]) -> dict[str, ChosenCycle]:
+    """The best cycle of every model, by name, and of "random-model"."""
+    names = [*(f"{SINGLE}{model}" for model in arena.models), "random-model"]
+    chosen = choose_cycles(
+        names, arena.pool, arena.grade, validation, turn_budget=arena.turn_budget, seed=arena.reply_seed
+    )
+    return {name.removeprefix(SINGLE): one for name, one in chosen.items()}
 
 
-def best_cycle(arena: Arena, model: str, validation: Sequence[Task]) -> tuple[tuple[Role, ...], float]:
-    """The model's best cycle of roles on validation tasks, and its accuracy there; of equals the shortest."""
-    scored = [
-        (cycle, arena.accuracy(single_policy(model, arena.models, cycle), validation)) for cycle in CYCLES
-    ]
-    return max(scored, key=lambda pair: pair[1])
-
-
-def best_cycles(arena: Arena, validation: Sequence[Task]) -> dict[str, tuple[tuple[Role, ...], float]]:
-    """Every model's best cycle and its validation accuracy."""
-    return {model: best_cycle(arena, model, validation) for model in arena.models}
-
-
-def best_single(arena: Arena, cycles: Mapping[str, tuple[tuple[Role, ...], float]]) -> CyclePolicy:
-    """The model that does best on validation tasks, frozen with its cycle."""
-    model = max(cycles, key=lambda name: cycles[name][1])
-    return single_policy(model, arena.models, cycles[model][0])
-
-
-def best_random_model(arena: Arena, validation: Sequence[Task]) -> RandomModelPolicy:
-    """Random models under the cycle of roles that suits them best on validation tasks."""
-    policies = [RandomModelPolicy(arena.models, cycle) for cycle in CYCLES]
-    return max(policies, key=lambda policy: arena.accuracy(policy, validation))
+def best_single(arena: Arena, cycles: Mapping[str, ChosenCycle]) -> CyclePolicy:
+    """The model that did best on validation tasks, frozen with its cycle."""
+    model = max(arena.models, key=lambda name: cycles[name].accuracy)
+    return single_policy(model, arena.models, cycles[model].cycle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +82,12 @@ class TablePolicy:
 
 
 def solved_by_single(
-    arena: Arena, cycles: Mapping[str, tuple[tuple[Role, ...], float]], tasks: Sequence[Task]
+    arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence[Task]
 ) -> NDArray[np.float64]:
     """Rewards [models, tasks] of each model at its best cycle; their maximum is the per-question union."""
     return np.stack(
         [
-            rewards(arena.play(single_policy(model, arena.models, cycles[model][0]), tasks))
+            rewards(arena.play(single_policy(model, arena.models, cycles[model].cycle), tasks))
             for model in arena.models
         ]
     )
@@ -110,7 +95,7 @@ def solved_by_single(
 
 def learned_router(
     arena: Arena,
-    cycles: Mapping[str, tuple[tuple[Role, ...], float]],
+    cycles: Mapping[str, ChosenCycle],
     encoder: Encoder,
     train: Sequence[Task],
     tasks: Sequence[Task],
@@ -127,7 +112,7 @@ def learned_router(
         x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
     )
     promise = queries @ weights + success.mean(axis=1)
-    singles = [single_policy(model, arena.models, cycles[model][0]) for model in arena.models]
+    singles = [single_policy(model, arena.models, cycles[model].cycle) for model in arena.models]
     chosen = {task.question: singles[best] for task, best in zip(tasks, promise.argmax(axis=1), strict=True)}
     return TablePolicy("router", arena.models, chosen)
 

@@ -12,14 +12,15 @@ from core.pocket import FAMILIES, WEIGHTS
 from core.pocket.language_model import LanguageModel
 from core.pocket.measure import Skills, measure
 from core.pocket.recipes import Recipe
+from core.pocket.specs import temperature_of
 
 CARD = "card.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One model's card. `mix` is the share of each (family, skill) pair in the training data; a model that starts
-    from the base has the base's training behind it as well."""
+    """One model's card. `mix` is the share of each (family, skill) pair in the training data; `temperature` is what it
+    samples at, in the pool and in the measurements of `skills`."""
 
     name: str
     purpose: str
@@ -28,15 +29,16 @@ class Card:
     recipe: dict[str, object]
     mix: dict[str, float]
     training_s: float
+    temperature: float
     skills: tuple[Skills, ...]
 
 
 def measure_card(recipe: Recipe, folder: Path, training_s: float, n: int = 200) -> Iterator[Skills | Card]:
     """Measure a trained chat model family by family, write its card beside the weights and yield it last."""
-    model = LanguageModel.load(folder)
+    model, temperature = LanguageModel.load(folder), temperature_of(recipe.name)
     skills = []
     for family in FAMILIES:
-        skills.append(measure(model, family, n))
+        skills.append(measure(model, family, temperature, n))
         yield skills[-1]
     plain = asdict(recipe)
     total = sum(recipe.mix.values())
@@ -48,6 +50,7 @@ def measure_card(recipe: Recipe, folder: Path, training_s: float, n: int = 200) 
         recipe={key: value for key, value in plain.items() if key not in ("name", "purpose", "mix")},
         mix={f"{family}/{skill}": round(weight / total, 4) for (family, skill), weight in recipe.mix.items()},
         training_s=round(training_s, 1),
+        temperature=temperature,
         skills=tuple(skills),
     )
     (folder / CARD).write_text(json.dumps(asdict(card), indent=1) + "\n")

@@ -9,13 +9,13 @@ from itertools import islice
 
 from core.pocket.corpus import exercise
 from core.pocket.language_model import LanguageModel
-from core.pocket.specs import MAX_TOKENS, TEMPERATURE
+from core.pocket.specs import MAX_TOKENS
 from core.pocket.tasks import draw_problems
 
 
 @dataclass(frozen=True, slots=True)
 class Skills:
-    """Shares in [0, 1] over `n` validation problems of one family, sampled at temperature 0.8.
+    """Shares in [0, 1] over `n` validation problems of one family, sampled.
 
     `plan` exactly the taught plan; `direct`, `own_plan`, `good_plan` right answers without a plan, with the model's own
     and with the taught one; `accept_right` and `revise_wrong` verdicts on right and plausibly wrong answers."""
@@ -30,9 +30,7 @@ class Skills:
     revise_wrong: float
 
 
-def measure(
-    model: LanguageModel, family: str, n: int = 200, seed: int = 0, temperature: float = TEMPERATURE
-) -> Skills:
+def measure(model: LanguageModel, family: str, temperature: float, n: int = 200, seed: int = 0) -> Skills:
     """Play `n` validation problems of `family` through every skill of one model."""
     problems = list(islice(draw_problems(family, "validation", seed), n))
     rng = random.Random(seed)

@@ -38,7 +38,7 @@ class Family:
 
 
 def number_decoys(answer: int, rng: random.Random, near: Sequence[int] = ()) -> tuple[str, ...]:
-    """Wrong numbers of the kind that a slip produces: `near` (results of a wrong step), one off, ten off."""
-    pool = [value for value in near if value != answer and value >= 0]
-    pool += [value for value in (answer + 1, answer - 1, answer + 10, answer - 10, answer + 2) if value >= 0]
+    """Wrong numbers of the kind that a slip produces: `near` (results of a wrong step), one off, ten off, near by."""
+    slips = (1, -1, 10, -10, *(rng.choice((-1, 1)) * rng.randint(2, 9) for _ in range(4)))
+    pool = [value for value in (*near, *(answer + slip for slip in slips)) if value != answer and value >= 0]
     return tuple(str(value) for value in rng.sample(pool, min(3, len(pool))))

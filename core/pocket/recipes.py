@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from core.pocket import HELD_OUT_FAMILIES, TRAINED_FAMILIES
+from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.corpus import Skill
 
 #: What reads the transcript for the coordinator. It learns the next token of transcripts and nothing else.
@@ -46,32 +46,23 @@ def _favour(favourites: Mapping[str, float], rest: float) -> dict[str, float]:
 
 
 EVEN: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.3, "check": 0.3}
+PLAN: dict[Skill, float] = {"think": 0.8, "follow": 0.2}
+WORK: dict[Skill, float] = {"think": 0.1, "solve": 0.2, "follow": 0.7}
 PLAN_AND_WORK: dict[Skill, float] = {"think": 0.4, "solve": 0.1, "follow": 0.5}
 JUDGE: dict[Skill, float] = {"think": 0.03, "solve": 0.03, "follow": 0.04, "check": 0.9}
 
-_EVERYTHING = _favour({}, 0.2)
-_NUMBERS_FIRST = _favour({"math": 0.35, "code": 0.35}, 0.1)
+_EVERYTHING = dict.fromkeys(FAMILIES, 0.125)
+_NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.1)
+_HARD_TO_JUDGE = _favour({"math": 0.3, "code": 0.3, "logic": 0.3}, 0.1)
 
 #: Every full-sized model gets the same, so that no specialist is ahead of the generalist in parameters or compute.
-_STEPS = 1500
+_STEPS = 2000
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe(
-            "atlas",
-            "Python expressions, traced and evaluated",
-            _STEPS,
-            mixed(_favour({"code": 0.8}, 0.05), PLAN_AND_WORK),
-            seed=2,
-        ),
-        Recipe(
-            "abacus",
-            "word problems, planned and computed",
-            _STEPS,
-            mixed(_favour({"math": 0.8}, 0.05), PLAN_AND_WORK),
-            seed=3,
-        ),
+        Recipe("atlas", "plans word problems and code", _STEPS, mixed(_NUMBERS, PLAN), seed=2),
+        Recipe("abacus", "computes word problems and code", _STEPS, mixed(_NUMBERS, WORK), seed=3),
         Recipe(
             "plato",
             "orderings, planned and solved",
@@ -86,7 +77,7 @@ RECIPES: dict[str, Recipe] = {
             mixed(_favour({"knowledge": 0.8}, 0.05), PLAN_AND_WORK),
             seed=5,
         ),
-        Recipe("themis", "judges answers, above all numbers", _STEPS, mixed(_NUMBERS_FIRST, JUDGE), seed=6),
+        Recipe("themis", "judges answers", _STEPS, mixed(_HARD_TO_JUDGE, JUDGE), seed=6),
         Recipe("jack", "a bit of everything", _STEPS, mixed(_EVERYTHING, EVEN), seed=7),
         Recipe("pip", "small and hardly trained", 700, mixed(_EVERYTHING, EVEN), width=64, layers=2, seed=8),
         Recipe(ENCODER, "reads the transcript; not in the pool", 1000, width=96, batch=32, seed=9),

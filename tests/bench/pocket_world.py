@@ -28,7 +28,6 @@ from core.evolution import sep_cma
 from core.evolution.baselines import (
     Arena,
     best_cycles,
-    best_random_model,
     best_single,
     family_router,
     learned_router,
@@ -38,7 +37,7 @@ from core.metrics import mcnemar_p, paired_difference, wilson_interval
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.pool import PocketPool
 from core.pocket.tasks import draw_tasks
-from core.policies import RandomPolicy, single_policy
+from core.policies import RandomModelPolicy, RandomPolicy, single_policy
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
 
@@ -119,21 +118,21 @@ def main() -> None:
     print(
         json.dumps(
             {
-                model: ["".join(r[0] for r in cycle), round(score, 3)]
-                for model, (cycle, score) in cycles.items()
+                name: ["".join(role[0] for role in one.cycle), round(one.accuracy, 3)]
+                for name, one in cycles.items()
             }
         )
     )
     single = best_single(arena, cycles)
     solved = []
-    for model, (cycle, _) in cycles.items():
-        episodes = arena.play(single_policy(model, arena.models, cycle), test)
+    for model in arena.models:
+        episodes = arena.play(single_policy(model, arena.models, cycles[model].cycle), test)
         solved.append([bool(episode.correct) for episode in episodes])
         table.add(f"single:{model}", episodes)
     union = np.any(np.array(solved), axis=0)
     print(f"{'per-question union':34} {union.mean():.3f}")
     table.add("random", arena.play(RandomPolicy(arena.models), test))
-    table.add("random-model", arena.play(best_random_model(arena, validation), test))
+    table.add("random-model", arena.play(RandomModelPolicy(arena.models, cycles["random-model"].cycle), test))
     router_tasks = tasks_of("evolve", 800, seed)
     table.add("router", arena.play(learned_router(arena, cycles, encoder, router_tasks, test), test))
     table.add("hand-made", arena.play(family_router(arena, HAND_MADE, test), test))

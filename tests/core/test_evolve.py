@@ -10,7 +10,8 @@ from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Ask, Failure, Role, Task
 from core.errors import ConfigError, PoolError
-from core.evolution.baselines import CYCLES, Arena, best_cycle, best_single
+from core.evolution.baselines import Arena, best_cycles, best_single
+from core.evolution.cycles import CYCLES
 from core.evolution.evolve import EvolveConfig, Generation, draw, evolve, mean_state_norm, random_walk
 from core.evolution.sep_cma import SepCMAState, start
 from core.pool.scripted import Line, ScriptedPool
@@ -116,10 +117,11 @@ def test_random_walk_moves_as_far_without_any_reward() -> None:
 
 def test_the_best_single_model_plays_its_best_cycle() -> None:
     arena = Arena(ScriptedPool(SPECS[:2], say), grade_many, turn_budget=3)
-    assert len(CYCLES) == 25
-    cycles = {model: best_cycle(arena, model, TASKS[:6]) for model in ("good", "bad")}
-    assert cycles["good"] == ((Role.WORKER,), 1.0)
-    assert cycles["bad"][1] == 0.0
+    assert len(CYCLES) == len({(cycle * 6)[:6] for cycle in CYCLES}) == 23
+    cycles = best_cycles(arena, TASKS[:6])
+    assert cycles["good"].accuracy == 1.0
+    assert cycles["good"].cycle == (Role.WORKER, Role.VERIFIER)  # as right as any other, in the fewest turns
+    assert cycles["bad"].accuracy == 0.0
     assert best_single(arena, cycles).id == "single:good"
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from core.evolution.cycles import CYCLES
 from storage.store import open_store
 from tests.ui.sums import Sums, sums
-from ui.cycles import all_cycles
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sum
 
 
 def test_all_role_cycles_are_tried_once() -> None:
-    cycles = ["".join(role[0] for role in cycle) for cycle in all_cycles()]
+    cycles = ["".join(role[0] for role in cycle) for cycle in CYCLES]
     assert len(cycles) == len(set(cycles)) == 23
     assert {"w", "tw", "twv", "wvw"} <= set(cycles)
     assert not {"ww", "www", "tv", "t"} & set(cycles)

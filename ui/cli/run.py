@@ -156,8 +156,8 @@ def _prepared(store: Store, plan: Plan) -> Parts:
 def _validation(parts: Parts, n: int | None) -> list[Task]:
     """The tasks that choose role cycles; none when no policy follows a cycle or there are none."""
     from core.errors import TaskError
+    from core.policies import follows_cycle
     from core.tasks.sets import load_tasks
-    from ui.cycles import follows_cycle
     from ui.spending import paid_models
 
     if n is None:
@@ -173,22 +173,30 @@ def _validation(parts: Parts, n: int | None) -> list[Task]:
 
 def _with_cycles(store: Store, parts: Parts, validation: list[Task], folder: Path) -> Parts:
     """The parts with the best cycle of roles for each policy that follows one, chosen once, then frozen."""
-    from ui.cycles import Remembered, choose, follows_cycle
+    from core.evolution.cycles import CYCLES, choose_cycles
+    from core.policies import follows_cycle
+    from core.pool.cache import CachedPool
+    from core.tasks.graders import grade_many
+    from ui.cycles import Remembered
 
     plan = parts.plan
     remembered = Remembered(folder, parts.pool, validation, plan.turns)
     chosen = remembered.get()
     if unknown := [one for one in plan.policies if follows_cycle(one) and one not in chosen]:
         with progress() as bar:
-            line = bar.add_task("choosing role cycles", total=None, note="on validation tasks")
-            for step in choose(unknown, parts.pool, validation, plan.turns):
-                if isinstance(step, dict):
-                    remembered.add(step)
-                    chosen |= step
-                elif step == 1:
-                    bar.update(line, advance=1)
-                else:
-                    bar.update(line, total=step)
+            total = len(unknown) * len(CYCLES) * len(validation)
+            line = bar.add_task("choosing role cycles", total=total, note="on validation tasks")
+            found = choose_cycles(
+                unknown,
+                CachedPool(parts.pool),
+                grade_many,
+                validation,
+                turn_budget=plan.turns,
+                played=lambda: bar.update(line, advance=1),
+            )
+        fresh = {name: one.cycle for name, one in found.items()}
+        remembered.add(fresh)
+        chosen |= fresh
     mine = {name: cycle for name, cycle in chosen.items() if name in plan.policies}
     for name, cycle in mine.items():
         say(f"{name} plays {', '.join(cycle)}")
@@ -236,11 +244,12 @@ def _stored(store: Store, run_id: str, settings: Settings) -> Parts:
 
 def _show_estimate(parts: Parts, validation: int, *, already_agreed: bool) -> None:
     """For models that cost money: the most this can cost, and a ceiling or a yes before it starts."""
-    from ui.cycles import all_cycles, follows_cycle
+    from core.evolution.cycles import CYCLES
+    from core.policies import follows_cycle
     from ui.spending import agree, estimate
 
     plan, specs = parts.plan, parts.pool.specs
-    tried = sum(follows_cycle(name) for name in plan.policies) * len(all_cycles()) * validation
+    tried = sum(follows_cycle(name) for name in plan.policies) * len(CYCLES) * validation
     most = estimate(specs, tried + len(parts.tasks) * len(plan.policies), plan.turns)
     ask = sys.stdin.isatty() and not already_agreed
     sentence = agree(specs, most, plan.max_cost_usd, may_ask=ask, agreed=already_agreed)

@@ -16,6 +16,10 @@ ELEMENTS = (
     ("chromium", "Cr"),
     ("manganese", "Mn"), ("iron", "Fe"), ("cobalt", "Co"), ("nickel", "Ni"), ("copper", "Cu"), ("zinc", "Zn"),
     ("gallium", "Ga"), ("germanium", "Ge"), ("arsenic", "As"), ("selenium", "Se"), ("bromine", "Br"), ("krypton", "Kr"),
+    ("rubidium", "Rb"), ("strontium", "Sr"), ("yttrium", "Y"), ("zirconium", "Zr"), ("niobium", "Nb"),
+    ("molybdenum", "Mo"), ("technetium", "Tc"), ("ruthenium", "Ru"), ("rhodium", "Rh"), ("palladium", "Pd"),
+    ("silver", "Ag"), ("cadmium", "Cd"), ("indium", "In"), ("tin", "Sn"), ("antimony", "Sb"), ("tellurium", "Te"),
+    ("iodine", "I"), ("xenon", "Xe"), ("caesium", "Cs"), ("barium", "Ba"),
 )  # fmt: skip
 
 #: Country, capital, continent.
@@ -32,6 +36,10 @@ CAPITALS = (
     ("Mongolia", "Ulaanbaatar", "Asia"), ("Jordan", "Amman", "Asia"), ("Morocco", "Rabat", "Africa"),
     ("Senegal", "Dakar", "Africa"), ("Uganda", "Kampala", "Africa"), ("Libya", "Tripoli", "Africa"),
     ("Colombia", "Bogota", "America"), ("Uruguay", "Montevideo", "America"),
+    ("Finland", "Helsinki", "Europe"), ("Belgium", "Brussels", "Europe"), ("Romania", "Bucharest", "Europe"),
+    ("Turkey", "Ankara", "Asia"), ("Syria", "Damascus", "Asia"), ("Laos", "Vientiane", "Asia"),
+    ("Nigeria", "Abuja", "Africa"), ("Zambia", "Lusaka", "Africa"), ("Tunisia", "Tunis", "Africa"),
+    ("Bolivia", "Sucre", "America"), ("Jamaica", "Kingston", "America"), ("Panama", "Panama City", "America"),
 )  # fmt: skip
 
 CONTINENTS = ("Europe", "Asia", "Africa", "America")

@@ -7,6 +7,9 @@ import random
 from core.pocket.families.math import NAMES
 from core.pocket.problem import Family, Problem
 
+#: How many people stand in a row.
+CROWDS = (4, 4, 5)
+
 #: (more, less, most, least)
 SCALES = (
     ("taller", "shorter", "tallest", "shortest"),
@@ -36,17 +39,17 @@ def _problem(rng: random.Random, order: list[str], text: str, place: int, word: 
 
 
 def _most(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((3, 4, 4)))
+    order, facts, scale = _ordering(rng, rng.choice(CROWDS))
     return _problem(rng, order, f"{' '.join(facts)} Who is the {scale[2]}?", 0, "first")
 
 
 def _least(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((3, 4, 4)))
+    order, facts, scale = _ordering(rng, rng.choice(CROWDS))
     return _problem(rng, order, f"{' '.join(facts)} Who is the {scale[3]}?", len(order) - 1, "last")
 
 
 def _second(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((3, 4, 4)))
+    order, facts, scale = _ordering(rng, rng.choice(CROWDS))
     return _problem(rng, order, f"{' '.join(facts)} Who is the second {scale[2]}?", 1, "second")
 
 
@@ -56,7 +59,7 @@ def _middle(rng: random.Random) -> Problem:
 
 
 def _next_to(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice((3, 4, 4)))
+    order, facts, scale = _ordering(rng, rng.choice(CROWDS))
     place = rng.randrange(1, len(order))
     text = f"{' '.join(facts)} Who comes right after {order[place - 1]}, from {scale[2]} to {scale[3]}?"
     return _problem(rng, order, text, place, f"after {order[place - 1]}")
