@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,23 +14,6 @@ from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.sums import Sums, sums
 
 SMALL = ["--generations", 3, "--population", 4, "--per-candidate", 4, "--turns", 2, "--validate-every", 2]
-
-#: Kills its own process just before, or just after, generation `at` is committed.
-DIE_AT_GENERATION = """
-import os, signal, sys
-from storage.evolution import Evolution
-at, after, add = int(sys.argv[1]), {after}, Evolution.add
-def dying(self, entry, *rest):
-    if entry.index == at and not after:
-        os.kill(os.getpid(), signal.SIGKILL)
-    add(self, entry, *rest)
-    if entry.index == at:
-        os.kill(os.getpid(), signal.SIGKILL)
-Evolution.add = dying
-from ui.cli import main
-sys.exit(main(sys.argv[2:]))
-"""
-
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -96,26 +75,6 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     assert resumed["run"] == run
     again = world.trinity("evolve", "--resume", run)
     assert (again.code, again.err.count("\n")) == (1, 1)
-
-
-def test_a_killed_evolution_ends_the_same_bit_for_bit(world: Sums) -> None:
-    undisturbed = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").json
-    arguments = [str(one) for one in ("evolve", "--tasks", world.tasks, *SMALL)]
-    for at, after in ((1, False), (2, True)):
-        code = DIE_AT_GENERATION.format(after=after)
-        died = subprocess.run(
-            [sys.executable, "-c", code, str(at), *arguments],
-            stderr=subprocess.PIPE,
-            env=os.environ,
-            check=False,
-        )
-        assert died.returncode == -signal.SIGKILL, died.stderr.decode()
-        store = open_store(world.store)
-        run = store.runs.list()[0].id
-        assert store.evolution.generations(run)[-1].index == at - (not after)
-        store.close()
-        arguments = ["evolve", "--resume", run]
-    assert world.trinity(*arguments, "--json").json["digest"] == undisturbed["digest"]
 
 
 def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(

@@ -1,13 +1,18 @@
-"""SIGKILL to `trinity run` in a model call and around a commit: nothing committed is lost, the end equal."""
+"""SIGKILL to `trinity run` and `trinity evolve`, twenty times and more, in model calls and around commits.
+
+Nothing committed is lost, and what is resumed ends as if it had never been disturbed.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -15,10 +20,15 @@ import pytest
 from core.episode import Episode, Reply
 from storage.store import open_store
 from tests.core.faulty_server import Answer, Request
+from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.sums import Sums, answer, sums
 
-#: How often each kind of death is died; all deaths are of one run, so each resumes what the last one left.
-DEATHS = 2
+#: All deaths of one command are of one run: each resumes what the last one left.
+RUN_DEATHS = 12
+EVOLVE_DEATHS = 9
+KINDS = ("call", "before commit", "after commit")
+
+SMALL = ["--generations", 8, "--population", 4, "--per-candidate", 4, "--turns", 2, "--validate-every", 2]
 
 #: Kills its own process at the n-th commit, before or after it happens.
 DIE_AT_COMMIT = """
@@ -65,6 +75,14 @@ def told(episode: Episode, index: int) -> object:
     return (replace(turn, episode_id="", reply=reply), episode.answer, episode.correct, episode.end_reason)
 
 
+def generations(store_url: str, run: str) -> list[tuple[int, str]]:
+    """(index, checkpoint) of every committed generation."""
+    store = open_store(store_url)
+    found = [(one.index, one.checkpoint_id) for one in store.evolution.generations(run)]
+    store.close()
+    return found
+
+
 def last_run(store_url: str) -> str:
     """The id of the newest run."""
     store = open_store(store_url)
@@ -81,13 +99,8 @@ def test_a_killed_run_loses_nothing_and_ends_the_same(world: Sums) -> None:
     calls = len(world.server.requests)
     run = ""
     before: dict[tuple[str, int], object] = {}
-    deaths = [kind for _ in range(DEATHS) for kind in ("call", "before commit", "after commit")]
-    for number, kind in enumerate(deaths):
-        command = ["run", "--resume", run] if run else arguments
-        if kind == "call":
-            die_in_call(world, command, after=4 + number)
-        else:
-            die_at_commit(command, 20 + number, after=kind == "after commit")
+    for number, kind in enumerate(islice(cycle(KINDS), RUN_DEATHS)):
+        die(world, ["run", "--resume", run] if run else arguments, kind, calls=4 + number, commits=8 + number)
         run = last_run(world.store)
         kept = turns(world.store, run)
         assert before.keys() <= kept.keys()
@@ -97,10 +110,45 @@ def test_a_killed_run_loses_nothing_and_ends_the_same(world: Sums) -> None:
     assert world.trinity("run", "--resume", run).code == 0
     assert turns(world.store, run) == expected
     # A call that was under way at a death is made again; no answered one is.
-    assert len(world.server.requests) - calls <= calls + DEATHS * 16
+    assert len(world.server.requests) - calls <= calls + RUN_DEATHS * 16
 
 
-def die_in_call(world: Sums, command: list[str], after: int) -> None:
+def test_a_killed_evolution_loses_nothing_and_ends_the_same_bit_for_bit(
+    world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_ENCODER", str(tiny_qwen3(tmp_path / "encoder")))
+    lines = [
+        {"question": f"What is {a} + 5?", "answer": a + 5, "grader": "number", "split": split}
+        for a, split in zip(range(60, 76), ["evolve", "evolve", "evolve", "validation"] * 4, strict=True)
+    ]
+    Path(world.tasks).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ["evolve", "--tasks", world.tasks, *map(str, SMALL)]
+    undisturbed = world.trinity(*arguments, "--json").json
+    expected = generations(world.store, undisturbed["run"])
+    run = ""
+    before: list[tuple[int, str]] = []
+    for number, kind in enumerate(islice(cycle(KINDS), EVOLVE_DEATHS)):
+        command = ["evolve", "--resume", run] if run else arguments
+        die(world, command, kind, calls=6 + number, commits=2 + number // len(KINDS))
+        run = last_run(world.store)
+        kept = generations(world.store, run)
+        assert kept[: len(before)] == before
+        assert [index for index, _ in kept] == [index for index, _ in expected][: len(kept)]
+        before = kept
+    assert 0 < len(before) < len(expected)
+    assert world.trinity("evolve", "--resume", run, "--json").json["digest"] == undisturbed["digest"]
+    assert [index for index, _ in generations(world.store, run)] == list(range(len(expected)))
+
+
+def die(world: Sums, command: Sequence[str], kind: str, *, calls: int, commits: int) -> None:
+    """Run the command until SIGKILL: after so many calls while it waits for a model, or at its n-th commit."""
+    if kind == "call":
+        die_in_call(world, command, calls)
+    else:
+        die_at_commit(command, commits, after=kind == "after commit")
+
+
+def die_in_call(world: Sums, command: Sequence[str], after: int) -> None:
     """Kill the process while it waits for a model."""
     process: subprocess.Popen[bytes] | None = None
     started = len(world.server.requests)
@@ -117,7 +165,7 @@ def die_in_call(world: Sums, command: list[str], after: int) -> None:
     world.server.answer = answer
 
 
-def die_at_commit(command: list[str], number: int, *, after: bool) -> None:
+def die_at_commit(command: Sequence[str], number: int, *, after: bool) -> None:
     """Let the process kill itself at its n-th commit."""
     code = DIE_AT_COMMIT.format(after=after)
     died = subprocess.run(
