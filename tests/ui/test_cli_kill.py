@@ -75,7 +75,7 @@ def told(episode: Episode, index: int) -> object:
     return (replace(turn, episode_id="", reply=reply), episode.answer, episode.correct, episode.end_reason)
 
 
-def generations(store_url: str, run: str) -> list[tuple[int, str]]:
+def generations(store_url: str, run: str) -> list[tuple[int, str | None]]:
     """(index, checkpoint) of every committed generation."""
     store = open_store(store_url)
     found = [(one.index, one.checkpoint_id) for one in store.evolution.generations(run)]
@@ -126,7 +126,7 @@ def test_a_killed_evolution_loses_nothing_and_ends_the_same_bit_for_bit(
     undisturbed = world.trinity(*arguments, "--json").json
     expected = generations(world.store, undisturbed["run"])
     run = ""
-    before: list[tuple[int, str]] = []
+    before: list[tuple[int, str | None]] = []
     for number, kind in enumerate(islice(cycle(KINDS), EVOLVE_DEATHS)):
         command = ["evolve", "--resume", run] if run else arguments
         die(world, command, kind, calls=6 + number, commits=2 + number // len(KINDS))
