@@ -20,7 +20,8 @@ from storage.summaries import Health
 
 @dataclass(frozen=True)
 class Store:
-    """An opened store. Episodes are written by `storage.recorder.record`, files by `storage.interchange`."""
+    """An opened store, its `url` without a password. Episodes are written by `storage.recorder.record`,
+    files by `storage.interchange`."""
 
     url: str
     engine: Engine
@@ -29,6 +30,11 @@ class Store:
     episodes: Episodes
     checkpoints: Checkpoints
     evolution: Evolution
+
+    @property
+    def address(self) -> str:
+        """The URL with its password: for this user's own processes, never to be shown."""
+        return self.engine.url.render_as_string(hide_password=False)
 
     def health(self) -> Health:
         """Where the store is, its schema, its size and what is running."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from core.episode import Task
@@ -16,9 +17,10 @@ from core.errors import StoreError
 from core.ids import episode_id, run_id
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
+from ui import wiring
 from ui.lease import is_dead
 
-#: A run without a heartbeat for so long is called stalled.
+#: A run unclaimed, or without a heartbeat, for so long is called stalled.
 STALLED_S = 30.0
 
 
@@ -70,14 +72,27 @@ def queue(store: Store, plan: LivePlan) -> str:
 
 def start_worker(store: Store, run: str) -> int:
     """Start the process that plays a queued or interrupted run and outlives this one; its process id."""
-    command = [sys.executable, "-m", "ui.worker", "--store", store.url, "--run", run]
-    nowhere = subprocess.DEVNULL
-    process = subprocess.Popen(
-        command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True, close_fds=True
-    )
+    # By the environment: a command line, and with it a database's password, is seen by everybody here.
+    environment = os.environ | {"TRINITY_STORE": store.address}
+    log = log_file(run)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ui.worker", "--run", run],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
     # Waited for, so that a dead worker is gone for good and seen to be gone.
     threading.Thread(target=process.wait, name=f"worker {run}", daemon=True).start()
     return process.pid
+
+
+def log_file(run: str) -> Path:
+    """Where a run's worker writes what went wrong."""
+    return wiring.data_folder() / "workers" / f"{Path(run).name}.log"
 
 
 def episode_of(run: str) -> str:
@@ -86,7 +101,7 @@ def episode_of(run: str) -> str:
 
 
 def is_stalled(run: RunSummary, now: float) -> bool:
-    """Whether a running run's process is gone or silent."""
-    if run.status is not RunStatus.RUNNING:
+    """Whether the process that plays a run, or should have claimed it by now, is gone or silent."""
+    if run.status not in (RunStatus.QUEUED, RunStatus.RUNNING):
         return False
     return is_dead(run.owner) or now - (run.heartbeat or run.created) > STALLED_S

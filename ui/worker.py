@@ -1,6 +1,6 @@
 """The worker process of a live run: claims it, plays it, records every event, and obeys what the page asks.
 
-    python -m ui.worker --store URL --run RUN
+    TRINITY_STORE=URL python -m ui.worker --run RUN
 
 The page never plays anything itself, so no click and no closed browser can end a run.
 """
@@ -116,8 +116,8 @@ def birth(run: str, plan: LivePlan, policy: Policy) -> Episode:
     )
 
 
-def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> RunStatus:
-    """Play the run to its end, or go on after its last stored turn; returns how it ended."""
+def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> Episode:
+    """Play the run's episode to its end, or go on after its last stored turn; the episode as it ended."""
     mask = tuple(model not in plan.left_out for model in policy.models)
     if not any(mask):
         raise ConfigError("Every model is left out: leave at least one in.")
@@ -125,7 +125,6 @@ def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> 
     spent = sum(one.cost_usd or 0.0 for one in store.runs.policies(run))
     ceiling, reins = Ceiling(pool.specs, plan.max_cost_usd, spent), Reins(store, run)
     begun = {one.id: one for one in store.episodes.unfinished(run)}
-    kept = {(one.episode_id, one.index): one.reply for one in store.episodes.pending(run)}
     episode = begun.get(episode_of(run)) or birth(run, plan, policy)
     events = drive(
         episode,
@@ -134,21 +133,25 @@ def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> 
         grade_many,
         model_mask=() if all(mask) else mask,
         stop=lambda so_far: reins.stop(so_far) or ceiling.stop(so_far),
-        kept=kept,
+        kept=store.episodes.kept(run),
         stream=True,
     )
-    status = RunStatus.INTERRUPTED
     for event in record(store, events):
         ceiling.see(event)
         if isinstance(event, TurnStarted) and plan.pace_s:
             time.sleep(min(plan.pace_s, 10.0))  # the decision stands on the page before the model is asked
         if isinstance(event, EpisodeFinished):
-            cancelled = event.episode.end_reason is EndReason.CANCELLED
-            over = event.episode.status in (Status.FINISHED, Status.MISSING)
-            status = (
-                RunStatus.CANCELLED if cancelled else RunStatus.FINISHED if over else RunStatus.INTERRUPTED
-            )
-    return status
+            episode = event.episode
+    return episode
+
+
+def outcome(ended: Episode) -> tuple[RunStatus, str | None]:
+    """How a run is over whose episode ended so, and why when that is a failure of the infrastructure."""
+    if ended.end_reason is EndReason.CANCELLED:
+        return RunStatus.CANCELLED, None
+    if ended.status is Status.FINISHED:
+        return RunStatus.FINISHED, None
+    return RunStatus.INTERRUPTED, ended.meta.get("error")
 
 
 def work(store: Store, run: str) -> int:
@@ -164,8 +167,8 @@ def work(store: Store, run: str) -> int:
             policy = wiring.Policies(store, models, argmax=plan.argmax, encoder=plan.encoder).resolve(
                 plan.policy
             )
-            status = play(store, run, plan, policy, pool)
-        store.runs.finish(run, status)
+            ended = play(store, run, plan, policy, pool)
+        store.runs.finish(run, *outcome(ended))
     except TrinityError as error:
         store.runs.finish(run, RunStatus.FAILED, str(error))
         return 1
@@ -184,12 +187,11 @@ def work(store: Store, run: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process's door."""
     parser = argparse.ArgumentParser(prog="python -m ui.worker", description="Play one queued live run.")
-    parser.add_argument("--store", required=True, help="the store's URL")
     parser.add_argument("--run", required=True, help="the run's id")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
     signal.signal(signal.SIGTERM, _interrupt)
-    store = open_store(asked.store)
+    store = open_store(wiring.settings().store)
     try:
         return work(store, asked.run)
     finally:

@@ -1,14 +1,9 @@
-"""A real app server over the sample store, and a page that refuses to talk to anybody else."""
+"""Stores that pages open, a real app server over the sample store, and a page that talks to nobody else."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +12,15 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from storage.store import Store, open_store
+from tests.browsing import PATIENCE_S, serving
+from tests.ui.pages import APP, SUM
+from tests.ui.recorded import sample
 from tests.ui.sample_store import sample_store
-from ui import state
+from tests.ui.sums import Sums, sums
+from ui.live import LivePlan
 
-APP = Path(state.__file__).with_name("app.py")
+#: Starts the app; a port follows.
+STREAMLIT = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -28,6 +28,57 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-sync",
 ]
+
+
+@pytest.fixture(scope="session")
+def _samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = sample_store(tmp_path_factory.mktemp("samples") / "trinity.db", n=20)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def samples(_samples: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The store of a first evening, which pages open and only read."""
+    monkeypatch.setenv("TRINITY_STORE", _samples.url)
+    return _samples
+
+
+@pytest.fixture(scope="session")
+def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = sample(tmp_path_factory.mktemp("recorded") / "trinity.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def recorded(_recorded: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store with an episode of every state, which pages open and only read."""
+    monkeypatch.setenv("TRINITY_STORE", _recorded.url)
+    return _recorded
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Sums]:
+    """Sums as tasks, and two models that add."""
+    with sums(tmp_path, monkeypatch, capsys) as made:
+        yield made
+
+
+@pytest.fixture
+def store(world: Sums) -> Iterator[Store]:
+    """The world's store."""
+    opened = open_store(world.store)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def plan(world: Sums) -> LivePlan:
+    """One sum under the model that adds."""
+    return LivePlan(SUM, "single:adder", ("adder", "guesser"), str(world.folder / "pool.toml"))
 
 
 @dataclass(frozen=True)
@@ -42,37 +93,10 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The app on a free port of this machine; its data folder is a temporary one."""
     folder = tmp_path_factory.mktemp("served")
-    sample_store(folder / "trinity.db", n=8).close()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", str(APP), f"--server.port={port}"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRINITY_")} | {
-        "TRINITY_STORE": str(folder / "trinity.db"),
-        "XDG_DATA_HOME": str(folder),
-        "OMP_NUM_THREADS": "1",
-    }
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-    store = open_store(str(folder / "trinity.db"))
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield Served(f"http://127.0.0.1:{port}", store)
-    finally:
-        store.close()
-        server.terminate()
-        server.wait(20)
-
-
-def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 120
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail("The app did not start.")
+    store = sample_store(folder / "trinity.db", n=8)
+    with serving(STREAMLIT, folder, folder / "trinity.db") as address:
+        yield Served(address, store)
+    store.close()
 
 
 @pytest.fixture
@@ -83,7 +107,7 @@ def tab(served: Served) -> Iterator[Page]:
             executable_path=shutil.which("chromium"), args=ARGUMENTS
         )
         context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=served.address)
-        context.set_default_timeout(120_000)  # a busy machine is no failure
+        context.set_default_timeout(PATIENCE_S * 1000)
         page = context.new_page()
         errors: list[str] = []
         away: list[str] = []
@@ -99,9 +123,3 @@ def _watch(request: Request, away: list[str]) -> None:
     here = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
     if not request.url.startswith(here):
         away.append(request.url)
-
-
-def settled(page: Page) -> None:
-    """Until no script runs any more."""
-    page.wait_for_timeout(300)
-    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()

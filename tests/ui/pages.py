@@ -1,10 +1,18 @@
-"""Opens pages of the app in AppTest and reads what they say."""
+"""Opens pages of the app in AppTest, reads what they say and presses their buttons."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.conftest import APP
+from core.episode import Task
+from ui import state
+
+APP = Path(state.__file__).with_name("app.py")
+SUM = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
 
 
 def app() -> AppTest:
@@ -13,11 +21,23 @@ def app() -> AppTest:
 
 
 def opened(name: str, **query: str) -> AppTest:
-    """A page at an address, without an exception."""
-    page = app().run()
+    """A page at an address, in a tab of its own, without an exception."""
+    return opened_in(app(), name, **query)
+
+
+def opened_in(page: AppTest, name: str, **query: str) -> AppTest:
+    """The same in a tab that is open."""
+    page.run()
     for key, value in query.items():
         page.query_params[key] = value
     page.switch_page(f"views/{name}.py").run()
+    assert not page.exception
+    return page
+
+
+def press(page: AppTest, key: str) -> AppTest:
+    """Click a button by key and run."""
+    page.button(key=key).click().run()
     assert not page.exception
     return page
 
@@ -32,9 +52,18 @@ def shown(page: AppTest) -> str:
         page.text,
         page.code,
         page.info,
+        page.warning,
         page.error,
     )
     words = [str(element.value) for kind in kinds for element in kind]
     return "\n".join(
         [*words, *(button.label for button in page.button), *(link.value for link in page.page_link)]
     )
+
+
+def until(happens: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for something another thread or process does."""
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)

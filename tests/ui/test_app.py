@@ -6,31 +6,20 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
 from storage.store import Store, open_store
-from tests.ui.conftest import APP, Served, settled
-from tests.ui.pages import opened, shown
-from tests.ui.sample_store import sample_store
+from tests.browsing import settled
+from tests.ui.conftest import Served
+from tests.ui.pages import APP, opened, shown
 from ui import state
 from ui.glossary import SECTIONS, define
 from ui.theme import MODEL_COLOURS, ink_on, label, model_colour, one_line, plain
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    made = sample_store(tmp_path_factory.mktemp("app") / "trinity.db", n=8)
-    yield made
-    made.close()
-
-
-@pytest.fixture(autouse=True)
-def named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRINITY_STORE", store.url)
+pytestmark = pytest.mark.usefixtures("samples")
 
 
 @pytest.mark.parametrize("name", sorted(state.VIEWS))
@@ -64,7 +53,7 @@ def test_a_broken_store_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
     assert "Traceback" not in shown(page)
 
 
-def test_opening_the_pages_does_not_import_torch(store: Store) -> None:
+def test_opening_the_pages_does_not_import_torch(samples: Store) -> None:
     script = (
         "import sys\nfrom tests.ui.pages import opened\n"
         "[opened(name) for name in ('home', 'episodes', 'checkpoints', 'live', 'replay')]\n"
@@ -72,7 +61,7 @@ def test_opening_the_pages_does_not_import_torch(store: Store) -> None:
     )
     root = APP.parents[1]
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, env={**os.environ, "TRINITY_STORE": store.url}
+        [sys.executable, "-c", script], cwd=root, env={**os.environ, "TRINITY_STORE": samples.url}
     )
     assert done.returncode == 0
 

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import Page
 
 from core.comparison import compare_counts
 from storage.routing import routing
 from storage.store import Store
-from tests.ui.conftest import Served, settled
+from tests.browsing import settled
+from tests.ui.conftest import Served
 from tests.ui.pages import opened, shown
-from tests.ui.sample_store import MODELS, PLAYED, checkpoint, sample_store
+from tests.ui.sample_store import MODELS, PLAYED, checkpoint
 from ui.views.checkpoints import flat, flip_rows, shares, verdict
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    made = sample_store(tmp_path_factory.mktemp("checkpoints") / "trinity.db", n=16)
-    yield made
-    made.close()
+pytestmark = pytest.mark.usefixtures("samples")
 
 
-@pytest.fixture(autouse=True)
-def named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRINITY_STORE", store.url)
-
-
-def test_it_opens_on_the_first_and_the_last_generation(store: Store) -> None:
+def test_it_opens_on_the_first_and_the_last_generation(samples: Store) -> None:
     page = opened("checkpoints")
     assert page.selectbox(key="side_a").value == checkpoint(0).id
     assert page.selectbox(key="side_b").value == checkpoint(30).id
-    counts = store.episodes.flip_counts(checkpoint(0).id, checkpoint(30).id)
-    assert counts.n == 18
+    counts = samples.episodes.flip_counts(checkpoint(0).id, checkpoint(30).id)
+    assert counts.n == 22
     assert f"**{counts.only_b}**" in page.button(key="cell_only_b").label
     assert "McNemar p" in [metric.label for metric in page.metric]
 
 
-def test_a_cell_lists_its_tasks_and_each_opens_the_pair(store: Store) -> None:
+def test_a_cell_lists_its_tasks_and_each_opens_the_pair(samples: Store) -> None:
     page = opened("checkpoints")
     page.button(key="cell_only_b").click().run()
     assert page.query_params["kind"] == "only_b"
-    expected = store.episodes.flips(checkpoint(0).id, checkpoint(30).id, kind="only_b")
+    expected = samples.episodes.flips(checkpoint(0).id, checkpoint(30).id, kind="only_b")
     table = page.dataframe[0].value
     assert len(table) == len(expected)
     assert list(table["pair"]) == [f"/pair?a={one.a_episode}&b={one.b_episode}" for one in expected]
@@ -76,9 +65,9 @@ def test_the_verdict_claims_no_more_than_the_flips_show(only_a: int, only_b: int
     assert words in verdict(compare_counts(20, only_a, only_b, 10, key="k"))
 
 
-def test_routing_shares_add_up(store: Store) -> None:
-    routed = routing(store, PLAYED, checkpoint(30).id)
-    turns = sum(one.turns for one in store.episodes.of_run(PLAYED, checkpoint(30).id))
+def test_routing_shares_add_up(samples: Store) -> None:
+    routed = routing(samples, PLAYED, checkpoint(30).id)
+    turns = sum(one.turns for one in samples.episodes.of_run(PLAYED, checkpoint(30).id))
     assert sum(one.n for one in routed) == turns
     assert sum(map(sum, shares(routed, MODELS))) == pytest.approx(1.0)
 

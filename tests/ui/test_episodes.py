@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page
@@ -13,31 +12,21 @@ from streamlit.testing.v1 import AppTest
 
 from storage.store import Store
 from storage.summaries import EPISODE_FLAGS
-from tests.ui.conftest import Served, settled
+from tests.browsing import settled
+from tests.ui.conftest import Served
 from tests.ui.pages import opened, shown
-from tests.ui.sample_store import sample_store
 from ui import state
 from ui.views.episodes import flag_word
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    made = sample_store(tmp_path_factory.mktemp("episodes") / "trinity.db", n=20)
-    yield made
-    made.close()
-
-
-@pytest.fixture(autouse=True)
-def named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRINITY_STORE", store.url)
+pytestmark = pytest.mark.usefixtures("samples")
 
 
 def listed(page: AppTest) -> int:
     return len(page.dataframe[0].value)
 
 
-def test_a_page_holds_fifty_and_the_last_page_the_rest(store: Store) -> None:
-    total = store.health().episodes
+def test_a_page_holds_fifty_and_the_last_page_the_rest(samples: Store) -> None:
+    total = samples.health().episodes
     page = opened("episodes")
     assert listed(page) == 50
     assert f"**{total}** episodes" in shown(page)
@@ -53,7 +42,7 @@ def test_a_page_holds_fifty_and_the_last_page_the_rest(store: Store) -> None:
     assert page.button(key="page_next").disabled
 
 
-def test_filters_come_from_the_address_and_go_back_to_it(store: Store) -> None:
+def test_filters_come_from_the_address_and_go_back_to_it(samples: Store) -> None:
     page = opened("episodes", family="math", correct="right")
     found = listed(page)
     assert 0 < found < 50
@@ -84,7 +73,7 @@ def test_unusable_filters_in_a_link_are_ignored() -> None:
     assert page.dataframe or "cannot be shown" in shown(page)
 
 
-def test_ticks_become_a_basket_and_a_peek(store: Store) -> None:
+def test_ticks_become_a_basket_and_a_peek(samples: Store) -> None:
     def script() -> None:
         import streamlit as st
 
@@ -102,8 +91,8 @@ def test_ticks_become_a_basket_and_a_peek(store: Store) -> None:
     assert told == ["(['e-2'], 'e-2')", "(['e-2', 'e-3'], 'e-3')", "([], None)"]
 
 
-def test_two_ticked_rows_lead_to_the_pair(store: Store) -> None:
-    a, b = (one.id for one in store.episodes.page(limit=2).items)
+def test_two_ticked_rows_lead_to_the_pair(samples: Store) -> None:
+    a, b = (one.id for one in samples.episodes.page(limit=2).items)
     page = opened("episodes")
     page.session_state["ticked"] = [a, b]
     page.run()
@@ -112,8 +101,8 @@ def test_two_ticked_rows_lead_to_the_pair(store: Store) -> None:
     assert (page.query_params["a"], page.query_params["b"]) == (a, b)
 
 
-def test_a_peek_shows_the_question_and_steps_on(store: Store) -> None:
-    first, second = store.episodes.page(limit=2).items
+def test_a_peek_shows_the_question_and_steps_on(samples: Store) -> None:
+    first, second = samples.episodes.page(limit=2).items
     page = opened("episodes", peek=first.id)
     assert first.id.replace("-", "\\-") in shown(page)
     page.button(key="peek_down").click().run()
@@ -122,14 +111,14 @@ def test_a_peek_shows_the_question_and_steps_on(store: Store) -> None:
     assert "peek" not in page.query_params
 
 
-def test_the_list_reads_no_turn_text(store: Store) -> None:
+def test_the_list_reads_no_turn_text(samples: Store) -> None:
     asked: list[str] = []
 
     def note(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
         asked.append(statement)
 
     page = opened("episodes", family="math")
-    engine = state._opened(store.url).engine
+    engine = state._opened(samples.url).engine
     event.listen(engine, "before_cursor_execute", note)
     try:
         page.run()
@@ -140,7 +129,7 @@ def test_the_list_reads_no_turn_text(store: Store) -> None:
     assert len(asked) <= 12
 
 
-def test_the_list_is_quick(store: Store) -> None:
+def test_the_list_is_quick(samples: Store) -> None:
     page = opened("episodes")
     times = []
     for _ in range(5):

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from storage.store import Store
 from tests.ui.pages import opened, shown
-from tests.ui.sample_store import PLAYED, sample_store
+from tests.ui.sample_store import PLAYED
 from ui.widgets import Standing, ago, standings_figure, strip_text, who
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    made = sample_store(tmp_path_factory.mktemp("home") / "trinity.db", n=8)
-    yield made
-    made.close()
+pytestmark = pytest.mark.usefixtures("samples")
 
 
-@pytest.fixture(autouse=True)
-def named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRINITY_STORE", store.url)
-
-
-def test_a_first_visit_sees_where_to_begin(store: Store) -> None:
+def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
     text = shown(opened("home"))
     for words in (
         "1 · Replay an episode",
@@ -34,11 +22,11 @@ def test_a_first_visit_sees_where_to_begin(store: Store) -> None:
     ):
         assert words in text
     assert f"**{PLAYED}**" in text
-    assert f"{store.health().episodes:,} episodes" in text
+    assert f"{samples.health().episodes:,} episodes" in text
 
 
-def test_every_policy_of_a_run_has_its_interval(store: Store) -> None:
-    policies = store.runs.policies(PLAYED)
+def test_every_policy_of_a_run_has_its_interval(samples: Store) -> None:
+    policies = samples.runs.policies(PLAYED)
     figure = standings_figure([Standing.of(one) for one in policies])
     points = figure.data[0]
     assert len(points.x) == len(policies) == 4

@@ -5,44 +5,22 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
-from core.episode import Role, Task
-from storage.store import Store, open_store
+from core.episode import Role
+from storage.store import Store
 from storage.summaries import RunStatus
-from tests.ui.conftest import Served, settled
-from tests.ui.pages import opened, shown
-from tests.ui.sums import Sums, sums
+from tests.browsing import settled
+from tests.core.faulty_server import fail
+from tests.ui.conftest import Served
+from tests.ui.pages import opened, press, shown, until
+from tests.ui.sums import Sums
 from ui.live import LivePlan, episode_of, queue
 from ui.live_form import drawn_task, playable
 from ui.worker import work
-
-TASK = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Sums]:
-    with sums(tmp_path, monkeypatch, capsys) as made:
-        yield made
-
-
-@pytest.fixture
-def store(world: Sums) -> Iterator[Store]:
-    opened_store = open_store(world.store)
-    yield opened_store
-    opened_store.close()
-
-
-@pytest.fixture
-def plan(world: Sums) -> LivePlan:
-    return LivePlan(TASK, "single:adder", ("adder", "guesser"), str(world.folder / "pool.toml"))
 
 
 def test_the_form_offers_what_fits_the_pool(store: Store) -> None:
@@ -131,36 +109,69 @@ def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) ->
     assert store.runs.override(episode_of(run), 1) == ("guesser", Role.THINKER)
     assert "Turn 2 is yours" in shown(page)
     page.button(key="next_turn").click().run()
-    _until(lambda: len(store.episodes.outline(episode_of(run))) == 2)
-    _until(lambda: store.episodes.outline(episode_of(run))[1].stage == "finished")
+    until(lambda: len(store.episodes.outline(episode_of(run))) == 2)
+    until(lambda: store.episodes.outline(episode_of(run))[1].stage == "finished")
     assert store.episodes.outline(episode_of(run))[1].origin == "override"
     page.run()
     page.button(key="cancel").click().run()
     assert store.runs.control(run).cancel
 
 
-def _stop_before_the_second_turn(store: Store, run: str) -> None:
+def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
     """One turn played, the run still claimed by a process that lives: this one."""
     store.runs.step(run)
     worker = threading.Thread(target=work, args=(store, run), daemon=True)
     worker.start()
-    _until(lambda: bool(store.episodes.of_run(run)))
-    _until(lambda: [o.stage for o in store.episodes.outline(episode_of(run))] == ["finished"])
+    until(lambda: bool(store.episodes.of_run(run)))
+    until(lambda: [o.stage for o in store.episodes.outline(episode_of(run))] == ["finished"])
+    return worker
 
 
-def _until(happens: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not happens():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-
-
-def test_a_dead_worker_is_called_stalled_and_can_be_followed(store: Store, plan: LivePlan) -> None:
+def test_a_dead_worker_is_called_stalled_and_another_goes_on(store: Store, plan: LivePlan) -> None:
     run = queue(store, plan)
     assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("live", run=run)
-    assert "stalled" in shown(page)
+    assert "has gone silent" in shown(page)
+    press(page, "resume")
+    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+    assert "finished" in shown(page.run())
+
+
+def test_a_run_whose_worker_never_came_is_stalled_and_can_be_started_again(
+    store: Store, plan: LivePlan
+) -> None:
+    early = replace(store.runs, now=lambda: time.time() - 60)
+    run = queue(replace(store, runs=early), plan)
+    page = opened("live", run=run)
+    assert "has never begun" in shown(page)
+    press(page, "resume")
+    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+
+
+def test_a_run_whose_key_is_refused_says_so_here_and_in_its_replay(
+    store: Store, plan: LivePlan, world: Sums
+) -> None:
+    world.server.answer = lambda _request: fail(401)
+    run = queue(store, plan)
+    work(store, run)
+    page = opened("live", run=run)
+    assert "refused the key" in page.error[0].value
+    assert "interrupted" in shown(page)
     assert page.button(key="resume")
+    replay = shown(opened("replay", ep=episode_of(run)))
+    assert "failure of the infrastructure" in replay
+    assert "refused the key" in replay
+
+
+def test_the_replay_of_a_cancelled_run_does_not_speak_of_a_dead_process(store: Store, plan: LivePlan) -> None:
+    run = queue(store, replace(plan, step=True))
+    worker = _stop_before_the_second_turn(store, run)
+    store.runs.cancel(run)
+    worker.join(60)
+    page = opened("replay", ep=episode_of(run))
+    assert "interrupted: cancelled" in shown(page)
+    assert not {"died", "--resume"} & set(shown(page).split())
+    assert "Its run on the Live page" in shown(page)
 
 
 def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:

@@ -3,57 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.comparison import Alignment, Row
-from storage.store import Store
-from tests.ui.recorded import sample
-from ui import state
+from tests.ui.pages import app as new_tab
+from tests.ui.pages import opened_in, press, shown
 from ui.views.pair import divergence_kl, visible
 
-APP = Path(state.__file__).with_name("app.py")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for the module: pages only read it."""
-    opened = sample(tmp_path_factory.mktemp("pair") / "trinity.db")
-    yield opened
-    opened.close()
+pytestmark = pytest.mark.usefixtures("recorded")
 
 
 @pytest.fixture
-def app(store: Store, monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    """The app on that store."""
-    monkeypatch.setenv("TRINITY_STORE", store.url)
-    return AppTest.from_file(str(APP), default_timeout=30)
+def app() -> AppTest:
+    """One tab, in which a test opens the page at several addresses."""
+    return new_tab()
 
 
 def opened(app: AppTest, **query: str) -> AppTest:
-    """The pair at an address."""
-    app.run()
-    for name, value in query.items():
-        app.query_params[name] = value
-    app.switch_page("views/pair.py").run()
-    assert not app.exception
-    return app
-
-
-def shown(app: AppTest) -> str:
-    """Everything the page says."""
-    kinds = (app.subheader, app.markdown, app.caption, app.text, app.code, app.info, app.warning)
-    return "\n".join(str(element.value) for kind in kinds for element in kind)
-
-
-def press(app: AppTest, key: str) -> AppTest:
-    """Click a button by key and run."""
-    app.button(key=key).click().run()
-    assert not app.exception
-    return app
+    """The page at an address."""
+    return opened_in(app, "pair", **query)
 
 
 def test_it_opens_at_the_first_divergence(app: AppTest) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -14,50 +12,24 @@ from streamlit.testing.v1 import AppTest
 from core.errors import StoreError
 from storage.recorder import record
 from storage.store import Store
-from tests.ui.recorded import HOSTILE, episode, events, sample
-from ui import state
+from tests.ui.pages import app as new_tab
+from tests.ui.pages import opened_in, press, shown
+from tests.ui.recorded import HOSTILE, episode, events
 from ui.panels import CUT
 from ui.recording import open_recording
 
-APP = Path(state.__file__).with_name("app.py")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for the module: pages only read it."""
-    opened = sample(tmp_path_factory.mktemp("replay") / "trinity.db")
-    yield opened
-    opened.close()
+pytestmark = pytest.mark.usefixtures("recorded")
 
 
 @pytest.fixture
-def app(store: Store, monkeypatch: pytest.MonkeyPatch) -> AppTest:
-    """The app on that store, at its first page."""
-    monkeypatch.setenv("TRINITY_STORE", store.url)
-    return AppTest.from_file(str(APP), default_timeout=30)
+def app() -> AppTest:
+    """One tab, in which a test opens the page at several addresses."""
+    return new_tab()
 
 
 def opened(app: AppTest, **query: str) -> AppTest:
-    """The replay at an address."""
-    app.run()
-    for name, value in query.items():
-        app.query_params[name] = value
-    app.switch_page("views/replay.py").run()
-    assert not app.exception
-    return app
-
-
-def shown(app: AppTest) -> str:
-    """Everything the page says, in one string."""
-    kinds = (app.subheader, app.markdown, app.caption, app.text, app.code, app.info, app.warning)
-    return "\n".join(str(element.value) for kind in kinds for element in kind)
-
-
-def press(app: AppTest, key: str) -> AppTest:
-    """Click a button by key and run."""
-    app.button(key=key).click().run()
-    assert not app.exception
-    return app
+    """The page at an address."""
+    return opened_in(app, "replay", **query)
 
 
 def test_a_deep_link_opens_its_turn(app: AppTest) -> None:
@@ -115,8 +87,8 @@ def test_an_episode_without_blunders_has_nothing_to_jump_to(app: AppTest) -> Non
     assert opened(app, ep="e-right", t="1").button(key="next_blunder").disabled
 
 
-def test_next_and_previous_episode_walk_the_list(app: AppTest, store: Store) -> None:
-    ids = [summary.id for summary in store.episodes.page(limit=100).items]
+def test_next_and_previous_episode_walk_the_list(app: AppTest, recorded: Store) -> None:
+    ids = [summary.id for summary in recorded.episodes.page(limit=100).items]
     opened(app, ep=ids[0], t="3")
     assert app.button(key="previous_episode").disabled
     press(app, "next_episode")
@@ -164,9 +136,9 @@ def test_the_card_shows_what_was_seen_raw_and_changed(app: AppTest) -> None:
     assert "answer [-36-]{+32+}" in shown(app)
 
 
-def test_the_decision_is_told_in_words_and_numbers(app: AppTest, store: Store) -> None:
+def test_the_decision_is_told_in_words_and_numbers(app: AppTest, recorded: Store) -> None:
     opened(app, ep="e-right", t="2")
-    decision = open_recording(store, "e-right").decision(1)
+    decision = open_recording(recorded, "e-right").decision(1)
     assert decision is not None
     said = shown(app)
     assert "**Sampled**" in said
@@ -184,7 +156,7 @@ def test_a_policy_without_a_head_says_so(app: AppTest) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("e-interrupted", "The process that played this episode died"),
+        ("e-interrupted", "the process that played it died"),
         ("e-missing", "No turn of this episode was played"),
         ("e-running", "still being played"),
         ("e-failed", "context too long"),
@@ -245,31 +217,31 @@ def test_a_step_by_hand_stops_playing(app: AppTest) -> None:
 
 
 def test_a_step_reads_the_texts_it_shows_and_no_others(
-    app: AppTest, store: Store, monkeypatch: pytest.MonkeyPatch
+    app: AppTest, recorded: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(app, ep="e-long", t="10")
     read: list[int] = []
-    original = type(store.episodes).text
+    original = type(recorded.episodes).text
 
     def counted(self: object, episode_id: str, index: int) -> object:
         read.append(index)
         return original(self, episode_id, index)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(store.episodes), "text", counted)
+    monkeypatch.setattr(type(recorded.episodes), "text", counted)
     press(app, "go_next")
     assert sorted(set(read)) == [9, 10]
 
 
-def test_a_running_episode_is_read_anew_and_a_finished_one_kept(store: Store) -> None:
+def test_a_running_episode_is_read_anew_and_a_finished_one_kept(recorded: Store) -> None:
     live = episode("e-growing", seed=11)
     played = events(live)
-    for event in record(store, played):
+    for event in record(recorded, played):
         if getattr(event, "index", -1) == 1 and hasattr(event, "reply"):
-            assert open_recording(store, "e-growing").running
-    assert len(open_recording(store, "e-growing").outlines) == 5
-    store.episodes.delete(["e-growing"])
+            assert open_recording(recorded, "e-growing").running
+    assert len(open_recording(recorded, "e-growing").outlines) == 5
+    recorded.episodes.delete(["e-growing"])
     with pytest.raises(StoreError):
-        open_recording(store, "e-growing")
+        open_recording(recorded, "e-growing")
 
 
 def test_a_step_is_fast(app: AppTest) -> None:

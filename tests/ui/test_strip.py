@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 from playwright.sync_api import BrowserContext, Dialog, Page, Request, sync_playwright
 
+from tests.browsing import PATIENCE_S, serving, settled
+from tests.ui.conftest import STREAMLIT
 from tests.ui.recorded import sample
-from ui import state
-
-APP = Path(state.__file__).with_name("app.py")
 
 
 @pytest.fixture(scope="module")
@@ -27,30 +20,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The app served on loopback over a recorded store."""
     folder = tmp_path_factory.mktemp("strip")
     sample(folder / "trinity.db").close()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", str(APP), f"--server.port={port}"]
-    environment = os.environ | {"TRINITY_STORE": str(folder / "trinity.db"), "OMP_NUM_THREADS": "1"}
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(20)
-
-
-def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 120
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail("The app did not start.")
+    with serving(STREAMLIT, folder, folder / "trinity.db") as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +30,7 @@ def context() -> Iterator[BrowserContext]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         opened = browser.new_context(viewport={"width": 1280, "height": 900})
-        opened.set_default_timeout(240_000)  # a busy machine is no failure
+        opened.set_default_timeout(PATIENCE_S * 1000)
         yield opened
         browser.close()
 
@@ -82,12 +53,6 @@ def go(page: Page, url: str) -> None:
     settled(page)
 
 
-def settled(page: Page) -> None:
-    """Until no script runs any more."""
-    page.wait_for_timeout(150)
-    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
-
-
 def query(page: Page) -> dict[str, str]:
     """The address bar's parameters."""
     return {name: values[0] for name, values in parse_qs(urlparse(page.url).query).items()}
@@ -95,7 +60,7 @@ def query(page: Page) -> dict[str, str]:
 
 def expect(page: Page, **wanted: str) -> None:
     """The address bar comes to hold these parameters, and the strip's cursor stands there."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         held = query(page)
         if all(held.get(name) == value for name, value in wanted.items()):

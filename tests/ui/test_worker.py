@@ -4,48 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from core.episode import EndReason, Role, Status, Task
+from core.episode import EndReason, Role, Status
 from core.errors import StoreError
-from storage.store import Store, open_store
+from storage.store import Store
 from storage.summaries import RunStatus
-from tests.ui.sums import Sums, sums
-from ui.live import LivePlan, episode_of, is_stalled, queue, start_worker
+from tests.core.faulty_server import fail
+from tests.ui.pages import until
+from tests.ui.sums import Sums, answer
+from ui.live import LivePlan, episode_of, is_stalled, log_file, queue, start_worker
 from ui.worker import main, work
-
-TASK = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Sums]:
-    with sums(tmp_path, monkeypatch, capsys) as made:
-        yield made
-
-
-@pytest.fixture
-def store(world: Sums) -> Iterator[Store]:
-    opened = open_store(world.store)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def plan(world: Sums) -> LivePlan:
-    return LivePlan(TASK, "single:adder", ("adder", "guesser"), str(world.folder / "pool.toml"))
-
-
-def until(happens: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
 
 
 def test_a_plan_survives_its_run(store: Store, plan: LivePlan) -> None:
@@ -64,6 +36,23 @@ def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store,
     assert [turn.decision.role for turn in episode.turns] == [Role.THINKER, Role.WORKER, Role.VERIFIER]
 
 
+def test_the_process_finds_a_store_whose_url_hides_its_password(store: Store, plan: LivePlan) -> None:
+    masked = replace(store, url="postgresql://trinity:***@127.0.0.1/trinity")
+    run = queue(store, plan)
+    start_worker(masked, run)
+    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+
+
+def test_what_a_broken_process_says_can_be_read(
+    store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = queue(store, plan)
+    monkeypatch.setattr(type(store), "address", "sqlite:////proc/none/store.db")
+    start_worker(store, run)
+    until(lambda: log_file(run).exists() and "/proc/none" in log_file(run).read_text())
+    until(lambda: "StoreError" in log_file(run).read_text())
+
+
 def test_only_one_worker_plays_a_run(store: Store, plan: LivePlan, world: Sums) -> None:
     run = queue(store, plan)
     assert store.runs.claim(run, "elsewhere:1")
@@ -74,7 +63,7 @@ def test_only_one_worker_plays_a_run(store: Store, plan: LivePlan, world: Sums) 
 
 def test_a_failure_is_told_in_one_sentence(store: Store, plan: LivePlan) -> None:
     run = queue(store, replace(plan, policy="cgone"))
-    assert main(["--store", store.url, "--run", run]) == 1
+    assert main(["--run", run]) == 1
     ended = store.runs.get(run)
     assert ended.status is RunStatus.FAILED
     assert ended.error is not None
@@ -175,6 +164,26 @@ def test_a_silent_run_is_called_stalled(store: Store, plan: LivePlan) -> None:
     assert is_stalled(summary, summary.heartbeat + 31)
 
 
+def test_a_run_that_nobody_claims_is_called_stalled(store: Store, plan: LivePlan) -> None:
+    summary = store.runs.get(queue(store, plan))
+    assert not is_stalled(summary, summary.created + 29)
+    assert is_stalled(summary, summary.created + 31)
+
+
+def test_a_run_stopped_by_its_server_says_why_and_goes_on(store: Store, plan: LivePlan, world: Sums) -> None:
+    world.server.answer = lambda _request: fail(401, "no such key")
+    run = queue(store, plan)
+    assert work(store, run) == 0
+    stopped = store.runs.get(run)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert stopped.error is not None
+    assert "401" in stopped.error
+    world.server.answer = answer
+    assert work(store, run) == 0
+    assert (store.runs.get(run).status, store.runs.get(run).error) == (RunStatus.FINISHED, None)
+    assert store.episodes.get(episode_of(run)).correct
+
+
 def test_a_paid_pool_keeps_its_ceiling(
     store: Store, plan: LivePlan, world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +191,6 @@ def test_a_paid_pool_keeps_its_ceiling(
     monkeypatch.setenv("SUMS_KEY", "k")
     run = queue(store, replace(plan, max_cost_usd=0.000001))
     assert work(store, run) == 0
-    summary = store.episodes.summary(episode_of(run))
-    assert summary.end_reason in (EndReason.COST_CEILING, None)
+    assert store.episodes.summary(episode_of(run)).end_reason is EndReason.COST_CEILING
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
+    assert not world.server.requests

@@ -19,7 +19,7 @@ from ui.live_form import choose_policy, choose_task, playable, pool_specs, spend
 from ui.panels import announcement, decision_panel, turn_card
 from ui.recording import Recording, open_recording
 from ui.spending import paid_models
-from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line, plain
+from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line
 from ui.widgets import ago, generations, nothing_here, who
 
 #: How often a run under way is read again, in seconds.
@@ -160,7 +160,8 @@ def _watch(store: Store, run_id: str) -> None:
 
 def _headline(store: Store, run: RunSummary, recording: Recording | None, stalled: bool) -> None:
     paused = run.status is RunStatus.RUNNING and store.runs.control(run.id).paused
-    mark = _STATUS[RunStatus.QUEUED] if recording is None and not run.finished else _STATUS[run.status]
+    starting = recording is None and run.status is RunStatus.RUNNING
+    mark = _STATUS[RunStatus.QUEUED if starting else run.status]
     if stalled:
         mark = _STALLED
     elif paused and _between_turns(recording):
@@ -178,12 +179,16 @@ def _headline(store: Store, run: RunSummary, recording: Recording | None, stalle
         parts.append(f":gray[expected answer {label(recording.episode.task.answer, 40)}]")
     st.markdown(" · ".join(parts))
     if run.error:
-        st.error(plain_sentence(run.error), icon=":material/error:")
+        st.error(label(run.error, 400), icon=":material/error:")
     if stalled:
+        silent = "has never begun" if run.status is RunStatus.QUEUED else "has gone silent"
         st.warning(
-            "The process that plays this run has gone silent. Every finished turn is kept.",
+            f"The process that plays this run {silent}. Every finished turn is kept.",
             icon=":material/heart_broken:",
         )
+    log = live.log_file(run.id)
+    if (stalled or run.status is RunStatus.FAILED) and log.exists() and log.stat().st_size:
+        st.caption(f"What the process said last is in {label(str(log), 400)}")
     if stalled or run.status is RunStatus.INTERRUPTED:
         st.button(
             "Go on after the last turn",
@@ -195,17 +200,13 @@ def _headline(store: Store, run: RunSummary, recording: Recording | None, stalle
         )
 
 
-def plain_sentence(text: str) -> str:
-    """A stored error as a literal alert text."""
-    return label(plain(text), 400)
-
-
 def _resume(store: Store, run_id: str) -> None:
     st.session_state.pop("live_over", None)
     store.runs.mark_interrupted()
+    before = store.runs.get(run_id).owner
     live.start_worker(store, run_id)
-    deadline = time.monotonic() + 8.0  # until the worker claims it, the page would say interrupted
-    while time.monotonic() < deadline and store.runs.get(run_id).status is RunStatus.INTERRUPTED:
+    deadline = time.monotonic() + 8.0  # until the worker claims it, the page would say stalled or interrupted
+    while time.monotonic() < deadline and store.runs.get(run_id).owner == before:
         time.sleep(0.2)
 
 
@@ -308,7 +309,7 @@ def _override(store: Store, episode_id: str, index: int) -> None:
             episode_id, index, st.session_state["override_model"], Role(st.session_state["override_role"])
         )
     except TrinityError as error:
-        st.toast(plain_sentence(str(error)), icon=":material/error:")
+        st.toast(label(str(error), 400), icon=":material/error:")
 
 
 def _stage(recording: Recording) -> None:

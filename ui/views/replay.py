@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from core.episode import Role, Status
-from storage.summaries import TurnOutline
+from storage.summaries import RunStatus, TurnOutline
 from ui import state
 from ui.components.turn_strip import turn_strip
 from ui.course import blunders, lane, low_margins, next_of
@@ -92,17 +92,28 @@ def _header(recording: Recording) -> None:
             text_block(episode.task.question, key=f"{summary.id}_question")
     st.markdown(_outcome(recording))
     if episode.status is not Status.FINISHED:
-        st.info(_STATUS_WORDS[episode.status], icon=STATUS_MARKS[episode.status].icon)
+        _unfinished(recording)
 
 
-_STATUS_WORDS = {
-    Status.RUNNING: "This episode is still being played; new turns appear by themselves "
-    "and the page stays where it is.",
-    Status.INTERRUPTED: "The process that played this episode died. Every turn it had finished is here; "
-    "`trinity run --resume` goes on after the last one.",
-    Status.MISSING: "This episode ended by a failure of the infrastructure, not of a model: "
-    "it counts neither as right nor as wrong.",
-}
+def _unfinished(recording: Recording) -> None:
+    """Why the episode is not finished, and where to go on with it."""
+    episode = recording.episode
+    run = recording.store.runs.get(episode.run_id)
+    if episode.status is Status.RUNNING:
+        said = "This episode is still being played; new turns appear by themselves and the page stays here."
+    elif episode.status is Status.MISSING:
+        said = (
+            "This episode ended by a failure of the infrastructure, not of a model: it counts neither as "
+            f"right nor as wrong. {label(episode.meta.get('error', ''), 400)}"
+        )
+    else:
+        why = END_WORDS[episode.end_reason] if episode.end_reason else "the process that played it died"
+        said = f"This episode was interrupted: {why}. Every turn it had finished is here."
+        if run.kind == "run" and run.status is RunStatus.INTERRUPTED:
+            said += f" To go on after the last one: `trinity run --resume` {label(run.id)}"
+    st.info(said, icon=STATUS_MARKS[episode.status].icon)
+    if run.kind == "live":
+        state.page_link("live", "Its run on the Live page", icon=":material/play_circle:", run=run.id)
 
 
 def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, help: str) -> None:

@@ -1,0 +1,59 @@
+"""The app served on loopback in a folder of its own, and waiting for it and for its pages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+#: A busy machine is no failure.
+PATIENCE_S = 240
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Nothing of this machine's own Trinity data."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TRINITY_")}
+    return {**own, "XDG_DATA_HOME": str(folder), "OMP_NUM_THREADS": "1"}
+
+
+@contextmanager
+def serving(command: Sequence[str | Path], folder: Path, store: Path | None = None) -> Iterator[str]:
+    """The address of the server that `command`, followed by a free port, starts; stopped as by Ctrl-C."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    own = environment(folder) | ({} if store is None else {"TRINITY_STORE": str(store)})
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen([*command, str(port)], cwd=folder, env=own, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(f"{address}/_stcore/health", server, folder / "server.log")
+        yield address
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(60)
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"The app did not start: {log.read_text()}")
+
+
+def settled(page: Page) -> None:
+    """Until no script runs any more."""
+    page.wait_for_timeout(300)
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
