@@ -240,6 +240,23 @@ class Runs:
         with reading(self.engine) as connection:
             return [PolicySummary(run_id=run_id, **row) for row in connection.execute(query).mappings()]
 
+    def spent_usd(self, run_id: str) -> float:
+        """What its replies and its generations have cost so far; a reply of unknown price counts nothing."""
+        replies = (
+            select(func.coalesce(func.sum(turn.c.cost_usd), 0.0))
+            .join(episode, episode.c.id == turn.c.episode_id)
+            .where(episode.c.run_id == run_id)
+        )
+        last = (
+            select(generation.c.stats)
+            .where(generation.c.run_id == run_id)
+            .order_by(generation.c.idx.desc())
+            .limit(1)
+        )
+        with reading(self.engine) as connection:
+            stats = json.loads(connection.execute(last).scalar() or "{}")
+            return float(connection.execute(replies).scalar_one() + stats.get("spent_usd", 0.0))
+
     def _set(self, run_id: str, **values: Any) -> None:
         with writing(self.engine) as connection:
             connection.execute(update(run).where(run.c.id == run_id).values(**values))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from core.checkpoint import Checkpoint
-from core.drive import Stop, drive_many
+from core.drive import drive_many
 from core.episode import Episode, Event, Protocol, Role, Status, Task
 from core.errors import StoreError, TaskError
 from core.ids import episode_id
@@ -23,7 +23,8 @@ from storage.store import Store
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
-    `models` its slots; `cycles` the chosen roles of those that follow a cycle; `digest` is of the tasks."""
+    `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choice_usd` what choosing
+    them cost; `digest` is of the tasks."""
 
     policies: tuple[str, ...]
     tasks: str
@@ -37,6 +38,7 @@ class Plan:
     encoder: str | None = None
     max_cost_usd: float | None = None
     cycles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    choice_usd: float = 0.0
     digest: str = ""
 
     def to_config(self) -> dict[str, Any]:
@@ -47,7 +49,7 @@ class Plan:
     def from_config(cls, config: Mapping[str, Any]) -> Plan:
         """Inverse of `to_config`; StoreError when the run was recorded by something else."""
         try:
-            values: dict[str, Any] = {one.name: config[one.name] for one in fields(cls)}
+            values: dict[str, Any] = {one.name: config[one.name] for one in fields(cls) if one.name in config}
             values |= {name: tuple(values[name]) for name in ("policies", "models")}
             values["cycles"] = {name: tuple(cycle) for name, cycle in values["cycles"].items()}
             return cls(**values)
@@ -100,7 +102,6 @@ def play(
     policies: Sequence[Policy],
     tasks: Sequence[Task],
     pool: Pool,
-    stop: Stop,
 ) -> Iterator[Event]:
     """Play what the run still lacks, policy after policy, recording every event before it is passed on.
 
@@ -116,5 +117,5 @@ def play(
             mine = plan.episodes(run_id, position, policy, tasks)
             waiting = [begun.get(one.id, one) for one in mine if one.id not in over]
             if waiting:
-                events = drive_many(waiting, policy, pool, grade_many, stop=stop, kept=kept)
+                events = drive_many(waiting, policy, pool, grade_many, kept=kept)
                 yield from record(store, events)

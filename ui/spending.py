@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from urllib.parse import urlsplit
 
 from core.episode import Ask, EndReason, Episode, Event, Message, Replied, Reply, TurnStarted
@@ -49,12 +50,12 @@ def agree(
     if not paid_models(specs):
         return None
     unknown = f"an unknown cost (no price for {', '.join(most.unknown)})"
-    cost = unknown if most.cost_usd is None else f"at most ${most.cost_usd:,.2f}"
+    cost = unknown if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
     if ceiling_usd is None and not (may_ask or agreed):
         raise BudgetError(
             f"This may cost money (up to {most.calls:,} calls, {cost}): set a ceiling with --max-cost USD."
         )
-    stop = "" if ceiling_usd is None else f" It stops before ${ceiling_usd:,.2f} is exceeded."
+    stop = "" if ceiling_usd is None else f" It stops before {dollars(ceiling_usd)} is exceeded."
     return f"Up to {most.calls:,} calls, {cost}.{stop}"
 
 
@@ -87,15 +88,14 @@ class Ceiling:
 
 
 class MeteredPool:
-    """A pool that counts what is spent and refuses calls that together could go over the ceiling.
+    """A pool that counts what is spent and never asks what together could go over the ceiling: calls that
+    fit are made first, then those that fit what is left. BudgetError when not a single one does."""
 
-    Refusing is a BudgetError."""
-
-    def __init__(self, pool: Pool, ceiling_usd: float | None) -> None:
+    def __init__(self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0) -> None:
         self._pool = pool
         self._by_name = {spec.name: spec for spec in pool.specs}
         self._ceiling_usd = ceiling_usd
-        self.spent_usd = 0.0
+        self.spent_usd = spent_usd
 
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
@@ -104,30 +104,41 @@ class MeteredPool:
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Answers of the pool behind, as they are ready."""
-        self._check(asks)
-        with closing(self._pool.ask(asks)) as replies:
-            for index, reply in replies:
-                self.spent_usd += reply.usage.cost_usd or 0.0
-                yield index, reply
+        begin = 0
+        while begin < len(asks):
+            end = begin + self._affordable(asks[begin:])
+            with closing(self._pool.ask(asks[begin:end])) as replies:
+                for index, reply in replies:
+                    self.spent_usd += reply.usage.cost_usd or 0.0
+                    yield begin + index, reply
+            begin = end
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Pieces of the pool behind, then the whole reply."""
-        self._check([ask])
+        self._affordable([ask])
         with closing(self._pool.stream(ask)) as pieces:
             for piece in pieces:
                 if isinstance(piece, Reply):
                     self.spent_usd += piece.usage.cost_usd or 0.0
                 yield piece
 
-    def _check(self, asks: Sequence[Ask]) -> None:
+    def _affordable(self, asks: Sequence[Ask]) -> int:
+        """How many of the asks, from the first on, surely fit what is left together: at least one."""
         if self._ceiling_usd is None:
-            return
-        most = sum(most_usd(self._by_name[ask.model], ask.messages) for ask in asks)
-        if self.spent_usd + most > self._ceiling_usd:
+            return len(asks)
+        most = accumulate(most_usd(self._by_name[ask.model], ask.messages) for ask in asks)
+        fitting = sum(self.spent_usd + together <= self._ceiling_usd for together in most)
+        if asks and not fitting:
             raise BudgetError(
-                f"The next calls could exceed the ceiling of ${self._ceiling_usd:,.2f} "
-                f"(${self.spent_usd:,.2f} spent): give a higher one with --max-cost."
+                f"The next call could exceed the ceiling of {dollars(self._ceiling_usd)} "
+                f"({dollars(self.spent_usd)} spent): give a higher one with --max-cost."
             )
+        return fitting
+
+
+def dollars(cost: float | None) -> str:
+    """A cost, unknown as '?'."""
+    return "?" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
 
 
 def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:

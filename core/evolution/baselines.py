@@ -12,7 +12,7 @@ from core.coordinator.encoder import Encoder
 from core.draws import integer
 from core.drive import GradeMany
 from core.episode import Decide, Decision, Episode, Role, Task, Transcript
-from core.evolution.cycles import ChosenCycle, choose_cycles
+from core.evolution.cycles import ChosenCycle, choose_cycles, try_cycles
 from core.evolution.fitness import episodes_of, play_all, rewards
 from core.policies import SINGLE, CyclePolicy, single_policy
 from core.policy import Policy
@@ -56,10 +56,10 @@ class Arena:
 def best_cycles(arena: Arena, validation: Sequence[Task]) -> dict[str, ChosenCycle]:
     """The best cycle of every model, by name, and of "random-model"."""
     names = [*(f"{SINGLE}{model}" for model in arena.models), "random-model"]
-    chosen = choose_cycles(
+    trials = try_cycles(
         names, arena.pool, arena.grade, validation, turn_budget=arena.turn_budget, seed=arena.reply_seed
     )
-    return {name.removeprefix(SINGLE): one for name, one in chosen.items()}
+    return {name.removeprefix(SINGLE): one for name, one in choose_cycles(trials).items()}
 
 
 def best_single(arena: Arena, cycles: Mapping[str, ChosenCycle]) -> CyclePolicy:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from core.drive import GradeMany, drive_many
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, EpisodeFinished, Role, Status, Task
+from core.errors import PoolError
 from core.policies import Cycle, cycle_policy
 from core.policy import Policy
 from core.pool.pool import Pool
@@ -29,14 +30,25 @@ CYCLES: tuple[Cycle, ...] = tuple(
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """An ended episode of the policy `name` under one of the CYCLES."""
+
+    name: str
+    cycle: Cycle
+    episode: Episode
+
+
+@dataclass(frozen=True, slots=True)
 class ChosenCycle:
-    """A policy's best cycle and its accuracy on the tasks that chose it."""
+    """A policy's best cycle and its accuracy on the tasks that chose it; `missing` of its trials, over all
+    cycles, were lost to infrastructure: a choice with any should not be remembered."""
 
     cycle: Cycle
     accuracy: float
+    missing: int = 0
 
 
-def choose_cycles(
+def try_cycles(
     names: Sequence[str],
     pool: Pool,
     grade: GradeMany,
@@ -44,12 +56,8 @@ def choose_cycles(
     *,
     turn_budget: int,
     seed: int = 0,
-    played: Callable[[], None] = lambda: None,
-) -> dict[str, ChosenCycle]:
-    """The best cycle of each policy: most tasks right, of equals the fewest turns, of equals the shortest.
-
-    Plays len(names) x len(CYCLES) x len(tasks) episodes and calls `played` after each; a missing one is not right.
-    """
+) -> Iterator[Trial]:
+    """Play len(names) x len(CYCLES) x len(tasks) episodes, each yielded as it ends."""
     models = tuple(spec.name for spec in pool.specs)
     tried = {f"{name} {place}": (name, cycle) for name in names for place, cycle in enumerate(CYCLES)}
     policies = {key: cycle_policy(name, models, cycle) for key, (name, cycle) in tried.items()}
@@ -59,20 +67,37 @@ def choose_cycles(
         for task in tasks
     ]
     each = _Each(models, {one.id: policies[one.policy] for one in episodes})
-    scores = dict.fromkeys(tried, (0, 0))
     for event in drive_many(episodes, each, pool, grade):
         if isinstance(event, EpisodeFinished):
-            over = event.episode
-            right, fewer = scores[over.policy]
-            right += over.status is Status.FINISHED and bool(over.correct)
-            scores[over.policy] = right, fewer - len(over.turns)
-            played()
-    best = {
-        name: max((key for key in tried if tried[key][0] == name), key=scores.__getitem__) for name in names
-    }
-    return {
-        name: ChosenCycle(tried[key][1], scores[key][0] / max(1, len(tasks))) for name, key in best.items()
-    }
+            yield Trial(*tried[event.episode.policy], event.episode)
+
+
+def choose_cycles(trials: Iterable[Trial]) -> dict[str, ChosenCycle]:
+    """The best cycle of each policy: most tasks right, of equals the fewest turns, of equals the shortest.
+
+    A missing episode is neither right nor wrong; PoolError when a cycle has no other."""
+    played: dict[str, dict[Cycle, list[Episode]]] = {}
+    for trial in trials:
+        played.setdefault(trial.name, {}).setdefault(trial.cycle, []).append(trial.episode)
+    return {name: _best(name, by_cycle) for name, by_cycle in played.items()}
+
+
+def _best(name: str, by_cycle: Mapping[Cycle, Sequence[Episode]]) -> ChosenCycle:
+    scores: dict[Cycle, tuple[float, float, int]] = {}
+    missing = 0
+    for cycle, episodes in by_cycle.items():
+        over = [one for one in episodes if one.status is Status.FINISHED]
+        missing += len(episodes) - len(over)
+        if not over:
+            raise PoolError(
+                f"No role cycle can be chosen for {name}: its models could not be asked "
+                f"({episodes[0].meta.get('error', 'no reason given')}). See that they answer, then try again."
+            )
+        accuracy = sum(bool(one.correct) for one in over) / len(over)
+        turns = sum(len(one.turns) for one in over) / len(over)
+        scores[cycle] = accuracy, -turns, -CYCLES.index(cycle)
+    best = max(scores, key=scores.__getitem__)
+    return ChosenCycle(best, scores[best][0], missing)
 
 
 @dataclass(frozen=True, slots=True)

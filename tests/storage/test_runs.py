@@ -12,14 +12,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from core.checkpoint import Checkpoint, EncoderIdentity
-from core.episode import Role, TurnStarted
+from core.drive import drive_many
+from core.episode import Reply, Role, TurnStarted, Usage
 from core.errors import StoreError
+from core.policies import single_policy
+from core.pool.scripted import ScriptedPool
 from storage.health import sqlite_warning
 from storage.recorder import record
 from storage.schema import metadata
 from storage.store import Store, open_store
 from storage.summaries import CandidateSummary, GenerationSummary, RunControl, RunStatus
-from tests.storage.play import MODELS, births, events, tasks
+from tests.storage.play import MODELS, births, events, grade, specs, tasks
 
 
 class Clock:
@@ -84,6 +87,22 @@ def test_a_dead_workers_run_can_be_taken_over(store: Store, clock: Clock) -> Non
     assert store.runs.claim("r1", "b")
     store.runs.finish("r1")
     assert not store.runs.claim("r1", "c")
+
+
+def test_what_was_spent_is_known_though_one_price_is_not(store: Store) -> None:
+    store.runs.create("r1", "run", {})
+    assert store.runs.spent_usd("r1") == 0.0
+    prices = (0.5, None, 0.25)
+    asked = ScriptedPool(
+        specs(), [Reply("answer 1", usage=Usage(1, 1, price)) for price in prices for _ in range(2)]
+    )
+    worker = single_policy("ada", MODELS, (Role.WORKER,))
+    for _ in record(store, drive_many(births("r1", tasks(2), budget=3), worker, asked, grade)):
+        pass
+    assert store.runs.policies("r1")[0].cost_usd is None
+    assert store.runs.spent_usd("r1") == 1.5
+    store.evolution.add(GenerationSummary("r1", 0, 0, 0, 0, 0, 0, 0, None, {"spent_usd": 2.0}), [], b"")
+    assert store.runs.spent_usd("r1") == 3.5
 
 
 def test_controls_reach_the_worker(store: Store) -> None:

@@ -15,6 +15,7 @@ from tests.ui.sums import Sums, sums
 
 SMALL = ["--generations", 3, "--population", 4, "--per-candidate", 4, "--turns", 2, "--validate-every", 2]
 
+
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_qwen3(tmp_path_factory.mktemp("encoder"))
@@ -77,16 +78,31 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     assert (again.code, again.err.count("\n")) == (1, 1)
 
 
+def spent(world: Sums, run: str) -> float:
+    """What a run knows to have cost."""
+    store = open_store(world.store)
+    known = store.runs.spent_usd(run)
+    store.close()
+    return known
+
+
 def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(
     world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUMS_KEY", "k")
     world.price(10.0)
-    assert "set a ceiling" in world.trinity("evolve", "--tasks", world.tasks, *SMALL).err
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.1")
+    undecided = world.trinity("evolve", "--tasks", world.tasks, *SMALL).err
+    calls = (3 * 4 * 4 + 3 * 4) * 2  # candidates of three generations, three validations, two turns
+    assert f"up to {calls} calls" in undecided
+    assert "set a ceiling" in undecided
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.043")
     assert result.code == 1
-    assert "could exceed the ceiling" in result.err
-    assert "--resume r" in result.err
+    assert "could exceed the ceiling of $0.0430" in result.err
+    assert "the one under way will be played (and paid for) again" in result.err
+    run = result.err.split("--resume ")[1].split()[0]
+    assert 0 < spent(world, run) <= 0.043
+    assert world.trinity("evolve", "--resume", run, "--max-cost", "9", "--json").json["generations"] == 3
+    assert spent(world, run) == pytest.approx(len(world.server.requests) * 18 * 10 / 1e6, abs=0.002)
 
 
 def test_a_file_without_tasks_to_evolve_on(world: Sums) -> None:

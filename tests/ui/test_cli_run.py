@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from core.evolution.cycles import CYCLES
 from storage.store import open_store
-from tests.ui.sums import Sums, sums
+from storage.summaries import RunSummary
+from tests.core.faulty_server import fail
+from tests.ui.sums import Sums, answer, sums
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ def test_every_turn_is_recorded(world: Sums) -> None:
     assert len(wrong) == 6
 
 
-def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sums) -> None:
+def validation_tasks(world: Sums) -> None:
+    """Six more tasks, for choosing role cycles."""
     with Path(world.tasks).open("a") as file:
         for a in range(50, 56):
             line = {
@@ -65,6 +67,10 @@ def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sum
                 "split": "validation",
             }
             file.write(json.dumps(line) + "\n")
+
+
+def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sums) -> None:
+    validation_tasks(world)
     first = world.run("--policy", "single:adder", "--policy", "single:guesser", "--n", 4, "--json")
     assert "single:adder plays worker, verifier" in first.err
     assert [row["turns_mean"] for row in first.json] == [2.0, 2.0]
@@ -75,13 +81,6 @@ def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sum
     store = open_store(world.store)
     assert store.runs.list()[0].config["cycles"] == {"single:adder": ["worker", "verifier"]}
     store.close()
-
-
-def test_all_role_cycles_are_tried_once() -> None:
-    cycles = ["".join(role[0] for role in cycle) for cycle in CYCLES]
-    assert len(cycles) == len(set(cycles)) == 23
-    assert {"w", "tw", "twv", "wvw"} <= set(cycles)
-    assert not {"ww", "www", "tv", "t"} & set(cycles)
 
 
 def test_the_same_seed_plays_the_same_again(world: Sums) -> None:
@@ -146,21 +145,75 @@ def test_paid_models_ask_for_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPa
     assert open_store(world.store).runs.list() == []
 
 
-def test_a_ceiling_is_never_exceeded_and_the_run_can_go_on(
-    world: Sums, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def paid(world: Sums, monkeypatch: pytest.MonkeyPatch) -> Sums:
+    """The world with models that cost money: a call at most $0.0418, really about $0.0001."""
     monkeypatch.setenv("SUMS_KEY", "k")
     world.price(10.0)
-    result = world.run("--policy", "round-robin", "--max-cost", "0.06", "--json")
-    assert "Go on with" in result.err
+    return world
+
+
+def last_run(world: Sums) -> tuple[RunSummary, float]:
+    """The newest run and what it has spent."""
     store = open_store(world.store)
     run = store.runs.list()[0]
-    spent = sum(one.cost_usd or 0.0 for one in store.episodes.of_run(run.id))
+    spent = store.runs.spent_usd(run.id)
     store.close()
+    return run, spent
+
+
+def test_a_ceiling_is_never_exceeded_and_the_run_can_go_on(paid: Sums) -> None:
+    result = paid.run("--policy", "round-robin", "--max-cost", "0.043", "--json")
+    assert "Go on with" in result.err
+    run, spent = last_run(paid)
     assert run.status == "interrupted"
-    assert 0 < spent <= 0.06
-    rows = world.trinity("run", "--resume", run.id, "--max-cost", "10", "--json").json
+    assert 0 < spent <= 0.043
+    calls = len(paid.server.requests)
+    again = paid.trinity("run", "--resume", run.id, "--max-cost", "0.043")
+    assert f"Stopped: ${spent:.4f} of $0.0430 spent" in again.err, "a resumed run knows what it has spent"
+    assert len(paid.server.requests) == calls
+    rows = paid.trinity("run", "--resume", run.id, "--max-cost", "10", "--json").json
     assert rows[0]["n"] == 12
+    assert len(paid.server.requests) == 6 * 3 + 6 * 5, "nothing is paid for twice"
+
+
+def test_a_ceiling_that_a_whole_wave_could_exceed_is_still_used_up(paid: Sums) -> None:
+    result = paid.run("--policy", "round-robin", "--max-cost", "0.25", "--json")
+    assert result.json[0]["n"] == 12, result.err
+    assert "Stopped" not in result.err
+
+
+def test_choosing_role_cycles_is_paid_below_the_ceiling(paid: Sums) -> None:
+    validation_tasks(paid)
+    result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.0001")
+    assert result.code == 1
+    assert "could exceed the ceiling of $0.0001" in result.err
+    assert paid.server.requests == []
+
+
+def test_a_run_begins_at_what_choosing_its_cycles_cost(paid: Sums) -> None:
+    validation_tasks(paid)
+    result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.5", "--n", 1)
+    assert result.code == 0, result.err
+    run, spent = last_run(paid)
+    assert run.config["choice_usd"] > 10 * spent > 0
+
+
+def test_an_outage_leaves_no_choice_behind(world: Sums) -> None:
+    validation_tasks(world)
+    file = world.folder / "pool.toml"
+    file.write_text(file.read_text().replace("[[model]]", "[[model]]\nattempts = 1"))
+    world.server.answer = lambda request: fail(500) if "50 + 2" in str(request.body) else answer(request)
+    first = world.run("--policy", "single:adder", "--n", 2)
+    assert "single:adder plays worker, verifier" in first.err
+    world.server.answer = answer
+    calls = len(world.server.requests)
+    assert world.run("--policy", "single:adder", "--n", 2).code == 0
+    assert len(world.server.requests) > calls + 4, "a choice with lost calls is made again"
+    world.server.answer = lambda _: fail(500)
+    dead = world.run("--policy", "single:guesser", "--n", 2)
+    assert (dead.code, dead.err.count("\n")) == (1, 1)
+    assert "No role cycle can be chosen for single:guesser" in dead.err
 
 
 def test_an_unknown_price_cannot_be_kept_below_a_ceiling(

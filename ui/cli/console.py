@@ -89,11 +89,6 @@ def interval(ends: tuple[float, float]) -> str:
     return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"
 
 
-def dollars(cost: float | None) -> str:
-    """A cost, unknown as '?'."""
-    return "?" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:.2f}"
-
-
 def progress() -> Progress:
     """A progress bar on stderr; silent where stderr is no terminal, apart from what is printed."""
     return Progress(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from ui.cli.console import (
     tell,
 )
 from ui.cli.leased import leased
+from ui.spending import MeteredPool
 
 if TYPE_CHECKING:
     from core.checkpoint import Checkpoint
@@ -70,6 +72,7 @@ def evolve(
     """Evolve a coordinator's head by separable CMA-ES: a checkpoint per generation, resumable bit for bit.
 
     Fitness is the share of tasks solved. Tasks come from the evolve split and are never seen in tests.
+    An evolution that is resumed plays, and pays for, the generation that was under way once more.
 
     [dim]$[/] trinity evolve --generations 30
 
@@ -211,7 +214,7 @@ def _show_estimate(parts: Parts, *, already_agreed: bool) -> None:
 
     config, validation = parts.outline.config, len(parts.validation)
     played = config.generations * config.population * config.tasks_per_candidate
-    played += (1 + config.generations // config.validate_every) * validation
+    played += (1 + math.ceil(config.generations / config.validate_every)) * validation
     most = estimate(parts.pool.specs, played, config.turn_budget)
     ask = sys.stdin.isatty() and not already_agreed
     sentence = agree(parts.pool.specs, most, parts.outline.max_cost_usd, may_ask=ask, agreed=already_agreed)
@@ -227,15 +230,14 @@ def _evolve(store: Store, run_id: str, parts: Parts, start: SepCMAState | None) 
     from core.evolution.evolve import validate
     from core.tasks.graders import grade_many
     from storage.recorder import beating
-    from ui.spending import MeteredPool
 
     config = parts.outline.config
     template = replace(parts.template, parent_run=run_id)
     earlier = store.evolution.generations(run_id)
+    pool = MeteredPool(parts.pool, parts.outline.max_cost_usd, store.runs.spent_usd(run_id))
     keeper = Keeper(
-        store, run_id, parts, *((earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0))
+        store, run_id, parts, pool, *((earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0))
     )
-    pool = MeteredPool(parts.pool, parts.outline.max_cost_usd)
     state = start
     with beating(store, run_id), progress() as bar:
         done = start.generation if start else 0
@@ -282,6 +284,7 @@ class Keeper:
     store: Store
     run_id: str
     parts: Parts
+    pool: MeteredPool
     evaluations: int
     wall_s: float
 
@@ -322,7 +325,7 @@ class Keeper:
             evaluations=self.evaluations,
             wall_s=self.wall_s,
             checkpoint_id=checkpoint.id,
-            stats=stats(generation),
+            stats={**stats(generation), "spent_usd": self.pool.spent_usd},
         )
         candidates = [
             CandidateSummary(

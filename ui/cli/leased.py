@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from storage.store import Store
 
 
+_KEPT = {
+    "run": "everything so far is kept",
+    "evolve": "every finished generation is kept, the one under way will be played (and paid for) again",
+}
+
+
 @contextmanager
 def leased(
     store: Store, kind: Literal["run", "evolve"], resume: str | None, config: Mapping[str, Any]
@@ -37,9 +43,9 @@ def leased(
         yield run_id
     except KeyboardInterrupt:
         store.runs.finish(run_id, RunStatus.INTERRUPTED)
-        say(f"Interrupted; everything so far is kept. Go on with: trinity {kind} --resume {run_id}")
+        say(f"Interrupted; {_KEPT[kind]}. Go on with: trinity {kind} --resume {run_id}")
         raise typer.Exit(130) from None
     except TrinityError as error:
         store.runs.finish(run_id, RunStatus.INTERRUPTED, str(error))
-        say(f"Everything so far is kept. Go on with: trinity {kind} --resume {run_id}")
+        say(f"Stopped; {_KEPT[kind]}. Go on with: trinity {kind} --resume {run_id}")
         raise

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, PoolOption, dollars, print_json, print_table, say, tell
+from ui.cli.console import JsonOption, PoolOption, print_json, print_table, say, tell
+from ui.spending import dollars
 
 app = typer.Typer(
     no_args_is_help=True,

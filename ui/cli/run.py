@@ -13,7 +13,6 @@ from ui.cli.console import (
     JsonOption,
     PoolOption,
     StoreOption,
-    dollars,
     interval,
     percent,
     print_json,
@@ -23,11 +22,11 @@ from ui.cli.console import (
     say,
 )
 from ui.cli.leased import leased
+from ui.spending import MeteredPool, dollars
 
 if TYPE_CHECKING:
     from core.episode import Task
     from core.policy import Policy
-    from core.pool.pool import Pool
     from core.settings import Settings
     from storage.store import Store
     from ui.plan import Plan
@@ -135,7 +134,7 @@ class Parts:
     """All that a run needs besides the store."""
 
     plan: Plan
-    pool: Pool
+    pool: MeteredPool
     policies: list[Policy]
     tasks: list[Task]
 
@@ -146,7 +145,7 @@ def _prepared(store: Store, plan: Plan) -> Parts:
     from ui.plan import digest
 
     tasks = plan.load_tasks()
-    pool = wiring.resolve_pool(plan.pool)
+    pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
     models = tuple(spec.name for spec in pool.specs)
     names = dict.fromkeys(_kept(store, name) for name in wiring.expand(plan.policies, models))
     plan = replace(plan, policies=tuple(names), models=models, digest=digest(tasks))
@@ -173,7 +172,7 @@ def _validation(parts: Parts, n: int | None) -> list[Task]:
 
 def _with_cycles(store: Store, parts: Parts, validation: list[Task], folder: Path) -> Parts:
     """The parts with the best cycle of roles for each policy that follows one, chosen once, then frozen."""
-    from core.evolution.cycles import CYCLES, choose_cycles
+    from core.evolution.cycles import CYCLES, choose_cycles, try_cycles
     from core.policies import follows_cycle
     from core.pool.cache import CachedPool
     from core.tasks.graders import grade_many
@@ -183,24 +182,17 @@ def _with_cycles(store: Store, parts: Parts, validation: list[Task], folder: Pat
     remembered = Remembered(folder, parts.pool, validation, plan.turns)
     chosen = remembered.get()
     if unknown := [one for one in plan.policies if follows_cycle(one) and one not in chosen]:
+        trials = try_cycles(unknown, CachedPool(parts.pool), grade_many, validation, turn_budget=plan.turns)
         with progress() as bar:
             total = len(unknown) * len(CYCLES) * len(validation)
             line = bar.add_task("choosing role cycles", total=total, note="on validation tasks")
-            found = choose_cycles(
-                unknown,
-                CachedPool(parts.pool),
-                grade_many,
-                validation,
-                turn_budget=plan.turns,
-                played=lambda: bar.update(line, advance=1),
-            )
-        fresh = {name: one.cycle for name, one in found.items()}
-        remembered.add(fresh)
-        chosen |= fresh
-    mine = {name: cycle for name, cycle in chosen.items() if name in plan.policies}
+            found = choose_cycles(bar.track(trials, total=total, task_id=line))
+        remembered.add({name: one.cycle for name, one in found.items() if not one.missing})
+        chosen |= {name: one.cycle for name, one in found.items()}
+    mine = {name: chosen[name] for name in plan.policies if name in chosen}
     for name, cycle in mine.items():
         say(f"{name} plays {', '.join(cycle)}")
-    plan = replace(plan, cycles={name: tuple(cycle) for name, cycle in mine.items()})
+    plan = replace(plan, cycles=mine, choice_usd=parts.pool.spent_usd)
     return replace(parts, plan=plan, policies=_resolved(store, plan))
 
 
@@ -234,7 +226,8 @@ def _stored(store: Store, run_id: str, settings: Settings) -> Parts:
     plan = Plan.from_config(store.runs.get(run_id).config)
     if settings.max_cost_usd is not None:
         plan = replace(plan, max_cost_usd=settings.max_cost_usd)
-    pool = wiring.resolve_pool(plan.pool)
+    spent = store.runs.spent_usd(run_id) + plan.choice_usd
+    pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd, spent)
     if tuple(spec.name for spec in pool.specs) != plan.models:
         raise ConfigError(
             f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
@@ -261,30 +254,27 @@ def _show_estimate(parts: Parts, validation: int, *, already_agreed: bool) -> No
 
 def _play(store: Store, run_id: str, parts: Parts) -> None:
     """Play to the end, with a bar; the run's status tells whether it got there."""
-    from core.episode import EpisodeFinished, Status
+    from core.episode import EpisodeFinished
+    from core.errors import BudgetError
     from core.pool.cache import CachedPool
     from storage.summaries import RunStatus
     from ui.plan import play
-    from ui.spending import Ceiling
 
-    plan, pool, policies, tasks = parts.plan, parts.pool, parts.policies, parts.tasks
-    spent = sum(one.cost_usd or 0.0 for one in store.runs.policies(run_id))
-    ceiling = Ceiling(pool.specs, plan.max_cost_usd, spent)
-    total = len(tasks) * len(policies)
+    plan, policies, tasks = parts.plan, parts.policies, parts.tasks
     right = over = 0
-    with progress() as bar:
-        line = bar.add_task("episodes", total=total, note="")
-        for event in play(store, run_id, plan, policies, tasks, CachedPool(pool), ceiling.stop):
-            ceiling.see(event)
-            if isinstance(event, EpisodeFinished) and event.episode.status is not Status.INTERRUPTED:
-                over += 1
-                right += bool(event.episode.correct)
-                note = f"{printable(event.episode.policy)}, {right} of {over} right"
-                bar.update(line, advance=1, note=note)
-    if ceiling.reached:
+    try:
+        with progress() as bar:
+            line = bar.add_task("episodes", total=len(tasks) * len(policies), note="")
+            for event in play(store, run_id, plan, policies, tasks, CachedPool(parts.pool)):
+                if isinstance(event, EpisodeFinished):
+                    over += 1
+                    right += bool(event.episode.correct)
+                    note = f"{printable(event.episode.policy)}, {right} of {over} right"
+                    bar.update(line, advance=1, note=note)
+    except BudgetError:
         store.runs.finish(run_id, RunStatus.INTERRUPTED, "The spend ceiling was reached.")
         say(
-            f"Stopped: {dollars(ceiling.spent_usd)} of {dollars(plan.max_cost_usd)} spent. "
+            f"Stopped: {dollars(parts.pool.spent_usd)} of {dollars(plan.max_cost_usd)} spent. "
             f"Go on with: trinity run --resume {run_id} --max-cost USD",
         )
     else:
