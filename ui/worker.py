@@ -122,8 +122,10 @@ def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> 
     if not any(mask):
         raise ConfigError("Every model is left out: leave at least one in.")
     check_ceiling(pool.specs, plan.max_cost_usd)
-    spent = sum(one.cost_usd or 0.0 for one in store.runs.policies(run))
-    ceiling, reins = Ceiling(pool.specs, plan.max_cost_usd, spent), Reins(store, run)
+    if any(one.status is Status.FINISHED for one in store.episodes.of_run(run)):
+        return store.episodes.get(episode_of(run))  # the worker before died before it could say so
+    ceiling = Ceiling(pool.specs, plan.max_cost_usd, store.runs.spent_usd(run))
+    reins = Reins(store, run)
     begun = {one.id: one for one in store.episodes.unfinished(run)}
     episode = begun.get(episode_of(run)) or birth(run, plan, policy)
     events = drive(

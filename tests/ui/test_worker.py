@@ -11,6 +11,7 @@ import pytest
 
 from core.episode import EndReason, Role, Status
 from core.errors import StoreError
+from storage.engine import writing
 from storage.store import Store
 from storage.summaries import RunStatus
 from tests.core.faulty_server import fail
@@ -140,6 +141,19 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
     told = [[(turn.decision, turn.reply.text, turn.verdict) for turn in one.turns] for one in both]
     assert told[0] == told[1]
     assert store.runs.get(run).status is RunStatus.FINISHED
+
+
+def test_a_run_whose_episode_was_over_when_its_worker_died_is_finished(
+    store: Store, plan: LivePlan, world: Sums
+) -> None:
+    run = queue(store, plan)
+    assert work(store, run) == 0
+    calls = len(world.server.requests)
+    with writing(store.engine) as connection:  # as a kill right after the last event leaves it
+        connection.exec_driver_sql("UPDATE run SET status = 'running', heartbeat = 0, finished = NULL")
+    assert work(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    assert len(world.server.requests) == calls
 
 
 def test_the_decision_is_in_the_store_before_the_model_is_asked(
