@@ -2,7 +2,8 @@
 
 `stop` is asked before each decision and each call that costs something; a reason ends the episode as
 interrupted, with its committed turns. `kept` holds replies that were paid for and stored before their turn
-was completed, by (episode id, turn index): they are used instead of asking again.
+was completed, by what was asked: (episode id, turn index, model, messages). They are used instead of asking
+the very same again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from core.episode import (
     Event,
     Failure,
     Grade,
+    Message,
     Replied,
     Reply,
     Status,
@@ -34,7 +36,7 @@ from core.session import Play, Response, play
 
 GradeMany = Callable[[Sequence[Grade]], list[bool]]
 Stop = Callable[[Episode], EndReason | None]
-Kept = Mapping[tuple[str, int], Reply]
+Kept = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
 
 
 @dataclass(slots=True)
@@ -127,7 +129,7 @@ def drive(
         elif isinstance(request, Decide):
             yield from seat.advance(policy.decide([request])[0])
         elif isinstance(request, Ask):
-            reply = _kept(seat, kept)
+            reply = _kept(seat, request, kept)
             if reply is None:
                 reply = yield from _streamed(seat, request, pool, stop)
             if reply is not None:
@@ -197,7 +199,7 @@ def _ask_all(seats: Sequence[_Seat], pool: Pool, stop: Stop | None, kept: Kept |
     waiting: list[tuple[_Seat, Ask]] = []
     for seat in seats:
         if isinstance(seat.request, Ask):
-            if (reply := _kept(seat, kept)) is not None:
+            if (reply := _kept(seat, seat.request, kept)) is not None:
                 yield from seat.advance(reply)
             elif reason := seat.halts(stop):
                 yield from seat.interrupt(reason)
@@ -219,8 +221,8 @@ def _grade_all(seats: Sequence[_Seat], grade: GradeMany) -> Iterator[Event]:
             yield from seat.advance(correct)
 
 
-def _kept(seat: _Seat, kept: Kept | None) -> Reply | None:
-    return kept.get((seat.episode.id, len(seat.turns))) if kept else None
+def _kept(seat: _Seat, ask: Ask, kept: Kept | None) -> Reply | None:
+    return kept.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)) if kept else None
 
 
 def _lost(where: str) -> Reply:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Engine, delete, func, select
 
-from core.episode import Episode, Reply, Role, Status, Task, Verdict
+from core.episode import Episode, Message, Reply, Role, Status, Task, Verdict
 from core.errors import StoreError
 from storage import mapping, paging, pairs
 from storage.engine import reading, writing
@@ -137,9 +137,11 @@ class Episodes:
         with reading(self.engine) as connection:
             return read_pending(connection, run_id)
 
-    def kept(self, run_id: str) -> dict[tuple[str, int], Reply]:
-        """The same replies by (episode id, turn index), as `core.drive` takes them."""
-        return {(one.episode_id, one.index): one.reply for one in self.pending(run_id)}
+    def kept(self, run_id: str) -> dict[tuple[str, int, str, tuple[Message, ...]], Reply]:
+        """The same replies by (episode id, turn index, model, messages), as `core.drive` takes them."""
+        return {
+            (one.episode_id, one.index, one.model, one.messages): one.reply for one in self.pending(run_id)
+        }
 
     def tasks(self, run_id: str) -> list[Task]:
         """The tasks a run has played, by id."""

@@ -110,7 +110,7 @@ class _Scribe:
         if isinstance(event, Delta):
             self._delta(event)
             return
-        paid = isinstance(event, Replied) and bool(event.reply.usage.cost_usd)
+        paid = isinstance(event, Replied) and event.reply.usage.cost_usd != 0  # no known price: perhaps
         with writing(self.store.engine, durable=paid) as connection:
             match event:
                 case EpisodeStarted():

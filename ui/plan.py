@@ -111,7 +111,7 @@ def play(
         one.id for one in store.episodes.of_run(run_id) if one.status in (Status.FINISHED, Status.MISSING)
     }
     begun = {one.id: one for one in store.episodes.unfinished(run_id)}
-    kept = {(one.episode_id, one.index): one.reply for one in store.episodes.pending(run_id)}
+    kept = store.episodes.kept(run_id)
     with beating(store, run_id):
         for position, policy in enumerate(policies):
             mine = plan.episodes(run_id, position, policy, tasks)

@@ -24,6 +24,7 @@ from core.episode import (
     Event,
     Failure,
     Grade,
+    Message,
     Protocol,
     Replied,
     Reply,
@@ -274,6 +275,14 @@ class TestStop:
         assert scripted.asks == []
 
 
+Asked = tuple[str, int, str, tuple[Message, ...]]
+
+
+def key(begun: TurnStarted) -> Asked:
+    """What a turn asked, as kept replies are found."""
+    return begun.episode_id, begun.index, begun.decision.model, begun.messages
+
+
 class TestResume:
     @settings(deadline=None, max_examples=20)
     @given(st.integers(0, 120), st.sampled_from(list(Protocol)))
@@ -281,18 +290,21 @@ class TestResume:
         many = episodes(6, protocol=protocol)
         whole = crowd(many)
         turns: dict[str, list[Turn]] = defaultdict(list)
-        replies: dict[tuple[str, int], Reply] = {}
+        asked: dict[str, TurnStarted] = {}
+        replies: dict[Asked, Reply] = {}
         over: dict[str, Episode] = {}
         first = pool()
         for number, event in enumerate(drive_many(many, RandomPolicy(MODELS), first, grade_many)):
             if number == cut:
                 break
             match event:
+                case TurnStarted():
+                    asked[event.episode_id] = event
                 case Replied():
-                    replies[event.episode_id, event.index] = event.reply
+                    replies[key(asked[event.episode_id])] = event.reply
                 case Turn():
                     turns[event.episode_id].append(event)
-                    del replies[event.episode_id, event.index]
+                    del replies[key(asked[event.episode_id])]
                 case EpisodeFinished():
                     over[event.episode.id] = event.episode
         rest = [
@@ -306,6 +318,20 @@ class TestResume:
         paid = sum(bool(turn.messages) for one in whole.values() for turn in one.turns)
         unstored = 1  # at most the one call that was under way when the process died
         assert paid <= len(first.asks) + len(second.asks) <= paid + unstored
+
+    def test_a_kept_reply_is_used_for_the_very_same_call_only(self) -> None:
+        one = episodes(1)[0]
+        worker = single_policy("ann", MODELS, (Role.WORKER,))
+        begun = next(e for e in drive(one, worker, pool(), grade_many) if isinstance(e, TurnStarted))
+        kept = {key(begun): Reply("answer 7")}
+        turns = ends(drive(one, worker, pool(), grade_many, kept=kept))[one.id].turns
+        assert turns[0].reply.text == "answer 7"
+        for other in (single_policy("bob", MODELS, (Role.WORKER,)), single_policy("ann", MODELS)):
+            for events in (
+                drive(one, other, pool(), grade_many, kept=kept),
+                drive_many([one], other, pool(), grade_many, kept=kept),
+            ):
+                assert "answer 7" not in [turn.reply.text for turn in ends(events)[one.id].turns]
 
     def test_a_resumed_episode_is_not_begun_again(self) -> None:
         one = episodes(1)[0]
