@@ -7,16 +7,18 @@ files in `ui/views/` that Streamlit runs as `__main__`; each ends with `state.ru
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import NoReturn, ParamSpec
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from core.errors import TrinityError
 from storage.store import Store, open_store
-from ui.theme import plain
+from ui import wiring
+from ui.theme import label, plain
+
+P = ParamSpec("P")
 
 #: Page name (its URL path) -> its file, relative to ui/app.py.
 VIEWS: dict[str, str] = {
@@ -27,29 +29,41 @@ VIEWS: dict[str, str] = {
 _LIST_KEY = "episode_list_query"
 
 
-def store_url() -> str:
-    """Where the store is: TRINITY_STORE, or the user's data directory."""
-    from ui.wiring import default_store_url
-
-    return os.environ.get("TRINITY_STORE") or default_store_url()
-
-
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _opened(url: str) -> Store:
     return open_store(url)
 
 
 def store() -> Store:
-    """The store, opened once per server process. StoreError with one sentence when it cannot be opened."""
-    return _opened(store_url())
+    """The store, opened once per server process, with what a dead process left running marked as such.
+
+    StoreError with one sentence when it cannot be opened."""
+    opened = _opened(wiring.settings().store)
+    opened.runs.mark_interrupted()
+    return opened
 
 
 def run(show: Callable[[], None]) -> None:
     """Run a page; a user's mistake becomes an error box with its one sentence, never a traceback."""
-    try:
-        show()
-    except TrinityError as error:
-        failed(str(error))
+    guarded(show)()
+
+
+def guarded(do: Callable[P, object], tell: Callable[[str], None] | None = None) -> Callable[P, None]:
+    """The same with a user's mistake told: by the error box in a page or a fragment, by `refused` in a
+    callback."""
+
+    def told(*arguments: P.args, **named: P.kwargs) -> None:
+        try:
+            do(*arguments, **named)
+        except TrinityError as error:
+            (tell or failed)(str(error))
+
+    return told
+
+
+def refused(sentence: str) -> None:
+    """Why what was clicked did not happen; the page stays."""
+    st.toast(label(sentence, 400), icon=":material/error:")
 
 
 def failed(sentence: str) -> None:

@@ -33,14 +33,14 @@ def dwell_s(characters: int, speed: float) -> float:
     return min(6.0, max(0.6, 0.6 + characters / 900)) / speed
 
 
-def playing() -> bool:
-    """Is the replay playing?"""
-    return bool(st.session_state.get(_PLAYING, False))
+def playing(what: str) -> bool:
+    """Is this episode, or this pair, playing?"""
+    return st.session_state.get(_PLAYING) == what
 
 
 def stop() -> None:
     """Stop playing; every step by hand does."""
-    st.session_state[_PLAYING] = False
+    st.session_state[_PLAYING] = None
 
 
 def speed() -> float:
@@ -48,15 +48,16 @@ def speed() -> float:
     return float(st.session_state.get(_SPEED) or 1.0)
 
 
-def _play_or_pause(cursor: int, total: int, go: Callable[[int], None]) -> None:
-    st.session_state[_PLAYING] = not playing()
+def _play_or_pause(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
+    st.session_state[_PLAYING] = None if playing(what) else what
     st.session_state.pop(_DUE, None)
-    if playing() and cursor >= total - 1:
+    if playing(what) and cursor >= total - 1:
         go(0)
 
 
-def transport(cursor: int, total: int, go: Callable[[int], None], noun: str = "Turn") -> None:
-    """The bar at the foot of the page. `go(index)` moves the cursor over `noun`s; `cursor` is 0-based."""
+def transport(what: str, cursor: int, total: int, go: Callable[[int], None], noun: str = "Turn") -> None:
+    """The bar at the foot of the page. `go(index)` moves the cursor over the `noun`s of `what`, an episode or
+    a pair; `cursor` is 0-based."""
 
     def step(to: int) -> None:
         stop()
@@ -74,13 +75,13 @@ def transport(cursor: int, total: int, go: Callable[[int], None], noun: str = "T
             f"Previous {noun.lower()}", "go_back", ":material/chevron_left:", "Left", step, cursor - 1, first
         )
         st.button(
-            "Pause" if playing() else "Play",
+            "Pause" if playing(what) else "Play",
             key="go_play",
-            icon=":material/pause:" if playing() else ":material/play_arrow:",
+            icon=":material/pause:" if playing(what) else ":material/play_arrow:",
             shortcut="Space",
             type="primary",
             on_click=_play_or_pause,
-            args=(cursor, total, go),
+            args=(what, cursor, total, go),
             disabled=total < 2,
         )
         _step_button(
@@ -109,10 +110,10 @@ def _step_button(
     )
 
 
-def tick(cursor: int, total: int, characters: int, go: Callable[[int], None]) -> None:
+def tick(what: str, cursor: int, total: int, characters: int, go: Callable[[int], None]) -> None:
     """While playing: wait out this turn's dwell in a small fragment of its own, then go on and run the
     page again."""
-    if not playing():
+    if not playing(what):
         return
     wait = dwell_s(characters, speed())
     due = st.session_state.get(_DUE)
@@ -121,7 +122,7 @@ def tick(cursor: int, total: int, characters: int, go: Callable[[int], None]) ->
 
     def advance() -> None:
         due = st.session_state.get(_DUE)
-        if not playing() or due is None or due[0] != cursor or time.monotonic() < due[1] - 0.05:
+        if not playing(what) or due is None or due[0] != cursor or time.monotonic() < due[1] - 0.05:
             return
         st.session_state.pop(_DUE, None)
         if cursor >= total - 1:

@@ -40,11 +40,6 @@ def settings(**arguments: object) -> Settings:
     return read_settings(arguments, os.environ, data_folder())
 
 
-def default_store_url() -> str:
-    """The store that is used when nobody names one."""
-    return settings().store
-
-
 def has_samples() -> bool:
     """Whether sample runs came with this installation."""
     return SAMPLE_RUNS.is_dir() and any(SAMPLE_RUNS.glob("*.jsonl*"))

@@ -11,6 +11,8 @@ import pytest
 from playwright.sync_api import Page
 
 from core.episode import Role
+from core.errors import StoreError
+from storage.runs import Runs
 from storage.store import Store
 from storage.summaries import RunStatus
 from tests.browsing import settled
@@ -18,6 +20,7 @@ from tests.core.faulty_server import fail
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, press, shown, until
 from tests.ui.sums import Sums
+from ui.lease import owner
 from ui.live import LivePlan, episode_of, queue
 from ui.live_form import drawn_task, playable
 from ui.worker import work
@@ -172,6 +175,24 @@ def test_the_replay_of_a_cancelled_run_does_not_speak_of_a_dead_process(store: S
     assert "interrupted: cancelled" in shown(page)
     assert not {"died", "--resume"} & set(shown(page).split())
     assert "Its run on the Live page" in shown(page)
+
+
+def test_a_store_that_fails_meanwhile_is_told_in_one_sentence(
+    store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("Nothing was stored: the disk is full.")
+
+    run = queue(store, plan)
+    assert store.runs.claim(run, owner())
+    monkeypatch.setattr(Runs, "pause", full)
+    page = opened("live", run=run)
+    press(page, "pause")
+    assert "disk is full" in page.toast[0].value
+    monkeypatch.setattr(Runs, "control", full)
+    page.run()
+    assert not page.exception
+    assert "This view cannot be shown" in shown(page)
 
 
 def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:

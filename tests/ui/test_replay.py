@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import statistics
 import time
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.errors import StoreError
 from storage.recorder import record
-from storage.store import Store
+from storage.store import Store, open_store
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import opened_in, press, shown
 from tests.ui.recorded import HOSTILE, episode, events
@@ -207,6 +208,27 @@ def test_playing_goes_on_when_a_turn_has_had_its_time(app: AppTest) -> None:
     app.session_state["replay_due"] = (4, time.monotonic() - 1)
     app.run()
     assert not app.session_state["replay_playing"]
+
+
+def test_another_episode_does_not_play_on(app: AppTest) -> None:
+    opened(app, ep="e-right", t="1")
+    press(app, "go_play")
+    assert app.button(key="go_play").label == "Pause"
+    opened(app, ep="e-wrong", t="1")
+    assert app.button(key="go_play").label == "Play"
+
+
+def test_an_episode_whose_process_died_is_not_called_playing(
+    app: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "store.db"))
+    earlier = open_store(tmp_path / "store.db", now=lambda: time.time() - 60)
+    earlier.runs.create("rtest", "run", {})
+    list(record(earlier, events(episode("e-dead"), upto=6)))
+    earlier.close()
+    said = shown(opened(app, ep="e-dead"))
+    assert "the process that played it died" in said
+    assert "`trinity run --resume` rtest" in said
 
 
 def test_a_step_by_hand_stops_playing(app: AppTest) -> None:

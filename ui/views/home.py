@@ -22,7 +22,6 @@ RUNS, EPISODES = 3, 8
 def show() -> None:
     """Render the page."""
     store = state.store()
-    store.runs.mark_interrupted()
     health = store.health()
     st.title("Why did the coordinator do that?")
     st.caption(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import streamlit as st
 
 from core.episode import EndReason, Role, Status
-from core.errors import ConfigError, TrinityError
+from core.errors import ConfigError
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import live, state, wiring
@@ -127,7 +127,7 @@ def _run_page(store: Store, run_id: str) -> None:
     if over:
         _watch(store, run_id)
     else:
-        st.fragment(lambda: _watch(store, run_id), run_every=REFRESH_S, key="live_tail")()
+        st.fragment(lambda: state.guarded(_watch)(store, run_id), run_every=REFRESH_S, key="live_tail")()
 
 
 def _watch(store: Store, run_id: str) -> None:
@@ -195,7 +195,7 @@ def _headline(store: Store, run: RunSummary, recording: Recording | None, stalle
             key="resume",
             icon=":material/restart_alt:",
             type="primary",
-            on_click=_resume,
+            on_click=state.guarded(_resume, state.refused),
             args=(store, run.id),
         )
 
@@ -227,14 +227,14 @@ def _reins(store: Store, run: RunSummary, recording: Recording | None) -> None:
                 icon=":material/skip_next:",
                 shortcut="T",
                 disabled=not _between_turns(recording) or control.steps > 0,
-                on_click=store.runs.step,
+                on_click=state.guarded(store.runs.step, state.refused),
                 args=(run.id,),
             )
             st.button(
                 "Play on",
                 key="play_on",
                 icon=":material/play_arrow:",
-                on_click=store.runs.unpause,
+                on_click=state.guarded(store.runs.unpause, state.refused),
                 args=(run.id,),
             )
         else:
@@ -242,7 +242,7 @@ def _reins(store: Store, run: RunSummary, recording: Recording | None) -> None:
                 "Wait after this turn",
                 key="pause",
                 icon=":material/pause:",
-                on_click=store.runs.pause,
+                on_click=state.guarded(store.runs.pause, state.refused),
                 args=(run.id,),
             )
         st.button(
@@ -250,7 +250,7 @@ def _reins(store: Store, run: RunSummary, recording: Recording | None) -> None:
             key="cancel",
             icon=":material/stop_circle:",
             disabled=control.cancel,
-            on_click=store.runs.cancel,
+            on_click=state.guarded(store.runs.cancel, state.refused),
             args=(run.id,),
         )
         _follow_toggle()
@@ -298,18 +298,15 @@ def _take_over(store: Store, run: RunSummary, index: int) -> None:
             "Take over",
             key="take_over",
             icon=":material/back_hand:",
-            on_click=_override,
+            on_click=state.guarded(_override, state.refused),
             args=(store, episode_of(run.id), index),
         )
 
 
 def _override(store: Store, episode_id: str, index: int) -> None:
-    try:
-        store.runs.set_override(
-            episode_id, index, st.session_state["override_model"], Role(st.session_state["override_role"])
-        )
-    except TrinityError as error:
-        st.toast(label(str(error), 400), icon=":material/error:")
+    store.runs.set_override(
+        episode_id, index, st.session_state["override_model"], Role(st.session_state["override_role"])
+    )
 
 
 def _stage(recording: Recording) -> None:

@@ -72,8 +72,9 @@ def show() -> None:
     def go(to: int) -> None:
         state.set_params(t=rows[to] + 1)
 
-    transport(column, len(rows), go, "Row")
-    tick(column, len(rows), 400, go)
+    pair = f"{a_id} {b_id}"
+    transport(pair, column, len(rows), go, "Row")
+    tick(pair, column, len(rows), 400, go)
 
 
 def aligned(a: Recording, b: Recording) -> Alignment:

@@ -38,8 +38,8 @@ def show() -> None:
         return
     cursor = state.int_param("t", 1, total, 1) - 1
     _stage(recording, cursor)
-    transport(cursor, total, go)
-    tick(cursor, total, recording.outlines[cursor].tokens_out * 4, go)
+    transport(episode_id, cursor, total, go)
+    tick(episode_id, cursor, total, recording.outlines[cursor].tokens_out * 4, go)
     _follow(recording)
 
 
@@ -269,10 +269,11 @@ def _follow(recording: Recording) -> None:
     shown = _pulse(recording)
 
     def look() -> None:
+        recording.store.runs.mark_interrupted()
         if _pulse(open_recording(recording.store, recording.summary.id)) != shown:
             st.rerun()
 
-    st.fragment(look, run_every=REFRESH_S, key="replay_follow")()
+    st.fragment(state.guarded(look), run_every=REFRESH_S, key="replay_follow")()
 
 
 def _pulse(recording: Recording) -> tuple[object, ...]:
