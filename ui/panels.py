@@ -289,12 +289,19 @@ def choice_in_words(decision: Decision, models: Sequence[str]) -> str:
         return f":blue[:material/front_hand:] **{chosen}** was chosen **by hand**{aside}."
     if decision.origin == "suggested_role":
         return f"The Thinker of the turn before asked for this role: **{chosen}**."
-    if not decision.model_probs or not decision.role_probs:
+    if not decision.model_probs:
         return f"**{chosen}** was chosen **without a head**: this policy has no logits and no probabilities."
+    if not decision.role_probs:
+        drawn = share(max(decision.model_probs))
+        return (
+            f"**{chosen}**: the model **drawn at random**, every allowed one at {drawn}, the role by a cycle."
+        )
+    if not decision.argmax_model:
+        return f"**Drawn at random**: **{chosen}**, like every allowed pair at {share(p)}."
     same = (decision.argmax_model, decision.argmax_role) == (decision.model, decision.role)
     if not decision.sampled:
         return f"**Argmax**: **{chosen}** is the likeliest pair at {share(p)}."
-    if same or not decision.argmax_model:
+    if same:
         return f"**Sampled**, and it drew the likeliest pair: **{chosen}** at {share(p)}."
     return f"**Sampled**: it drew **{chosen}** at {share(p)}{_would_have(decision, models)}."
 
@@ -325,7 +332,7 @@ def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str
     st.markdown(choice_in_words(decision, models))
     if not decision.model_probs or not decision.role_probs:
         st.caption(
-            "Fixed and random policies choose by rule. Episodes of a checkpoint show softmaxes and logits."
+            "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."
         )
         return
     slots = tuple(models)
@@ -346,7 +353,8 @@ def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str
         config=CHART_CONFIG | {"displayModeBar": False},
         alt=f"Joint probability of every model and role. {said}.",
     )
-    _runners_up(decision, slots)
+    if decision.argmax_model:
+        _runners_up(decision, slots)
     if decision.model_logits:
         with st.expander("Logits", key=f"{key}_logits"):
             st.caption(define("Logit"))

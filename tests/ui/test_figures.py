@@ -7,10 +7,13 @@ import dataclasses
 import plotly.graph_objects as go
 import pytest
 
-from core.episode import ROLE_ORDER, Decision, Role
+from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
+from core.policies import PLAN_WORK_CHECK, RandomModelPolicy, RandomPolicy, cycle_policy
+from core.policy import Policy
 from storage.summaries import TurnOutline
 from ui import figures
 from ui.panels import alternatives, choice_in_words, word_diff
+from ui.theme import ROLE_LOOKS
 from ui.transport import dwell_s
 
 MODELS = ("alpha", "beta", "gamma")
@@ -142,6 +145,21 @@ def test_alternatives_are_ordered_and_carry_the_margin() -> None:
 )
 def test_the_choice_is_told_in_words(changes: dict[str, object], words: str) -> None:
     assert words in choice_in_words(dataclasses.replace(DECISION, **changes), MODELS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (RandomPolicy(MODELS), "**Drawn at random**: **%s**, like every allowed pair at 16.7 %%"),
+        (RandomModelPolicy(MODELS), "**%s**: the model **drawn at random**, every allowed one at 50.0 %%"),
+        (cycle_policy("single:beta", MODELS, PLAN_WORK_CHECK), "**%s** was chosen **without a head**"),
+    ],
+)
+def test_a_draw_without_a_head_claims_no_favourite(policy: Policy, words: str) -> None:
+    request = Decide(Transcript("What?"), 0, "e1/0", model_mask=(True, True, False))
+    decision = policy.decide([request])[0]
+    pair = f"{ROLE_LOOKS[decision.role].word} on {decision.model}"
+    assert choice_in_words(decision, MODELS).startswith(words % pair)
 
 
 def test_word_diff_marks_in_the_text() -> None:
