@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from core.episode import Grader, Task
-from core.errors import ConfigError
+from core.errors import BudgetError, ConfigError
 from core.pocket import FAMILIES, MODELS
 from core.pool.spec import ModelSpec
 from core.settings import POCKET
@@ -18,7 +18,7 @@ from ui import wiring
 from ui.glossary import define
 from ui.live import LivePlan
 from ui.panels import dollars, text_block
-from ui.spending import estimate, paid_models
+from ui.spending import check_ceiling, estimate, paid_models
 from ui.theme import label
 from ui.widgets import generations, who
 
@@ -175,14 +175,19 @@ def choose_policy(store: Store, models: tuple[str, ...], pool: str, encoder: str
     )
 
 
-def spending(specs: Sequence[ModelSpec], turns: int) -> float | None:
-    """For models that cost money: the most it can cost, and the ceiling that must be given."""
+def spending(specs: Sequence[ModelSpec], turns: int, preset: float | None) -> tuple[float | None, str]:
+    """For models that cost money: the most it can cost and the ceiling, `preset` unless changed; and what
+    has to be done before anything may be spent, empty when nothing."""
     if not paid_models(specs):
-        return None
+        return None, ""
     most = estimate(specs, 1, turns)
     cost = "an unknown cost" if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
     st.warning(
         f"These models cost money: up to {most.calls} calls, {label(cost)}.", icon=":material/payments:"
     )
-    ceiling = st.number_input("Spend at most, USD", min_value=0.0, value=None, step=0.1, key="max_cost")
-    return None if ceiling is None else float(ceiling)
+    try:
+        check_ceiling(specs, 0.0)
+    except BudgetError as error:
+        return None, str(error)
+    ceiling = st.number_input("Spend at most, USD", min_value=0.0, value=preset, step=0.1, key="max_cost")
+    return ceiling, "" if ceiling is not None else "Say first what may be spent at most."

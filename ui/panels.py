@@ -16,6 +16,7 @@ import streamlit as st
 
 from core.episode import ROLE_ORDER, Decision, Flag, Message, Role
 from storage.summaries import TurnOutline, TurnText
+from ui import spending
 from ui.course import in_words
 from ui.figures import joint_grid, share, softmax_bars
 from ui.glossary import define
@@ -57,9 +58,7 @@ def seconds(value: float) -> str:
 
 def dollars(cost: float | None) -> str:
     """A cost in USD; says so when no price is known."""
-    if cost is None:
-        return "no price"
-    return f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
+    return "no price" if cost is None else spending.dollars(cost)
 
 
 def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:

@@ -48,7 +48,7 @@ def run(show: Callable[[], None]) -> None:
     guarded(show)()
 
 
-def guarded(do: Callable[P, object], tell: Callable[[str], None] | None = None) -> Callable[P, None]:
+def guarded(do: Callable[P, object], tell: Callable[[str], object] | None = None) -> Callable[P, None]:
     """The same with a user's mistake told: by the error box in a page or a fragment, by `refused` in a
     callback."""
 

@@ -79,8 +79,51 @@ def test_a_paid_pool_asks_for_a_ceiling_first(
     page = opened("live")
     assert "cost money" in page.warning[0].value
     assert page.button(key="play").disabled
+    assert "what may be spent" in shown(page)
+    assert "Write the question" not in shown(page)
     page.number_input(key="max_cost").set_value(0.5).run()
     assert not page.button(key="play").disabled
+
+
+def test_the_ceiling_of_the_settings_is_the_ceiling_until_changed(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.price(3.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    monkeypatch.setenv("TRINITY_MAX_COST", "0.25")
+    page = opened("live")
+    assert page.number_input(key="max_cost").value == 0.25
+    assert not page.button(key="play").disabled
+
+
+def test_an_unknown_price_is_told_before_anything_is_queued(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = world.folder / "pool.toml"
+    pool.write_text("".join(line for line in _priced(world) if not line.startswith("price_")))
+    monkeypatch.setenv("SUMS_KEY", "k")
+    page = opened("live")
+    assert page.button(key="play").disabled
+    assert "price of adder, guesser is not known" in shown(page).replace("\\", "")
+
+
+def test_playing_a_paid_problem_again_shows_its_price_first(
+    world: Sums, store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = queue(store, plan)
+    work(store, run)
+    world.price(3.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    page = opened("live", run=run)
+    assert "cost money" in page.warning[0].value
+    assert page.button(key="play_again").disabled
+    page.number_input(key="max_cost").set_value(0.5).run()
+    assert not page.button(key="play_again").disabled
+
+
+def _priced(world: Sums) -> list[str]:
+    world.price(3.0)
+    return (world.folder / "pool.toml").read_text().splitlines(keepends=True)
 
 
 def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePlan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import NoReturn
 
 import streamlit as st
 
@@ -18,7 +19,6 @@ from ui.live import LivePlan, episode_of, is_stalled, queue
 from ui.live_form import choose_policy, choose_task, playable, pool_specs, spending
 from ui.panels import announcement, decision_panel, turn_card
 from ui.recording import Recording, open_recording
-from ui.spending import paid_models
 from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line
 from ui.widgets import ago, generations, nothing_here, who
 
@@ -64,20 +64,24 @@ def _form_page(store: Store) -> None:
         task = choose_task()
         with st.container(border=True):
             plan = choose_policy(store, models, settings.pool, settings.encoder)
-        ceiling = spending(specs, plan.turns)
-        ready = task is not None and (ceiling is not None or not paid_models(specs))
-        if st.button(
-            "Play", key="play", type="primary", icon=":material/play_arrow:", disabled=not ready, width=160
-        ):
-            if task is None:
-                raise ConfigError("Write the question and the answer that counts as right.")
-            run = queue(store, replace(plan, task=task, max_cost_usd=ceiling))
-            live.start_worker(store, run)
-            state.go("live", run=run)
-        if not ready:
-            st.caption("Write the question and the expected answer first.")
+        ceiling, to_do = spending(specs, plan.turns, settings.max_cost_usd)
+        if task is None:
+            to_do = "Write the question and the expected answer first."
+        play = st.button(
+            "Play", key="play", type="primary", icon=":material/play_arrow:", disabled=bool(to_do), width=160
+        )
+        if to_do:
+            st.caption(label(to_do, 400))
+        if play and task is not None:
+            _start(store, replace(plan, task=task, max_cost_usd=ceiling))
     with right:
         _recent(store)
+
+
+def _start(store: Store, plan: LivePlan) -> NoReturn:
+    run = queue(store, plan)
+    live.start_worker(store, run)
+    state.go("live", run=run)
 
 
 def _recent(store: Store) -> None:
@@ -340,15 +344,7 @@ def _afterwards(store: Store, run: RunSummary, recording: Recording) -> None:
     left, right = st.columns(2, gap="large")
     with left, st.container(border=True):
         st.markdown("**The same problem, another checkpoint**")
-        born = generations(store.checkpoints.list())
-        others = [one for one in playable(store, plan.models) if one != plan.policy]
-        policy = st.selectbox(
-            "Who decides", others, key="swap_policy", format_func=lambda value: who(value, born.get(value))
-        )
-        if st.button("Play it again", key="play_again", type="primary", icon=":material/swap_horiz:"):
-            again = queue(store, replace(plan, policy=policy))
-            live.start_worker(store, again)
-            state.go("live", run=again)
+        state.guarded(_again, lambda sentence: st.caption(label(sentence, 400)))(store, plan)
     with right, st.container(border=True):
         state.page_link(
             "replay",
@@ -367,6 +363,27 @@ def _afterwards(store: Store, run: RunSummary, recording: Recording) -> None:
                 a=other.id,
                 b=recording.summary.id,
             )
+
+
+def _again(store: Store, plan: LivePlan) -> None:
+    """The same plan under another policy, with what that may cost."""
+    born = generations(store.checkpoints.list())
+    others = [one for one in playable(store, plan.models) if one != plan.policy]
+    policy = st.selectbox(
+        "Who decides", others, key="swap_policy", format_func=lambda value: who(value, born.get(value))
+    )
+    ceiling, to_do = spending(pool_specs(plan.pool), plan.turns, plan.max_cost_usd)
+    again = st.button(
+        "Play it again",
+        key="play_again",
+        type="primary",
+        icon=":material/swap_horiz:",
+        disabled=bool(to_do),
+    )
+    if to_do:
+        st.caption(label(to_do, 400))
+    if again:
+        _start(store, replace(plan, policy=policy, max_cost_usd=ceiling))
 
 
 if __name__ == "__main__":
