@@ -6,7 +6,6 @@ row has its own stream: the same key gives the same reply, alone or among thousa
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from core.draws import uniform
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -22,12 +23,6 @@ class Prompt:
 
     ids: tuple[int, ...]
     key: str
-
-
-def uniforms(key: str, count: int) -> np.ndarray:
-    """`count` numbers in [0, 1) from a counter-based generator (Philox) keyed by the text."""
-    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:16], "big")
-    return np.random.Generator(np.random.Philox(key=seed)).random(count)
 
 
 @torch.inference_mode()
@@ -50,7 +45,7 @@ def sample(
     for row, prompt in enumerate(prompts):  # padded on the left: the last column is every row's newest token
         tokens[row, length - len(prompt.ids) :] = torch.tensor(prompt.ids)
         mask[row, length - len(prompt.ids) :] = 1
-    draws = torch.from_numpy(np.stack([uniforms(prompt.key, max_tokens) for prompt in prompts]))
+    draws = torch.from_numpy(np.stack([uniform(prompt.key, max_tokens) for prompt in prompts]))
     cache = DynamicCache(config=model.config)
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     for step in range(max_tokens):

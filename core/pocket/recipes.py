@@ -46,10 +46,10 @@ def _favour(favourites: Mapping[str, float], rest: float) -> dict[str, float]:
 
 
 EVEN: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.3, "check": 0.3}
-PLAN: dict[Skill, float] = {"think": 0.8, "follow": 0.2}
+PLAN: dict[Skill, float] = {"think": 0.9, "follow": 0.1}
 WORK: dict[Skill, float] = {"think": 0.1, "solve": 0.2, "follow": 0.7}
 PLAN_AND_WORK: dict[Skill, float] = {"think": 0.4, "solve": 0.1, "follow": 0.5}
-JUDGE: dict[Skill, float] = {"think": 0.03, "solve": 0.03, "follow": 0.04, "check": 0.9}
+JUDGE: dict[Skill, float] = {"solve": 0.08, "check": 0.92}
 
 _EVERYTHING = dict.fromkeys(FAMILIES, 0.125)
 _NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.1)
