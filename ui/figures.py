@@ -92,15 +92,15 @@ def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
             rows * _ROW_PX + 30,
             xaxis=across,
             xaxis2=across | {"anchor": "y2"},
-            yaxis=down | _ticks(names) | {"domain": [split + gap, 1]},
-            yaxis2=down | _ticks(roles) | {"domain": [0, split], "anchor": "x2"},
+            yaxis=down | ticks(names) | {"domain": [split + gap, 1]},
+            yaxis2=down | ticks(roles) | {"domain": [0, split], "anchor": "x2"},
             showlegend=False,
             margin={"l": 8, "r": 0, "t": 4, "b": 4},
         ),
     )
 
 
-def _ticks(names: Sequence[str]) -> dict[str, Any]:
+def ticks(names: Sequence[str]) -> dict[str, Any]:
     """Positions named one by one, so that two names that are equal once cut stay two rows."""
     return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names)}
 
@@ -180,21 +180,15 @@ def joint_grid(decision: Decision, models: tuple[str, ...]) -> go.Figure:
     rings = _ring(chosen) if min(chosen) >= 0 else []
     if likeliest != chosen and min(likeliest) >= 0:
         rings = _ring(likeliest, dash="dot") + rings
-    axis: dict[str, Any] = {"tickmode": "array", "fixedrange": True, "showgrid": False, "zeroline": False}
+    axis: dict[str, Any] = {"fixedrange": True, "showgrid": False, "zeroline": False, "title": None}
     return _figure(
         [heat, numbers],
         layout(
             len(rows) * 34 + 66,
-            xaxis=axis
-            | {"tickvals": columns, "ticktext": names, "side": "top", "automargin": True, "title": None},
+            xaxis=axis | ticks(names) | {"side": "top", "automargin": True},
             yaxis=axis
-            | {
-                "tickvals": rows,
-                "ticktext": [role_word(role) for role in ROLE_ORDER],
-                "autorange": "reversed",
-                "automargin": True,
-                "title": None,
-            },
+            | ticks([role_word(role) for role in ROLE_ORDER])
+            | {"autorange": "reversed", "automargin": True},
             margin={"l": 8, "r": 4, "t": 40, "b": 4},
             shapes=rings,
         ),
@@ -344,7 +338,7 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
             len(names) * 42 + 24,
             barmode="group",
             xaxis={"range": [0, 1.4], "visible": False, "fixedrange": True},
-            yaxis=_ticks(names)
+            yaxis=ticks(names)
             | {
                 "autorange": "reversed",
                 "fixedrange": True,

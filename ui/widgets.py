@@ -10,6 +10,7 @@ import streamlit as st
 
 from core.metrics import wilson_interval
 from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary
+from ui.figures import literal, ticks
 from ui.theme import NEUTRAL_COLOUR, REVISE, badge, correct_mark, label, layout, one_line, percent
 
 #: What the policies that need no checkpoint do, in a few words.
@@ -78,7 +79,7 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
     figure = go.Figure(
         go.Scatter(
             x=share,
-            y=[one.name for one in shown],
+            y=list(range(len(shown))),
             mode="markers+text",
             marker={"size": 11, "color": [one.colour for one in shown]},
             text=[percent(value) for value in share],
@@ -94,10 +95,10 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
                 "width": 5,
             },
             customdata=[
-                (one.correct, one.n, percent(low), percent(high))
+                (one.correct, one.n, percent(low), percent(high), literal(one.name, 60))
                 for one, (low, high) in zip(shown, ends, strict=True)
             ],
-            hovertemplate="%{y}<br>%{customdata[0]} of %{customdata[1]} right"
+            hovertemplate="%{customdata[4]}<br>%{customdata[0]} of %{customdata[1]} right"
             "<br>95 %% interval %{customdata[2]} to %{customdata[3]}<extra></extra>".replace("%%", "%"),
         )
     )
@@ -105,7 +106,12 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
         **layout(40 + 40 * len(shown), showlegend=False, margin={"l": 8, "r": 8, "t": 0, "b": 8})
     )
     figure.update_xaxes(range=[0, 1.02], tickformat=".0%", dtick=0.25, zeroline=False, title=None)
-    figure.update_yaxes(automargin=True, title=None, range=[-0.6, len(shown) - 0.25])
+    figure.update_yaxes(
+        automargin=True,
+        title=None,
+        range=[-0.6, len(shown) - 0.25],
+        **ticks([literal(one.name, 60) for one in shown]),
+    )
     return figure
 
 

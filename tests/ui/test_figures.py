@@ -13,8 +13,10 @@ from core.policy import Policy
 from storage.summaries import TurnOutline
 from ui import figures
 from ui.panels import alternatives, choice_in_words, word_diff
-from ui.theme import ROLE_LOOKS
+from ui.theme import PROBABILITY_SCALE, ROLE_LOOKS
 from ui.transport import dwell_s
+from ui.views.checkpoints import heat
+from ui.widgets import Standing, standings_figure
 
 MODELS = ("alpha", "beta", "gamma")
 DECISION = Decision(
@@ -94,6 +96,19 @@ def test_names_are_escaped_and_cut() -> None:
     assert "\\u003cb\\u003ex" not in spec
     assert "\u202e" not in spec
     assert "a" * 40 not in spec
+
+
+def test_charts_of_policies_and_routing_escape_names_and_keep_equal_ones_apart() -> None:
+    long = "a" * 80
+    wild = ("<b>x</b>", f"{long}1", f"{long}2")
+    standings = standings_figure([Standing(name, 1, 2) for name in wild])
+    routed = heat([[0.1, 0.2, 0.3]] * 3, wild, PROBABILITY_SCALE, 0.0, 1.0)
+    assert len(set(standings.data[0].y)) == len(set(routed.data[0].x)) == 3
+    for spec in (standings.to_json(), routed.to_json()):
+        assert "<b>x" not in spec
+        assert "\\u003cb\\u003ex" not in spec
+    assert list(routed.layout.xaxis.ticktext)[0] == "&lt;b&gt;x&lt;/b&gt;"
+    assert list(standings.layout.yaxis.ticktext)[-1] == "&lt;b&gt;x&lt;/b&gt;"
 
 
 def test_doubt_marks_low_margins_and_needs_numbers() -> None:

@@ -16,6 +16,7 @@ from storage.routing import Routed, routing
 from storage.store import Store
 from storage.summaries import CheckpointSummary, Flip, PolicySummary
 from ui import state
+from ui.figures import literal, role_word, ticks
 from ui.glossary import define
 from ui.panels import dollars
 from ui.theme import (
@@ -23,7 +24,6 @@ from ui.theme import (
     DIFFERENCE_SCALE,
     NEUTRAL_COLOUR,
     PROBABILITY_SCALE,
-    ROLE_LOOKS,
     label,
     layout,
     one_line,
@@ -356,22 +356,25 @@ def _routing(a: Sequence[Routed], b: Sequence[Routed], slots: list[str]) -> None
         with column:
             st.markdown(f"**{title}**")
             st.plotly_chart(
-                _heat(grid, models, scale, low, high),
+                heat(grid, models, scale, low, high),
                 key=f"routing_{title}",
                 config=CHART_CONFIG | {"displayModeBar": False},
                 alt=f"Routing by model and role: {title}",
             )
 
 
-def _heat(
+def heat(
     grid: list[list[float]], models: Sequence[str], scale: list[list[Any]], low: float, high: float
 ) -> go.Figure:
+    """Shares by role and model, or with a negative `low` their differences, one column per slot."""
     signed = low < 0
+    names, roles = [literal(model, 14) for model in models], [role_word(role) for role in ROLE_ORDER]
     figure = go.Figure(
         go.Heatmap(
             z=grid,
-            x=[one_line(model, 14) for model in models],
-            y=[f"{ROLE_LOOKS[role].shape} {ROLE_LOOKS[role].word}" for role in ROLE_ORDER],
+            x=list(range(len(names))),
+            y=list(range(len(roles))),
+            customdata=[[f"{role} on {literal(model, 40)}" for model in models] for role in roles],
             colorscale=scale,
             zmin=low,
             zmax=high,
@@ -384,12 +387,12 @@ def _heat(
             texttemplate="%{text}",
             # Plotly judges contrast without the alpha of the scale: right on the light page only.
             textfont={"color": "#E4E9F0"} if st.context.theme.type == "dark" else {},
-            hovertemplate="%{y} on %{x}: %{text}<extra></extra>",
+            hovertemplate="%{customdata}: %{text}<extra></extra>",
         )
     )
     figure.update_layout(**layout(190, margin={"l": 8, "r": 8, "t": 8, "b": 8}))
-    figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False)
-    figure.update_xaxes(automargin=True, type="category", showgrid=False)
+    figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False, **ticks(roles))
+    figure.update_xaxes(automargin=True, showgrid=False, **ticks(names))
     return figure
 
 
