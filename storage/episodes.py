@@ -69,6 +69,27 @@ class Episodes:
                 limit=limit,
             )
 
+    def neighbours(
+        self, episode_id: str, where: EpisodeFilter = _EVERYTHING, *, order: Order = "newest"
+    ) -> tuple[str | None, str | None] | None:
+        """The ids before and after one in a list, None at its ends; None when the list does not hold it."""
+        keyset, matching = ORDERS[order], conditions(where, self.engine.dialect.name)
+        own = select(keyset.key, episode.c.id).where(episode.c.id == episode_id, *matching)
+        with reading(self.engine) as connection:
+            here = connection.execute(own).first()
+            if here is None:
+                return None
+            before, after = (
+                connection.execute(
+                    keyset.ordered(
+                        select(episode.c.id).where(*matching, keyset.beyond((here[0], here[1]), backwards)),
+                        backwards,
+                    ).limit(1)
+                ).scalar()
+                for backwards in (True, False)
+            )
+        return before, after
+
     def facets(self, where: EpisodeFilter = _EVERYTHING) -> Facets:
         """Counts by field over the filtered episodes, each field without its own condition."""
         with reading(self.engine) as connection:

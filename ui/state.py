@@ -131,15 +131,15 @@ def page_link(
 
 
 def remember_list(query: Mapping[str, str]) -> None:
-    """Keep the episode list's filters of this tab, so that leaving a replay leads back to the same list."""
+    """Keep the episode list's address in this tab, so that leaving a replay leads back to the same page."""
     st.session_state[_LIST_KEY] = dict(query)
 
 
 def list_query() -> dict[str, str]:
-    """The filters of the episode list as they were last seen in this tab; empty at first."""
+    """The address of the episode list as it was last seen in this tab; empty at first."""
     return dict(st.session_state.get(_LIST_KEY, {}))
 
 
 def back_to_list() -> NoReturn:
-    """Return to the episode list with its filters kept."""
+    """Return to the episode list as it was left."""
     st.switch_page(VIEWS["episodes"], query_params=list_query())

@@ -189,6 +189,17 @@ def test_pages_join_into_the_sorted_whole(
     assert last.next is None
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_neighbours_are_those_of_the_list(filled: tuple[Store, list[Episode]], order: Order) -> None:
+    store, whole = filled
+    where = EpisodeFilter(run="r1")
+    ids = [one.id for one in store.episodes.page(where, order=order, limit=1000).items]
+    for before, here, after in zip([None, *ids[:-1]], ids, [*ids[1:], None], strict=True):
+        assert store.episodes.neighbours(here, where, order=order) == (before, after)
+    elsewhere = next(one.id for one in whole if one.run_id == "r2")
+    assert store.episodes.neighbours(elsewhere, where, order=order) is None
+
+
 @pytest.mark.parametrize("cursor", ["", "x", "AAAA", "W10", "bnVsbA", "W251bGwsIDFd", "é" * 50, "W" * 5000])
 def test_a_damaged_cursor_shows_the_first_page(filled: tuple[Store, list[Episode]], cursor: str) -> None:
     store, _ = filled

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -22,6 +22,7 @@ from ui import state
 from ui.components.turn_strip import turn_strip
 from ui.course import lane
 from ui.glossary import define
+from ui.neighbours import order_of
 from ui.panels import dollars, text_block
 from ui.recording import open_recording
 from ui.theme import END_WORDS, FLAG_WORDS, ROLE_LOOKS, STATUS_MARKS, correct_mark, label, one_line
@@ -56,8 +57,9 @@ _FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "t
 def show() -> None:
     """Render the page."""
     store = state.store()
-    where = EpisodeFilter.from_query(st.query_params.to_dict())
-    state.remember_list({**where.to_query(), **({"order": _order()} if _order() != "newest" else {})})
+    query = st.query_params.to_dict()
+    where = EpisodeFilter.from_query(query)
+    state.remember_list({name: value for name, value in query.items() if name != "peek"})
     checkpoints = store.checkpoints.list()
     facets = store.episodes.facets(where)
     with st.sidebar:
@@ -82,8 +84,7 @@ def show() -> None:
 
 
 def _order() -> Order:
-    asked = state.param("order")
-    return asked if asked in get_args(Order) else "newest"  # type: ignore[return-value]
+    return order_of(st.query_params.to_dict())
 
 
 def _cursor() -> dict[str, Any]:
