@@ -4,7 +4,6 @@
 
 An event is committed before the driver that made it can act on it, so a killed process loses nothing that
 was acknowledged; a reply that cost money also survives a power cut. Finished episodes and turns never change.
-While events are recorded, a heartbeat says that the run's process is alive.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
@@ -32,6 +31,7 @@ from core.errors import StoreError
 from storage import mapping
 from storage.engine import writing
 from storage.mapping import Progress
+from storage.runs import check_owner
 from storage.schema import episode, state, text, turn
 from storage.store import Store
 from storage.whole import birth_row, read_episodes
@@ -44,40 +44,37 @@ BEAT_S = 5.0
 PARTIAL_S = 0.4
 
 
-def record(store: Store, events: Iterable[Event], *, beat_s: float = BEAT_S) -> Iterator[Event]:
-    """Store each event, then yield it. The runs of the episodes must exist (`store.runs.create`).
+def record(store: Store, events: Iterable[Event], *, owner: str | None = None) -> Iterator[Event]:
+    """Store each event, then yield it. The runs of the episodes must exist and be this owner's.
 
-    Raises StoreError when an event cannot be stored (full disk, a finished episode played again): the driver
-    is then closed before it spends anything more.
+    Raises StoreError when an event cannot be stored (full disk, a finished episode played again, a run that
+    another process took over): the driver is then closed before it spends anything more.
     """
-    scribe = _Scribe(store)
-    with ExitStack() as hearts:
-        alive: set[str] = set()
-        try:
-            for event in events:
-                scribe.write(event)
-                for run_id in scribe.runs - alive:
-                    alive.add(run_id)
-                    hearts.enter_context(beating(store, run_id, beat_s))
-                yield event
-        finally:
-            if isinstance(events, Generator):
-                events.close()
+    scribe = _Scribe(store, owner)
+    try:
+        for event in events:
+            scribe.write(event)
+            yield event
+    finally:
+        if isinstance(events, Generator):
+            events.close()
 
 
 @contextmanager
-def beating(store: Store, run_id: str, every_s: float = BEAT_S) -> Iterator[None]:
+def beating(
+    store: Store, run_id: str, owner: str | None = None, *, every_s: float = BEAT_S
+) -> Iterator[None]:
     """Say every few seconds that the run's process is alive, for as long as the block runs."""
     over = threading.Event()
 
     def beat() -> None:
         while not over.wait(every_s):
             try:
-                store.runs.heartbeat(run_id)
+                store.runs.heartbeat(run_id, owner)
             except StoreError as error:  # the recording itself will tell the user, if it lasts
                 log.warning("No heartbeat for run %s: %s", run_id, error)
 
-    store.runs.heartbeat(run_id)
+    store.runs.heartbeat(run_id, owner)
     thread = threading.Thread(target=beat, name=f"heartbeat {run_id}", daemon=True)
     thread.start()
     try:
@@ -91,6 +88,7 @@ def beating(store: Store, run_id: str, every_s: float = BEAT_S) -> Iterator[None
 class _Open:
     """An episode being recorded."""
 
+    run_id: str
     models: tuple[str, ...]
     progress: Progress = Progress()
     partial: str = ""
@@ -102,8 +100,8 @@ class _Scribe:
     """Writes events; remembers only what spares it a query."""
 
     store: Store
+    owner: str | None
     open: dict[str, _Open] = field(default_factory=dict)
-    runs: set[str] = field(default_factory=set)
 
     def write(self, event: Event) -> None:
         """Store one event in one transaction."""
@@ -112,6 +110,7 @@ class _Scribe:
             return
         paid = isinstance(event, Replied) and event.reply.usage.cost_usd != 0  # no known price: perhaps
         with writing(self.store.engine, durable=paid) as connection:
+            check_owner(connection, self._run_of(connection, event), self.owner)
             match event:
                 case EpisodeStarted():
                     self._episode_started(connection, event.episode)
@@ -124,6 +123,13 @@ class _Scribe:
                 case EpisodeFinished():
                     self._episode_finished(connection, event.episode)
 
+    def _run_of(
+        self, connection: Connection, event: TurnStarted | Replied | Turn | EpisodeStarted | EpisodeFinished
+    ) -> str:
+        if isinstance(event, EpisodeStarted | EpisodeFinished):
+            return event.episode.run_id
+        return self._seen(connection, event.episode_id).run_id
+
     def _episode_started(self, connection: Connection, begun: Episode) -> None:
         held = connection.execute(select(episode.c.status).where(episode.c.id == begun.id)).scalar()
         if held == Status.FINISHED:
@@ -135,7 +141,6 @@ class _Scribe:
         self._keep_open(begun)
 
     def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
-        self._seen(connection, event.episode_id)
         prompt = mapping.prompt_text(event.messages)
         held = connection.execute(
             select(turn.c.stage, turn.c.model, turn.c.role).where(_at(turn, event))
@@ -180,7 +185,7 @@ class _Scribe:
             connection.execute(insert(text), row)
 
     def _turn(self, connection: Connection, event: Turn) -> None:
-        opened = self._seen(connection, event.episode_id)
+        opened = self.open[event.episode_id]
         changed = connection.execute(
             update(turn)
             .where(_at(turn, event), turn.c.stage == "replied")
@@ -222,8 +227,8 @@ class _Scribe:
         return self.open[episode_id]
 
     def _keep_open(self, known: Episode) -> None:
-        self.runs.add(known.run_id)
-        self.open[known.id] = _Open(known.models, Progress.over(known.models, known.turns))
+        progress = Progress.over(known.models, known.turns)
+        self.open[known.id] = _Open(known.run_id, known.models, progress)
 
 
 def _replied(connection: Connection, event: Replied) -> None:

@@ -75,12 +75,16 @@ class Runs:
             query = query.where(run.c.status == status.value)
         return self._read(query)
 
-    def claim(self, run_id: str, owner: str, stale_after_s: float = STALE_AFTER_S) -> bool:
-        """Take a run that is queued, interrupted or dead; False when it is another's or over. Atomic."""
+    def claim(self, run_id: str, owner: str, dead: str | None = None) -> bool:
+        """Take a run that is queued, interrupted, silent, or still of the owner that is known to be `dead`;
+        False when it is another's or over. Atomic."""
         at = self.now()
+        gone = run.c.heartbeat < at - STALE_AFTER_S
+        if dead is not None:
+            gone = or_(gone, run.c.owner == dead)
         free = or_(
             run.c.status.in_([RunStatus.QUEUED, RunStatus.INTERRUPTED]),
-            and_(run.c.status == RunStatus.RUNNING, run.c.heartbeat < at - stale_after_s),
+            and_(run.c.status == RunStatus.RUNNING, gone),
         )
         with writing(self.engine) as connection:
             taken = connection.execute(
@@ -98,18 +102,24 @@ class Runs:
             )
         return taken.rowcount == 1
 
-    def heartbeat(self, run_id: str) -> None:
-        """The run's process is alive."""
+    def heartbeat(self, run_id: str, owner: str | None = None) -> None:
+        """The run's process is alive. StoreError when the run is not this owner's any more."""
         with writing(self.engine) as connection:
-            connection.execute(update(run).where(run.c.id == run_id).values(heartbeat=self.now()))
+            _update_own(connection, run_id, owner, heartbeat=self.now())
 
-    def finish(self, run_id: str, status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
-        """The run is over; `error` is one sentence. Episodes still running become interrupted."""
-        at = self.now()
+    def finish(
+        self,
+        run_id: str,
+        status: RunStatus = RunStatus.FINISHED,
+        error: str | None = None,
+        *,
+        owner: str | None = None,
+    ) -> None:
+        """The run is over; `error` is one sentence. Episodes still running become interrupted.
+
+        StoreError, and nothing changes, when the run is not this owner's any more."""
         with writing(self.engine) as connection:
-            connection.execute(
-                update(run).where(run.c.id == run_id).values(status=status.value, error=error, finished=at)
-            )
+            _update_own(connection, run_id, owner, status=status.value, error=error, finished=self.now())
             _interrupt_episodes(connection, [run_id])
 
     def mark_interrupted(self, stale_after_s: float = STALE_AFTER_S) -> Sequence[str]:
@@ -124,7 +134,7 @@ class Runs:
         with writing(self.engine) as connection:
             dead = connection.execute(select(run.c.id).where(silent)).scalars().all()
             connection.execute(
-                update(run).where(run.c.id.in_(dead)).values(status=RunStatus.INTERRUPTED.value)
+                update(run).where(run.c.id.in_(dead), silent).values(status=RunStatus.INTERRUPTED.value)
             )
             _interrupt_episodes(connection, dead)
         return dead
@@ -225,7 +235,9 @@ class Runs:
                 func.avg(case((finished, episode.c.turns))).label("mean_turns"),
                 count(accepted).label("accepted"),
                 count(and_(accepted, episode.c.correct.is_(False))).label("false_accepts"),
-                func.sum(episode.c.tokens_in + episode.c.tokens_out).label("tokens"),
+                func.sum(case((finished, episode.c.tokens_in + episode.c.tokens_out), else_=0)).label(
+                    "tokens"
+                ),
                 # One unknown price makes the sum unknown, never too small.
                 case(
                     (count(and_(finished, episode.c.cost_usd.is_(None))) > 0, None),
@@ -284,6 +296,21 @@ class Runs:
             _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
             for row in rows
         ]
+
+
+def check_owner(connection: Connection, run_id: str, owner: str | None) -> None:
+    """StoreError unless the run is there and this owner's."""
+    found = connection.execute(select(run.c.owner).where(run.c.id == run_id)).first()
+    if found is None:
+        raise StoreError(f"The store holds no run {run_id} any more: nothing more of it is stored.")
+    if found.owner != owner:
+        raise StoreError(f"Process {found.owner} has taken run {run_id} over: leave it to that one.")
+
+
+def _update_own(connection: Connection, run_id: str, owner: str | None, **values: Any) -> None:
+    mine = run.c.owner.is_not_distinct_from(owner)
+    if connection.execute(update(run).where(run.c.id == run_id, mine).values(**values)).rowcount == 0:
+        check_owner(connection, run_id, owner)
 
 
 def _by_run(connection: Connection, query: Select[Any]) -> dict[str, tuple[int, ...]]:

@@ -29,6 +29,19 @@ def is_dead(name: str | None) -> bool:
     return False
 
 
+def claim(store: Store, run_id: str) -> bool:
+    """Take a run for this process, at once when the process that has it is gone; False when it is not free."""
+    holder = store.runs.get(run_id).owner
+    return store.runs.claim(run_id, owner(), dead=holder if is_dead(holder) else None)
+
+
+def finish(
+    store: Store, run_id: str, status: RunStatus = RunStatus.FINISHED, error: str | None = None
+) -> None:
+    """This process is done with the run. StoreError when another has taken it over."""
+    store.runs.finish(run_id, status, error, owner=owner())
+
+
 def take_over(store: Store, run_id: str, kind: str) -> None:
     """Claim a run of this kind to go on with it. StoreError when it is over or another process has it."""
     run = store.runs.get(run_id)
@@ -36,9 +49,9 @@ def take_over(store: Store, run_id: str, kind: str) -> None:
         raise StoreError(
             f"Run {run_id} was recorded by 'trinity {run.kind}': it cannot be resumed by 'trinity {kind}'."
         )
-    free = store.runs.claim(run_id, owner(), 0.0) if is_dead(run.owner) else store.runs.claim(run_id, owner())
-    if free:
+    if claim(store, run_id):
         return
+    run = store.runs.get(run_id)
     if run.status is RunStatus.RUNNING:
         raise StoreError(
             f"Run {run_id} is being played by process {run.owner}: wait for it, or stop it first."

@@ -18,6 +18,7 @@ from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from storage.recorder import beating, record
 from storage.store import Store
+from ui.lease import owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +113,10 @@ def play(
     }
     begun = {one.id: one for one in store.episodes.unfinished(run_id)}
     kept = store.episodes.kept(run_id)
-    with beating(store, run_id):
+    with beating(store, run_id, owner()):
         for position, policy in enumerate(policies):
             mine = plan.episodes(run_id, position, policy, tasks)
             waiting = [begun.get(one.id, one) for one in mine if one.id not in over]
             if waiting:
                 events = drive_many(waiting, policy, pool, grade_many, kept=kept)
-                yield from record(store, events)
+                yield from record(store, events, owner=owner())

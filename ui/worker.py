@@ -37,7 +37,7 @@ from storage.recorder import beating, record
 from storage.store import Store, open_store
 from storage.summaries import RunStatus
 from ui import wiring
-from ui.lease import is_dead, owner
+from ui.lease import claim, finish, owner
 from ui.live import LivePlan, episode_of
 from ui.spending import Ceiling, check_ceiling
 
@@ -138,7 +138,7 @@ def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> 
         kept=store.episodes.kept(run),
         stream=True,
     )
-    for event in record(store, events):
+    for event in record(store, events, owner=owner()):
         ceiling.see(event)
         if isinstance(event, TurnStarted) and plan.pace_s:
             time.sleep(min(plan.pace_s, 10.0))  # the decision stands on the page before the model is asked
@@ -158,11 +158,10 @@ def outcome(ended: Episode) -> tuple[RunStatus, str | None]:
 
 def work(store: Store, run: str) -> int:
     """Claim the run and see it through; the exit code. A failure is told in the run, in one sentence."""
-    dead = is_dead(store.runs.get(run).owner)
-    if not (store.runs.claim(run, owner(), 0.0) if dead else store.runs.claim(run, owner())):
+    if not claim(store, run):
         return 0  # another worker has it, or it is over
     try:
-        with beating(store, run):
+        with beating(store, run, owner()):
             plan = LivePlan.from_config(store.runs.get(run).config)
             pool = wiring.resolve_pool(plan.pool, os.environ)
             models = tuple(spec.name for spec in pool.specs)
@@ -170,18 +169,17 @@ def work(store: Store, run: str) -> int:
                 plan.policy
             )
             ended = play(store, run, plan, policy, pool)
-        store.runs.finish(run, *outcome(ended))
+        finish(store, run, *outcome(ended))
     except TrinityError as error:
-        store.runs.finish(run, RunStatus.FAILED, str(error))
+        finish(store, run, RunStatus.FAILED, str(error))
         return 1
     except KeyboardInterrupt:
-        store.runs.finish(run, RunStatus.INTERRUPTED, "The worker was stopped; it can be resumed.")
+        finish(store, run, RunStatus.INTERRUPTED, "The worker was stopped; it can be resumed.")
         return 130
     except Exception as error:
         log.exception("The worker of run %s broke", run)
-        store.runs.finish(
-            run, RunStatus.FAILED, f"The worker broke: {type(error).__name__}. Start the run again."
-        )
+        broke = f"The worker broke: {type(error).__name__}. Start the run again."
+        finish(store, run, RunStatus.FAILED, broke)
         return 1
     return 0
 
@@ -196,6 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     store = open_store(wiring.settings().store)
     try:
         return work(store, asked.run)
+    except TrinityError as error:  # not even the run could be told: another process has it, or it is gone
+        log.error("%s", error)
+        return 1
     finally:
         store.close()
 

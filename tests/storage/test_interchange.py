@@ -42,9 +42,7 @@ def fill(store: Store) -> Checkpoint:
     store.runs.finish("r0")
     store.runs.create("r1", "run", {"seed": 0})
     for first, policy in ((0, one.id), (3, "hash")):
-        for _ in record(
-            store, events(births("r1", tasks(3), policy, first=first), HashPolicy(policy)), beat_s=1000
-        ):
+        for _ in record(store, events(births("r1", tasks(3), policy, first=first), HashPolicy(policy))):
             pass
     store.runs.finish("r1")
     return one

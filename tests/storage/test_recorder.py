@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +31,9 @@ from core.errors import StoreError
 from core.policies import single_policy
 from core.pool.scripted import ScriptedPool
 from storage import recorder
-from storage.recorder import record
+from storage.recorder import beating, record
 from storage.store import Store, open_store
+from storage.summaries import RunStatus
 from tests.storage.play import MODELS, HashPolicy, answer, births, events, grade, pool, specs, tasks
 
 
@@ -206,23 +208,39 @@ def test_paid_replies_survive_a_power_cut(store: Store) -> None:
     worker = single_policy("ada", MODELS, (Role.WORKER,))
     replied = [
         levels[-1]
-        for happened in record(
-            store, drive_many(births("r1", tasks(1), budget=3), worker, asked, grade), beat_s=1000
-        )
+        for happened in record(store, drive_many(births("r1", tasks(1), budget=3), worker, asked, grade))
         if isinstance(happened, Replied)
     ]
     assert replied == ["NORMAL", "FULL", "FULL"], "a reply of unknown price may have cost money"
 
 
-def test_a_long_recording_stays_alive(store: Store) -> None:
-    import time
-
-    born = store.runs.get("r1").heartbeat
-    happened = record(store, events(births("r1", tasks(1))), beat_s=0.02)
+def test_nothing_is_stored_for_a_run_that_another_process_took_over(store: Store) -> None:
+    store.runs.create("r2", "run", {}, owner="a")
+    asked = pool()
+    born = births("r2", tasks(20))
+    happened = record(store, drive_many(born, HashPolicy(), asked, grade), owner="a")
+    for _ in range(30):
+        next(happened)
+    assert store.runs.claim("r2", "b", dead="a")
+    spent, held = len(asked.asks), store.episodes.of_run("r2")
+    with pytest.raises(StoreError, match="Process b has taken run r2 over"):
+        list(happened)
+    assert (len(asked.asks), store.episodes.of_run("r2")) == (spent, held)
+    happened = record(
+        store, drive_many(store.episodes.unfinished("r2"), HashPolicy(), asked, grade), owner="b"
+    )
     next(happened)
-    time.sleep(0.15)  # a slow model
+    store.runs.finish("r2", RunStatus.CANCELLED, owner="b")
+    store.runs.delete("r2")
+    with pytest.raises(StoreError, match="holds no run r2 any more"):
+        list(happened)
+
+
+def test_a_process_that_takes_long_says_that_it_is_alive(store: Store) -> None:
+    born = store.runs.get("r1").heartbeat
+    with beating(store, "r1", every_s=0.02):
+        time.sleep(0.15)  # a slow model
     beat = store.runs.get("r1").heartbeat
-    happened.close()  # type: ignore[attr-defined]  # a generator
     assert born is not None
     assert beat is not None
     assert beat > born + 0.05

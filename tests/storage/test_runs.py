@@ -77,7 +77,7 @@ def test_a_dead_workers_run_can_be_taken_over(store: Store, clock: Clock) -> Non
     store.runs.create("r1", "run", {}, owner="a")
     assert not store.runs.claim("r1", "b")
     clock.at += 20
-    store.runs.heartbeat("r1")
+    store.runs.heartbeat("r1", "a")
     clock.at += 20
     assert not store.runs.claim("r1", "b")
     assert store.runs.mark_interrupted() == []
@@ -85,8 +85,29 @@ def test_a_dead_workers_run_can_be_taken_over(store: Store, clock: Clock) -> Non
     assert store.health().stalled == 1
     assert store.runs.mark_interrupted() == ["r1"]
     assert store.runs.claim("r1", "b")
-    store.runs.finish("r1")
+    store.runs.finish("r1", owner="b")
     assert not store.runs.claim("r1", "c")
+
+
+def test_of_two_who_find_the_owner_dead_one_gets_the_run_and_the_dead_one_is_out(store: Store) -> None:
+    store.runs.create("r1", "run", {}, owner="a")
+    with ThreadPoolExecutor(8) as workers:
+        claimed = list(workers.map(lambda i: store.runs.claim("r1", f"w{i}", dead="a"), range(8)))
+    assert sum(claimed) == 1
+    winner = f"w{claimed.index(True)}"
+    for late in ("a", None, f"w{claimed.index(False)}"):
+        with pytest.raises(StoreError, match=f"Process {winner} has taken run r1 over"):
+            store.runs.heartbeat("r1", late)
+        with pytest.raises(StoreError, match=f"Process {winner} has taken run r1 over"):
+            store.runs.finish("r1", owner=late)
+    assert store.runs.get("r1").status is RunStatus.RUNNING
+    store.runs.finish("r1", owner=winner)
+    assert store.runs.get("r1").status is RunStatus.FINISHED
+
+
+def test_a_run_of_nobody_is_not_taken_for_dead(store: Store) -> None:
+    store.runs.create("r1", "run", {})
+    assert not store.runs.claim("r1", "b")
 
 
 def test_what_was_spent_is_known_though_one_price_is_not(store: Store) -> None:

@@ -85,6 +85,7 @@ def evolve(
     from core.settings import POCKET
     from storage.store import open_store
     from ui import wiring
+    from ui.lease import finish
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     opened = open_store(settings.store)
@@ -116,7 +117,7 @@ def evolve(
         kept = opened.evolution.state(run_id)
         start = SepCMAState.from_bytes(kept[1]) if kept else None
         last = _evolve(opened, run_id, parts, start)
-        opened.runs.finish(run_id)
+        finish(opened, run_id)
     checkpoint = opened.evolution.generations(run_id)[-1].checkpoint_id
     opened.close()
     if as_json:
@@ -230,6 +231,7 @@ def _evolve(store: Store, run_id: str, parts: Parts, start: SepCMAState | None) 
     from core.evolution.evolve import validate
     from core.tasks.graders import grade_many
     from storage.recorder import beating
+    from ui.lease import owner
 
     config = parts.outline.config
     template = replace(parts.template, parent_run=run_id)
@@ -239,7 +241,7 @@ def _evolve(store: Store, run_id: str, parts: Parts, start: SepCMAState | None) 
         store, run_id, parts, pool, *((earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0))
     )
     state = start
-    with beating(store, run_id), progress() as bar:
+    with beating(store, run_id, owner()), progress() as bar:
         done = start.generation if start else 0
         line = bar.add_task("generations", total=config.generations, completed=done, note="")
         for generation in evolve_head(
@@ -297,7 +299,9 @@ class Keeper:
 
         from storage.checkpoints import checkpoint_row
         from storage.summaries import CandidateSummary, GenerationSummary
+        from ui.lease import owner
 
+        self.store.runs.heartbeat(self.run_id, owner())  # refused when another process took the run over
         config = self.parts.outline.config
         fitness = [value for value in generation.fitness if np.isfinite(value)]
         if generation.index == 0 and generation.validation is not None:

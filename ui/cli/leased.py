@@ -30,7 +30,7 @@ def leased(
     from core.errors import TrinityError
     from core.ids import run_id as mint
     from storage.summaries import RunStatus
-    from ui.lease import owner, take_over
+    from ui.lease import finish, owner, take_over
 
     if resume is not None:
         take_over(store, resume, kind)
@@ -42,10 +42,10 @@ def leased(
     try:
         yield run_id
     except KeyboardInterrupt:
-        store.runs.finish(run_id, RunStatus.INTERRUPTED)
+        finish(store, run_id, RunStatus.INTERRUPTED)
         say(f"Interrupted; {_KEPT[kind]}. Go on with: trinity {kind} --resume {run_id}")
         raise typer.Exit(130) from None
     except TrinityError as error:
-        store.runs.finish(run_id, RunStatus.INTERRUPTED, str(error))
+        finish(store, run_id, RunStatus.INTERRUPTED, str(error))
         say(f"Stopped; {_KEPT[kind]}. Go on with: trinity {kind} --resume {run_id}")
         raise

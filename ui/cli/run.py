@@ -258,6 +258,7 @@ def _play(store: Store, run_id: str, parts: Parts) -> None:
     from core.errors import BudgetError
     from core.pool.cache import CachedPool
     from storage.summaries import RunStatus
+    from ui.lease import finish
     from ui.plan import play
 
     plan, policies, tasks = parts.plan, parts.policies, parts.tasks
@@ -272,13 +273,13 @@ def _play(store: Store, run_id: str, parts: Parts) -> None:
                     note = f"{printable(event.episode.policy)}, {right} of {over} right"
                     bar.update(line, advance=1, note=note)
     except BudgetError:
-        store.runs.finish(run_id, RunStatus.INTERRUPTED, "The spend ceiling was reached.")
+        finish(store, run_id, RunStatus.INTERRUPTED, "The spend ceiling was reached.")
         say(
             f"Stopped: {dollars(parts.pool.spent_usd)} of {dollars(plan.max_cost_usd)} spent. "
             f"Go on with: trinity run --resume {run_id} --max-cost USD",
         )
     else:
-        store.runs.finish(run_id)
+        finish(store, run_id)
 
 
 def _report(store: Store, run_id: str, plan: Plan, as_json: bool) -> None:
