@@ -72,7 +72,7 @@ UNREADABLE = Mark("?", ":material/help:", "Unreadable", "orange", "#B85C00")
 
 RIGHT = Mark("●", ":material/check:", "right", "green", RIGHT_COLOUR)
 WRONG = Mark("✕", ":material/close:", "wrong", "red", WRONG_COLOUR)
-NO_ANSWER = Mark("·", ":material/remove:", "no answer", "gray", NEUTRAL_COLOUR)
+NOT_JUDGED = Mark("·", ":material/remove:", "not judged", "gray", NEUTRAL_COLOUR)
 
 STATUS_MARKS: dict[Status, Mark] = {
     Status.RUNNING: Mark("▶", ":material/play_circle:", "running", "blue", "#1F5FBF"),
@@ -133,8 +133,8 @@ def verdict_mark(verdict: Verdict | None, *, unreadable: bool = False) -> Mark |
 
 
 def correct_mark(correct: bool | None) -> Mark:
-    """Right, wrong, or no answer yet."""
-    return NO_ANSWER if correct is None else RIGHT if correct else WRONG
+    """Right, wrong, or not judged: an episode without an end, a turn without an answer."""
+    return NOT_JUDGED if correct is None else RIGHT if correct else WRONG
 
 
 def badge(mark: Mark) -> str:

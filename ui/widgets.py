@@ -51,7 +51,7 @@ def strip_text(strip: str) -> str:
 
 
 def outcome(summary: EpisodeSummary) -> str:
-    """Right, wrong or no answer, as Streamlit markdown."""
+    """Right, wrong or not judged, as Streamlit markdown."""
     return badge(correct_mark(summary.correct))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from core.checkpoint import Checkpoint, EncoderIdentity
-from core.episode import Episode, EpisodeFinished, EpisodeStarted, Role, Status, TurnStarted
+from core.episode import Episode, EpisodeFinished, EpisodeStarted, Role, Status, Turn, TurnStarted
 from core.ids import episode_id
 from storage.engine import writing
 from storage.filters import EpisodeFilter
@@ -233,6 +233,19 @@ def test_runs_and_policies_add_up(filled: tuple[Store, list[Episode]]) -> None:
             assert policy.false_accepts == sum("false_accept" in episode_flags(one) for one in its)
             assert policy.generation == (7 if policy.policy == CHECKPOINT.id else None)
     assert sum(policy.running for policy in store.runs.policies("r2")) == 1
+
+
+def test_tokens_of_a_policy_are_those_of_its_finished_episodes(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "trinity.db")
+    store.runs.create("r1", "run", {})
+    list(record(store, events(births("r1", tasks(3), "hash"))))
+    before = store.runs.policies("r1")[0].tokens
+    begun = record(store, events(births("r1", tasks(1, start=9), "hash", first=9)))
+    next(one for one in begun if isinstance(one, Turn))
+    begun.close()  # type: ignore[attr-defined]  # a generator
+    assert store.episodes.of_run("r1")[-1].tokens_out > 0
+    assert store.runs.policies("r1")[0].tokens == before > 0
+    store.close()
 
 
 def test_flips_pair_shared_tasks(filled: tuple[Store, list[Episode]]) -> None:

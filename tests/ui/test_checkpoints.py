@@ -48,8 +48,12 @@ def test_sides_are_chosen_and_swapped_in_the_address() -> None:
     assert "the same policy" in shown(page)
 
 
-def test_a_stale_side_falls_back() -> None:
-    assert opened("checkpoints", base="cgone").selectbox(key="side_a").value == checkpoint(0).id
+def test_a_stale_side_falls_back_and_says_so() -> None:
+    page = opened("checkpoints", base="cgone")
+    assert page.selectbox(key="side_a").value == checkpoint(0).id
+    assert len(page.info) == 1
+    assert "cgone has not played here" in page.info[0].value
+    assert not opened("checkpoints").info
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,13 @@ def test_outcomes_stand_side_by_side(app: AppTest) -> None:
     table = next(m.value for m in opened(app, a="e-right", b="e-wrong").markdown if "B minus A" in m.value)
     assert "right" in table
     assert "wrong" in table
-    assert "expected 32" in table
+    assert "| Expected | 32 | 32 |" in table
+
+
+def test_an_episode_without_an_end_is_not_judged_and_its_turns_have_no_answer_yet(app: AppTest) -> None:
+    said = shown(opened(app, a="e-right", b="e-interrupted"))
+    assert "not judged" in said
+    assert "no answer yet" in said
 
 
 def test_swapping_keeps_the_row(app: AppTest) -> None:
@@ -83,7 +89,8 @@ def test_a_shorter_side_leaves_gaps(app: AppTest) -> None:
 
 
 def test_different_tasks_are_warned_about(app: AppTest) -> None:
-    assert "different tasks" in shown(opened(app, a="e-right", b="e-other"))
+    assert "different tasks" in shown(opened(app, a="e-right", b="e-hostile"))
+    assert "| Expected | 32 | \\:green" in shown(app)
     app2 = shown(opened(app, a="e-right", b="e-wrong"))
     assert "different tasks" not in app2
 

@@ -66,6 +66,10 @@ def show() -> None:
         state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
     a, b = _chosen(played, checkpoints)
+    for name, instead in (("base", a), ("b", b)):
+        if (asked := state.param(name)) and asked != instead:
+            said = f"{who(asked, born.get(asked))} has not played here: {who(instead, born.get(instead))} stands in."
+            st.info(label(said, 300), icon=":material/info:")
     run_a, run_b = _choose(store, played, a, b, born)
     if a == b and run_a == run_b:
         nothing_here("A and B are the same policy: choose another for one of them.", ":material/equal:")

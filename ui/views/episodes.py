@@ -50,7 +50,7 @@ _SHORT_FLAGS = {
     Flag.PROMPT_OVERFLOW.value: "transcript cut",
     Flag.TRUNCATED.value: "reply cut",
 }
-_OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· no answer"}
+_OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 from core.episode import Status
 from storage.filters import EpisodeFilter
 from storage.store import Store
-from storage.summaries import CheckpointSummary, EpisodeSummary, Health, RunSummary
+from storage.summaries import EpisodeSummary, Health, RunSummary
 from ui import state, wiring
 from ui.theme import CHART_CONFIG, label
 from ui.widgets import Standing, ago, episode_line, nothing_here, standings_figure, who
@@ -61,7 +61,6 @@ def _empty(store: Store) -> None:
 def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     """Three ways in, each one click from something worth seeing."""
     telling = _telling_episode(store) or newest[0]
-    base, other = _first_and_last(store.checkpoints.list())
     cards: tuple[tuple[str, str, tuple[str, str, str, dict[str, str | None]]], ...] = (
         (
             "1 · Replay an episode",
@@ -71,7 +70,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
         (
             "2 · Compare two checkpoints",
             "The same tasks under two coordinators: what was won, what was lost, and whether it is luck.",
-            ("checkpoints", "Before and after evolution", ":material/balance:", {"base": base, "b": other}),
+            ("checkpoints", "Before and after evolution", ":material/balance:", {}),
         ),
         (
             "3 · Play a problem live",
@@ -91,15 +90,6 @@ def _telling_episode(store: Store) -> EpisodeSummary | None:
     where = EpisodeFilter(correct="right", end_reason="accepted", min_turns=4)
     found = store.episodes.page(where, limit=20).items
     return next((one for one in found if one.checkpoint_id), found[0] if found else None)
-
-
-def _first_and_last(checkpoints: Sequence[CheckpointSummary]) -> tuple[str | None, str | None]:
-    """The ends of the newest evolution run that has checkpoints."""
-    if not checkpoints:
-        return None, None
-    same = [one for one in checkpoints if one.run_id == checkpoints[0].run_id and one.generation is not None]
-    same.sort(key=lambda one: one.generation or 0)
-    return (same[0].id, same[-1].id) if len(same) > 1 else (None, None)
 
 
 def _runs(store: Store) -> None:

@@ -222,7 +222,8 @@ def _outcomes(a: Recording, b: Recording) -> None:
     tokens = (x.tokens_in + x.tokens_out, y.tokens_in + y.tokens_out)
     rows = [
         ("Policy", label(who(x.policy, x.generation), 60), label(who(y.policy, y.generation), 60), ""),
-        ("Answer", answer(x), answer(y), f"expected {label(a.episode.task.answer, 40)}"),
+        ("Answer", answer(x), answer(y), ""),
+        ("Expected", label(a.episode.task.answer, 40), label(b.episode.task.answer, 40), ""),
         ("Ended", ended(x), ended(y), ""),
         ("Turns", str(x.turns), str(y.turns), f"{y.turns - x.turns:+d}"),
         ("Tokens", f"{tokens[0]:,}", f"{tokens[1]:,}", f"{tokens[1] - tokens[0]:+,d}"),
@@ -408,8 +409,10 @@ def _line(a: Recording, b: Recording, row: Row, index: int, first: int | None) -
             return "–", " "
         outline = recording.outlines[turn]
         token = turn_token(outline.role, outline.model, recording.models, outline.verdict)
-        answer = label(outline.answer_after, 30) + " " if outline.answer_after else ""
-        return f"{token} {label(outline.model, 30)}", answer + badge(correct_mark(outline.correct_after))
+        answer = ":gray[no answer yet]"
+        if outline.answer_after is not None:
+            answer = f"{label(outline.answer_after, 30)} {badge(correct_mark(outline.correct_after))}"
+        return f"{token} {label(outline.model, 30)}", answer
 
     delta = f"{y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out:+,d}" if x and y else " "
     flag = (
