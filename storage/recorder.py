@@ -123,9 +123,7 @@ class _Scribe:
                 case EpisodeFinished():
                     self._episode_finished(connection, event.episode)
 
-    def _run_of(
-        self, connection: Connection, event: TurnStarted | Replied | Turn | EpisodeStarted | EpisodeFinished
-    ) -> str:
+    def _run_of(self, connection: Connection, event: Event) -> str:
         if isinstance(event, EpisodeStarted | EpisodeFinished):
             return event.episode.run_id
         return self._seen(connection, event.episode_id).run_id

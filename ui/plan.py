@@ -106,11 +106,9 @@ def play(
 ) -> Iterator[Event]:
     """Play what the run still lacks, policy after policy, recording every event before it is passed on.
 
-    What is finished stays; an interrupted episode goes on after its last stored turn, and a stored reply is
-    not asked for again."""
-    over = {
-        one.id for one in store.episodes.of_run(run_id) if one.status in (Status.FINISHED, Status.MISSING)
-    }
+    What is finished stays; an interrupted or missing episode goes on after its last stored turn, and a stored
+    reply is not asked for again."""
+    over = {one.id for one in store.episodes.of_run(run_id) if one.status is Status.FINISHED}
     begun = {one.id: one for one in store.episodes.unfinished(run_id)}
     kept = store.episodes.kept(run_id)
     with beating(store, run_id, owner()):

@@ -124,6 +124,27 @@ def test_an_interrupted_run_is_resumed_to_the_same_end(
     assert strips[0] == strips[1]
 
 
+def test_episodes_lost_in_an_outage_are_played_by_resuming(world: Sums) -> None:
+    file = world.folder / "pool.toml"
+    file.write_text(file.read_text().replace("[[model]]", "[[model]]\nattempts = 1"))
+    world.server.answer = lambda request: fail(500) if "10 + 13" in str(request.body) else answer(request)
+    result = world.run("--policy", "single:adder", "--json")
+    assert (result.code, result.json[0]["n"]) == (1, 11)
+    assert "1 episode is missing: models could not be asked. Go on with: trinity run --res" in result.err
+    run, _ = last_run(world)
+    assert run.status == "interrupted"
+    assert "1 episode is missing" in str(run.error)
+    world.server.answer = answer
+    calls = len(world.server.requests)
+    again = world.trinity("run", "--resume", run.id, "--json")
+    assert (again.code, again.json[0]["n"]) == (0, 12)
+    assert len(world.server.requests) == calls + 3
+    world.server.answer = lambda _: fail(500)
+    dead = world.run("--policy", "single:adder")
+    assert dead.code == 1
+    assert "12 episodes are missing" in dead.err
+
+
 def test_a_finished_run_is_not_resumed(world: Sums) -> None:
     world.run("--policy", "random", "--n", 1)
     store = open_store(world.store)

@@ -80,7 +80,8 @@ def run(
     """Play tasks under one or more policies, record every turn, print accuracies with 95 % Wilson intervals.
 
     Single models, random-model and round-robin follow the cycle of roles that did best on validation tasks.
-    Models that cost money show an estimate first. Ctrl-C keeps every committed turn.
+    Models that cost money show an estimate first. Ctrl-C keeps every committed turn. Episodes that were lost
+    because a model could not be asked are played by --resume; until then the exit code is 1.
 
     A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}, where the grader is
     "exact", "number" or "choice".
@@ -124,9 +125,11 @@ def run(
     if validation:
         parts = _with_cycles(opened, parts, validation, settings.data_folder)
     with leased(opened, "run", resume, parts.plan.to_config()) as run_id:
-        _play(opened, run_id, parts)
+        complete = _play(opened, run_id, parts)
     _report(opened, run_id, parts.plan, as_json)
     opened.close()
+    if not complete:
+        raise typer.Exit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +255,9 @@ def _show_estimate(parts: Parts, validation: int, *, already_agreed: bool) -> No
             typer.confirm("Start?", abort=True, err=True)
 
 
-def _play(store: Store, run_id: str, parts: Parts) -> None:
-    """Play to the end, with a bar; the run's status tells whether it got there."""
-    from core.episode import EpisodeFinished
+def _play(store: Store, run_id: str, parts: Parts) -> bool:
+    """Play to the end, with a bar; whether every episode got there. If not, the run can be resumed."""
+    from core.episode import EpisodeFinished, Status
     from core.errors import BudgetError
     from core.pool.cache import CachedPool
     from storage.summaries import RunStatus
@@ -268,7 +271,7 @@ def _play(store: Store, run_id: str, parts: Parts) -> None:
             line = bar.add_task("episodes", total=len(tasks) * len(policies), note="")
             for event in play(store, run_id, plan, policies, tasks, CachedPool(parts.pool)):
                 if isinstance(event, EpisodeFinished):
-                    over += 1
+                    over += event.episode.status is Status.FINISHED
                     right += bool(event.episode.correct)
                     note = f"{printable(event.episode.policy)}, {right} of {over} right"
                     bar.update(line, advance=1, note=note)
@@ -278,8 +281,14 @@ def _play(store: Store, run_id: str, parts: Parts) -> None:
             f"Stopped: {dollars(parts.pool.spent_usd)} of {dollars(plan.max_cost_usd)} spent. "
             f"Go on with: trinity run --resume {run_id} --max-cost USD",
         )
-    else:
-        finish(store, run_id)
+        return False
+    if missing := sum(one.missing for one in store.runs.policies(run_id)):
+        lost = f"{missing} episode{' is' if missing == 1 else 's are'} missing: models could not be asked."
+        finish(store, run_id, RunStatus.INTERRUPTED, f"{lost} Resume the run to play what is missing.")
+        say(f"{lost} Go on with: trinity run --resume {run_id}")
+        return False
+    finish(store, run_id)
+    return True
 
 
 def _report(store: Store, run_id: str, plan: Plan, as_json: bool) -> None:
