@@ -23,6 +23,9 @@ SPLITS: dict[str, range] = {
 #: One test task in this many comes from the template that nothing was ever trained or evolved on.
 UNSEEN_EVERY = 8
 
+#: A split is used up when this many draws in a row bring no new question.
+PATIENCE = 5_000
+
 
 def normalised(question: str) -> str:
     """The question as compared between splits: case and spacing do not make it another question."""
@@ -50,14 +53,24 @@ def draw_problems(family: str, split: str, seed: int) -> Iterator[Problem]:
             yield problem
 
 
-def draw_tasks(family: str, split: str, n: int, seed: int) -> list[Task]:
-    """`n` tasks with distinct questions. Ids name family, split and question, so equal tasks have equal ids."""
+def draw_tasks(family: str, split: str, n: int, seed: int, *, at_most: bool = False) -> list[Task]:
+    """`n` tasks with distinct questions. Ids name family, split and question, so equal tasks have equal ids.
+
+    TaskError when the split has fewer; with `at_most`, all of those."""
     tasks: dict[str, Task] = {}
+    repeats = 0  # in a row
     for problem in draw_problems(family, split, seed):
         if len(tasks) == n:
             break
         digest = hashlib.sha256(normalised(problem.question).encode()).hexdigest()[:10]
         task_id = f"pocket-{family}-{split}-{digest}"
+        repeats = repeats + 1 if task_id in tasks else 0
+        if repeats == PATIENCE:
+            if at_most:
+                break
+            raise TaskError(
+                f"pocket/{family} has only {len(tasks)} questions in split '{split}': ask for fewer."
+            )
         tasks.setdefault(
             task_id, Task(task_id, problem.question, problem.answer, BY_NAME[family].grader, family, split)
         )

@@ -33,28 +33,30 @@ POCKET_SETS: dict[str, tuple[str, ...]] = {
 }
 
 
-def load_tasks(spec: str, split: str, n: int | None, seed: int) -> list[Task]:
+def load_tasks(spec: str, split: str, n: int | None, seed: int, *, at_most: bool = False) -> list[Task]:
     """`n` tasks of a set, chosen by `seed`; from a file all of the split when `n` is None or larger than it.
 
-    Pocket sets are balanced over their families in every prefix. Raises TaskError for an unknown set or split
-    and for a malformed file, naming the line.
+    Pocket sets are balanced over their families in every prefix. Raises TaskError for an unknown set or split,
+    for a pocket split with fewer questions (all of them with `at_most`) and for a malformed file, naming the
+    line.
     """
     if n is not None and n < 1:
         raise TaskError(f"{n} tasks are none at all: ask for at least 1.")
     if spec in POCKET_SETS:
-        return _load_pocket(POCKET_SETS[spec], split, n, seed)
-    if spec == "pocket" or spec.startswith("pocket/") or not spec.endswith(".jsonl"):
+        return _load_pocket(POCKET_SETS[spec], split, n, seed, at_most)
+    if spec.startswith("pocket/") or not spec.endswith(".jsonl"):
         raise TaskError(
             f"There is no task set '{spec}': use {', '.join(POCKET_SETS)} or a .jsonl file of your own."
         )
     return _load_file(Path(spec), split, n, seed)
 
 
-def _load_pocket(families: Sequence[str], split: str, n: int | None, seed: int) -> list[Task]:
+def _load_pocket(families: Sequence[str], split: str, n: int | None, seed: int, at_most: bool) -> list[Task]:
     if n is None:
-        raise TaskError("Pocket tasks are drawn without end: say how many you want.")
+        raise TaskError("Pocket tasks are drawn, not listed: say how many you want.")
     share, rest = divmod(n, len(families))
-    drawn = [draw_tasks(family, split, share + (k < rest), seed) for k, family in enumerate(families)]
+    wanted = {family: share + (k < rest) for k, family in enumerate(families)}
+    drawn = [draw_tasks(family, split, count, seed, at_most=at_most) for family, count in wanted.items()]
     return [task for task in chain.from_iterable(zip_longest(*drawn)) if task is not None]
 
 

@@ -72,6 +72,28 @@ def test_word_problem_plans_compute_their_answers() -> None:
     assert evaluate_many(last_steps) == [problem.answer for problem in problems]
 
 
+#: What a split has where that is less than the command line asks of it unless told otherwise: 1,000 tasks to
+#: evolve on, 200 to validate with and 100 to test.
+SMALL = {
+    ("units", "evolve"): 289, ("units", "validation"): 66,
+    ("sequences", "evolve"): 550, ("sequences", "validation"): 155,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_split_gives_the_default_number_of_tasks_or_all_it_has(family: str) -> None:
+    for split, n in (("evolve", 1000), ("validation", 200), ("test", 100)):
+        questions = {normalised(task.question) for task in draw_tasks(family, split, n, 0, at_most=True)}
+        assert len(questions) == SMALL.get((family, split), n)
+
+
+def test_more_questions_than_a_split_has_are_refused_with_their_number() -> None:
+    with pytest.raises(
+        TaskError, match="pocket/units has only 289 questions in split 'evolve': ask for fewer."
+    ):
+        draw_tasks("units", "evolve", 1000, 0)
+
+
 @pytest.mark.parametrize(("family", "split"), [("poetry", "test"), ("math", "exam")])
 def test_unknown_names_are_refused_with_the_choices(family: str, split: str) -> None:
     with pytest.raises(TaskError, match="choose one of"):

@@ -44,7 +44,12 @@ def evolve(
         int, typer.Option(min=1, help="Tasks each candidate plays per generation.")
     ] = 48,
     n: Annotated[
-        int | None, typer.Option("--n", min=1, help="Tasks to draw from. Left out: 1000, or all of a file's.")
+        int | None,
+        typer.Option(
+            "--n",
+            min=1,
+            help="Tasks to draw from; all there are, if fewer. Left out: 1000, or all of a file's.",
+        ),
     ] = None,
     validation: Annotated[
         int, typer.Option(min=0, help="Held-apart tasks that the mean is measured on.")
@@ -186,14 +191,16 @@ def _prepared(outline: Outline) -> Parts:
     from ui import wiring
     from ui.plan import digest
 
-    tasks = load_tasks(outline.tasks, "evolve", outline.n, 0)
+    tasks = load_tasks(outline.tasks, "evolve", outline.n, 0, at_most=True)
     if outline.digest and digest(tasks) != outline.digest:
         raise TaskError(
             f"The tasks in {outline.tasks} have changed since this run began: it cannot be resumed."
         )
     try:
         validation = (
-            load_tasks(outline.tasks, "validation", outline.validation, 0) if outline.validation else []
+            load_tasks(outline.tasks, "validation", outline.validation, 0, at_most=True)
+            if outline.validation
+            else []
         )
     except TaskError as error:
         say(f"Nothing is validated: {error}")
