@@ -134,6 +134,14 @@ class Episodes:
             partial=stage == "asked",
         )
 
+    def replies(self, episode_id: str, cut: int) -> dict[int, str]:
+        """What was said in each turn, as far as it is written and at most `cut` characters, by turn index."""
+        query = select(text.c.idx, func.substr(text.c.body, 1, cut)).where(
+            text.c.episode_id == episode_id, text.c.kind.in_(["reply", "partial"])
+        )
+        with reading(self.engine) as connection:
+            return {index: body for index, body in connection.execute(query)}  # noqa: C416
+
     def of_run(self, run_id: str, policy: str | None = None) -> list[EpisodeSummary]:
         """All episodes of a run, oldest first."""
         query = select(*LIGHT).where(episode.c.run_id == run_id).order_by(episode.c.started, episode.c.id)

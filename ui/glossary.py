@@ -162,7 +162,7 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         ),
         Term(
             "Divergence",
-            "The first turn at which two episodes of the same task differ in model, role or verdict.",
+            "The first turn at which two episodes of the same task differ in model or role.",
         ),
         Term(
             "Routing",

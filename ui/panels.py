@@ -16,7 +16,7 @@ import streamlit as st
 
 from core.episode import ROLE_ORDER, Decision, Flag, Message, Role
 from storage.summaries import TurnOutline, TurnText
-from ui import spending
+from ui import spending, state
 from ui.course import in_words
 from ui.figures import joint_grid, share, softmax_bars
 from ui.glossary import define
@@ -36,7 +36,8 @@ from ui.theme import (
 #: then.
 CUT, HARD_CUT = 6_000, 400_000
 
-VIEWS = ("Reply", "What it saw", "Raw", "Diff")
+#: What a card can show of its turn, as the address says it -> its words.
+VIEWS = {"reply": "Reply", "saw": "What it saw", "raw": "Raw", "diff": "Diff to previous answer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,29 +116,21 @@ def turn_card(
     decision: Decision | None,
     *,
     key: str,
+    tab: str,
     running: bool = False,
 ) -> None:
-    """The card of turn `index`. `text` reads one turn's texts and is called only for what is shown; `running`
-    tells a turn that is being played from one that was cut off."""
+    """The card of turn `index`. `text` reads one turn's texts and is called only for what is shown; `tab` is
+    the address's name for what that is; `running` tells a turn being played from one that was cut off."""
     outline = outlines[index]
     st.markdown(turn_heading(outline, len(outlines), running=running))
     _outcome(outlines, index)
-    if f"{key}_view" not in st.session_state:
-        st.session_state[f"{key}_view"] = VIEWS[0]
-    view = st.segmented_control(
-        "What to show of this turn",
-        VIEWS,
-        key=f"{key}_view",
-        required=True,
-        label_visibility="collapsed",
-        format_func=lambda name: "Diff to previous answer" if name == "Diff" else name,
-    )
+    view = state.choice("What to show of this turn", VIEWS, name=tab, key=f"{key}_view")
     place = f"{key}_{outline.episode_id}_{index}_{view}"
-    if view == "What it saw":
+    if view == "saw":
         _saw(text(index).messages, decision, key=place)
-    elif view == "Raw":
+    elif view == "raw":
         _raw(outline, text(index), decision, key=place)
-    elif view == "Diff":
+    elif view == "diff":
         _diff_view(outlines, index, text, key=place)
     else:
         _reply(outline, text(index), key=place, running=running)

@@ -100,6 +100,29 @@ def set_params(**values: str | int | None) -> None:
             st.query_params[name] = str(value)
 
 
+def choice(words: str, options: Mapping[str, str], *, name: str, key: str) -> str:
+    """A choice among `options` (value -> its words) that stands in the address as `name`; the first is meant
+    when the address says nothing."""
+    first = next(iter(options))
+    asked = param(name) or first
+    st.session_state[key] = asked if asked in options else first
+
+    def chosen() -> None:
+        value = st.session_state[key]
+        set_params(**{name: None if value == first else value})
+
+    st.segmented_control(
+        words,
+        list(options),
+        key=key,
+        required=True,
+        label_visibility="collapsed",
+        format_func=options.__getitem__,
+        on_change=chosen,
+    )
+    return str(st.session_state[key])
+
+
 def replace_params(values: Mapping[str, str]) -> None:
     """Make the query exactly `values`, in one step."""
     if st.query_params.to_dict() != dict(values):

@@ -9,22 +9,22 @@ import streamlit as st
 
 SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 
-#: Every key of the replay, as its help sheet lists them.
-KEYS: tuple[tuple[str, str], ...] = (
-    ("J  or  →", "next turn"),
-    ("K  or  ←", "previous turn"),
-    ("Home / End", "first / last turn"),
-    ("Space", "play or pause"),
-    ("B", "next blunder: a right answer lost or a wrong one accepted"),
-    ("V", "next Verifier turn"),
-    ("M", "next low-margin turn"),
-    ("S", "next turn of the same model"),
-    ("O", "next turn in the same role"),
-    ("N / P", "next / previous episode of the list you came from"),
-    ("H", "this help"),
-)
+#: Keys and what they do, as a help sheet lists them.
+Keys = tuple[tuple[str, str], ...]
 
 _PLAYING, _SPEED, _DUE = "replay_playing", "replay_speed", "replay_due"
+
+
+def keys_of(noun: str, *own: tuple[str, str]) -> Keys:
+    """Every key of a page that steps through `noun`s: those of the transport and the page's own."""
+    return (
+        ("J  or  →", f"next {noun}"),
+        ("K  or  ←", f"previous {noun}"),
+        ("Home / End", f"first / last {noun}"),
+        ("Space", "play or pause"),
+        *own,
+        ("H", "this help"),
+    )
 
 
 def dwell_s(characters: int, speed: float) -> float:
@@ -48,6 +48,51 @@ def speed() -> float:
     return float(st.session_state.get(_SPEED) or 1.0)
 
 
+def by_hand(go: Callable[[int], None]) -> Callable[[int], None]:
+    """A step that a reader takes: it stops the playing."""
+
+    def step(to: int) -> None:
+        stop()
+        go(to)
+
+    return step
+
+
+def steps(cursor: int, total: int, go: Callable[[int], None], keys: Keys) -> None:
+    """Back, next and the sheet of keys as buttons with words, in the row that the caller has opened."""
+    for words, key, shortcut, to in (
+        ("Back", "step_back", "K", cursor - 1),
+        ("Next", "step_next", "J", cursor + 1),
+    ):
+        st.button(
+            words,
+            key=key,
+            shortcut=shortcut,
+            type="tertiary",
+            disabled=not 0 <= to < total,
+            on_click=by_hand(go),
+            args=(to,),
+        )
+    if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
+        _help(keys)
+
+
+@st.dialog("Keys")
+def _help(keys: Keys) -> None:
+    st.markdown("\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in keys)]))
+    st.caption("Keys rest while you type in a field.")
+    st.toggle(
+        "Plain turn strip, without the component",
+        key="plain_strip_choice",
+        value=bool(st.session_state.get("plain_strip", False)),
+        on_change=_choose_plain,
+    )
+
+
+def _choose_plain() -> None:
+    st.session_state["plain_strip"] = st.session_state["plain_strip_choice"]
+
+
 def _play_or_pause(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
     st.session_state[_PLAYING] = None if playing(what) else what
     st.session_state.pop(_DUE, None)
@@ -58,11 +103,7 @@ def _play_or_pause(what: str, cursor: int, total: int, go: Callable[[int], None]
 def transport(what: str, cursor: int, total: int, go: Callable[[int], None], noun: str = "Turn") -> None:
     """The bar at the foot of the page. `go(index)` moves the cursor over the `noun`s of `what`, an episode or
     a pair; `cursor` is 0-based."""
-
-    def step(to: int) -> None:
-        stop()
-        go(max(0, min(total - 1, to)))
-
+    step = by_hand(go)
     first, last = cursor <= 0, cursor >= total - 1
     with (
         st.bottom,

@@ -8,6 +8,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.comparison import Alignment, Row
+from storage.episodes import Episodes
+from storage.store import Store
+from storage.summaries import TurnText
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import opened_in, press, shown
 from ui.views.pair import divergence_kl, visible
@@ -78,7 +81,7 @@ def test_equal_choices_say_so(app: AppTest) -> None:
     opened(app, a="e-right", b="e-failed")
     opened(app, a="e-right", b="e-right")
     assert "never differ" in shown(app)
-    app.segmented_control(key="pair_mode").set_value("Differences only").run()
+    app.segmented_control(key="pair_mode").set_value("differences").run()
     assert "same choice in every row" in shown(app)
 
 
@@ -124,19 +127,50 @@ ALIGNMENT = Alignment((Row(0, 0, 0), Row(1, 1, 2), Row(2, 2, 0), Row(3, None, 3)
 
 @pytest.mark.parametrize(
     ("mode", "rows"),
-    [("All rows", [0, 1, 2, 3]), ("Differences only", [1, 3]), ("After divergence", [1, 2, 3])],
+    [("all", [0, 1, 2, 3]), ("differences", [1, 3]), ("after", [1, 2, 3])],
 )
 def test_modes_choose_rows(mode: str, rows: list[int]) -> None:
     assert visible(ALIGNMENT, mode) == rows
 
 
 def test_no_divergence_leaves_nothing_after_it() -> None:
-    assert visible(Alignment((Row(0, 0, 0),), None), "After divergence") == []
+    assert visible(Alignment((Row(0, 0, 0),), None), "after") == []
 
 
-def test_kl_divergence() -> None:
-    even, skew = {"x": 0.5, "y": 0.5}, {"x": 0.9, "y": 0.1}
-    assert divergence_kl(even, even) == 0
-    assert divergence_kl(even, skew) == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
-    assert divergence_kl(even, {"x": 0.5, "z": 0.5}) is None
-    assert divergence_kl({}, {}) is None
+def test_kl_divergence_matches_slots_by_name() -> None:
+    even, skew, names = (0.5, 0.5), (0.9, 0.1), ("x", "y")
+    expected = 0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)
+    assert divergence_kl(even, even, names, names) == 0
+    assert divergence_kl(even, skew, names, names) == pytest.approx(expected)
+    assert divergence_kl(skew, (0.1, 0.9), names, ("y", "x")) == 0
+    assert divergence_kl(even, even, names, ("x", "z")) is None
+    assert divergence_kl((), (), names, names) is None
+
+
+def test_a_link_keeps_the_rows_and_each_tab(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-wrong", t="4", rows="after", show_b="raw")
+    assert app.segmented_control(key="pair_mode").value == "after"
+    assert app.segmented_control(key="pair_a_view").value == "reply"
+    assert app.segmented_control(key="pair_b_view").value == "raw"
+    app.segmented_control(key="pair_mode").set_value("differences").run()
+    assert app.query_params["rows"] == "differences"
+    press(app, "step_back")
+    assert app.segmented_control(key="pair_mode").value == "differences"
+
+
+def test_aligning_reads_the_replies_at_once(
+    app: AppTest, recorded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    original = type(recorded.episodes).text
+
+    def counted(self: Episodes, episode_id: str, index: int) -> TurnText:
+        read.append(index)
+        return original(self, episode_id, index)
+
+    monkeypatch.setattr(Episodes, "text", counted)
+    opened(app, a="e-long", b="e-random", t="1")
+    assert len(read) <= 4  # the texts of the row that is shown
+    replies = recorded.episodes.replies("e-long", 8)
+    assert replies == {i: recorded.episodes.text("e-long", i).reply[:8] for i in range(40)}
+    assert recorded.episodes.replies("e-running", 99)[2] == "12*3="

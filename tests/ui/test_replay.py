@@ -128,13 +128,23 @@ def test_the_card_shows_what_was_seen_raw_and_changed(app: AppTest) -> None:
     opened(app, ep="e-right", t="4")
     view = app.segmented_control(key="card_view")
     assert "answer 32" in shown(app)
-    view.set_value("What it saw").run()
+    view.set_value("saw").run()
     assert "worker\nA shop sells" in shown(app)
     assert "The coordinator read 120 tokens" in shown(app)
-    app.segmented_control(key="card_view").set_value("Raw").run()
+    app.segmented_control(key="card_view").set_value("raw").run()
     assert '"model_logits"' in shown(app)
-    app.segmented_control(key="card_view").set_value("Diff").run()
+    app.segmented_control(key="card_view").set_value("diff").run()
     assert "answer [-36-]{+32+}" in shown(app)
+
+
+def test_a_link_keeps_the_tab_of_the_card(app: AppTest) -> None:
+    opened(app, ep="e-right", t="4", show="diff")
+    assert "answer [-36-]{+32+}" in shown(app)
+    press(app, "go_back")
+    assert app.segmented_control(key="card_view").value == "diff"
+    app.segmented_control(key="card_view").set_value("reply").run()
+    assert "show" not in app.query_params
+    assert app.segmented_control(key="card_view").value == "reply"
 
 
 def test_the_decision_is_told_in_words_and_numbers(app: AppTest, recorded: Store) -> None:

@@ -332,7 +332,9 @@ def _stage(recording: Recording) -> None:
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     with left, st.container(border=True):
-        turn_card(outlines, cursor, recording.text, decision, key="live_card", running=recording.running)
+        turn_card(
+            outlines, cursor, recording.text, decision, key="live_card", tab="show", running=recording.running
+        )
     with right, st.container(border=True):
         decision_panel(decision, recording.models, key="live_decision")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from core.comparison import GAP, MODEL_ONLY, ROLE_ONLY, RULE, SAME, Alignment, Move, Row, align
-from core.episode import ROLE_ORDER, Decision, Status
+from core.comparison import GAP, MODEL_ONLY, ROLE_ONLY, RULE, SAME, TEXT_CUT, Alignment, Move, Row, align
+from core.episode import ROLE_ORDER, Status
+from core.metrics import kl_divergence
 from storage.summaries import EpisodeSummary
 from ui import state
 from ui.components.turn_strip import Cell, CellMark, Lane, turn_strip
@@ -18,14 +18,16 @@ from ui.figures import two_choices
 from ui.panels import dollars, seconds, text_block, turn_card, word_diff
 from ui.recording import Recording, open_recording
 from ui.theme import CHART_CONFIG, END_WORDS, badge, correct_mark, label, one_line, turn_token
-from ui.transport import stop, tick, transport
+from ui.transport import by_hand, keys_of, steps, stop, tick, transport
 from ui.widgets import who
 
 #: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
 #: said so.
 MOST_TURNS = 300
 
-MODES = ("All rows", "Differences only", "After divergence")
+#: Which rows are shown, as the address says it -> its words.
+MODES = {"all": "All rows", "differences": "Differences only", "after": "After divergence"}
+KEYS = keys_of("row", ("A", "swap the sides"), ("F", "first divergence"))
 _COST_WORDS = {
     SAME: "same model, same role",
     ROLE_ONLY: "same role, another model",
@@ -65,13 +67,15 @@ def show() -> None:
     start = alignment.first_divergence or 0
     row = state.int_param("t", 1, len(alignment.rows), start + 1) - 1
     column = min(range(len(rows)), key=lambda i: abs(rows[i] - row))
-    _strips(a, b, alignment, rows, column)
-    _row(a, b, alignment, rows[column])
-    _table(a, b, alignment, rows)
 
     def go(to: int) -> None:
         state.set_params(t=rows[to] + 1)
 
+    _strips(a, b, alignment, rows, column, by_hand(go))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        steps(column, len(rows), go, KEYS)
+    _row(a, b, alignment, rows[column])
+    _table(a, b, alignment, rows)
     pair = f"{a_id} {b_id}"
     transport(pair, column, len(rows), go, "Row")
     tick(pair, column, len(rows), 400, go)
@@ -90,8 +94,9 @@ def _kept(_a: Recording, _b: Recording, url: str, a_id: str, b_id: str) -> Align
 
 
 def _moves(recording: Recording) -> list[Move]:
+    replies = recording.store.episodes.replies(recording.episode.id, TEXT_CUT)
     return [
-        Move(outline.model, outline.role, recording.text(outline.index).reply)
+        Move(outline.model, outline.role, replies.get(outline.index, ""))
         for outline in recording.outlines[:MOST_TURNS]
     ]
 
@@ -99,19 +104,21 @@ def _moves(recording: Recording) -> list[Move]:
 def visible(alignment: Alignment, mode: str) -> list[int]:
     """Indices of the rows that a mode shows."""
     rows = range(len(alignment.rows))
-    if mode == "Differences only":
+    if mode == "differences":
         return [i for i in rows if not alignment.rows[i].same_choice]
-    if mode == "After divergence":
+    if mode == "after":
         start = alignment.first_divergence
         return [] if start is None else [i for i in rows if i >= start]
     return list(rows)
 
 
-def divergence_kl(a: Mapping[str, float], b: Mapping[str, float]) -> float | None:
-    """Kullback-Leibler divergence of B's softmax from A's, in nats; None when their names differ."""
-    if not a or a.keys() != b.keys():
+def divergence_kl(
+    a: Sequence[float], b: Sequence[float], a_names: Sequence[str], b_names: Sequence[str]
+) -> float | None:
+    """Kullback-Leibler divergence of B's softmax from A's, in nats; None without both or for other names."""
+    if not a or not b or set(a_names) != set(b_names):
         return None
-    return sum(p * math.log(p / b[name]) if b[name] > 0 else math.inf for name, p in a.items() if p > 0)
+    return kl_divergence(a, [b[list(b_names).index(name)] for name in a_names])
 
 
 def _choose() -> None:
@@ -242,20 +249,20 @@ def _mode(alignment: Alignment) -> str:
         "The choices never differ." if first is None else f"The choices first differ in **row {first + 1}**."
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        chosen = st.segmented_control(
-            "Rows", MODES, key="pair_mode", default=MODES[0], required=True, label_visibility="collapsed"
-        )
+        chosen = state.choice("Rows", MODES, name="rows", key="pair_mode")
         st.markdown(f":material/flag: {told}", help=RULE)
-    return str(chosen)
+    return chosen
 
 
-def _strips(a: Recording, b: Recording, alignment: Alignment, rows: Sequence[int], column: int) -> None:
+def _strips(
+    a: Recording,
+    b: Recording,
+    alignment: Alignment,
+    rows: Sequence[int],
+    column: int,
+    go: Callable[[int], None],
+) -> None:
     """Both episodes as two lanes over the same columns; gaps stay empty."""
-
-    def go(to: int) -> None:
-        stop()
-        state.set_params(t=rows[to] + 1)
-
     lanes = [
         Lane(
             _side(
@@ -351,6 +358,7 @@ def _card(side: str, recording: Recording, turn: int | None) -> None:
         recording.text,
         recording.decision(turn),
         key=f"pair_{side.lower()}",
+        tab=f"show_{side.lower()}",
         running=recording.running,
     )
 
@@ -368,23 +376,12 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
         config=CHART_CONFIG | {"displayModeBar": False},
         alt="Probability of each model and role under A and under B.",
     )
-    models, roles = _distances(da, a.models, db, b.models)
+    models = divergence_kl(da.model_probs, db.model_probs, a.models, b.models)
+    roles = divergence_kl(da.role_probs, db.role_probs, ROLE_ORDER, ROLE_ORDER)
     if models is not None and roles is not None:
         st.caption(f"KL divergence of B from A: models {models:.3f}, roles {roles:.3f} nats.")
     else:
         st.caption("No KL divergence: one side has no head, or its pool has other slots.")
-
-
-def _distances(
-    a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]
-) -> tuple[float | None, float | None]:
-    models = divergence_kl(
-        dict(zip(a_models, a.model_probs, strict=False)), dict(zip(b_models, b.model_probs, strict=False))
-    )
-    roles = divergence_kl(
-        dict(zip(ROLE_ORDER, a.role_probs, strict=False)), dict(zip(ROLE_ORDER, b.role_probs, strict=False))
-    )
-    return models, roles
 
 
 def _table(a: Recording, b: Recording, alignment: Alignment, rows: Sequence[int]) -> None:

@@ -17,11 +17,21 @@ from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, decision_panel, dollars, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
 from ui.theme import CHART_CONFIG, END_WORDS, STATUS_MARKS, badge, correct_mark, label
-from ui.transport import KEYS, stop, tick, transport
+from ui.transport import by_hand, keys_of, steps, stop, tick, transport
 from ui.widgets import who
 
 #: A running episode is read again this often, in seconds.
 REFRESH_S = 2.0
+
+KEYS = keys_of(
+    "turn",
+    ("B", "next blunder: a right answer lost or a wrong one accepted"),
+    ("V", "next Verifier turn"),
+    ("M", "next low-margin turn"),
+    ("S", "next turn of the same model"),
+    ("O", "next turn in the same role"),
+    ("N / P", "next / previous episode of the list you came from"),
+)
 
 
 def show() -> None:
@@ -46,11 +56,6 @@ def show() -> None:
 def go(index: int) -> None:
     """Move the cursor to a turn (0-based); the address bar, its one owner, counts from 1."""
     state.set_params(t=index + 1)
-
-
-def _step_to(index: int) -> None:
-    stop()
-    go(index)
 
 
 def _open(episode_id: str) -> None:
@@ -84,8 +89,6 @@ def _header(recording: Recording) -> None:
         ) as popover:
             if popover.open:
                 _same_task(recording)
-        if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
-            _help()
     st.subheader(label(episode.task.question, 220), anchor=False)
     if len(episode.task.question) > 220 or "\n" in episode.task.question:
         with st.expander("The whole question"):
@@ -182,7 +185,7 @@ def _stage(recording: Recording, cursor: int) -> None:
     turn_strip(
         [lane(outlines, models, running=recording.running)],
         cursor,
-        _step_to,
+        by_hand(go),
         key="strip",
         name="Turns of this episode",
         said=announcement(outlines, cursor),
@@ -193,7 +196,9 @@ def _stage(recording: Recording, cursor: int) -> None:
     decision = recording.decision(cursor)
     with left:
         with st.container(border=True):
-            turn_card(outlines, cursor, recording.text, decision, key="card", running=recording.running)
+            turn_card(
+                outlines, cursor, recording.text, decision, key="card", tab="show", running=recording.running
+            )
         if cursor:
             with st.container(border=True):
                 before_card(outlines, cursor, recording.text, key="before")
@@ -231,24 +236,7 @@ def _jumps(recording: Recording, cursor: int) -> None:
         ("Same role", "next_same_role", "O", tuple(o.index for o in outlines if o.role is here.role)),
     ]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.button(
-            "Back",
-            key="step_back",
-            shortcut="K",
-            type="tertiary",
-            on_click=_step_to,
-            args=(max(0, cursor - 1),),
-            disabled=cursor == 0,
-        )
-        st.button(
-            "Next",
-            key="step_next",
-            shortcut="J",
-            type="tertiary",
-            on_click=_step_to,
-            args=(min(len(outlines) - 1, cursor + 1),),
-            disabled=cursor == len(outlines) - 1,
-        )
+        steps(cursor, len(outlines), go, KEYS)
         for words, key, shortcut, turns in kinds:
             to = next_of(turns, cursor)
             st.button(
@@ -257,7 +245,7 @@ def _jumps(recording: Recording, cursor: int) -> None:
                 shortcut=shortcut,
                 type="tertiary",
                 disabled=to is None or to == cursor,
-                on_click=_step_to,
+                on_click=by_hand(go),
                 args=(to,),
             )
 
@@ -281,22 +269,6 @@ def _pulse(recording: Recording) -> tuple[object, ...]:
     last = recording.outlines[-1] if recording.outlines else None
     writing = len(recording.text(last.index).reply) if last and last.stage == "asked" else 0
     return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing
-
-
-@st.dialog("Keys")
-def _help() -> None:
-    st.markdown("\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in KEYS)]))
-    st.caption("Keys rest while you type in a field.")
-    st.toggle(
-        "Plain turn strip, without the component",
-        key="plain_strip_choice",
-        value=bool(st.session_state.get("plain_strip", False)),
-        on_change=_choose_plain,
-    )
-
-
-def _choose_plain() -> None:
-    st.session_state["plain_strip"] = st.session_state["plain_strip_choice"]
 
 
 if __name__ == "__main__":
