@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import ColumnElement, exists, false, select
 
 from core.episode import EndReason, Role, Status
 from storage import search
@@ -14,15 +14,17 @@ from storage.schema import episode, turn
 from storage.summaries import EPISODE_FLAGS
 
 _OUTCOMES: dict[str, bool | None] = {"right": True, "wrong": False, "none": None}
-_CHOICES: dict[str, frozenset[str]] = {
-    "correct": frozenset(_OUTCOMES),
-    "end_reason": frozenset(EndReason),
-    "status": frozenset(Status),
-    "flag": frozenset(EPISODE_FLAGS),
-    "role": frozenset(Role),
+#: The fields that take one of a few values.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "correct": tuple(_OUTCOMES),
+    "end_reason": tuple(EndReason),
+    "status": tuple(Status),
+    "flag": EPISODE_FLAGS,
+    "role": tuple(Role),
 }
 _NUMBERS = ("min_turns", "max_turns")
 _LONGEST = 200
+_MOST_TURNS = 10**6  # no episode has as many, and no database refuses the number
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class EpisodeFilter:
             if field.name in _NUMBERS:
                 if value.isascii() and value.isdecimal() and len(value) < 7:
                     found[field.name] = int(value)
-            elif value in _CHOICES.get(field.name, (value,)):
+            elif value in CHOICES.get(field.name, (value,)):
                 found[field.name] = value
         return cls(**found)  # type: ignore[arg-type]  # numbers and texts sorted above
 
@@ -75,6 +77,8 @@ class EpisodeFilter:
 
 def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
     """The filter as conditions on `episode`. A value that nothing can match gives a false condition."""
+    if any(getattr(where, name) not in (None, *choices) for name, choices in CHOICES.items()):
+        return [false()]
     found: list[ColumnElement[bool]] = []
     for value, column in (
         (where.run, episode.c.run_id),
@@ -88,15 +92,13 @@ def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
         if value is not None:
             found.append(column == value)
     if where.correct is not None:
-        outcome = _OUTCOMES.get(where.correct)
-        found.append(episode.c.correct.is_(None) if outcome is None else episode.c.correct == outcome)
+        found.append(episode.c.correct.is_(_OUTCOMES[where.correct]))
     if where.flag is not None:
-        bit = flag_bits([where.flag]) if where.flag in EPISODE_FLAGS else 0
-        found.append(episode.c.flags.op("&")(bit) != 0)
+        found.append(episode.c.flags.op("&")(flag_bits([where.flag])) != 0)
     if where.min_turns is not None:
-        found.append(episode.c.turns >= where.min_turns)
+        found.append(episode.c.turns >= min(where.min_turns, _MOST_TURNS))
     if where.max_turns is not None:
-        found.append(episode.c.turns <= where.max_turns)
+        found.append(episode.c.turns <= min(where.max_turns, _MOST_TURNS))
     if where.model is not None or where.role is not None:
         found.append(_has_turn(where.model, where.role))
     if where.text is not None and (match := search.matching(where.text, dialect)) is not None:

@@ -19,7 +19,7 @@ from core.checkpoint import Checkpoint, EncoderIdentity
 from core.episode import Episode, EpisodeFinished, EpisodeStarted, Role, Status, Turn, TurnStarted
 from core.ids import episode_id
 from storage.engine import writing
-from storage.filters import EpisodeFilter
+from storage.filters import CHOICES, EpisodeFilter
 from storage.mapping import episode_flags
 from storage.recorder import record
 from storage.search import terms
@@ -140,6 +140,7 @@ def test_a_filter_survives_its_url(where: EpisodeFilter) -> None:
     assert EpisodeFilter.from_query(where.to_query()) == where
 
 
+@settings(deadline=None)
 @given(query=st.dictionaries(st.sampled_from([f.name for f in fields(EpisodeFilter)]), st.text(max_size=300)))
 def test_any_url_gives_a_usable_filter(filled: tuple[Store, list[Episode]], query: dict[str, str]) -> None:
     where = EpisodeFilter.from_query({**query, "unknown": "x"})
@@ -217,6 +218,12 @@ def test_facets_count_what_a_click_would_show(
         for value in getattr(facets, name)[:3]:
             clicked = replace(where, **{name: value.value})
             assert store.episodes.page(clicked).total.n == value.n, (name, value)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_what_no_episode_can_be_finds_none(filled: tuple[Store, list[Episode]], name: str) -> None:
+    page = filled[0].episodes.page(EpisodeFilter(**{name: "wrnog"}))  # type: ignore[arg-type]
+    assert (page.items, page.total.n) == ((), 0)
 
 
 def test_runs_and_policies_add_up(filled: tuple[Store, list[Episode]]) -> None:

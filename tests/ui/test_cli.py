@@ -129,8 +129,16 @@ def test_episodes_are_filtered_and_shown(played: Sums) -> None:
     assert [turn["index"] for turn in whole["turns"]] == list(range(one["turns"]))
 
 
-def test_an_unknown_order_is_refused(world: Sums) -> None:
-    assert "cannot be ordered by 'size'" in world.trinity("episodes", "--order", "size").err
+@pytest.mark.parametrize("option", ["correct", "status", "end", "flag", "role", "order"])
+def test_a_mistyped_filter_is_refused(world: Sums, option: str) -> None:
+    result = world.trinity("episodes", f"--{option}", "wrnog")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert f"--{option} cannot be 'wrnog': choose one of " in result.err
+
+
+def test_no_episode_has_more_turns_than_a_database_can_count(played: Sums) -> None:
+    assert played.trinity("episodes", "--min-turns", 10**20, "--json").json["episodes"] == []
+    assert len(played.trinity("episodes", "--max-turns", 10**20, "--json").json["episodes"]) == 20
 
 
 def test_episodes_and_runs_are_deleted(played: Sums) -> None:

@@ -45,8 +45,8 @@ def episodes(
     role: Annotated[
         str | None, typer.Option(help="With a turn in this role (of that model, when given).")
     ] = None,
-    min_turns: Annotated[int | None, typer.Option(help="At least so many turns.")] = None,
-    max_turns: Annotated[int | None, typer.Option(help="At most so many turns.")] = None,
+    min_turns: Annotated[int | None, typer.Option(min=0, help="At least so many turns.")] = None,
+    max_turns: Annotated[int | None, typer.Option(min=0, help="At most so many turns.")] = None,
     text: Annotated[str | None, typer.Option(help="Words in the question or a reply.")] = None,
     order: Annotated[
         str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
@@ -59,13 +59,19 @@ def episodes(
     if context.invoked_subcommand is not None:
         return
     from core.errors import ConfigError
-    from storage.filters import EpisodeFilter
+    from storage.filters import CHOICES, EpisodeFilter
     from storage.summaries import Order
 
-    if order not in get_args(Order):
-        raise ConfigError(
-            f"Episodes cannot be ordered by '{order}': choose one of {', '.join(get_args(Order))}."
-        )
+    for option, value, choices in (
+        ("--correct", correct, CHOICES["correct"]),
+        ("--status", status, CHOICES["status"]),
+        ("--end", end, CHOICES["end_reason"]),
+        ("--flag", flag, CHOICES["flag"]),
+        ("--role", role, CHOICES["role"]),
+        ("--order", order, get_args(Order)),
+    ):
+        if value not in (None, *choices):
+            raise ConfigError(f"{option} cannot be '{value}': choose one of {', '.join(choices)}.")
     where = EpisodeFilter(
         run=run,
         policy=policy,
