@@ -13,7 +13,7 @@ from core.draws import integer
 from core.drive import GradeMany
 from core.episode import Decide, Decision, Episode, Role, Task, Transcript
 from core.evolution.cycles import ChosenCycle, choose_cycles, try_cycles
-from core.evolution.fitness import episodes_of, play_all, rewards
+from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
 from core.policies import SINGLE, CyclePolicy, single_policy
 from core.policy import Policy
 from core.pool.pool import Pool
@@ -104,7 +104,9 @@ def learned_router(
     """A single-turn router: the most promising model, at its best cycle, plays the whole episode.
 
     The promise is a ridge regression from the question's hidden state to each model's success on `train`."""
-    success = np.nan_to_num(solved_by_single(arena, cycles, train))
+    solved = solved_by_single(arena, cycles, train)
+    # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
+    success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
     x, queries = _question_states(encoder, train), _question_states(encoder, tasks)
     centre = x.mean(axis=0)
     x, queries = x - centre, queries - centre

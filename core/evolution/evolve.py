@@ -98,7 +98,7 @@ def evolve(
 
     `template` gives the checkpoints everything but vector and generation. With `start`, the last state that
     was yielded, the next generation is the one after it. ConfigError for parts that do not fit, PoolError
-    when no model could be asked for a whole generation; the states yielded before stay good."""
+    when no model could be asked for a whole generation or its validation; the states yielded before stay good."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     if template.svf_layout:
@@ -108,7 +108,7 @@ def evolve(
     if start is None:
         state = sep_cma.start(
             np.asarray(template.vector, float),
-            config.step_size or config.logit_spread / norm,
+            config.logit_spread / norm if config.step_size is None else config.step_size,
             population=config.population,
             seed=config.seed,
             mirrored=config.mirrored,
@@ -159,11 +159,23 @@ def _next(
     for candidate in range(state.population):
         drawn = draw(tasks, config, state.generation, candidate)
         mine = episodes_of(
-            drawn, template.models, seed=seed, turn_budget=config.turn_budget, prefix=f"c{candidate}"
+            drawn,
+            template.models,
+            seed=seed,
+            turn_budget=config.turn_budget,
+            prefix=f"c{candidate}",
+            protocol=template.protocol,
         )
         candidate_of.update({episode.id: candidate for episode in mine})
         episodes += mine
-    policy = Population(vectors, encoder, candidate_of, template.models)
+    policy = Population(
+        vectors,
+        encoder,
+        candidate_of,
+        template.models,
+        input_format=template.input_format,
+        token_position=template.token_position,
+    )
     calls, hits = pool.misses, pool.hits
     played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
@@ -184,7 +196,7 @@ def _next(
     )
 
 
-def _check_played(played: Sequence[Episode], generation: int) -> None:
+def _check_played(played: Sequence[Episode], generation: int | None) -> None:
     """Refuse a generation in which calls were lost and none came through: what is left was played unasked."""
     lost = [one for one in played if one.status is Status.MISSING]
     asked = any(turn.messages for one in played if one.reward is not None for turn in one.turns)
@@ -219,10 +231,19 @@ def validate(
     pool: Pool,
     grade: GradeMany,
 ) -> Measured:
-    """The checkpoint, sampling, on tasks it was not evolved on."""
+    """The checkpoint, sampling, on tasks it was not evolved on. PoolError when no model could be asked."""
     seed = integer((config.seed, "validation"))
-    episodes = episodes_of(tasks, checkpoint.models, seed=seed, turn_budget=config.turn_budget, prefix="v")
-    return measured(play_all(episodes, Coordinator(checkpoint, encoder), pool, grade))
+    episodes = episodes_of(
+        tasks,
+        checkpoint.models,
+        seed=seed,
+        turn_budget=config.turn_budget,
+        prefix="v",
+        protocol=checkpoint.protocol,
+    )
+    played = play_all(episodes, Coordinator(checkpoint, encoder), pool, grade)
+    _check_played(played, checkpoint.generation)
+    return measured(played)
 
 
 def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]:

@@ -17,7 +17,8 @@ from core.pool.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a set of episodes came to. `shares` maps (model, role) to its share of all turns."""
+    """What `n` episodes came to, besides those `missing`. `shares` maps (model, role) to its share of all
+    turns."""
 
     accuracy: float
     n: int
@@ -85,16 +86,15 @@ def mean_reward(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def measured(episodes: Sequence[Episode]) -> Measured:
-    """Accuracy, turns, accepts and selection shares of played episodes."""
-    reward = rewards(episodes)
-    picks = Counter((turn.decision.model, str(turn.decision.role)) for one in episodes for turn in one.turns)
+    """Accuracy, turns, accepts and selection shares of played episodes, the missing ones only counted."""
+    over = [one for one in episodes if one.reward is not None]
+    picks = Counter((turn.decision.model, str(turn.decision.role)) for one in over for turn in one.turns)
     turns = sum(picks.values())
-    known = int(np.isfinite(reward).sum())
     return Measured(
-        accuracy=float(mean_reward(reward)),
-        n=known,
-        missing=len(episodes) - known,
-        turns_mean=turns / max(len(episodes), 1),
-        accept_rate=sum(one.end_reason is EndReason.ACCEPTED for one in episodes) / max(len(episodes), 1),
+        accuracy=float(mean_reward(rewards(over))),
+        n=len(over),
+        missing=len(episodes) - len(over),
+        turns_mean=turns / max(len(over), 1),
+        accept_rate=sum(one.end_reason is EndReason.ACCEPTED for one in over) / max(len(over), 1),
         shares={pair: count / turns for pair, count in sorted(picks.items())},
     )

@@ -7,13 +7,25 @@ import numpy as np
 import pytest
 
 from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.episode import Ask, Failure, Role, Task
+from core.draws import integer
+from core.episode import Ask, EndReason, Failure, Protocol, Role, Task
 from core.errors import ConfigError, PoolError
-from core.evolution.baselines import Arena, best_cycles, best_single
-from core.evolution.cycles import CYCLES
-from core.evolution.evolve import EvolveConfig, Generation, draw, evolve, mean_state_norm, random_walk
+from core.evolution.baselines import Arena, best_cycles, best_single, learned_router
+from core.evolution.cycles import CYCLES, ChosenCycle
+from core.evolution.evolve import (
+    EvolveConfig,
+    Generation,
+    draw,
+    evolve,
+    mean_state_norm,
+    random_walk,
+    validate,
+)
+from core.evolution.fitness import episodes_of, measured, play_all
 from core.evolution.sep_cma import SepCMAState, start
+from core.policies import CyclePolicy
 from core.pool.scripted import Line, ScriptedPool
 from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
@@ -84,12 +96,72 @@ def test_stopped_and_resumed_it_ends_bit_for_bit_the_same(encoder: Encoder) -> N
     assert resumed[0].fitness == straight[6].fitness
 
 
+def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: Encoder) -> None:
+    """With next to no step every candidate is the template, whatever the template reads and plays by."""
+    one = replace(CONFIG, generations=1, step_size=1e-9, population=2, tasks_per_candidate=16)
+    template = Checkpoint.zeros(
+        [spec.name for spec in SPECS],
+        encoder.identity,
+        input_format="chat",
+        token_position=-1,
+        protocol=Protocol.RELEASED,
+    )
+    template = template.with_vector(np.random.default_rng(5).normal(size=len(template.vector)))
+    pool = ScriptedPool(SPECS, say)
+    played = evolve(one, template, encoder=encoder, pool=pool, grade=grade_many, tasks=TASKS[:16])
+    episodes = episodes_of(
+        draw(TASKS[:16], one, 0, 0),
+        template.models,
+        seed=integer((one.seed, "replies", 0)),
+        turn_budget=one.turn_budget,
+        prefix="alone",
+        protocol=template.protocol,
+    )
+    alone = play_all(episodes, Coordinator(template, encoder), pool, grade_many)
+    assert any(episode.end_reason is EndReason.VERIFIER_FIRST for episode in alone)
+    assert list(played)[1].episodes == measured(alone + alone)
+    assert validate(template, TASKS[:16], one, encoder, pool, grade_many).turns_mean < one.turn_budget
+
+
 def test_infrastructure_failures_are_missing_and_not_zero(encoder: Encoder) -> None:
     only_broken = replace(CONFIG, generations=1, tasks_per_candidate=16)
     generation = run(encoder, only_broken)[1]
     assert sum(generation.missing) > 0
     assert generation.episodes
     assert generation.episodes.missing == sum(generation.missing)
+
+
+def test_a_missing_episode_is_neither_short_nor_unaccepted() -> None:
+    models = tuple(spec.name for spec in SPECS)
+    policy = CyclePolicy(models, ("good", "bad"), (Role.WORKER, Role.VERIFIER), "")
+    breaks = ScriptedPool(
+        SPECS,
+        lambda ask: (
+            Failure("infrastructure", "Down.")
+            if "3 plus 3?\nanswer" in ask.messages[-1].content
+            else say(ask)
+        ),
+    )
+    played = play_all(
+        episodes_of(TASKS[:6], models, seed=0, turn_budget=4, prefix="m"), policy, breaks, grade_many
+    )
+    found = measured(played)
+    assert (found.accuracy, found.n, found.missing) == (1.0, 5, 1)
+    assert (found.accept_rate, found.turns_mean) == (1.0, 2.0)
+    assert found.shares == {("good", "worker"): 0.5, ("bad", "verifier"): 0.5}
+
+
+def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(encoder: Encoder) -> None:
+    def seldom_up(ask: Ask) -> Line:
+        number = int(ask.messages[-1].content.split("What is ")[1].split(" ")[0])
+        if ask.model == "good" and number < 12:
+            return Failure("infrastructure", "Down.")
+        return f"answer {2 * number + (ask.model == 'bad' and number % 2)}"
+
+    arena = Arena(ScriptedPool(SPECS[:2], seldom_up), grade_many, turn_budget=1)
+    cycles = {name: ChosenCycle((Role.WORKER,), 1.0) for name in arena.models}
+    router = learned_router(arena, cycles, encoder, TASKS[:16], TASKS[16:], ridge=1e6)
+    assert {chosen.id for chosen in router.chosen.values()} == {"single:good"}
 
 
 def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:
@@ -160,6 +232,13 @@ def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Enco
     assert next(generations).index == 0
     with pytest.raises(PoolError, match="generation 1 .*network is down"):
         next(generations)
+
+
+def test_a_validation_in_which_no_model_answers_measures_nothing(encoder: Encoder) -> None:
+    down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
+    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    with pytest.raises(PoolError, match="generation 0 .*network is down"):
+        validate(template, TASKS[16:], CONFIG, encoder, down, grade_many)
 
 
 def test_it_learns_with_the_rates_of_pycma_too(encoder: Encoder) -> None:
