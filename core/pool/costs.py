@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from core.pool.spec import ModelSpec
 
 ROLE_PROMPT_TOKENS = 600  # a generous bound on what role instructions add to a prompt
+MARKS_TOKENS = 60  # and on the marks around each text that is quoted in it
 QUESTION_TOKENS = 1000  # a generous bound on a question's length, where none is given
 
 
@@ -35,13 +36,22 @@ def listed_prices(model: str, base_url: str) -> tuple[float | None, float | None
 
 
 def estimate_cost(
-    specs: Sequence[ModelSpec], episodes: int, turn_budget: int, *, question_tokens: int = QUESTION_TOKENS
+    specs: Sequence[ModelSpec],
+    episodes: int,
+    turn_budget: int,
+    *,
+    question_tokens: int = QUESTION_TOKENS,
+    longest_reply: int = 0,
 ) -> Estimate:
     """The most that `episodes` can cost: every turn taken, each by the dearest model, every reply as long as
-    allowed and repeated in all later prompts. Retries of failed calls are not in it: servers bill answers."""
+    allowed, repeated in all later prompts, there quoted once more as advice and once more as answer.
+
+    `longest_reply` is of models that cost nothing and are not among `specs`: they write into the prompts of
+    those that do. Retries of failed calls are not in it: servers bill answers."""
     unknown = tuple(spec.name for spec in specs if None in (spec.price_in, spec.price_out))
-    longest_reply = max((spec.max_tokens for spec in specs), default=0)
-    prompts = [ROLE_PROMPT_TOKENS + question_tokens + turn * longest_reply for turn in range(turn_budget)]
+    longest = max((longest_reply, *(spec.max_tokens for spec in specs)))
+    quoted = [turn + min(turn, 2) for turn in range(turn_budget)]
+    prompts = [ROLE_PROMPT_TOKENS + question_tokens + texts * (longest + MARKS_TOKENS) for texts in quoted]
     per_episode = sum(
         max(
             (
@@ -55,7 +65,7 @@ def estimate_cost(
     return Estimate(
         calls=episodes * turn_budget,
         tokens_in=episodes * sum(prompts),
-        tokens_out=episodes * turn_budget * longest_reply,
+        tokens_out=episodes * turn_budget * longest,
         cost_usd=None if unknown else episodes * per_episode / 1e6,
         unknown=unknown,
     )

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from core.episode import Ask, Message, Role
+from core.drive import drive
+from core.episode import Ask, Episode, EpisodeFinished, Message, Role, Task
 from core.errors import ConfigError, PoolError
+from core.policies import CyclePolicy
 from core.pool.check import check_pool
 from core.pool.costs import estimate_cost, listed_prices
 from core.pool.hosted import HttpPool
@@ -15,6 +17,7 @@ from core.pool.load import load_pool, load_specs, pool_template
 from core.pool.mixed import MixedPool
 from core.pool.scripted import ScriptedPool
 from core.pool.spec import ModelSpec
+from core.tasks.graders import grade_many
 from tests.core.faulty_server import fail, faulty_server, ok
 
 GOOD = '[[model]]\nname = "a"\nbase_url = "http://127.0.0.1:9/v1"\n'
@@ -141,15 +144,41 @@ def test_prices_come_with_the_package_and_unknown_is_none() -> None:
     assert listed_prices("no-such-model", "https://api.openai.com/v1") == (None, None)
 
 
-def test_an_estimate_is_an_upper_bound_and_unknown_is_never_zero() -> None:
-    dear = ModelSpec("dear", price_in=10.0, price_out=20.0, max_tokens=1000)
-    cheap = ModelSpec("cheap", price_in=1.0, price_out=2.0, max_tokens=1000)
-    estimate = estimate_cost([dear, cheap], episodes=3, turn_budget=2, question_tokens=400)
-    assert (estimate.calls, estimate.tokens_in, estimate.tokens_out) == (6, 3 * (1000 + 2000), 6000)
-    assert estimate.cost_usd == pytest.approx((9000 * 10 + 6000 * 20) / 1e6)
-    unknown = estimate_cost([dear, ModelSpec("dark", price_in=1.0)], 3, 2)
+def test_no_episode_costs_more_than_the_estimate() -> None:
+    """The longest replies there can be, in words, by a model that bills and one that does not."""
+    words = 2000
+
+    def say(ask: Ask) -> str:
+        most = "w " * (words - 2)
+        return {
+            Role.THINKER: f"<suggestion>{most}</suggestion>",
+            Role.WORKER: f"<answer>{most}</answer>",
+            Role.VERIFIER: most,
+        }[ask.role]
+
+    dear = ModelSpec("dear", price_in=10.0, price_out=20.0, max_tokens=500)
+    free = ModelSpec("free", price_in=0.0, price_out=0.0, max_tokens=words)
+    pool = ScriptedPool([dear, free], say)
+    cycle = (Role.THINKER, Role.WORKER, Role.WORKER, Role.VERIFIER)
+    task = Task("t", "How many?", "1", "number")
+    episode = Episode("e", "r", task, "p", ("dear", "free"), turn_budget=8)
+    *_, ended = drive(episode, CyclePolicy(episode.models, ("free", "dear"), cycle, ""), pool, grade_many)
+    assert isinstance(ended, EpisodeFinished)
+    prompts = [turn.reply.usage.tokens_in or 0 for turn in ended.episode.turns]
+    estimate = estimate_cost([dear], 1, 8, question_tokens=2, longest_reply=words)
+    assert len(prompts) == 8
+    assert sum(prompts) <= estimate.tokens_in <= 2 * sum(prompts)
+    billed = sum(prompts) * 10 + 8 * 500 * 20  # had the dear one taken every turn
+    assert estimate.cost_usd is not None
+    assert billed / 1e6 <= estimate.cost_usd
+
+
+def test_an_unknown_price_is_never_zero() -> None:
+    dark = ModelSpec("dark", price_in=1.0)
+    unknown = estimate_cost([ModelSpec("dear", price_in=10.0, price_out=20.0), dark], 3, 2)
     assert (unknown.cost_usd, unknown.unknown) == (None, ("dark",))
     assert estimate_cost([ModelSpec("free", price_in=0.0, price_out=0.0)], 3, 2).cost_usd == 0.0
+    assert estimate_cost([], 3, 2).cost_usd == 0.0
 
 
 def test_check_calls_each_model_once_and_says_which_fails(tmp_path: Path) -> None:
