@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.episode import Role, Turn
+from core.episode import Role
 from core.metrics import PairedDifference, mcnemar_p, paired_difference, wilson_interval
 
 #: What it costs to put two turns side by side. Turns that share neither model nor role are never paired.
@@ -51,16 +51,6 @@ class Alignment:
 
     rows: tuple[Row, ...]
     first_divergence: int | None  # index of the first row whose choices differ, None when there is none
-
-    @property
-    def cost(self) -> int:
-        """Total cost of the rows."""
-        return sum(row.cost for row in self.rows)
-
-
-def move_of(turn: Turn) -> Move:
-    """What alignment looks at in a turn."""
-    return Move(turn.decision.model, turn.decision.role, turn.reply.text)
 
 
 def align(a: Sequence[Move], b: Sequence[Move]) -> Alignment:
@@ -112,30 +102,6 @@ def _distance(a: frozenset[str], b: frozenset[str]) -> float:
     """Jaccard distance of two word sets, in 0 to 1."""
     union = len(a | b)
     return 1 - len(a & b) / union if union else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Flips:
-    """Task ids by outcome under A and under B, over the tasks both finished, in A's order."""
-
-    both: tuple[str, ...]
-    a_only: tuple[str, ...]
-    b_only: tuple[str, ...]
-    neither: tuple[str, ...]
-
-    @property
-    def n(self) -> int:
-        """Shared tasks."""
-        return len(self.both) + len(self.a_only) + len(self.b_only) + len(self.neither)
-
-
-def flips(a: Mapping[str, bool], b: Mapping[str, bool]) -> Flips:
-    """The 2x2 table of outcomes (task id -> right?) over the shared tasks."""
-
-    def where(a_right: bool, b_right: bool) -> tuple[str, ...]:
-        return tuple(task for task, right in a.items() if right is a_right and b.get(task) is b_right)
-
-    return Flips(where(True, True), where(True, False), where(False, True), where(False, False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,23 +72,31 @@ class Plan:
 
     def episodes(self, run_id: str, position: int, policy: Policy, tasks: Sequence[Task]) -> list[Episode]:
         """The episodes of the policy at `position`, as they are born."""
-        checkpoint: Checkpoint | None = getattr(policy, "checkpoint", None)
-        generation = checkpoint.generation if checkpoint else None
+        first = position * len(tasks)
         return [
-            Episode(
-                id=episode_id(run_id, position * len(tasks) + index),
-                run_id=run_id,
-                task=task,
-                policy=policy.id,
-                models=policy.models,
-                protocol=checkpoint.protocol if checkpoint else Protocol.PAPER,
-                turn_budget=self.turns,
-                seed=self.seed,
-                argmax=self.argmax,
-                meta={} if generation is None else {"generation": str(generation)},
-            )
-            for index, task in enumerate(tasks)
+            birth(run_id, first + i, task, policy, turns=self.turns, seed=self.seed, argmax=self.argmax)
+            for i, task in enumerate(tasks)
         ]
+
+
+def birth(
+    run_id: str, index: int, task: Task, policy: Policy, *, turns: int, seed: int, argmax: bool
+) -> Episode:
+    """A run's episode of this index, as it is born."""
+    checkpoint: Checkpoint | None = getattr(policy, "checkpoint", None)
+    generation = checkpoint.generation if checkpoint else None
+    return Episode(
+        id=episode_id(run_id, index),
+        run_id=run_id,
+        task=task,
+        policy=policy.id,
+        models=policy.models,
+        protocol=checkpoint.protocol if checkpoint else Protocol.PAPER,
+        turn_budget=turns,
+        seed=seed,
+        argmax=argmax,
+        meta={} if generation is None else {"generation": str(generation)},
+    )
 
 
 def digest(tasks: Sequence[Task]) -> str:

@@ -110,13 +110,6 @@ def model_colour(model: str, models: Sequence[str]) -> str:
     return MODEL_COLOURS[list(models).index(model) % len(MODEL_COLOURS)]
 
 
-def model_letter(model: str, models: Sequence[str]) -> str:
-    """The slot's letter, a for the first, used where there is no room for a name."""
-    if model not in models:
-        return "?"
-    return string.ascii_lowercase[list(models).index(model) % 26]
-
-
 def ink_on(colour: str) -> str:
     """Black or white, whichever reads better on a #RRGGBB background (WCAG relative luminance)."""
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -140,12 +133,6 @@ def correct_mark(correct: bool | None) -> Mark:
 def badge(mark: Mark) -> str:
     """A mark as Streamlit markdown: icon and word in its tone."""
     return f":{mark.tone}[{mark.icon} {mark.word}]"
-
-
-def turn_token(role: Role, model: str, models: Sequence[str], verdict: Verdict | None = None) -> str:
-    """One turn in plain text, as tables show it: `T·a`, `W·c`, `V·b✓`."""
-    mark = verdict_mark(verdict)
-    return f"{ROLE_LOOKS[role].letter}·{model_letter(model, models)}{mark.glyph if mark else ''}"
 
 
 _VISIBLE_NAMES = {"\u200b": "ZWSP", "\u200c": "ZWNJ", "\u200d": "ZWJ", "\ufeff": "BOM", "\u00ad": "SHY"}

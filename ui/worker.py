@@ -24,7 +24,6 @@ from core.episode import (
     EndReason,
     Episode,
     EpisodeFinished,
-    Protocol,
     Status,
     TurnStarted,
 )
@@ -39,6 +38,7 @@ from storage.summaries import RunStatus
 from ui import wiring
 from ui.lease import claim, finish, owner
 from ui.live import LivePlan, episode_of
+from ui.plan import birth
 from ui.spending import Ceiling, check_ceiling
 
 log = logging.getLogger(__name__)
@@ -97,25 +97,6 @@ class Steered:
         return OverridePolicy(self.inner, {request.index: choice} if choice else {}).decide([request])[0]
 
 
-def birth(run: str, plan: LivePlan, policy: Policy) -> Episode:
-    """The run's one episode as it is born."""
-    checkpoint = getattr(policy, "checkpoint", None)
-    return Episode(
-        id=episode_of(run),
-        run_id=run,
-        task=plan.task,
-        policy=policy.id,
-        models=policy.models,
-        protocol=checkpoint.protocol if checkpoint else Protocol.PAPER,
-        turn_budget=plan.turns,
-        seed=plan.seed,
-        argmax=plan.argmax,
-        meta={"generation": str(checkpoint.generation)}
-        if checkpoint and checkpoint.generation is not None
-        else {},
-    )
-
-
 def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> Episode:
     """Play the run's episode to its end, or go on after its last stored turn; the episode as it ended."""
     mask = tuple(model not in plan.left_out for model in policy.models)
@@ -127,7 +108,9 @@ def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> 
     ceiling = Ceiling(pool.specs, plan.max_cost_usd, store.runs.spent_usd(run))
     reins = Reins(store, run)
     begun = {one.id: one for one in store.episodes.unfinished(run)}
-    episode = begun.get(episode_of(run)) or birth(run, plan, policy)
+    episode = begun.get(episode_of(run)) or birth(
+        run, 0, plan.task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax
+    )
     events = drive(
         episode,
         Steered(policy, store),

@@ -41,6 +41,7 @@ def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest) -> None:
     assert "**Row 4 of 5**" in said
     assert "answer [-32-]{+36+}" in said
     assert "KL divergence" in said
+    assert "↻" in said  # the Verifier turn in the table of all rows
     assert len(app.get("plotly_chart")) == 1
 
 

@@ -195,6 +195,13 @@ def test_nothing_is_wider_than_the_screen(page: Page, address: str, path: str, w
 def test_the_pair_steps_and_swaps_by_key(page: Page, address: str) -> None:
     go(page, f"{address}/pair?a=e-right&b=e-wrong&t=2")
     press(page, "ArrowRight", t="3")
+    press(page, "j", t="4")
+    press(page, "k", t="3")
     press(page, "a", a="e-wrong", b="e-right", t="3")
     page.locator(".strip button").nth(1).click()
     expect(page, t="2")
+    page.keyboard.press("f")
+    page.wait_for_url(lambda url: "t=" not in url)
+    settled(page)
+    page.keyboard.press("h")
+    page.get_by_role("dialog").get_by_text("swap the sides").wait_for()

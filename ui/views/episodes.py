@@ -292,15 +292,8 @@ def _pager(page: Page[EpisodeSummary]) -> None:
         st.markdown(f"**{page.total}** episodes", width="stretch")
         ticked = st.session_state.get("ticked", [])
         if len(ticked) == 2:
-            st.button(
-                "Compare the two",
-                key="compare_two",
-                type="primary",
-                icon=":material/compare:",
-                on_click=lambda: st.session_state.update(compare_now=list(ticked)),
-            )
-            if pair := st.session_state.pop("compare_now", None):
-                state.go("pair", a=pair[0], b=pair[1])
+            if st.button("Compare the two", key="compare_two", type="primary", icon=":material/compare:"):
+                state.go("pair", a=ticked[0], b=ticked[1])
         else:
             st.caption("Tick one row to peek, two to compare.", width="content")
         steps: tuple[tuple[str, str, dict[str, str | None], bool], ...] = (

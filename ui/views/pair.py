@@ -10,6 +10,7 @@ import streamlit as st
 from core.comparison import GAP, MODEL_ONLY, ROLE_ONLY, RULE, SAME, TEXT_CUT, Alignment, Move, Row, align
 from core.episode import ROLE_ORDER, Status
 from core.metrics import kl_divergence
+from storage.mapping import strip_cell
 from storage.summaries import EpisodeSummary
 from ui import state
 from ui.components.turn_strip import Cell, CellMark, Lane, turn_strip
@@ -17,9 +18,9 @@ from ui.course import cells, in_words
 from ui.figures import two_choices
 from ui.panels import dollars, seconds, text_block, turn_card, word_diff
 from ui.recording import Recording, open_recording
-from ui.theme import CHART_CONFIG, END_WORDS, badge, correct_mark, label, one_line, turn_token
+from ui.theme import CHART_CONFIG, END_WORDS, badge, correct_mark, label, one_line
 from ui.transport import by_hand, keys_of, steps, stop, tick, transport
-from ui.widgets import who
+from ui.widgets import strip_text, who
 
 #: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
 #: said so.
@@ -405,11 +406,11 @@ def _line(a: Recording, b: Recording, row: Row, index: int, first: int | None) -
         if turn is None:
             return "–", " "
         outline = recording.outlines[turn]
-        token = turn_token(outline.role, outline.model, recording.models, outline.verdict)
+        token = strip_text(strip_cell(recording.models, outline.model, outline.role, outline.verdict))
         answer = ":gray[no answer yet]"
         if outline.answer_after is not None:
             answer = f"{label(outline.answer_after, 30)} {badge(correct_mark(outline.correct_after))}"
-        return f"{token} {label(outline.model, 30)}", answer
+        return f"{label(token, 30)} {label(outline.model, 30)}", answer
 
     delta = f"{y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out:+,d}" if x and y else " "
     flag = (
