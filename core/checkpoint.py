@@ -172,22 +172,36 @@ class Checkpoint:
 def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
     """Write the folder so that a crash leaves either nothing or the whole checkpoint; returns the folder.
 
-    Saving the same checkpoint again changes nothing; another one in its place is refused."""
-    folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()):
-        if load_checkpoint(folder) == checkpoint:
-            return folder
-        raise CheckpointError(f"{folder} already holds another checkpoint; choose another folder.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)  # left behind by a crash
-    draft.mkdir()
-    _write(draft / CONFIG_FILE, (json.dumps(checkpoint.to_config(), indent=2) + "\n").encode())
-    _write(draft / WEIGHTS_FILE, checkpoint.to_bytes())
-    _sync_folder(draft)
-    draft.rename(folder)
-    _sync_folder(folder.parent)
+    Saving the same checkpoint again changes nothing; anything else in its place is refused."""
+    folder = Path(folder).absolute()  # so that "." has a name
+    try:
+        if folder.is_file():
+            raise CheckpointError(f"{folder} is a file; name a new folder.")
+        if folder.exists() and any(folder.iterdir()):
+            if _holds(folder, checkpoint):
+                return folder
+            raise CheckpointError(f"{folder} holds another checkpoint or other files; name a new folder.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = folder.with_name(f".{folder.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)  # left behind by a crash
+        draft.mkdir()
+        _write(draft / CONFIG_FILE, (json.dumps(checkpoint.to_config(), indent=2) + "\n").encode())
+        _write(draft / WEIGHTS_FILE, checkpoint.to_bytes())
+        _sync_folder(draft)
+        draft.rename(folder)
+        _sync_folder(folder.parent)
+    except OSError as error:
+        raise CheckpointError(
+            f"The checkpoint cannot be written to {folder}: {error.strerror} ({error.filename})."
+        ) from error
     return folder
+
+
+def _holds(folder: Path, checkpoint: Checkpoint) -> bool:
+    try:
+        return load_checkpoint(folder) == checkpoint
+    except CheckpointError:
+        return False
 
 
 def load_checkpoint(folder: str | Path) -> Checkpoint:

@@ -195,6 +195,34 @@ def test_saving_twice_changes_nothing_and_another_checkpoint_is_not_overwritten(
     assert load_checkpoint(folder) == checkpoint()
 
 
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("file", "file is a file"),
+        ("file/c", "cannot be written to .*file/c"),
+        ("file/a/c", "cannot be written to .*file/a/c"),
+        (".", "other files"),
+        ("x" * 300, "cannot be written"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    with pytest.raises(CheckpointError, match=sentence):
+        save_checkpoint(checkpoint(), place)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert Path("file").read_text() == "mine"
+
+
+def test_the_folder_one_is_in_can_be_written_to_when_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_checkpoint(save_checkpoint(checkpoint(), ".")) == checkpoint()
+
+
 def test_a_crash_before_the_rename_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     draft = tmp_path / ".c.draft"
     draft.mkdir()
