@@ -254,6 +254,31 @@ def test_what_is_no_encoder_is_refused(tmp_path: Path, folder: Path, monkeypatch
         load_encoder(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("file", "entry"),
+    [
+        ("config.json", {"hidden_size": "96"}),
+        ("config.json", {"num_attention_heads": 0}),
+        ("tokenizer_config.json", {"tokenizer_class": 5}),
+        ("tokenizer_config.json", {"pad_token": [5]}),
+        ("tokenizer.json", {"added_tokens": 5}),
+    ],
+)
+def test_a_damaged_encoder_folder_is_refused_in_one_line(
+    tmp_path: Path, file: str, entry: dict[str, object]
+) -> None:
+    damaged = tiny_qwen3(tmp_path / "damaged") / file
+    damaged.write_text(json.dumps({**json.loads(damaged.read_text()), **entry}))
+    with pytest.raises(CheckpointError, match="cannot be loaded: .{5}") as refused:
+        load_encoder(damaged.parent)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_name_too_long_for_a_folder_is_no_encoder() -> None:
+    with pytest.raises(CheckpointError, match="There is no encoder 'aaa"):
+        load_encoder("a" * 300)
+
+
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     folder = tiny_qwen3(tmp_path / "pickled")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
