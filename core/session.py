@@ -63,6 +63,8 @@ def play(
     course = _Course(episode, tuple(model_mask), tuple(role_mask))
     for recorded in episode.turns:
         course.add(recorded)
+    if course.answer is not None and course.answer not in course.grades:  # recorded, but never graded
+        course.grades[course.answer] = bool((yield Grade(episode.task, course.answer)))
     while (end := course.ending()) is None:
         choice = yield course.decide()
         assert isinstance(choice, Decision)

@@ -273,6 +273,14 @@ class TestResume:
         again = [r for r in later.seen if isinstance(r, Ask)]
         assert turns[len(turns) - len(again) :] == again
 
+    def test_a_recorded_answer_without_a_grade_is_graded(self) -> None:
+        hand = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"])
+        whole = hand.play(episode())
+        ungraded = replace(whole, turns=tuple(replace(turn, correct_after=None) for turn in whole.turns))
+        later = Hand([], [])
+        assert later.play(ungraded).correct
+        assert later.seen == [Grade(TASK, "12")]
+
     def test_a_finished_episode_asks_nothing(self) -> None:
         end = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"]).play(episode())
         idle = Hand([], [])
