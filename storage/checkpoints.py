@@ -57,6 +57,12 @@ class Checkpoints:
         with reading(self.engine) as connection:
             return [_summary(row) for row in connection.execute(query).mappings()]
 
+    def has(self, checkpoint_id: str) -> bool:
+        """Whether a checkpoint of this id is kept."""
+        with reading(self.engine) as connection:
+            found = connection.execute(select(checkpoint.c.id).where(checkpoint.c.id == checkpoint_id))
+            return found.first() is not None
+
     def get(self, checkpoint_id: str) -> CheckpointSummary:
         """One checkpoint without its weights; StoreError when there is none with this id."""
         with reading(self.engine) as connection:

@@ -12,12 +12,13 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from core.checkpoint import Checkpoint
@@ -42,7 +43,7 @@ from storage.lines import (
     parse,
 )
 from storage.outgoing import lines_of, stored_twin
-from storage.schema import optimiser, run
+from storage.schema import checkpoint, optimiser, run
 from storage.store import Store
 from storage.summaries import GenerationSummary
 from storage.whole import insert_episode
@@ -79,7 +80,8 @@ def export_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> dict[
     try:
         with reading(store.engine) as connection, _packed(draft, path.suffix == ".gz") as file:
             digest = hashlib.sha256()
-            lines: Iterable[Line] = (HeaderLine(runs=tuple(run_ids)), *lines_of(connection, run_ids))
+            header = HeaderLine(runs=tuple(run_ids))
+            lines: Iterable[Line] = chain([header], lines_of(connection, run_ids))
             for line in lines:
                 content = dump(line)
                 digest.update(content)
@@ -91,7 +93,8 @@ def export_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> dict[
     except OSError as error:
         raise StoreError(f"The file {path} cannot be written: {error.strerror or error}.") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # where none could be written, there is none
+            draft.unlink()
     return dict(counts)
 
 
@@ -181,16 +184,17 @@ class _Reader:
         """Add the line, unless the store has its twin."""
         self._check(line)
         twin = stored_twin(self.connection, line)
-        if twin is None:
-            try:
-                _add(self.connection, line)
-            except IntegrityError as error:
-                raise self.fault(
-                    "refers to something that is neither in the file nor in the store"
-                ) from error
-            self.added[line.kind] += 1
-        elif twin != line:
+        if twin not in (None, line):
             raise self.fault(f"contradicts the store, which holds another {line.kind} under the same id")
+        try:
+            if twin is None:
+                _add(self.connection, line)
+                self.added[line.kind] += 1
+            elif isinstance(line, CheckpointLine):  # came with what it played, and its own run comes now
+                orphan = (checkpoint.c.id == line.id, checkpoint.c.run_id.is_(None))
+                self.connection.execute(update(checkpoint).where(*orphan).values(run_id=line.run))
+        except IntegrityError as error:
+            raise self.fault("refers to something that is neither in the file nor in the store") from error
 
     def _check(self, line: Body) -> None:
         """What a single value's type cannot say."""
@@ -201,11 +205,11 @@ class _Reader:
                 raise self.fault("is a run that is still running")
             case CheckpointLine():
                 try:
-                    checkpoint = Checkpoint.from_bytes(line.config, line.weights)
+                    made = Checkpoint.from_bytes(line.config, line.weights)
                 except CheckpointError as error:
                     raise self.fault(f"holds a checkpoint that cannot be used ({error})") from error
-                if checkpoint.id != line.id:
-                    raise self.fault(f"calls checkpoint {checkpoint.id} {line.id}")
+                if made.id != line.id:
+                    raise self.fault(f"calls checkpoint {made.id} {line.id}")
             case EpisodeLine():
                 whole = line.episode
                 if whole.run_id not in self.runs:

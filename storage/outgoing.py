@@ -49,7 +49,7 @@ def stored_twin(connection: Connection, line: Body) -> Body | None:
             found = [_optimiser(connection, line.run)]
         case CheckpointLine():
             query = select(checkpoint).where(checkpoint.c.id == line.id)
-            # Which run an equal checkpoint was found in, and when, is not its content.
+            # Which run an equal checkpoint came from, and when, is not its content.
             found = [
                 _checkpoint(row).model_copy(update={"run": line.run, "created": line.created})
                 for row in connection.execute(query).mappings()

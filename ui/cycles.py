@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from core.episode import Role, Task
 from core.pocket import WEIGHTS
 from core.policies import Cycle
 from core.pool.pool import Pool
+
+log = logging.getLogger(__name__)
 
 
 def _pocket_weights(pool: Pool) -> list[str]:
@@ -36,13 +39,16 @@ class Remembered:
         }
 
     def add(self, chosen: Mapping[str, Cycle]) -> None:
-        """Remember more; the file is replaced in one step."""
+        """Remember more, if the folder can be written; the file is replaced in one step."""
         known = self._read()
         known.setdefault(self._key, {}).update({name: list(cycle) for name, cycle in chosen.items()})
-        self._file.parent.mkdir(parents=True, exist_ok=True)
         draft = self._file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(known, indent=1))
-        draft.replace(self._file)
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(json.dumps(known, indent=1))
+            draft.replace(self._file)
+        except OSError as error:
+            log.warning("Role cycles will be chosen again: %s cannot be written (%s)", self._file, error)
 
     def _read(self) -> dict[str, dict[str, list[str]]]:
         try:

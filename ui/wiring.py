@@ -6,6 +6,7 @@ torch is imported only where a coordinator or a pocket model is needed.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,11 +21,14 @@ from core.policies import PLAN_WORK_CHECK, SINGLE, RandomPolicy, cycle_policy, f
 from core.policy import Policy
 from core.pool.pool import Pool
 from core.settings import POCKET, Settings, read_settings
+from storage.engine import normalise
 from storage.store import Store
 
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
     from core.coordinator.encoder import Encoder
+
+log = logging.getLogger(__name__)
 
 #: Beside the packages, in a checkout as in an installed wheel.
 SAMPLE_RUNS = Path(__file__).resolve().parents[1] / "sample_runs"
@@ -56,14 +60,18 @@ def import_samples(store: Store, chosen: Settings) -> None:
 
     import_runs(store, SAMPLE_RUNS)
     mark = _samples_mark(chosen)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.touch()
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    except OSError as error:
+        log.warning("Sample runs that you delete will come back: %s cannot be written (%s)", mark, error)
 
 
 def _samples_mark(chosen: Settings) -> Path:
     """An empty file whose name tells store and sample runs."""
     names = sorted(f"{path.name}:{path.stat().st_size}" for path in SAMPLE_RUNS.glob("*.jsonl*"))
-    digest = hashlib.sha256("\n".join([chosen.store, *names]).encode()).hexdigest()[:16]
+    store = normalise(chosen.store).render_as_string(hide_password=False)  # however it was typed
+    digest = hashlib.sha256("\n".join([store, *names]).encode()).hexdigest()[:16]
     return chosen.data_folder / "samples" / digest
 
 
@@ -93,7 +101,7 @@ def stored_checkpoint(store: Store, checkpoint_id: str) -> Checkpoint:
 
 def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = None) -> None:
     """Put a checkpoint into the store; one that is there already stays as it is."""
-    if checkpoint.id in {one.id for one in store.checkpoints.list()}:
+    if store.checkpoints.has(checkpoint.id):
         return
     store.checkpoints.add(
         checkpoint.id,
@@ -107,10 +115,9 @@ def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = N
 
 def resolve_checkpoint(name: str, store: Store) -> Checkpoint:
     """A checkpoint by its id in the store or by its folder's path."""
-    if Path(name).is_dir():
+    if os.path.isdir(name):  # of a name that no path can have: no error, no folder
         return load_checkpoint(name)
-    known = [one.id for one in store.checkpoints.list()]
-    if name not in known:
+    if not store.checkpoints.has(name):
         raise CheckpointError(
             f"There is no policy or checkpoint '{name}': see 'trinity checkpoints', or use single:MODEL, "
             "single:*, random, random-model or round-robin."

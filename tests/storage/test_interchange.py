@@ -117,6 +117,9 @@ def test_a_run_brings_the_checkpoints_it_played(store: Store, other: Store, tmp_
     export_runs(store, ["r0"], tmp_path / "evolution.jsonl")
     import_file(other, tmp_path / "evolution.jsonl")
     assert other.runs.get("r0").generations == 1
+    assert [one.id for one in other.checkpoints.list("r0")] == [held.id], "its run is known now"
+    export_runs(other, ["r0"], tmp_path / "again.jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "evolution.jsonl").read_bytes()
 
 
 def test_what_was_running_is_exported_as_interrupted(store: Store, other: Store, tmp_path: Path) -> None:
@@ -271,6 +274,9 @@ def test_files_that_are_not_there(store: Store, tmp_path: Path) -> None:
         import_file(store, tmp_path / "none.jsonl")
     with pytest.raises(StoreError, match="cannot be written"):
         export_runs(store, ["r0"], tmp_path / "no" / "folder" / "x.jsonl")
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be written: Not a directory"):
+        export_runs(store, ["r0"], tmp_path / "file" / "x.jsonl")
     with pytest.raises(StoreError, match="holds no run r9"):
         export_runs(store, ["r0", "r9"], tmp_path / "x.jsonl")
     assert [one.name for one in tmp_path.glob("*.jsonl*")] == [], "nothing half-written"

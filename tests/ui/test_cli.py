@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -84,6 +85,22 @@ def test_help_imports_nothing_heavy() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.splitlines()[-1] == "[]"
+
+
+def test_the_version_is_told(world: Sums) -> None:
+    result = world.trinity("--version")
+    assert result.code == 0
+    assert re.fullmatch(r"\d+\.\d+.*\n", result.out)
+
+
+def test_an_argument_that_is_no_text_is_one_sentence(world: Sums) -> None:
+    said = subprocess.run(
+        [Path(sys.executable).parent / "trinity", "episodes", "show", b"ep\xff"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (said.returncode, said.stderr) == (1, "trinity: An argument is not text: write it in UTF-8.\n")
 
 
 def test_a_wrong_option_is_exit_code_two(world: Sums) -> None:

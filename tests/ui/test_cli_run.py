@@ -270,6 +270,7 @@ def test_a_changed_task_file_is_not_resumed(world: Sums, monkeypatch: pytest.Mon
     ("arguments", "sentence"),
     [
         (["--policy", "cabc"], "There is no policy or checkpoint 'cabc'"),
+        (["--policy", "x" * 300], "There is no policy or checkpoint 'xxx"),
         (["--policy", "single:nobody"], "There is no model 'nobody' in the pool"),
         (["--policy", "random", "--tasks", "chess"], "There is no task set 'chess'"),
         (["--policy", "random", "--tasks", "none.jsonl"], "cannot be read"),
@@ -289,6 +290,31 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     assert result.err.startswith("trinity: ")
     assert result.err.count("\n") == 1
     assert open_store(world.store).runs.list() == []
+
+
+def test_a_seed_that_no_store_can_keep_is_refused(world: Sums) -> None:
+    assert world.run("--policy", "random", "--seed", 2**63).code == 2
+    assert world.run("--policy", "random", "--n", 1, "--seed", 2**63 - 1).code == 0
+
+
+def test_a_run_that_breaks_off_does_not_look_alive(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Iterator[object]:
+        raise ZeroDivisionError
+        yield
+
+    monkeypatch.setattr("ui.plan.play", broken)
+    with pytest.raises(ZeroDivisionError):
+        world.run("--policy", "random")
+    assert last_run(world)[0].status == "interrupted"
+
+
+def test_a_data_folder_that_cannot_be_written_stops_no_run(
+    world: Sums, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    validation_tasks(world)
+    monkeypatch.setenv("XDG_DATA_HOME", "/proc/self")  # not even root may write there
+    assert world.run("--policy", "single:adder", "--n", 1).code == 0
+    assert "Role cycles will be chosen again" in caplog.text
 
 
 def test_a_missing_key_is_named(world: Sums) -> None:

@@ -19,8 +19,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     from core.errors import TrinityError
     from ui.cli.commands import app
 
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        app(args=argv, prog_name="trinity")
+        "\n".join(arguments).encode()
+    except UnicodeEncodeError:
+        print("trinity: An argument is not text: write it in UTF-8.", file=sys.stderr)
+        return 1
+    try:
+        app(args=arguments, prog_name="trinity")
     except TrinityError as error:
         print(f"trinity: {error}", file=sys.stderr)
         return 1

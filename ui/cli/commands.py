@@ -22,18 +22,24 @@ app = typer.Typer(
 )
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(doctor.version())
+        raise typer.Exit
+
+
 @app.callback()
 def main(
     verbose: Annotated[bool, typer.Option("--verbose", help="Say on stderr what is being done.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[  # eager: its callback has answered before a command is looked for
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
 ) -> None:
     """Options of every command."""
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
-    if version:
-        typer.echo(doctor.version())
-        raise typer.Exit
 
 
 app.command("ui")(serve.ui)

@@ -55,7 +55,9 @@ def evolve(
         int, typer.Option(min=0, help="Held-apart tasks that the mean is measured on.")
     ] = 200,
     validate_every: Annotated[int, typer.Option(min=1, help="Measure it every so many generations.")] = 10,
-    seed: Annotated[int, typer.Option(help="The same seed evolves the same again, bit for bit.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="The same seed evolves the same again, bit for bit.")
+    ] = 0,
     turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
     spread: Annotated[
         float, typer.Option(min=0.01, help="How far the first candidates' logits spread; sets the step size.")

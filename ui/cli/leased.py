@@ -49,3 +49,6 @@ def leased(
         finish(store, run_id, RunStatus.INTERRUPTED, str(error))
         say(f"Stopped; {_KEPT[kind]}. Go on with: trinity {kind} --resume {run_id}")
         raise
+    except Exception as error:  # a broken house: at least the run does not look alive for ever
+        finish(store, run_id, RunStatus.INTERRUPTED, f"It broke off: {type(error).__name__}.")
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +50,10 @@ def run(
         int | None, typer.Option("--n", help="How many tasks. Left out: 100, or all of a file's.", min=1)
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Chooses tasks and draws; the same seed plays the same again.")
+        int,
+        typer.Option(
+            min=0, max=2**63 - 1, help="Chooses tasks and draws; the same seed plays the same again."
+        ),
     ] = 0,
     turns: Annotated[
         int, typer.Option(help="Turn budget: model calls per task at most.", min=1, max=100)
@@ -213,7 +217,7 @@ def _kept(store: Store, name: str) -> str:
     from core.checkpoint import load_checkpoint
     from ui import wiring
 
-    if not Path(name).is_dir():
+    if not os.path.isdir(name):  # of a name that no path can have: no error, no folder
         return name
     checkpoint = load_checkpoint(name)
     wiring.keep_checkpoint(store, checkpoint)
