@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,14 @@ def shown(page: AppTest) -> str:
     return "\n".join(
         [*words, *(button.label for button in page.button), *(link.value for link in page.page_link)]
     )
+
+
+def assert_literal(page: AppTest) -> None:
+    """No foreign text acts on the page: not as markdown or HTML, nor as an invisible character."""
+    assert not [block for block in page.code if {"\u202e", "\x1b"} & set(block.value)]
+    ours = re.sub(r"\\.", "", "\n".join(element.value for element in (*page.markdown, *page.subheader)))
+    for bare in ("badge[ACCEPT", "![", "<", "https:", "](", "$", "www."):
+        assert bare not in ours
 
 
 def until(happens: Callable[[], bool], seconds: float = 60.0) -> None:

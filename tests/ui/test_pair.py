@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.comparison import Alignment, Row
+from core.episode import Role
 from storage.episodes import Episodes
-from storage.store import Store
+from storage.recorder import record
+from storage.store import Store, open_store
 from storage.summaries import TurnText
 from tests.ui.pages import app as new_tab
-from tests.ui.pages import opened_in, press, shown
+from tests.ui.pages import assert_literal, opened_in, press, shown
+from tests.ui.recorded import RUN, decision, episode, events
 from ui.views.pair import divergence_kl, visible
 
 pytestmark = pytest.mark.usefixtures("recorded")
@@ -69,6 +74,25 @@ def test_swapping_keeps_the_row(app: AppTest) -> None:
     assert "answer [-36-]{+32+}" in shown(app)
 
 
+def test_swapping_keeps_a_row_that_only_one_side_has(
+    app: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "store.db"))
+    store = open_store(tmp_path / "store.db")
+    store.runs.create(RUN, "run", {})
+    thinks = episode("e-thinks", turns=1)
+    turn = replace(episode("e-checks", turns=1).turns[0], decision=decision(5, "beta", Role.VERIFIER))
+    assert turn.decision.model != thinks.turns[0].decision.model
+    for one in (thinks, replace(episode("e-checks"), turns=(turn,))):
+        list(record(store, events(one)))
+    store.close()
+    opened(app, a="e-checks", b="e-thinks", t="1")
+    for _ in range(3):
+        assert "▲ Verifier" in shown(app)
+        assert "● Thinker" not in shown(app)
+        press(app, "swap")
+
+
 def test_stepping_and_back_to_the_divergence(app: AppTest) -> None:
     opened(app, a="e-right", b="e-wrong")
     press(app, "go_next")
@@ -110,7 +134,9 @@ def test_one_episode_offers_the_others_of_its_task(app: AppTest) -> None:
 
 
 def test_hostile_text_and_headless_policies_render(app: AppTest) -> None:
-    assert "There are" not in shown(opened(app, a="e-hostile", b="e-random"))
+    opened(app, a="e-hostile", b="e-random", t="2")
+    assert any("<img src=x onerror=alert(1)>" in block.value for block in app.code)
+    assert_literal(app)
     assert "no probabilities" in shown(opened(app, a="e-random", b="e-random"))
 
 

@@ -83,7 +83,11 @@ def show() -> None:
 
 
 def aligned(a: Recording, b: Recording) -> Alignment:
-    """The alignment of two recordings, remembered once both are finished."""
+    """The alignment of two recordings, remembered once both are finished. Its rows are the same whichever
+    side is A, so that swapping keeps the row."""
+    if a.episode.id > b.episode.id:
+        found = aligned(b, a)
+        return Alignment(tuple(Row(row.b, row.a, row.cost) for row in found.rows), found.first_divergence)
     if a.episode.status is Status.FINISHED and b.episode.status is Status.FINISHED:
         return _kept(a, b, a.store.url, a.episode.id, b.episode.id)
     return align(_moves(a), _moves(b))
