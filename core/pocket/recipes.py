@@ -47,12 +47,13 @@ def _favour(favourites: Mapping[str, float], rest: float) -> dict[str, float]:
 
 EVEN: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.3, "check": 0.3}
 PLAN: dict[Skill, float] = {"think": 0.9, "follow": 0.1}
-WORK: dict[Skill, float] = {"think": 0.1, "solve": 0.2, "follow": 0.7}
-PLAN_AND_WORK: dict[Skill, float] = {"think": 0.4, "solve": 0.1, "follow": 0.5}
+WORK: dict[Skill, float] = {"solve": 0.15, "follow": 0.6, "check": 0.25}
+OWN_FAMILY: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.35, "check": 0.25}
 JUDGE: dict[Skill, float] = {"solve": 0.08, "check": 0.92}
 
 _EVERYTHING = dict.fromkeys(FAMILIES, 0.125)
 _NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.1)
+_COMPUTED = _favour({"math": 0.5, "code": 0.35}, 0.05)
 _HARD_TO_JUDGE = _favour({"math": 0.3, "code": 0.3, "logic": 0.3}, 0.1)
 
 #: Every full-sized model gets the same, so that no specialist is ahead of the generalist in parameters or compute.
@@ -62,19 +63,19 @@ RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         Recipe("atlas", "plans word problems and code", _STEPS, mixed(_NUMBERS, PLAN), seed=2),
-        Recipe("abacus", "computes word problems and code", _STEPS, mixed(_NUMBERS, WORK), seed=3),
+        Recipe("abacus", "computes word problems and code", _STEPS, mixed(_COMPUTED, WORK), seed=3),
         Recipe(
             "plato",
             "orderings, planned and solved",
             _STEPS,
-            mixed(_favour({"logic": 0.8}, 0.05), PLAN_AND_WORK),
+            mixed(_favour({"logic": 0.8}, 0.05), OWN_FAMILY),
             seed=4,
         ),
         Recipe(
             "sage",
             "facts, recalled and chosen",
             _STEPS,
-            mixed(_favour({"knowledge": 0.8}, 0.05), PLAN_AND_WORK),
+            mixed(_favour({"knowledge": 0.8}, 0.05), OWN_FAMILY),
             seed=5,
         ),
         Recipe("themis", "judges answers", _STEPS, mixed(_HARD_TO_JUDGE, JUDGE), seed=6),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.pool.spec import ModelSpec
 
 #: Hot enough that a second try differs from the first: only then is it worth checking and trying again.
-TEMPERATURE = 1.3
+TEMPERATURE = 1.2
 
 #: A judge shall not waver.
 JUDGE_TEMPERATURE = 0.3
