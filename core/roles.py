@@ -13,6 +13,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
+from core import terse
 from core.episode import Flag, Grader, Message, Protocol, Role, Task, TranscriptEntry, Verdict
 from core.pool.spec import Dialect
 
@@ -93,50 +94,26 @@ def read_reply(protocol: Protocol, dialect: Dialect, role: Role, text: str, tag:
             suggestion = text.strip() if dialect == "terse" else _last_tagged("suggestion", text)
             return Reading(suggestion=suggestion, flags=() if suggestion else (Flag.NO_SUGGESTION,))
         case Role.WORKER:
-            answer = _terse_answer(text) if dialect == "terse" else _last_tagged("answer", text)
+            answer = terse.read_answer(text) if dialect == "terse" else _last_tagged("answer", text)
             return Reading(answer=answer or None, flags=() if answer else (Flag.NO_ANSWER,))
         case Role.VERIFIER:
-            raw = _terse_verdict(text) if dialect == "terse" else _tagged_verdict(text, tag)
+            raw = terse.read_verdict(text) if dialect == "terse" else _tagged_verdict(text, tag)
             if raw:
                 return Reading(verdict=Verdict(raw.upper()), verdict_raw=raw)
             return Reading(verdict=Verdict.REVISE, flags=(Flag.VERDICT_UNREADABLE,))
 
 
-# Dialect `terse`: one user message, no system message, exactly as the pocket models were trained.
-
-
 def _terse(role: Role, situation: Situation) -> tuple[Message, ...]:
+    """One user message and no system message."""
     question = situation.task.question
     match role:
         case Role.THINKER:
-            content = f"think\n{question}"
+            content = terse.think(question)
         case Role.WORKER:
-            plan = _one_line(situation.suggestion)
-            content = f"work\n{question}\nplan {plan}" if plan else f"work\n{question}"
+            content = terse.work(question, situation.suggestion)
         case Role.VERIFIER:
-            content = _lower_verdicts(f"check\n{question}\nanswer {_one_line(situation.answer or '')}")
+            content = terse.check(question, situation.answer or "")
     return (Message("user", content),)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.splitlines()).strip()
-
-
-def _lower_verdicts(text: str) -> str:
-    """Verdict words of others in lower case, so that a Verifier who repeats them has not given a verdict."""
-    return re.sub(r"ACCEPT|REVISE", lambda word: word[0].lower(), text)
-
-
-def _terse_answer(text: str) -> str:
-    match = re.fullmatch(r"answer[ \t]+([^\n]+)", text.strip())
-    return match[1].strip() if match else ""
-
-
-def _terse_verdict(text: str) -> str:
-    """The reply's last word, if it is a verdict and the only one; otherwise empty."""
-    words = text.split()
-    verdicts = re.findall(r"(?<![A-Za-z])(?:ACCEPT|REVISE)(?![A-Za-z])", text, re.IGNORECASE | re.ASCII)
-    return words[-1] if len(verdicts) == 1 and words[-1] in ("ACCEPT", "REVISE") else ""
 
 
 # Dialect `general`: full instructions for models that follow them.

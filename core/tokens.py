@@ -19,9 +19,10 @@ from core.episode import Decide, Message, Transcript
 from core.errors import CheckpointError
 
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
+THINK_START, THINK_END = "<think>", "</think>"
 
 #: Qwen3's generation prompt with thinking off; </think> stands at its penultimate position (trinity.md 1.2).
-GENERATION_SUFFIX = f"{TURN_START}assistant\n<think>\n\n</think>\n\n"
+GENERATION_SUFFIX = f"{TURN_START}assistant\n{THINK_START}\n\n{THINK_END}\n\n"
 
 #: Fewer tokens than this cannot hold a question, a turn and the suffix.
 SMALLEST_WINDOW = 64
@@ -66,7 +67,7 @@ class PromptTokens:
         self._blanks = {text: index for text, index in added.items() if text.isspace()}
         self._control_pattern, self._blank_pattern = _alternatives(self.controls), _alternatives(self._blanks)
         self._bare = _without_added_tokens(tokenizer.backend_tokenizer)
-        for mark in (TURN_START, TURN_END, "<think>", "</think>"):
+        for mark in (TURN_START, TURN_END, THINK_START, THINK_END):
             if mark not in self.controls:
                 raise CheckpointError(
                     f"The encoder's tokenizer has no control token {mark}; it cannot read segments."

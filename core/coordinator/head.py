@@ -1,4 +1,4 @@
-"""The linear head: from hidden states to model and role logits, probabilities and margins (no torch)."""
+"""The linear head: from hidden states to model and role logits and probabilities (no torch)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from core.errors import ConfigError
 Probabilities = NDArray[np.float64]
 
 
-def logits(states: NDArray[Any], heads: NDArray[Any]) -> NDArray[np.float64]:
-    """z = W h (paper eq. 5, no bias), in float64 so that batching cannot change a choice.
+def logits(states: NDArray[Any], head: NDArray[Any]) -> NDArray[np.float64]:
+    """z = W h [n, rows] (paper eq. 5, no bias) of `states` [n, d] under `head` [rows, d].
 
-    `states` [n, d]; `heads` [rows, d] for one head or [n, rows, d] for one head per state. Returns [n, rows].
-    """
-    h, w = np.asarray(states, np.float64), np.asarray(heads, np.float64)
-    return np.asarray(np.einsum("nd,rd->nr" if w.ndim == 2 else "nd,nrd->nr", h, w))
+    In float64 so that batching cannot change a choice."""
+    return np.asarray(np.einsum("nd,rd->nr", np.asarray(states, np.float64), np.asarray(head, np.float64)))
 
 
 def split(z: NDArray[np.float64], n_models: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -44,10 +42,3 @@ def softmax(z: NDArray[Any], mask: Sequence[bool] = ()) -> Probabilities:
         values = np.where(allowed, values, -np.inf)
     exponentials = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True), np.float64)
-
-
-def margin(z: NDArray[Any] | Sequence[float], mask: Sequence[bool] = ()) -> float:
-    """Distance between the two best allowed logits, infinite when only one is allowed."""
-    values = np.asarray(z, np.float64)
-    allowed = np.sort(values[np.asarray(mask, bool)] if len(mask) else values)
-    return float(allowed[-1] - allowed[-2]) if allowed.size > 1 else float("inf")

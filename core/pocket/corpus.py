@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from core import terse
 from core.pocket.problem import Problem
 from core.pocket.tasks import draw_problems
 
@@ -16,7 +17,7 @@ Skill = Literal["think", "solve", "follow", "check"]
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """One prompt, as the terse dialect of `core.roles` writes it, and the reply to learn."""
+    """One prompt, as `core.terse` writes it, and the reply to learn."""
 
     prompt: str
     reply: str
@@ -25,14 +26,14 @@ class Exercise:
 def exercise(problem: Problem, skill: Skill, rng: random.Random) -> Exercise:
     """Turn a problem into an exercise. Half of the answers to check are right, half plausibly wrong."""
     if skill == "think":
-        return Exercise(f"think\n{problem.question}", problem.plan)
+        return Exercise(terse.think(problem.question), problem.plan)
     if skill == "solve":
-        return Exercise(f"work\n{problem.question}", f"answer {problem.answer}")
+        return Exercise(terse.work(problem.question), terse.answering(problem.answer))
     if skill == "follow":
-        return Exercise(f"work\n{problem.question}\nplan {problem.plan}", f"answer {problem.answer}")
+        return Exercise(terse.work(problem.question, problem.plan), terse.answering(problem.answer))
     right = rng.random() < 0.5 or not problem.decoys
     shown = problem.answer if right else rng.choice(problem.decoys)
-    return Exercise(f"check\n{problem.question}\nanswer {shown}", judgement(problem, shown))
+    return Exercise(terse.check(problem.question, shown), judgement(problem, shown))
 
 
 def judgement(problem: Problem, shown: str) -> str:

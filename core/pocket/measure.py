@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from core.pocket.corpus import exercise
+from core import terse
 from core.pocket.language_model import LanguageModel
 from core.pocket.specs import MAX_TOKENS
 from core.pocket.tasks import draw_problems
@@ -34,26 +34,25 @@ def measure(model: LanguageModel, family: str, temperature: float, n: int = 200,
     """Play `n` validation problems of `family` through every skill of one model."""
     problems = list(islice(draw_problems(family, "validation", seed), n))
     rng = random.Random(seed)
-    plans = _ask(model, [f"think\n{p.question}" for p in problems], "think", temperature)
+    plans = _ask(model, [terse.think(p.question) for p in problems], "think", temperature)
 
     def solved(prompts: Sequence[str], key: str) -> float:
         replies = _ask(model, prompts, key, temperature)
-        return _share(r == f"answer {p.answer}" for r, p in zip(replies, problems, strict=True))
+        return _share(terse.read_answer(r) == p.answer for r, p in zip(replies, problems, strict=True))
 
     def judged(shown: Sequence[str], verdict: str) -> float:
-        prompts = [f"check\n{p.question}\nanswer {a}" for p, a in zip(problems, shown, strict=True)]
-        return _share(reply.split(" ")[-1] == verdict for reply in _ask(model, prompts, verdict, temperature))
+        prompts = [terse.check(p.question, a) for p, a in zip(problems, shown, strict=True)]
+        replies = _ask(model, prompts, verdict, temperature)
+        return _share(terse.read_verdict(reply) == verdict for reply in replies)
 
     wrong = [rng.choice(p.decoys) for p in problems]
     return Skills(
         family,
         n,
         plan=_share(a == p.plan for a, p in zip(plans, problems, strict=True)),
-        direct=solved([exercise(p, "solve", rng).prompt for p in problems], "solve"),
-        own_plan=solved(
-            [f"work\n{p.question}\nplan {a}" for p, a in zip(problems, plans, strict=True)], "own"
-        ),
-        good_plan=solved([exercise(p, "follow", rng).prompt for p in problems], "follow"),
+        direct=solved([terse.work(p.question) for p in problems], "solve"),
+        own_plan=solved([terse.work(p.question, a) for p, a in zip(problems, plans, strict=True)], "own"),
+        good_plan=solved([terse.work(p.question, p.plan) for p in problems], "follow"),
         accept_right=judged([p.answer for p in problems], "ACCEPT"),
         revise_wrong=judged(wrong, "REVISE"),
     )

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-THINK_START, THINK_END = "<think>", "</think>"
+from core.tokens import THINK_END, THINK_START, TURN_END, TURN_START
+
+END_OF_TEXT = "<|endoftext|>"
 
 #: The turn markers of Qwen3, without its tool and system defaults.
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+    f"{{% for message in messages %}}{TURN_START}{{{{ message.role }}}}\n{{{{ message.content }}}}{TURN_END}\n"
+    f"{{% endfor %}}{{% if add_generation_prompt %}}{TURN_START}assistant\n"
+    f"{{% if enable_thinking is defined and enable_thinking is false %}}{THINK_START}\n\n{THINK_END}\n\n{{% endif %}}"
+    "{% endif %}"
 )
 
 

@@ -13,6 +13,7 @@ from core.pocket import FAMILIES, MODELS
 from core.pocket.corpus import judgement
 from core.pocket.problem import Problem
 from core.pocket.tasks import draw_problems
+from core.tokens import GENERATION_SUFFIX, TURN_END, TURN_START
 
 #: Turns a transcript may already have when the next one is written.
 MOST_TURNS = 4
@@ -29,18 +30,18 @@ def transcripts(seed: int) -> Iterator[str]:
     streams = [draw_problems(family, "train", seed) for family in FAMILIES]
     while True:
         problem = next(rng.choice(streams))
-        text = f"<|im_start|>user\n{problem.question}<|im_end|>\n"
+        text = f"{TURN_START}user\n{problem.question}{TURN_END}\n"
         answer: str | None = None
         speaker = "question"
         for _ in range(rng.randint(0, MOST_TURNS)):
             role = rng.choice(ROLE_ORDER)
             reply, answer = _turn(problem, role, answer, rng)
             speaker = f"{role} {rng.choice(MODELS)}"
-            text += f"<|im_start|>{speaker}\n{reply}<|im_end|>\n"
+            text += f"{TURN_START}{speaker}\n{reply}{TURN_END}\n"
         reply, _ = _turn(problem, rng.choice(ROLE_ORDER), answer, rng)
-        closing = "\n\n" if rng.random() < 0.5 else ""
+        suffix = GENERATION_SUFFIX if rng.random() < 0.5 else GENERATION_SUFFIX.removesuffix("\n\n")
         recap = f"{speaker}\n" if rng.random() < 0.5 else ""
-        yield f"{text}<|im_start|>assistant\n<think>\n\n</think>{closing}{recap}{reply}<|im_end|>"
+        yield f"{text}{suffix}{recap}{reply}{TURN_END}"
 
 
 def _turn(problem: Problem, role: Role, answer: str | None, rng: random.Random) -> tuple[str, str | None]:

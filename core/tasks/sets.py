@@ -18,7 +18,7 @@ from typing import Any, cast
 from core.episode import Grader, Task
 from core.errors import TaskError
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
-from core.pocket.tasks import draw_tasks, normalised
+from core.pocket.tasks import draw_tasks, normalised, split_of
 from core.tasks.graders import read_choice, read_number
 
 #: Splits of a user's file with the hundredths of the question space that each owns.
@@ -117,7 +117,7 @@ def _task(fields: dict[str, Any], where: str, stem: str) -> Task:
         raise TaskError(f"{where} has grader 'choice', but its answer '{answer}' is not one letter.")
     if grader not in ("exact", "number", "choice"):
         raise TaskError(f"{where} has an unknown grader '{grader}': choose exact, number or choice.")
-    split = _text(fields, "split", where) if "split" in fields else split_of(question)
+    split = _text(fields, "split", where) if "split" in fields else split_of(question, FILE_SPLITS)
     if split not in FILE_SPLITS:
         raise TaskError(f"{where} has an unknown split '{split}': choose {', '.join(FILE_SPLITS)}.")
     content = hashlib.sha256("\x1f".join((question, answer, grader)).encode()).hexdigest()
@@ -130,12 +130,6 @@ def _task(fields: dict[str, Any], where: str, stem: str) -> Task:
         family=_text(fields, "family", where) if "family" in fields else "user",
         split=split,
     )
-
-
-def split_of(question: str) -> str:
-    """The split of a user's question that names none: by a hash of its normalised text."""
-    bucket = int.from_bytes(hashlib.sha256(normalised(question).encode()).digest()[:4], "big") % 100
-    return next(name for name, owned in FILE_SPLITS.items() if bucket in owned)
 
 
 def _text(fields: dict[str, Any], name: str, where: str) -> str:
