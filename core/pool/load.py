@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from core.errors import ConfigError
+from core.pocket.specs import MAX_TOKENS
 from core.pool.pool import Pool
 from core.pool.spec import Dialect, ModelSpec
 
@@ -149,7 +150,7 @@ class _Pocket(_Entry):
     name: Name
     provider: Literal["pocket"]
     temperature: Temperature | None = None
-    max_tokens: TokenLimit | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
 
 
 def _spec(path: Path, number: int, entry: dict[str, Any]) -> ModelSpec:

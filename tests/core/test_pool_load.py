@@ -76,6 +76,7 @@ MISTAKES = [
     (GOOD + "price_in = inf", "price_in should be a finite number"),
     (GOOD + "price_in = -1", "price_in should be greater than or equal to 0"),
     (GOOD + "max_tokens = 0", "max_tokens should be greater"),
+    ('[[model]]\nname = "atlas"\nprovider = "pocket"\nmax_tokens = 65\n', "max_tokens should be less than"),
     (GOOD + "max_tokens = 1.5", "max_tokens should be a valid integer"),
     (GOOD + "max_tokens = true", "max_tokens should be a valid integer"),
     (GOOD + "timeout_s = 0", "timeout_s should be greater than 0"),
