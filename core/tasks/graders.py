@@ -28,6 +28,14 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 
+#: A minus apart from its number is a dash behind a word ("The result - 42"), but not behind "is" or a mark.
+_DASH = re.compile(r"(?<=\S)(?<![:=*$(])(?<!\bis)\s+[-\u2212]\s+")
+
+#: Another choice behind the first: `B)`, `(B)`, `or B`.
+_ANOTHER = re.compile(
+    r"(?<![\w(\[])[(\[]?([A-Za-z])[)\]]|^\s*(?:or|and|[,/&;])\s*[(\[]?([A-Za-z])(?:[).:\]]|\s*$)"
+)
+
 
 def grade_many(grades: Sequence[Grade]) -> list[bool]:
     """One verdict per answer, in order; all Python values of the batch are evaluated in one child process."""
@@ -77,9 +85,12 @@ def read_number(text: str) -> Fraction | None:
 
     After the last `=` where there is one. None when there is no number, or more than one.
     """
-    text = text[-_LONGEST:] if "=" in text else text[:_LONGEST]
     text = text.rpartition("=")[2]
+    text, rest = text[:_LONGEST], text[_LONGEST:]
+    if re.search("[0-9]", rest):
+        return None
     text = re.sub(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}", r"\1/\2", text)
+    text = _DASH.sub("; ", text)
     found = list(_NUMBER.finditer(text))
     if len(found) != 1:
         return None
@@ -108,9 +119,14 @@ def read_choice(text: str) -> str | None:
         flags=re.I,
     )
     match = re.fullmatch(
-        r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])(?:[).:]|$))(?:\s.*)?\.?", text, re.DOTALL
+        r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])(?:[).:]|$))(?P<rest>(?:\s.*)?)\.?", text, re.DOTALL
     )
-    return next(filter(None, match.groups())).upper() if match else None
+    if not match:
+        return None
+    letter = match[1] or match[2] or match[3]
+    named = {one or other for one, other in _ANOTHER.findall(match["rest"])}
+    # In another case it is a name in the choice's own text, as in "B) (a + b)".
+    return None if any(o != letter and o.isupper() == letter.isupper() for o in named) else letter.upper()
 
 
 def _is_literal(text: str) -> bool:
