@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import Engine, func, select
 
 from core.episode import Episode, Message, Reply, Role, Status, Task, Verdict
 from core.errors import StoreError
@@ -28,7 +28,7 @@ from storage.summaries import (
     TurnOutline,
     TurnText,
 )
-from storage.whole import chunks, read_episodes, read_pending
+from storage.whole import chunks, delete_episodes, read_episodes, read_pending
 
 _EVERYTHING = EpisodeFilter()
 _CUT_ANSWER = func.substr(turn.c.answer_after, 1, QUESTION_CUT).label("answer_after")
@@ -225,7 +225,7 @@ class Episodes:
                     raise StoreError(
                         f"Episode {busy} is still running: cancel its run first, then delete it."
                     )
-                deleted += connection.execute(delete(episode).where(chosen)).rowcount
+                deleted += delete_episodes(connection, chosen)
         return deleted
 
 

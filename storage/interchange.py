@@ -104,6 +104,8 @@ def import_runs(store: Store, path: str | Path) -> list[ImportReport]:
     if not path.is_dir():
         return [import_file(store, path)]
     files = sorted(found for found in path.iterdir() if found.name.endswith((".jsonl", ".jsonl.gz")))
+    if not files:
+        raise ImportFormatError(f"The folder {path} holds no .jsonl or .jsonl.gz file to import.")
     return [import_file(store, file) for file in files]
 
 

@@ -16,6 +16,7 @@ from storage.engine import reading, writing
 from storage.mapping import Rows
 from storage.schema import episode, generation, override, run, turn
 from storage.summaries import PolicySummary, RunControl, RunKind, RunStatus, RunSummary
+from storage.whole import delete_episodes
 
 #: A run without a sign of life for this long is taken for dead.
 STALE_AFTER_S = 30.0
@@ -139,11 +140,14 @@ class Runs:
             _interrupt_episodes(connection, dead)
         return dead
 
-    def delete(self, run_id: str) -> None:
-        """Delete a run with its episodes, checkpoints and generations. StoreError while it is running."""
-        if self.get(run_id).status is RunStatus.RUNNING:
+    def delete(self, run_id: str, dead: str | None = None) -> None:
+        """Delete a run with its episodes, checkpoints and generations. StoreError while it is running, unless
+        its owner is the one known to be `dead`."""
+        found = self.get(run_id)
+        if found.status is RunStatus.RUNNING and (dead is None or found.owner != dead):
             raise StoreError(f"Run {run_id} is still running: cancel it first, then delete it.")
         with writing(self.engine) as connection:
+            delete_episodes(connection, episode.c.run_id == run_id)
             connection.execute(delete(run).where(run.c.id == run_id))
 
     # What a person asks of a worker

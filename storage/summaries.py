@@ -38,7 +38,14 @@ class RunStatus(StrEnum):
 
 #: Flags an episode can carry: those of its turns, then those of its course. Append only (stored by position).
 EPISODE_FLAGS: tuple[str, ...] = (
-    *(flag.value for flag in Flag),
+    "verdict_unreadable",
+    "nothing_to_judge",
+    "no_answer",
+    "no_suggestion",
+    "truncated",
+    "prompt_overflow",
+    "self_verified",
+    "model_error",
     "false_accept",  # ended by an ACCEPT although the answer is wrong
     "answer_broke",  # a right answer was later replaced by a wrong one
     "low_margin",  # some decision had a logit margin below LOW_MARGIN

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, select
 
 from core.episode import Episode, Role, Task, Turn
 from storage import mapping
 from storage.mapping import Rows
-from storage.schema import checkpoint, episode, state, task, text, turn
+from storage.schema import checkpoint, episode, override, state, task, text, turn
 from storage.summaries import PendingReply
 
 #: IN lists stay below every database's limit on bound values.
@@ -130,6 +130,16 @@ def insert_episode(
     for table, rows in ((turn, turns), (text, texts), (state, states)):
         if rows:
             connection.execute(insert(table), rows)
+
+
+def delete_episodes(connection: Connection, chosen: ColumnElement[bool]) -> int:
+    """Delete episodes with all that is theirs alone: turns, texts, overrides, and tasks nobody else played."""
+    ids = select(episode.c.id).where(chosen)
+    connection.execute(delete(override).where(override.c.episode_id.in_(ids)))
+    deleted = connection.execute(delete(episode).where(chosen)).rowcount
+    played = select(episode.c.id).where(episode.c.task_key == task.c.key)
+    connection.execute(delete(task).where(~exists(played)))
+    return deleted
 
 
 def keep_task(connection: Connection, played: Task) -> int:

@@ -283,6 +283,12 @@ def test_files_that_are_not_there(store: Store, tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.glob(".*")] == []
 
 
+def test_a_folder_without_anything_to_import_is_a_mistake(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ImportFormatError, match="holds no .jsonl"):
+        import_runs(store, tmp_path / "empty")
+
+
 def test_the_golden_file_reads_and_writes_as_ever(other: Store, tmp_path: Path) -> None:
     """Change the format only with a new version number, and keep reading this one."""
     import_file(other, GOLDEN)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from core.checkpoint import Checkpoint, EncoderIdentity
-from core.episode import Episode, EpisodeFinished, EpisodeStarted, Role, Status, Turn, TurnStarted
+from core.episode import Episode, EpisodeFinished, EpisodeStarted, Flag, Role, Status, Turn, TurnStarted
 from core.ids import episode_id
 from storage.engine import writing
 from storage.filters import CHOICES, EpisodeFilter
@@ -218,6 +218,16 @@ def test_facets_count_what_a_click_would_show(
         for value in getattr(facets, name)[:3]:
             clicked = replace(where, **{name: value.value})
             assert store.episodes.page(clicked).total.n == value.n, (name, value)
+
+
+def test_episode_flags_keep_the_bits_they_are_stored_as() -> None:
+    """Append only: the place of a flag is its bit in every store."""
+    assert (
+        *("verdict_unreadable", "nothing_to_judge", "no_answer", "no_suggestion", "truncated"),
+        *("prompt_overflow", "self_verified", "model_error"),
+        *("false_accept", "answer_broke", "low_margin", "override"),
+    ) == EPISODE_FLAGS
+    assert set(Flag) < set(EPISODE_FLAGS)
 
 
 @pytest.mark.parametrize("name", CHOICES)

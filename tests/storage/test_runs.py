@@ -203,6 +203,7 @@ def test_deleting_a_run_leaves_nothing_of_it(store: Store) -> None:
     for run in ("r1", "r2"):
         for _ in record(store, events(births(run, tasks(3)))):
             pass
+        store.runs.set_override(store.episodes.of_run(run)[0].id, 90, "ada", Role.WORKER)
     with pytest.raises(StoreError, match="still running"):
         store.runs.delete("r1")
     store.runs.finish("r1")
@@ -214,9 +215,18 @@ def test_deleting_a_run_leaves_nothing_of_it(store: Store) -> None:
     assert store.episodes.delete([kept[0].id, "none"]) == 1
     assert store.episodes.delete([one.id for one in kept]) == 2
     with store.engine.connect() as connection:
-        for table in ("turn", "text", "state", "episode"):
+        for table in ("turn", "text", "state", "episode", "task", "override"):
             assert connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() == 0  # noqa: S608
-        connection.exec_driver_sql("INSERT INTO text_search(text_search, rank) VALUES ('integrity-check', 1)")
+        for index in ("text_search", "task_search"):
+            connection.exec_driver_sql(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")  # noqa: S608
+
+
+def test_a_killed_run_can_be_deleted(store: Store) -> None:
+    store.runs.create("r1", "run", {}, owner="a")
+    with pytest.raises(StoreError, match="still running"):
+        store.runs.delete("r1", dead="b")
+    store.runs.delete("r1", dead="a")
+    assert store.runs.list() == []
 
 
 def test_health(store: Store) -> None:
@@ -254,7 +264,7 @@ def test_a_store_opens_again(tmp_path: Path) -> None:
         opened.close()
 
 
-def test_many_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as workers:
         opened = list(workers.map(open_store, [tmp_path / "new.db"] * 6))
     assert {one.health().schema for one in opened} == {"0001"}

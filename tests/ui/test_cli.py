@@ -166,7 +166,8 @@ def test_episodes_and_runs_are_deleted(played: Sums) -> None:
     store = open_store(played.store)
     run = store.runs.list()[0].id
     store.close()
-    assert played.trinity("episodes", "delete", "--run", run, "--yes").code == 0
+    deleted = played.trinity("episodes", "delete", "--run", run, "--yes")
+    assert (deleted.code, deleted.err) == (0, f"Deleted run {run} with its 34 episodes.\n")
     assert played.trinity("doctor", "--json").json["store"]["episodes"] == 0
 
 

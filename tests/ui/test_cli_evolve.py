@@ -71,6 +71,9 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     assert result.code == 130
     assert "Go on with: trinity evolve --resume r" in result.err
     run = result.err.strip().split()[-1]
+    longer = world.trinity("evolve", "--resume", run, "--generations", 100)
+    assert (longer.code, longer.err.count("\n")) == (1, 1)
+    assert "leave --generations out" in longer.err
     resumed = world.trinity("evolve", "--resume", run, "--json").json
     assert resumed["digest"] == undisturbed["digest"]
     assert resumed["run"] == run

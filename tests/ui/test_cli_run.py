@@ -277,8 +277,8 @@ def test_a_changed_task_file_is_not_resumed(world: Sums, monkeypatch: pytest.Mon
         (["--policy", "random", "--pool", "none.toml"], "There is no pool file"),
         (["--policy", "random", "--store", "mysql://x"], "trinity: "),
         ([], "Name at least one policy"),
-        (["--resume", "r0"], "r0"),
-        (["--resume", "r0", "--policy", "random"], "leave --policy out"),
+        (["--resume", "r0", "--policy", "random"], "leave --policy, --split, --tasks out"),
+        (["--resume", "r0", "--n", "500", "--turns", "2"], "leave --n, --split, --tasks, --turns out"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(
@@ -315,6 +315,10 @@ def test_a_data_folder_that_cannot_be_written_stops_no_run(
     monkeypatch.setenv("XDG_DATA_HOME", "/proc/self")  # not even root may write there
     assert world.run("--policy", "single:adder", "--n", 1).code == 0
     assert "Role cycles will be chosen again" in caplog.text
+
+
+def test_a_run_that_is_not_there_cannot_be_resumed(world: Sums) -> None:
+    assert "The store holds no run r0" in world.trinity("run", "--resume", "r0").err
 
 
 def test_a_missing_key_is_named(world: Sums) -> None:

@@ -47,7 +47,9 @@ def compare(
         (kind, flip)
         for kind in ("only_a", "only_b")
         for flip in (
-            opened.episodes.flips(policy_a, policy_b, run=run_a, run_b=run_b, kind=kind) if list_flips else ()
+            opened.episodes.flips(policy_a, policy_b, run=run_a, run_b=run_b, kind=kind, limit=counts.n)
+            if list_flips
+            else ()
         )
     ]
     opened.close()

@@ -89,6 +89,27 @@ def interval(ends: tuple[float, float]) -> str:
     return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"
 
 
+def counted(counts: Mapping[str, int]) -> str:
+    """How many of what, the things there are: "36 episodes, 1 checkpoint"."""
+    return ", ".join(f"{n} {thing}{'' if n == 1 else 's'}" for thing, n in counts.items() if n)
+
+
+def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
+    """ConfigError for options that would change what a resumed run is; they would go unheard."""
+    from core.errors import ConfigError
+
+    sources = {name: context.get_parameter_source(name) for name in context.params if name not in allowed}
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise ConfigError(
+            f"--resume goes on with a run as it was begun: leave {', '.join(sorted(given))} out."
+        )
+
+
 def progress() -> Progress:
     """A progress bar on stderr; silent where stderr is no terminal, apart from what is printed."""
     return Progress(

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, percent, print_json, print_table, printable, say, tell
+from ui.cli.console import (
+    JsonOption,
+    StoreOption,
+    counted,
+    percent,
+    print_json,
+    print_table,
+    printable,
+    say,
+    tell,
+)
 
 if TYPE_CHECKING:
     from storage.store import Store
@@ -175,27 +185,35 @@ def delete(
     store: StoreOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete episodes, or a run with all its episodes. There is no way back.
+    """Delete episodes, or a run with all that is its own: episodes, checkpoints, generations. There is no way
+    back.
 
     [dim]$[/] trinity episodes delete ep12ab ep12ac
 
     [dim]$[/] trinity episodes delete --run rp12 --yes
     """
     from core.errors import ConfigError
+    from ui.lease import is_dead
 
     if bool(episodes) == bool(run):
         raise ConfigError("Name episodes to delete, or one run with --run.")
-    what = f"run {run} with all its episodes" if run else f"{len(episodes or ())} episodes"
     opened = _store(store)
     if run:
-        opened.runs.get(run)
+        found = opened.runs.get(run)
+        counts = {
+            "episode": found.episodes,
+            "checkpoint": len(opened.checkpoints.list(run)),
+            "generation": found.generations,
+        }
+        what = f"run {run} with its {counted(counts) or 'settings'}"
     else:
+        what = counted({"episode": len(episodes or ())})
         for episode in episodes or ():
             opened.episodes.summary(episode)
     if not yes:
         typer.confirm(f"Delete {what}?", abort=True, err=True)
     if run:
-        opened.runs.delete(run)
+        opened.runs.delete(run, dead=found.owner if is_dead(found.owner) else None)
     else:
         opened.episodes.delete(episodes or ())
     opened.close()

@@ -19,6 +19,7 @@ from ui.cli.console import (
     percent,
     print_json,
     progress,
+    refuse_with_resume,
     say,
     tell,
 )
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 def evolve(
+    context: typer.Context,
     tasks: Annotated[str, typer.Option(help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")] = "pocket",
     generations: Annotated[int, typer.Option(min=1, help="How many generations.")] = 60,
     population: Annotated[int, typer.Option(min=2, help="Candidates per generation.")] = 32,
@@ -117,6 +119,7 @@ def evolve(
             evolution=asdict(config),
         )
     else:
+        refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
         outline = Outline.from_config(opened.runs.get(resume).config, settings)
     parts = _prepared(outline)
     _show_estimate(parts, already_agreed=resume is not None)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, print_json, say, tell
+from ui.cli.console import JsonOption, StoreOption, counted, print_json, say, tell
 
 
 def import_(
@@ -61,6 +61,6 @@ def export(
     opened = open_store(wiring.settings(store=store).store)
     counts = export_runs(opened, runs, target)
     opened.close()
-    say(f"Wrote {target}: " + ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in counts.items()))
+    say(f"Wrote {target}: {counted(counts)}")
     if as_json:
         print_json({"file": str(target), "lines": counts})

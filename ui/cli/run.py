@@ -20,6 +20,7 @@ from ui.cli.console import (
     print_table,
     printable,
     progress,
+    refuse_with_resume,
     say,
 )
 from ui.cli.leased import leased
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,8 +107,7 @@ def run(
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     opened = open_store(settings.store)
     if resume is not None:
-        if policy:
-            raise ConfigError("--resume goes on with a run as it was begun: leave --policy out.")
+        refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
         parts = _stored(opened, resume, settings)
     elif policy:
         plan = Plan(
