@@ -12,7 +12,7 @@ from tests.browsing import settled
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, shown
 from tests.ui.sample_store import MODELS, PLAYED, checkpoint
-from ui.views.checkpoints import flat, flip_rows, shares, verdict
+from ui.views.checkpoints import KINDS, flat, flip_rows, shares, verdict
 
 pytestmark = pytest.mark.usefixtures("samples")
 
@@ -85,10 +85,13 @@ def test_only_what_differs_in_the_configuration_is_listed() -> None:
 
 
 def test_a_cell_and_then_its_link_lead_to_the_pair(tab: Page, served: Served) -> None:
+    sides = checkpoint(0).id, checkpoint(30).id
+    found = {kind: served.store.episodes.flips(*sides, kind=kind) for kind in KINDS}
+    kind = next(kind for kind in KINDS if found[kind])
     tab.goto("/checkpoints")
-    tab.locator(".st-key-cell_both_wrong button").first.click()
-    tab.wait_for_url("**kind=both_wrong*")
+    tab.locator(f".st-key-cell_{kind} button").first.click()
+    tab.wait_for_url(f"**kind={kind}*")
     settled(tab)
-    flip = served.store.episodes.flips(checkpoint(0).id, checkpoint(30).id, kind="both_wrong")[0]
+    flip = found[kind][0]
     tab.goto(f"/pair?a={flip.a_episode}&b={flip.b_episode}")
     tab.locator(".strip button").first.wait_for()
