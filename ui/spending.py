@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from core.episode import Ask, EndReason, Episode, Event, Message, Replied, Reply, TurnStarted
 from core.errors import BudgetError
-from core.pool.costs import Estimate, estimate_cost
+from core.pool.costs import QUESTION_TOKENS, Estimate, estimate_cost
 from core.pool.pool import Pool, closing
 from core.pool.spec import ModelSpec
 
@@ -36,9 +36,18 @@ def check_ceiling(specs: Sequence[ModelSpec], ceiling_usd: float | None) -> None
         )
 
 
-def estimate(specs: Sequence[ModelSpec], episodes: int, turn_budget: int) -> Estimate:
-    """The most that so many episodes can cost over the models that may cost money."""
-    return estimate_cost(paid_models(specs), episodes, turn_budget)
+def estimate(
+    specs: Sequence[ModelSpec], episodes: int, turn_budget: int, questions: Iterable[str] = ()
+) -> Estimate:
+    """The most that so many episodes can cost over the models that may cost money, in whose prompts the
+    others' replies stand too. A token of the `questions` is at least one byte."""
+    return estimate_cost(
+        paid_models(specs),
+        episodes,
+        turn_budget,
+        question_tokens=max((len(question.encode()) for question in questions), default=QUESTION_TOKENS),
+        longest_reply=max((spec.max_tokens for spec in specs), default=0),
+    )
 
 
 def agree(
