@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sqlalchemy import ColumnElement, bindparam, literal_column, or_, select
+from sqlalchemy import ColumnElement, bindparam, case, exists, func, literal_column, or_, select
 from sqlalchemy import text as sql
 
 from storage.schema import episode, task, text
@@ -23,6 +23,7 @@ CREATE: tuple[str, ...] = (
     "INSERT INTO text_search(text_search, rowid, body) VALUES ('delete', old.id, old.body); END",
 )
 
+_FEW = 2000  # replies
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
@@ -60,10 +61,13 @@ def matching(query: str, dialect: str) -> ColumnElement[bool] | None:
         bindparam("wanted", expression, unique=True)
     )
     rows = in_texts.columns(literal_column("rowid")).scalar_subquery()
-    return or_(
-        episode.c.task_key.in_(in_tasks.columns(literal_column("rowid")).scalar_subquery()),
-        episode.c.id.in_(select(text.c.episode_id).where(text.c.id.in_(rows))),
-    )
+    # The episodes of few replies are listed once. A word in nearly every reply is looked up episode by episode:
+    # a page in the list's own order is then full after a few, where listing them all would take longest.
+    listed = episode.c.id.in_(select(text.c.episode_id).where(text.c.id.in_(rows)))
+    probed = exists(select(text.c.id).where(text.c.episode_id == episode.c.id, text.c.id.in_(rows)))
+    few = select(func.count() <= _FEW).select_from(in_texts.columns(literal_column("rowid")).subquery())
+    said = case((few.scalar_subquery(), listed), else_=probed)
+    return or_(episode.c.task_key.in_(in_tasks.columns(literal_column("rowid")).scalar_subquery()), said)
 
 
 def _like(column: ColumnElement[str], term: str) -> ColumnElement[bool]:
