@@ -43,8 +43,8 @@ from core.tasks.graders import grade_many
 
 #: The hand-made ceiling: each family's specialists plan and work, the judge checks.
 HAND_MADE: Mapping[str, tuple[tuple[str, ...], tuple[Role, ...]]] = {
-    "math": (("abacus", "abacus", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
-    "code": (("atlas", "atlas", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
+    "math": (("atlas", "abacus", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
+    "code": (("atlas", "abacus", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
     "logic": (("plato", "plato", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
     "knowledge": (("sage", "sage", "themis"), (Role.THINKER, Role.WORKER, Role.VERIFIER)),
 }
