@@ -20,13 +20,15 @@ def released_checkpoint(vector_file: Path, config_file: Path, encoder: Encoder) 
 
     Raises CheckpointError when a file cannot be read or the vector does not fit the encoder."""
     try:
-        vector = np.load(vector_file, allow_pickle=False)
+        with vector_file.open("rb") as file:  # not np.load, which also opens archives
+            vector = np.asarray(np.lib.format.read_array(file, allow_pickle=False), np.float32)
         config: dict[str, Any] = json.loads(config_file.read_text("utf-8"))[0]["configs"]
         models, layers = (
             tuple(map(str, config["llm_names"])),
             [int(layer) for layer in config["opt_layer_indices"]],
         )
         position = -1 if config["last_token_predict"] else -2
+        generation = int(config["num_iters"])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise CheckpointError(f"The released run cannot be read: {type(error).__name__} {error}.") from error
     layout = svf_layout(encoder.model, layers, lm_head=True)
@@ -37,7 +39,7 @@ def released_checkpoint(vector_file: Path, config_file: Path, encoder: Encoder) 
             f"and a {rows} x {encoder.hidden_size} head."
         )
     return Checkpoint(
-        vector.astype(np.float32),
+        vector,
         models,
         encoder.identity,
         input_format="chat",
@@ -46,6 +48,6 @@ def released_checkpoint(vector_file: Path, config_file: Path, encoder: Encoder) 
         svf_dead=dead_blocks(encoder.model, layout),
         dtype=encoder.dtype,
         protocol=Protocol.RELEASED,
-        generation=int(config["num_iters"]),
+        generation=generation,
         kind="released",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,39 @@ from transformers import Qwen3Config, Qwen3Model
 
 from core.checkpoint import EncoderIdentity, load_checkpoint, save_checkpoint
 from core.coordinator.coordinator import Coordinator
-from core.coordinator.encoder import Encoder
+from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.released import released_checkpoint
 from core.coordinator.svf import LM_HEAD
 from core.episode import Decide, Message, Protocol, Transcript
 from core.errors import CheckpointError
-from tests.core.tiny_encoder import tiny_tokenizer
+from storage.store import open_store
+from tests.core.tiny_encoder import tiny_qwen3, tiny_tokenizer
+from ui.cli import main
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-VECTOR, CONFIG = DATA / "released_vector_iter_60.npy", DATA / "released_run_config.json"
+MODELS = ("gpt-5", "b", "c", "d", "e", "f", "g")
+TINY = 256, 10 * 32  # SVF offsets and head of a released vector on the tiny encoder
 
-pytestmark = pytest.mark.skipif(not VECTOR.exists(), reason="the released vector is not in ../shared/data")
+
+def made_run(folder: Path, offsets: int, head: int, layer: int = 1) -> tuple[Path, Path]:
+    """A vector and a configuration as the authors wrote them, with random numbers."""
+    rng = np.random.default_rng(0)
+    np.save(folder / "made.npy", np.concatenate([rng.normal(0, 0.1, offsets), rng.normal(0, 0.097, head)]))
+    configs = {
+        "llm_names": MODELS,
+        "opt_layer_indices": [layer],
+        "last_token_predict": False,
+        "num_iters": 60,
+    }
+    (folder / "made.json").write_text(json.dumps([{"configs": configs}]))
+    return folder / "made.npy", folder / "made.json"
+
+
+def released_run(folder: Path) -> tuple[Path, Path]:
+    """The authors' own files where they are at hand, else ones of their shape."""
+    files = DATA / "released_vector_iter_60.npy", DATA / "released_run_config.json"
+    return files if files[0].exists() else made_run(folder, 9 * 1024, 10 * 1024, layer=26)
+
 
 LAYER = "layers.26."
 
@@ -54,10 +77,15 @@ def qwen3_shaped(layers: int = 28) -> Encoder:
     return Encoder(model, tiny_tokenizer(), EncoderIdentity("Qwen/Qwen3-0.6B (random weights)", 1024))
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    return load_encoder(tiny_qwen3(tmp_path_factory.mktemp("tiny")))
+
+
 def test_the_released_vector_drives_a_qwen3_shaped_encoder(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     encoder = qwen3_shaped()
-    checkpoint = released_checkpoint(VECTOR, CONFIG, encoder)
+    checkpoint = released_checkpoint(*released_run(tmp_path), encoder)
     assert checkpoint.vector.shape == (19_456,)
     assert checkpoint.svf_offsets.shape == (9_216,)
     assert checkpoint.head.shape == (10, 1024)
@@ -105,7 +133,7 @@ def test_the_released_vector_drives_a_qwen3_shaped_encoder(tmp_path: Path) -> No
     )  # the offsets act
 
 
-def test_an_encoder_of_another_shape_is_refused() -> None:
+def test_an_encoder_of_another_shape_is_refused(tmp_path: Path) -> None:
     config = Qwen3Config(
         vocab_size=512,
         hidden_size=32,
@@ -118,4 +146,52 @@ def test_an_encoder_of_another_shape_is_refused() -> None:
     )
     encoder = Encoder(Qwen3Model(config), tiny_tokenizer(), EncoderIdentity("tiny", 32))
     with pytest.raises(CheckpointError, match=r"shape \(19456,\), but this encoder needs 288 SVF offsets"):
-        released_checkpoint(VECTOR, CONFIG, encoder)
+        released_checkpoint(*released_run(tmp_path), encoder)
+
+
+def test_the_command_line_brings_a_released_vector_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vector, config = made_run(tmp_path, *TINY)
+    encoder, store = tiny_qwen3(tmp_path / "encoder"), tmp_path / "trinity.db"
+
+    def trinity(*arguments: str) -> tuple[object, str]:
+        try:
+            code: object = main(["checkpoints", "import", *arguments, "--store", str(store)])
+        except SystemExit as ended:
+            code = ended.code
+        return code, "".join(capsys.readouterr())
+
+    code, said = trinity(str(vector), "--run-config", str(config), "--encoder", str(encoder))
+    assert not code, said
+    opened = open_store(str(store))
+    [kept] = opened.checkpoints.list()
+    opened.close()
+    assert kept.id in said
+    assert (kept.generation, kept.config["protocol"]) == (60, "released")
+    assert kept.config["models"] == list(MODELS)
+    code, said = trinity(str(vector))
+    assert code
+    assert "--run-config" in said
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "zip", "no vector", "no iterations", "no config"])
+def test_files_that_are_no_released_run_are_refused(tmp_path: Path, tiny: Encoder, damage: str) -> None:
+    vector, config = made_run(tmp_path, *TINY)
+    match damage:
+        case "empty":
+            vector.write_bytes(b"")
+        case "cut":
+            vector.write_bytes(vector.read_bytes()[:-5])
+        case "text":
+            vector.write_text("no numbers")
+        case "zip":
+            vector.write_bytes(b"PK\x03\x04 and no archive")
+        case "no vector":
+            vector.unlink()
+        case "no iterations":
+            config.write_text(config.read_text().replace("num_iters", "iterations"))
+        case _:
+            config.write_text("[]")
+    with pytest.raises(CheckpointError, match="The released run cannot be read"):
+        released_checkpoint(vector, config, tiny)

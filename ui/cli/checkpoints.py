@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ui.cli.console import JsonOption, StoreOption, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from core.checkpoint import Checkpoint
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -68,19 +71,43 @@ def export(
 
 @app.command("import")
 def import_(
-    folder: Annotated[Path, typer.Argument(help="A folder with config.json and model.safetensors.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder with config.json and model.safetensors, or the authors' vector (.npy)."
+        ),
+    ],
+    run_config: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="The run configuration of the authors' vector.")
+    ] = None,
+    encoder: Annotated[
+        str, typer.Option(help="The encoder of the authors' vector: a Hugging Face folder or hub id.")
+    ] = "Qwen/Qwen3-0.6B",
     store: StoreOption = None,
 ) -> None:
-    """Bring a checkpoint folder into the store; bringing it in twice changes nothing.
+    """Bring a checkpoint into the store; bringing it in twice changes nothing.
 
     [dim]$[/] trinity checkpoints import ./my-coordinator
+
+    [dim]$[/] trinity checkpoints import model_iter_60.npy --run-config config.json
     """
     from core.checkpoint import load_checkpoint
     from storage.store import open_store
     from ui import wiring
 
-    found = load_checkpoint(folder)
+    found = _released(path, run_config, encoder) if path.suffix == ".npy" else load_checkpoint(path)
     opened = open_store(wiring.settings(store=store).store)
     wiring.keep_checkpoint(opened, found)
     opened.close()
     say(f"The store has {found.id}.")
+
+
+def _released(vector: Path, run_config: Path | None, encoder: str) -> Checkpoint:
+    """The authors' vector on its encoder, in the number format that they ran it in."""
+    from core.coordinator.encoder import load_encoder
+    from core.coordinator.released import released_checkpoint
+    from core.errors import CheckpointError
+
+    if run_config is None:
+        raise CheckpointError(f"{vector} is numbers alone: name its run's configuration with --run-config.")
+    return released_checkpoint(vector, run_config, load_encoder(encoder, dtype="bfloat16"))
