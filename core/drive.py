@@ -31,7 +31,7 @@ from core.episode import (
     TurnStarted,
 )
 from core.policy import Policy
-from core.pool.pool import Pool
+from core.pool.pool import Pool, closing
 from core.session import Play, Response, play
 
 GradeMany = Callable[[Sequence[Grade]], list[bool]]
@@ -138,8 +138,7 @@ def drive(
 
 def _streamed(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Generator[Event, None, Reply | None]:
     """Pass the pieces on and return the whole reply; None when `stop` ended the episode meanwhile."""
-    pieces = pool.stream(ask)
-    try:
+    with closing(pool.stream(ask)) as pieces:
         for piece in pieces:
             if isinstance(piece, Reply):
                 return piece
@@ -147,9 +146,6 @@ def _streamed(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Generator
             if reason := seat.halts(stop):
                 yield from seat.interrupt(reason)
                 return None
-    finally:
-        if isinstance(pieces, Generator):
-            pieces.close()
     return _lost("stream")
 
 
@@ -208,8 +204,9 @@ def _ask_all(seats: Sequence[_Seat], pool: Pool, stop: Stop | None, kept: Kept |
     if not waiting:
         return
     unanswered = dict(enumerate(seat for seat, _ in waiting))
-    for index, reply in pool.ask([ask for _, ask in waiting]):
-        yield from unanswered.pop(index).advance(reply)
+    with closing(pool.ask([ask for _, ask in waiting])) as replies:
+        for index, reply in replies:
+            yield from unanswered.pop(index).advance(reply)
     for seat in unanswered.values():
         yield from seat.advance(_lost("pool"))
 

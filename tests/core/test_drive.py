@@ -226,6 +226,34 @@ class TestStream:
         events.close()  # type: ignore[attr-defined]
         assert len(closed) == 1
 
+    def test_closing_the_driver_closes_the_answers_of_the_pool(self) -> None:
+        closed = []
+
+        class Answers:
+            """An iterator that is no generator, as a pool of several providers may give."""
+
+            def __init__(self, answers: Iterator[tuple[int, Reply]]) -> None:
+                self.answers = answers
+
+            def __iter__(self) -> Iterator[tuple[int, Reply]]:
+                return self
+
+            def __next__(self) -> tuple[int, Reply]:
+                return next(self.answers)
+
+            def close(self) -> None:
+                closed.append(True)
+
+        class Watched(ScriptedPool):
+            def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
+                return Answers(ScriptedPool.ask(self, asks))
+
+        policy = single_policy("ann", MODELS)
+        events = drive_many(episodes(2), policy, Watched(SPECS, chatter), grade_many)
+        assert any(isinstance(event, Replied) for event in events)
+        events.close()  # type: ignore[attr-defined]
+        assert closed == [True]
+
     def test_a_stream_without_a_reply_is_missing(self) -> None:
         class Cut(ScriptedPool):
             def stream(self, ask: Ask) -> Iterator[str | Reply]:
