@@ -226,9 +226,10 @@ def _show_estimate(parts: Parts, *, already_agreed: bool) -> None:
     from ui.spending import agree, estimate
 
     config, validation = parts.outline.config, len(parts.validation)
+    questions = [task.question for task in (*parts.tasks, *parts.validation)]
     played = config.generations * config.population * config.tasks_per_candidate
     played += (1 + math.ceil(config.generations / config.validate_every)) * validation
-    most = estimate(parts.pool.specs, played, config.turn_budget)
+    most = estimate(parts.pool.specs, played, config.turn_budget, questions)
     ask = sys.stdin.isatty() and not already_agreed
     sentence = agree(parts.pool.specs, most, parts.outline.max_cost_usd, may_ask=ask, agreed=already_agreed)
     if sentence:

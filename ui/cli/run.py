@@ -126,7 +126,7 @@ def run(
     else:
         raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
     validation = [] if resume is not None else _validation(parts, validate)
-    _show_estimate(parts, len(validation), already_agreed=resume is not None)
+    _show_estimate(parts, validation, already_agreed=resume is not None)
     if validation:
         parts = _with_cycles(opened, parts, validation, settings.data_folder)
     with leased(opened, "run", resume, parts.plan.to_config()) as run_id:
@@ -243,15 +243,16 @@ def _stored(store: Store, run_id: str, settings: Settings) -> Parts:
     return Parts(plan, pool, _resolved(store, plan), plan.load_tasks())
 
 
-def _show_estimate(parts: Parts, validation: int, *, already_agreed: bool) -> None:
+def _show_estimate(parts: Parts, validation: list[Task], *, already_agreed: bool) -> None:
     """For models that cost money: the most this can cost, and a ceiling or a yes before it starts."""
     from core.evolution.cycles import CYCLES
     from core.policies import follows_cycle
     from ui.spending import agree, estimate
 
     plan, specs = parts.plan, parts.pool.specs
-    tried = sum(follows_cycle(name) for name in plan.policies) * len(CYCLES) * validation
-    most = estimate(specs, tried + len(parts.tasks) * len(plan.policies), plan.turns)
+    tried = sum(follows_cycle(name) for name in plan.policies) * len(CYCLES) * len(validation)
+    questions = [task.question for task in (*parts.tasks, *validation)]
+    most = estimate(specs, tried + len(parts.tasks) * len(plan.policies), plan.turns, questions)
     ask = sys.stdin.isatty() and not already_agreed
     sentence = agree(specs, most, plan.max_cost_usd, may_ask=ask, agreed=already_agreed)
     if sentence:
