@@ -24,7 +24,7 @@ from core.evolution.evolve import (
     validate,
 )
 from core.evolution.fitness import episodes_of, measured, play_all
-from core.evolution.sep_cma import SepCMAState, start
+from core.evolution.sep_cma import SepCMAState, ask, start, tell
 from core.policies import CyclePolicy
 from core.pool.scripted import Line, ScriptedPool
 from core.pool.spec import ModelSpec
@@ -180,11 +180,13 @@ def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
     assert generation.state.step_size * norm == pytest.approx(5.0)
 
 
-def test_random_walk_moves_as_far_without_any_reward() -> None:
-    state = start(np.zeros(50), 0.3, population=12, seed=1)
-    walked = random_walk(CONFIG, state)
-    assert np.linalg.norm(walked) > 0
-    assert np.array_equal(walked, random_walk(CONFIG, state))
+def test_a_random_walk_covers_much_of_an_evolutions_way_without_any_reward() -> None:
+    state = begun = start(np.zeros(50), 0.3, population=12, seed=1)
+    for _ in range(CONFIG.generations):
+        state = tell(state, -np.square(ask(state) - 1).sum(axis=1))
+    evolved, walked = np.linalg.norm(state.mean), np.linalg.norm(random_walk(CONFIG, begun))
+    assert 0.4 * evolved < walked < evolved
+    assert np.array_equal(random_walk(CONFIG, begun), random_walk(CONFIG, begun))
 
 
 def test_the_best_single_model_plays_its_best_cycle() -> None:
