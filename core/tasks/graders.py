@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from core.episode import Grade
+from core.tasks.sandbox import evaluate_many, syntax_of
 
 #: Two numbers count as equal within this relative difference: room for rounding, none for another answer.
 TOLERANCE = Fraction(1, 10**6)
@@ -131,18 +132,11 @@ def read_choice(text: str) -> str | None:
 
 def _is_literal(text: str) -> bool:
     """Is this a value and not a sum to do? Repeating the question's own expression is no answer to it."""
-    if len(text) > _LONGEST:
-        return False
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return all(isinstance(node, _VALUES) for node in ast.walk(tree))
+    tree = syntax_of(text) if len(text) <= _LONGEST else None
+    return tree is not None and all(isinstance(node, _VALUES) for node in ast.walk(tree))
 
 
 def _grade_values(grades: Sequence[Grade]) -> list[bool]:
-    from core.tasks.sandbox import evaluate_many
-
     expressions = [text for grade in grades for text in (grade.answer, grade.task.answer)]
     values = evaluate_many(expressions)
     return [said is not None and said == right for said, right in zip(values[::2], values[1::2], strict=True)]

@@ -9,6 +9,7 @@ import ast
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 
 FUNCTIONS = ("abs", "len", "list", "max", "min", "range", "sorted", "sum")
@@ -41,13 +42,20 @@ for line in lines:
 """
 
 
+def syntax_of(expression: str) -> ast.Expression | None:
+    """The expression's syntax tree; None when it has none. What Python thinks of its style is nobody's concern."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def is_allowed(expression: str) -> bool:
     """Does the expression consist of allow-listed syntax and names only?"""
-    if len(expression) > MAX_CHARACTERS:
-        return False
-    try:
-        tree = ast.parse(expression.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = syntax_of(expression) if len(expression) <= MAX_CHARACTERS else None
+    if tree is None:
         return False
     nodes = list(ast.walk(tree))
     if len(nodes) > MAX_NODES or not all(isinstance(node, _NODES) for node in nodes):

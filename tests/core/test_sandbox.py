@@ -57,6 +57,11 @@ def test_everything_else_is_refused_before_it_runs(expression: str) -> None:
     assert evaluate_many([expression]) == [None]
 
 
+def test_bad_style_is_read_in_silence(recwarn: pytest.WarningsRecorder) -> None:
+    assert evaluate_many(["1if 1else 2"]) == ["1"]
+    assert not recwarn.list
+
+
 def test_a_bomb_ends_its_child_and_not_the_batch() -> None:
     assert evaluate_many(["1 + 1", "sum(range(99999999999))", "2 + 2"]) == ["2", None, "4"]
     assert evaluate_many(["'a' * 99999999999", "3 + 3"]) == [None, "6"]
