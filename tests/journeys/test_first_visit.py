@@ -48,6 +48,7 @@ def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer)
     person.page.goto(link)
     person.settle()
     assert parse_qs(urlparse(person.page.url).query)["ep"] == [episode]
+    person.page.get_by_text("Turn 2 of").last.wait_for()
     assert person.page.get_by_text("This view cannot be shown").count() == 0
 
 
