@@ -80,7 +80,9 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe("themis", "judges answers", _STEPS, mixed(_HARD_TO_JUDGE, JUDGE), seed=6),
         Recipe("jack", "a bit of everything", _STEPS, mixed(_EVERYTHING, EVEN), seed=7),
-        Recipe("pip", "too small for most of it", _STEPS, mixed(_EVERYTHING, EVEN), width=64, layers=2, seed=8),
+        Recipe(
+            "pip", "too small for most of it", _STEPS, mixed(_EVERYTHING, EVEN), width=64, layers=2, seed=8
+        ),
         Recipe(ENCODER, "reads the transcript; not in the pool", 1000, width=96, batch=32, seed=9),
     )
 }
