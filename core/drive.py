@@ -123,15 +123,14 @@ def drive(
         request = seat.request
         if isinstance(request, Grade):
             yield from seat.advance(grade([request])[0])
-            continue
-        if reason := seat.halts(stop):
+        elif isinstance(request, Ask) and (reply := _kept(seat, request, kept)) is not None:
+            yield from seat.advance(reply)
+        elif reason := seat.halts(stop):
             yield from seat.interrupt(reason)
         elif isinstance(request, Decide):
             yield from seat.advance(policy.decide([request])[0])
         elif isinstance(request, Ask):
-            reply = _kept(seat, request, kept)
-            if reply is None:
-                reply = yield from _streamed(seat, request, pool, stop)
+            reply = yield from _streamed(seat, request, pool, stop)
             if reply is not None:
                 yield from seat.advance(reply)
 

@@ -361,6 +361,23 @@ class TestResume:
             ):
                 assert "answer 7" not in [turn.reply.text for turn in ends(events)[one.id].turns]
 
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_a_kept_reply_costs_nothing_and_is_used_after_the_ceiling_too(self, stream: bool) -> None:
+        one = episodes(1)[0]
+        worker = single_policy("ann", MODELS, (Role.WORKER,))
+        begun = next(e for e in drive(one, worker, pool(), grade_many) if isinstance(e, TurnStarted))
+        first_decision = iter([None])
+        events = drive(
+            one,
+            worker,
+            pool(),
+            grade_many,
+            stop=lambda _: next(first_decision, EndReason.COST_CEILING),
+            kept={key(begun): Reply("answer 7")},
+            stream=stream,
+        )
+        assert [turn.reply.text for turn in ends(events)[one.id].turns] == ["answer 7"]
+
     def test_a_resumed_episode_is_not_begun_again(self) -> None:
         one = episodes(1)[0]
         end = crowd([one])[one.id]

@@ -74,6 +74,15 @@ class Sums:
         """`trinity run` over twelve sums."""
         return self.trinity("run", "--tasks", self.tasks, "--split", "test", *arguments)
 
+    def add_tasks_to_evolve_on(self) -> None:
+        """Twelve more sums to evolve on and four to validate with."""
+        lines = [
+            {"question": f"What is {a} + 5?", "answer": a + 5, "grader": "number", "split": split}
+            for a, split in zip(range(60, 76), ["evolve", "evolve", "evolve", "validation"] * 4, strict=True)
+        ]
+        with Path(self.tasks).open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
     def price(self, usd_per_million: float) -> None:
         """Let both models cost something."""
         pool = POOL.format(url=self.server.url, price=usd_per_million)

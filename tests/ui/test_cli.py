@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 
 from core.checkpoint import Checkpoint, EncoderIdentity, load_checkpoint, save_checkpoint
 from storage.store import open_store
-from tests.ui.sums import Sums, sums
+from tests.ui.sums import Sums
 from ui.cli.console import printable
 from ui.cli.serve import port_in_use
 from ui.lease import is_dead, owner
@@ -43,14 +42,6 @@ SUBCOMMANDS = [
     "pocket cards",
     "pocket train",
 ]
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Sums]:
-    with sums(tmp_path, monkeypatch, capsys) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from storage.evolution import Evolution
 from storage.store import open_store
 from tests.core.tiny_encoder import tiny_qwen3
-from tests.ui.sums import Sums, sums
+from tests.ui.sums import Sums
 
 SMALL = ["--generations", 3, "--population", 4, "--per-candidate", 4, "--turns", 2, "--validate-every", 2]
 
@@ -22,18 +20,11 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], encoder: Path
-) -> Iterator[Sums]:
-    with sums(tmp_path, monkeypatch, capsys) as made:
-        lines = [
-            {"question": f"What is {a} + 5?", "answer": a + 5, "grader": "number", "split": split}
-            for a, split in zip(range(60, 76), ["evolve", "evolve", "evolve", "validation"] * 4, strict=True)
-        ]
-        with Path(made.tasks).open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
-        monkeypatch.setenv("TRINITY_ENCODER", str(encoder))
-        yield made
+def world(world: Sums, monkeypatch: pytest.MonkeyPatch, encoder: Path) -> Sums:
+    """The world with tasks to evolve on and a tiny encoder."""
+    world.add_tasks_to_evolve_on()
+    monkeypatch.setenv("TRINITY_ENCODER", str(encoder))
+    return world
 
 
 def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(world: Sums) -> None:

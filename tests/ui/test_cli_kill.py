@@ -5,12 +5,11 @@ Nothing committed is lost, and what is resumed ends as if it had never been dist
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -21,7 +20,7 @@ from core.episode import Episode, Reply
 from storage.store import open_store
 from tests.core.faulty_server import Answer, Request
 from tests.core.tiny_encoder import tiny_qwen3
-from tests.ui.sums import Sums, answer, sums
+from tests.ui.sums import Sums, answer
 
 #: All deaths of one command are of one run: each resumes what the last one left.
 RUN_DEATHS = 12
@@ -46,14 +45,6 @@ event.listen(Engine, "commit", count)
 from ui.cli import main
 sys.exit(main(sys.argv[2:]))
 """
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Sums]:
-    with sums(tmp_path, monkeypatch, capsys) as made:
-        yield made
 
 
 def turns(store_url: str, run: str) -> dict[tuple[str, int], object]:
@@ -117,11 +108,7 @@ def test_a_killed_evolution_loses_nothing_and_ends_the_same_bit_for_bit(
     world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRINITY_ENCODER", str(tiny_qwen3(tmp_path / "encoder")))
-    lines = [
-        {"question": f"What is {a} + 5?", "answer": a + 5, "grader": "number", "split": split}
-        for a, split in zip(range(60, 76), ["evolve", "evolve", "evolve", "validation"] * 4, strict=True)
-    ]
-    Path(world.tasks).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    world.add_tasks_to_evolve_on()
     arguments = ["evolve", "--tasks", world.tasks, *map(str, SMALL)]
     undisturbed = world.trinity(*arguments, "--json").json
     expected = generations(world.store, undisturbed["run"])

@@ -11,15 +11,7 @@ import pytest
 from storage.store import open_store
 from storage.summaries import RunSummary
 from tests.core.faulty_server import fail
-from tests.ui.sums import Sums, answer, sums
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Sums]:
-    with sums(tmp_path, monkeypatch, capsys) as made:
-        yield made
+from tests.ui.sums import Sums, answer
 
 
 def test_the_json_contract(world: Sums) -> None:
