@@ -76,7 +76,7 @@ def play(
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response = UNASKED
         if messages:
-            reply = yield course.ask(decision, messages)
+            reply = yield course.ask(decision, messages, specs[decision.model])
         assert isinstance(reply, Reply)
         if reply.error is not None and reply.error.kind == "infrastructure":
             return course.missing(reply.error.message)
@@ -208,13 +208,14 @@ class _Course:
             return situation
         return replace(situation, tag=roles.call_tag(self.key, situation))
 
-    def ask(self, decision: Decision, messages: tuple[Message, ...]) -> Ask:
+    def ask(self, decision: Decision, messages: tuple[Message, ...], spec: ModelSpec) -> Ask:
         return Ask(
             model=decision.model,
             role=decision.role,
             messages=messages,
             seed=integer((self.episode.seed, self.episode.task.id)),
             sample=self.asked[decision.model, messages],
+            temperature=spec.role_temperature.get(decision.role),
         )
 
     def read(

@@ -17,8 +17,8 @@ from storage.store import Store
 from ui import wiring
 from ui.glossary import define
 from ui.live import LivePlan
-from ui.panels import dollars, text_block
-from ui.spending import check_ceiling, estimate, paid_models
+from ui.panels import text_block
+from ui.spending import check_ceiling, dollars, estimate, paid_models
 from ui.theme import label
 from ui.widgets import generations, who
 

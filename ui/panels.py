@@ -16,10 +16,11 @@ import streamlit as st
 
 from core.episode import ROLE_ORDER, Decision, Flag, Message, Role
 from storage.summaries import TurnOutline, TurnText
-from ui import spending, state
+from ui import state
 from ui.course import in_words
 from ui.figures import joint_grid, share, softmax_bars
 from ui.glossary import define
+from ui.spending import dollars
 from ui.theme import (
     CHART_CONFIG,
     FLAG_WORDS,
@@ -55,11 +56,6 @@ def seconds(value: float) -> str:
     if value >= 60:
         return f"{int(value // 60)} min {value % 60:.0f} s"
     return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
-
-
-def dollars(cost: float | None) -> str:
-    """A cost in USD; says so when no price is known."""
-    return "no price" if cost is None else spending.dollars(cost)
 
 
 def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:

@@ -146,8 +146,8 @@ class MeteredPool:
 
 
 def dollars(cost: float | None) -> str:
-    """A cost, unknown as '?'."""
-    return "?" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
+    """A cost in USD; says so when no price is known."""
+    return "no price" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
 
 
 def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:

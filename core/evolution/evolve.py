@@ -16,10 +16,11 @@ from core.coordinator.coordinator import Coordinator, Population
 from core.coordinator.encoder import Encoder
 from core.draws import integer, uniform
 from core.drive import GradeMany
-from core.episode import Decide, Episode, Status, Task, Transcript
+from core.episode import Episode, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution import sep_cma
 from core.evolution.fitness import Measured, episodes_of, mean_reward, measured, play_all, rewards
+from core.evolution.search import SearchSpace, survey
 from core.evolution.sep_cma import SepCMAState
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
@@ -30,10 +31,11 @@ class EvolveConfig:
     """What an evolution is, fixed for its whole life.
 
     `logit_spread` is the standard deviation that the first generation's logits shall have over its
-    candidates; the step size follows from it and the norm of the encoder's hidden states (`step_size`, when
-    given, is taken as it is). `common`: one draw of tasks for all candidates of a generation; otherwise one
-    per candidate, as the paper does. Replies are drawn anew every `rotate_every` generations, so that no
-    candidate can learn single replies by heart. `rates` names the optimiser's learning rates (see sep_cma).
+    candidates in what depends on the transcript, `constant_spread` in what does not (None: no difference is
+    made, see search); the step size follows from the encoder's hidden states, or is `step_size`. `common`:
+    one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
+    Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies
+    by heart. `rates` names the optimiser's learning rates (see sep_cma).
     """
 
     generations: int = 60
@@ -41,6 +43,7 @@ class EvolveConfig:
     tasks_per_candidate: int = 48
     common: bool = True
     logit_spread: float = 6.0
+    constant_spread: float | None = 0.0
     step_size: float | None = None
     mirrored: bool = True
     rotate_every: int = 10
@@ -80,7 +83,6 @@ class Generation:
     validation: Measured | None = None
     calls: int = 0
     calls_saved: int = 0
-    mean_state_norm: float = 0.0
 
 
 def evolve(
@@ -104,22 +106,30 @@ def evolve(
     if template.svf_layout:
         raise ConfigError("Only the head can be evolved so far: start from a checkpoint without SVF offsets.")
     shared = CachedPool(pool)
-    norm = mean_state_norm(encoder, tasks, template)
+    space = survey(
+        encoder,
+        tasks,
+        template,
+        config.turn_budget,
+        logit_spread=config.logit_spread,
+        constant_spread=config.constant_spread,
+        step_size=config.step_size,
+    )
     if start is None:
         state = sep_cma.start(
-            np.asarray(template.vector, float),
-            config.logit_spread / norm if config.step_size is None else config.step_size,
+            space.origin,
+            space.step_size,
             population=config.population,
             seed=config.seed,
             mirrored=config.mirrored,
             preset=config.rates,
         )
-        yield Generation(0, template, state, mean_state_norm=norm)
+        yield Generation(0, template, state)
     else:
         _check_fits(config, template, start)
         state = start
     while state.generation < config.generations:
-        generation = _next(config, template, state, encoder, shared, grade, tasks)
+        generation = _next(config, template, space, state, encoder, shared, grade, tasks)
         state = generation.state
         if validation_tasks and (
             state.generation % config.validate_every == 0 or state.generation == config.generations
@@ -128,7 +138,7 @@ def evolve(
                 generation,
                 validation=validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade),
             )
-        yield replace(generation, mean_state_norm=norm)
+        yield generation
 
 
 def _check_fits(config: EvolveConfig, template: Checkpoint, state: SepCMAState) -> None:
@@ -147,13 +157,14 @@ def _check_fits(config: EvolveConfig, template: Checkpoint, state: SepCMAState) 
 def _next(
     config: EvolveConfig,
     template: Checkpoint,
+    space: SearchSpace,
     state: SepCMAState,
     encoder: Encoder,
     pool: CachedPool,
     grade: GradeMany,
     tasks: Sequence[Task],
 ) -> Generation:
-    vectors = sep_cma.ask(state)
+    vectors = space.heads(sep_cma.ask(state))
     seed = integer((config.seed, "replies", state.generation // config.rotate_every))
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
@@ -185,7 +196,7 @@ def _next(
     return Generation(
         index=after.generation,
         checkpoint=template.with_vector(
-            after.mean.astype(np.float32), generation=after.generation, kind="evolved"
+            space.heads(after.mean).astype(np.float32), generation=after.generation, kind="evolved"
         ),
         state=after,
         fitness=tuple(fitness.tolist()),
@@ -254,12 +265,3 @@ def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]
         chance = uniform(f"{config.seed}/random-walk/{state.generation}", state.population)
         state = sep_cma.tell(state, chance)
     return state.mean
-
-
-def mean_state_norm(encoder: Encoder, tasks: Sequence[Task], template: Checkpoint, most: int = 64) -> float:
-    """Mean Euclidean norm of the questions' hidden states; times the step size it is the logits' spread."""
-    requests = [Decide(Transcript(task.question), 0, task.id) for task in tasks[:most]]
-    states = encoder.encode(
-        requests, input_format=template.input_format, token_position=template.token_position
-    ).states
-    return float(np.linalg.norm(states.astype(float), axis=1).mean())

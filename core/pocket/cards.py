@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from core.episode import ROLE_ORDER
 from core.errors import ConfigError
 from core.pocket import FAMILIES, WEIGHTS
 from core.pocket.language_model import LanguageModel
 from core.pocket.measure import Skills, measure
 from core.pocket.recipes import Recipe
-from core.pocket.specs import temperature_of
+from core.pocket.specs import pocket_spec
 
 CARD = "card.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One model's card. `mix` is the share of each (family, skill) pair in the training data; `temperature` is what it
-    samples at, in the pool and in the measurements of `skills`."""
+    """One model's card. `mix` is the share of each (family, skill) pair in the training data; `temperatures` are
+    what it samples at in each role, in the pool and in the measurements of `skills`."""
 
     name: str
     purpose: str
@@ -29,16 +30,16 @@ class Card:
     recipe: dict[str, object]
     mix: dict[str, float]
     training_s: float
-    temperature: float
+    temperatures: dict[str, float]
     skills: tuple[Skills, ...]
 
 
 def measure_card(recipe: Recipe, folder: Path, training_s: float, n: int = 200) -> Iterator[Skills | Card]:
     """Measure a trained chat model family by family, write its card beside the weights and yield it last."""
-    model, temperature = LanguageModel.load(folder), temperature_of(recipe.name)
+    model, spec = LanguageModel.load(folder), pocket_spec(recipe.name)
     skills = []
     for family in FAMILIES:
-        skills.append(measure(model, family, temperature, n))
+        skills.append(measure(model, family, spec, n))
         yield skills[-1]
     plain = asdict(recipe)
     total = sum(recipe.mix.values())
@@ -50,7 +51,7 @@ def measure_card(recipe: Recipe, folder: Path, training_s: float, n: int = 200) 
         recipe={key: value for key, value in plain.items() if key not in ("name", "purpose", "mix")},
         mix={f"{family}/{skill}": round(weight / total, 4) for (family, skill), weight in recipe.mix.items()},
         training_s=round(training_s, 1),
-        temperature=temperature,
+        temperatures={str(role): spec.temperature_in(role) for role in ROLE_ORDER},
         skills=tuple(skills),
     )
     (folder / CARD).write_text(json.dumps(asdict(card), indent=1) + "\n")

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from core import terse
+from core.episode import Role
 from core.pocket.language_model import LanguageModel
 from core.pocket.specs import MAX_TOKENS
 from core.pocket.tasks import draw_problems
+from core.pool.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +32,21 @@ class Skills:
     revise_wrong: float
 
 
-def measure(model: LanguageModel, family: str, temperature: float, n: int = 200, seed: int = 0) -> Skills:
-    """Play `n` validation problems of `family` through every skill of one model."""
+def measure(model: LanguageModel, family: str, spec: ModelSpec, n: int = 200, seed: int = 0) -> Skills:
+    """Play `n` validation problems of `family` through every skill of one model, sampling as its pool entry says."""
     problems = list(islice(draw_problems(family, "validation", seed), n))
     rng = random.Random(seed)
-    plans = _ask(model, [terse.think(p.question) for p in problems], "think", temperature)
+    plans = _ask(
+        model, [terse.think(p.question) for p in problems], "think", spec.temperature_in(Role.THINKER)
+    )
 
     def solved(prompts: Sequence[str], key: str) -> float:
-        replies = _ask(model, prompts, key, temperature)
+        replies = _ask(model, prompts, key, spec.temperature_in(Role.WORKER))
         return _share(terse.read_answer(r) == p.answer for r, p in zip(replies, problems, strict=True))
 
     def judged(shown: Sequence[str], verdict: str) -> float:
         prompts = [terse.check(p.question, a) for p, a in zip(problems, shown, strict=True)]
-        replies = _ask(model, prompts, verdict, temperature)
+        replies = _ask(model, prompts, verdict, spec.temperature_in(Role.VERIFIER))
         return _share(terse.read_verdict(reply) == verdict for reply in replies)
 
     wrong = [rng.choice(p.decoys) for p in problems]

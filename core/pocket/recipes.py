@@ -52,12 +52,14 @@ OWN_FAMILY: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.35, "c
 JUDGE: dict[Skill, float] = {"solve": 0.08, "check": 0.92}
 
 _EVERYTHING = dict.fromkeys(FAMILIES, 0.125)
+_MOSTLY_ELSEWHERE = {**dict.fromkeys(HELD_OUT_FAMILIES, 0.18), **dict.fromkeys(TRAINED_FAMILIES, 0.07)}
 _NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.1)
 _COMPUTED = _favour({"math": 0.5, "code": 0.35}, 0.05)
-_HARD_TO_JUDGE = _favour({"math": 0.3, "code": 0.3, "logic": 0.3}, 0.1)
+_HARD_TO_JUDGE = _favour({"math": 0.4, "code": 0.4, "logic": 0.3}, 0.08)
 
-#: Every full-sized model gets the same, so that no specialist is ahead of the generalist in parameters or compute.
 _STEPS = 2000
+#: Judging takes longest to learn. The generalist gets as much, so that no specialist is ahead of it in compute.
+_MOST_STEPS = 4000
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -78,8 +80,8 @@ RECIPES: dict[str, Recipe] = {
             mixed(_favour({"knowledge": 0.8}, 0.05), OWN_FAMILY),
             seed=5,
         ),
-        Recipe("themis", "judges answers", _STEPS, mixed(_HARD_TO_JUDGE, JUDGE), seed=6),
-        Recipe("jack", "a bit of everything", _STEPS, mixed(_EVERYTHING, EVEN), seed=7),
+        Recipe("themis", "judges answers", _MOST_STEPS, mixed(_HARD_TO_JUDGE, JUDGE), seed=6),
+        Recipe("jack", "a bit of everything", _MOST_STEPS, mixed(_MOSTLY_ELSEWHERE, EVEN), seed=7),
         Recipe(
             "pip", "too small for most of it", _STEPS, mixed(_EVERYTHING, EVEN), width=64, layers=2, seed=8
         ),

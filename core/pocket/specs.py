@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from core.pool.spec import ModelSpec
 
-#: Hot enough that a second try differs from the first: only then is it worth checking and trying again.
-TEMPERATURE = 1.2
-
+#: A Worker's second try shall differ from its first: only then is it worth checking and trying again.
+WORKER_TEMPERATURE = 1.6
+#: At 1.6 these two hardly get anything right.
+COOLER = {"abacus": 1.4, "pip": 1.2}
+#: Plans are long; one slip spoils them.
+THINKER_TEMPERATURE = 1.0
 #: A judge shall not waver.
-JUDGE_TEMPERATURE = 0.3
+VERIFIER_TEMPERATURE = 0.3
 
 MAX_TOKENS = 64
-
-
-def temperature_of(name: str) -> float:
-    """What a pocket model samples at."""
-    return JUDGE_TEMPERATURE if name == "themis" else TEMPERATURE
 
 
 def pocket_spec(name: str) -> ModelSpec:
@@ -25,7 +23,8 @@ def pocket_spec(name: str) -> ModelSpec:
         model=f"pocket/{name}",
         provider="pocket",
         dialect="terse",
-        temperature=temperature_of(name),
+        temperature=COOLER.get(name, WORKER_TEMPERATURE),
+        role_temperature={"thinker": THINKER_TEMPERATURE, "verifier": VERIFIER_TEMPERATURE},
         max_tokens=MAX_TOKENS,
         price_in=0.0,
         price_out=0.0,

@@ -114,6 +114,7 @@ def _extra(value: dict[str, Any]) -> dict[str, Any]:
 
 Name = Annotated[str, AfterValidator(_name)]
 Temperature = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
+RoleTemperature = dict[Literal["thinker", "worker", "verifier"], Temperature]
 TokenLimit = Annotated[int, Field(ge=1, le=1_000_000)]
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -130,6 +131,7 @@ class _Hosted(_Entry):
     api_key_env: Annotated[str, AfterValidator(_variable)] = ""
     dialect: Dialect = "general"
     temperature: Temperature = 0.7
+    role_temperature: RoleTemperature = Field(default_factory=dict)
     max_tokens: TokenLimit = 4096
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
@@ -150,6 +152,7 @@ class _Pocket(_Entry):
     name: Name
     provider: Literal["pocket"]
     temperature: Temperature | None = None
+    role_temperature: RoleTemperature | None = None
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
 
 
@@ -185,7 +188,8 @@ def _pocket_spec(entry: _Pocket) -> ModelSpec:
     from core.pocket.specs import pocket_spec
 
     return replace(
-        pocket_spec(entry.name), **entry.model_dump(include={"temperature", "max_tokens"}, exclude_none=True)
+        pocket_spec(entry.name),
+        **entry.model_dump(include={"temperature", "role_temperature", "max_tokens"}, exclude_none=True),
     )
 
 

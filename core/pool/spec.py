@@ -24,6 +24,9 @@ class ModelSpec:
     api_key_env: str = ""
     dialect: Dialect = "general"
     temperature: float = 0.7
+    role_temperature: Mapping[str, float] = field(
+        default_factory=dict, hash=False
+    )  # where a role has its own
     max_tokens: int = 4096
     timeout_s: float = 120.0  # wall clock of one call, its retries and waits included
     concurrency: int = 8  # calls in flight at once
@@ -38,3 +41,7 @@ class ModelSpec:
     stream_usage: bool = False  # ask for usage in a stream (stream_options), which some servers reject
     stream_done: bool = True  # a stream ends with [DONE]; False: with its finish reason alone
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # further allow-listed body fields
+
+    def temperature_in(self, role: str) -> float:
+        """What the model samples at in this role."""
+        return self.role_temperature.get(role, self.temperature)

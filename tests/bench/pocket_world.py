@@ -2,7 +2,7 @@
 
 Run it with the checkpoints of some evolutions, one per seed (folders written by `trinity checkpoints export`):
 
-    python -m tests.bench.pocket_world LAST [LAST ...] --n 1000 --commit "$(git rev-parse HEAD)" --step-size S
+    python -m tests.bench.pocket_world LAST [LAST ...] --n 1000 --commit "$(git rev-parse HEAD)"
 
 It prints one row per policy: accuracy with a 95 % Wilson interval, share of episodes that end by ACCEPT, mean turns,
 and for each checkpoint the paired difference with its bootstrap interval and exact McNemar p. It asserts nothing.
@@ -33,6 +33,7 @@ from core.evolution.baselines import (
     learned_router,
 )
 from core.evolution.evolve import EvolveConfig, random_walk
+from core.evolution.search import survey
 from core.metrics import mcnemar_p, paired_difference, wilson_interval
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.pool import PocketPool
@@ -40,6 +41,7 @@ from core.pocket.tasks import draw_tasks
 from core.policies import RandomModelPolicy, RandomPolicy, single_policy
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
+from core.tasks.sets import load_tasks
 
 #: The hand-made ceiling: each family's specialists plan and work, the judge checks.
 HAND_MADE: Mapping[str, tuple[tuple[str, ...], tuple[Role, ...]]] = {
@@ -101,12 +103,12 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=1000)
     parser.add_argument("--validation", type=int, default=120)
     parser.add_argument("--commit", default="0")
-    parser.add_argument("--step-size", type=float, required=True, help="of generation 0, for the random walk")
     options = parser.parse_args()
     torch.set_num_threads(1)
 
     seed = integer((options.commit,)) % 10**9
     test, validation = tasks_of("test", options.n, seed), tasks_of("validation", options.validation, seed)
+    evolved_on = load_tasks("pocket", "evolve", 1000, 0)
     encoder = load_encoder("pocket")
     arena = Arena(CachedPool(PocketPool()), grade_many, seed=seed)
     table = Table()
@@ -153,10 +155,16 @@ def main() -> None:
             table.compare(f"{name} argmax", label)
         zeros = Checkpoint.zeros(last.models, last.encoder)
         config = EvolveConfig(generations=last.generation or 1, seed=number)
-        walk = sep_cma.start(
-            np.zeros(len(last.vector)), options.step_size, population=config.population, seed=number
+        space = survey(
+            encoder,
+            evolved_on,
+            zeros,
+            config.turn_budget,
+            logit_spread=config.logit_spread,
+            constant_spread=config.constant_spread,
         )
-        walked = last.with_vector(random_walk(config, walk).astype(np.float32))
+        walk = sep_cma.start(space.origin, space.step_size, population=config.population, seed=number)
+        walked = last.with_vector(space.heads(random_walk(config, walk)).astype(np.float32))
         table.add(f"{name} generation 0", arena.play(Coordinator(zeros, encoder), test))
         table.add(f"{name} random walk", arena.play(Coordinator(walked, encoder), test))
         for variant in (name, f"{name} argmax"):

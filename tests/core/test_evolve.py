@@ -19,11 +19,11 @@ from core.evolution.evolve import (
     Generation,
     draw,
     evolve,
-    mean_state_norm,
     random_walk,
     validate,
 )
 from core.evolution.fitness import episodes_of, measured, play_all
+from core.evolution.search import sketches, survey
 from core.evolution.sep_cma import SepCMAState, ask, start, tell
 from core.policies import CyclePolicy
 from core.pool.scripted import Line, ScriptedPool
@@ -72,7 +72,7 @@ def run(
 
 
 def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(encoder: Encoder) -> None:
-    generations = run(encoder)
+    generations = run(encoder, replace(CONFIG, constant_spread=None))
     assert [generation.index for generation in generations] == list(range(13))
     assert not generations[0].fitness
     first, last = generations[1], generations[-1]
@@ -98,7 +98,9 @@ def test_stopped_and_resumed_it_ends_bit_for_bit_the_same(encoder: Encoder) -> N
 
 def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: Encoder) -> None:
     """With next to no step every candidate is the template, whatever the template reads and plays by."""
-    one = replace(CONFIG, generations=1, step_size=1e-9, population=2, tasks_per_candidate=16)
+    one = replace(
+        CONFIG, generations=1, step_size=1e-9, constant_spread=None, population=2, tasks_per_candidate=16
+    )
     template = Checkpoint.zeros(
         [spec.name for spec in SPECS],
         encoder.identity,
@@ -175,9 +177,43 @@ def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:
 
 def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
     template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
-    norm = mean_state_norm(encoder, TASKS, template)
-    generation = run(encoder, replace(CONFIG, generations=1, logit_spread=5.0))[0]
-    assert generation.state.step_size * norm == pytest.approx(5.0)
+    states = encoder.encode(sketches(TASKS[:16], template.models, CONFIG.turn_budget)).states.astype(float)
+    mean = states.mean(axis=0)
+    plain = 5.0 * np.linalg.norm(mean) / np.linalg.norm(states, axis=1).mean()
+    for constant, spread_of_all in ((0.5, 0.5), (None, plain)):
+        config = replace(CONFIG, generations=1, logit_spread=5.0, population=400, constant_spread=constant)
+        state = run(encoder, config)[0].state
+        space = survey(
+            encoder, TASKS[:16], template, CONFIG.turn_budget, logit_spread=5.0, constant_spread=constant
+        )
+        heads = space.heads(ask(state)).reshape(400, 6, -1)
+        about = states if constant is None else states - mean
+        assert (heads @ about.T).std(axis=0).mean() == pytest.approx(5.0, rel=0.1)
+        assert (heads @ mean).std(axis=0).mean() == pytest.approx(spread_of_all, rel=0.15)
+
+
+def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_share(encoder: Encoder) -> None:
+    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = template.with_vector(np.random.default_rng(5).normal(size=len(template.vector)))
+    requests = sketches(TASKS[:16], template.models, 3)
+    assert {len(one.transcript.entries) for one in requests} == {0, 1, 2}
+    mean = encoder.encode(requests).states.astype(float).mean(axis=0)
+    before = template.vector.reshape(6, -1) @ mean
+    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0)
+    points = ask(start(np.asarray(template.vector, float), 0.5, population=12, seed=1))
+    assert np.allclose(space.heads(points).reshape(12, 6, -1) @ mean, before)
+    assert np.allclose(space.heads(space.heads(points)), space.heads(points))
+    plain = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=None)
+    assert np.array_equal(plain.heads(points), points)
+    assert plain.step_size < space.step_size
+
+
+def test_short_steps_in_constant_preferences_still_find_the_one_to_ask(encoder: Encoder) -> None:
+    generations = run(encoder, replace(CONFIG, constant_spread=1.0))
+    first, last = generations[1].episodes, generations[-1].episodes
+    assert first
+    assert last
+    assert last.accuracy > first.accuracy + 0.2
 
 
 def test_a_random_walk_covers_much_of_an_evolutions_way_without_any_reward() -> None:

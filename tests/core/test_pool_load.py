@@ -48,6 +48,17 @@ def test_every_line_of_the_template_that_is_commented_out_is_valid_too(tmp_path:
     assert (spec.name, spec.stream_done, spec.allow_private, spec.stream) == ("local", False, True, False)
 
 
+def test_a_role_may_have_a_temperature_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    pocket = '[[model]]\nname = "sage"\nprovider = "pocket"\n'
+    path.write_text(
+        f"{GOOD}role_temperature = {{ verifier = 0.0 }}\n{pocket}role_temperature = {{ worker = 0.5 }}"
+    )
+    hosted, sage = load_specs(path)
+    assert [hosted.temperature_in(role) for role in ("thinker", "worker", "verifier")] == [0.7, 0.7, 0.0]
+    assert sage.temperature_in("worker") == 0.5
+
+
 def test_an_entry_without_prices_at_an_unknown_server_has_none(tmp_path: Path) -> None:
     path = tmp_path / "pool.toml"
     path.write_text(GOOD + "price_in = 0")
@@ -73,6 +84,11 @@ MISTAKES = [
     (GOOD + 'api_key = "sk-secret-1234"', "'api_key' is not a known field, did you mean 'api_key_env'"),
     (GOOD + "temperature = 3", "temperature should be less than or equal to 2"),
     (GOOD + "temperature = nan", "temperature should be"),
+    (
+        GOOD + "role_temperature = { judge = 0.1 }",
+        "role_temperature should be 'thinker', 'worker' or 'verifier'",
+    ),
+    (GOOD + "role_temperature = { verifier = 3 }", "role_temperature should be less than or equal to 2"),
     (GOOD + "price_in = inf", "price_in should be a finite number"),
     (GOOD + "price_in = -1", "price_in should be greater than or equal to 0"),
     (GOOD + "max_tokens = 0", "max_tokens should be greater"),

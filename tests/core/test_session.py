@@ -37,7 +37,9 @@ TASK = Task("t1", "What is 5 + 7?", "12", "number")
 
 
 def specs(dialect: Dialect = "terse") -> dict[str, ModelSpec]:
-    return {name: ModelSpec(name, dialect=dialect) for name in ("ann", "bob")}
+    return {
+        name: ModelSpec(name, dialect=dialect, role_temperature={"verifier": 0.1}) for name in ("ann", "bob")
+    }
 
 
 def episode(protocol: Protocol = Protocol.PAPER, turns: int = 5, seed: int = 0) -> Episode:
@@ -97,6 +99,12 @@ class TestPaper:
             "work\nWhat is 5 + 7?\nplan 5 and 7 then 5 + 7",
             "check\nWhat is 5 + 7?\nanswer 12",
         ]
+
+    def test_a_role_with_a_temperature_of_its_own_is_asked_at_it(self) -> None:
+        hand = Hand([("ann", T), ("bob", W), ("ann", V)], ["5 + 7", "answer 12", "so 12 ACCEPT"])
+        hand.play(episode())
+        asks = [request for request in hand.seen if isinstance(request, Ask)]
+        assert [one.temperature for one in asks] == [None, None, 0.1]
 
     def test_the_coordinator_sees_every_reply_as_it_was_said(self) -> None:
         hand = Hand([("ann", T), ("bob", W), ("ann", V)], [" plan ", "answer 11", "so 12 REVISE"])

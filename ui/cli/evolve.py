@@ -64,6 +64,12 @@ def evolve(
     spread: Annotated[
         float, typer.Option(min=0.01, help="How far the first candidates' logits spread; sets the step size.")
     ] = 6.0,
+    constant_spread: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="The same of preferences that do not depend on the transcript; 0 evolves none."
+        ),
+    ] = 0.0,
     pool: PoolOption = None,
     encoder: Annotated[
         str | None,
@@ -104,6 +110,7 @@ def evolve(
             population=population,
             tasks_per_candidate=per_candidate,
             logit_spread=spread,
+            constant_spread=constant_spread,
             turn_budget=turns,
             validate_every=validate_every,
             seed=seed,
@@ -361,7 +368,6 @@ def stats(generation: Generation) -> dict[str, Any]:
     found: dict[str, Any] = {
         "calls": generation.calls,
         "calls_saved": generation.calls_saved,
-        "mean_state_norm": generation.mean_state_norm,
     }
     for name, measured in (("episodes", generation.episodes), ("validation", generation.validation)):
         if measured is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
+import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +43,6 @@ def ui(
         wiring.import_samples(opened, settings)
     opened.close()
     say(f"Trinity Inspector on http://{ADDRESS}:{settings.port}  (Ctrl-C stops it)")
-    command = [sys.executable, "-m", "streamlit", "run", str(APP)]
     options = {
         "server.address": ADDRESS,
         "server.port": str(settings.port),
@@ -50,14 +50,18 @@ def ui(
         "browser.gatherUsageStats": "false",
         "logger.hideWelcomeMessage": "true",
     }
-    for name, value in options.items():
-        command += [f"--{name}", value]
-    environment = {**os.environ, "TRINITY_STORE": settings.store, "TRINITY_POOL": settings.pool}
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if os.name == "posix":  # the server takes this process's place: a signal to `trinity ui` reaches it
-        os.execve(sys.executable, command, environment)
-    raise typer.Exit(subprocess.call(command, env=environment))
+    os.environ |= {"TRINITY_STORE": settings.store, "TRINITY_POOL": settings.pool}
+    sys.argv = ["streamlit", "run", str(APP), *(f"--{name}={value}" for name, value in options.items())]
+    threading.Thread(target=_warm_up, daemon=True).start()
+    from streamlit.web.cli import main
+
+    main()  # in this process: what is imported already need not be again
+
+
+def _warm_up() -> None:
+    """Import what the first page needs while the server starts and the browser comes."""
+    import_module("ui.widgets")
+    import_module("plotly.graph_objects")
 
 
 def port_in_use(port: int) -> bool:

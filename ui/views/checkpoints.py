@@ -18,7 +18,7 @@ from storage.summaries import CheckpointSummary, Flip, PolicySummary
 from ui import state
 from ui.figures import literal, role_word, ticks
 from ui.glossary import define
-from ui.panels import dollars
+from ui.spending import dollars
 from ui.theme import (
     CHART_CONFIG,
     DIFFERENCE_SCALE,

@@ -23,8 +23,9 @@ from ui.components.turn_strip import turn_strip
 from ui.course import lane
 from ui.glossary import define
 from ui.neighbours import order_of
-from ui.panels import dollars, text_block
+from ui.panels import text_block
 from ui.recording import open_recording
+from ui.spending import dollars
 from ui.theme import END_WORDS, FLAG_WORDS, ROLE_LOOKS, STATUS_MARKS, correct_mark, label, one_line
 from ui.widgets import ago, generations, nothing_here, outcome, strip_text, who
 

@@ -16,8 +16,9 @@ from ui import state
 from ui.components.turn_strip import Cell, CellMark, Lane, turn_strip
 from ui.course import cells, in_words
 from ui.figures import two_choices
-from ui.panels import dollars, seconds, text_block, turn_card, word_diff
+from ui.panels import seconds, text_block, turn_card, word_diff
 from ui.recording import Recording, open_recording
+from ui.spending import dollars
 from ui.theme import CHART_CONFIG, END_WORDS, badge, correct_mark, label, one_line
 from ui.transport import by_hand, keys_of, steps, stop, tick, transport
 from ui.widgets import strip_text, who

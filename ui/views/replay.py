@@ -14,8 +14,9 @@ from ui.course import blunders, lane, low_margins, next_of
 from ui.figures import doubt_over_turns
 from ui.glossary import define
 from ui.neighbours import neighbours
-from ui.panels import announcement, before_card, decision_panel, dollars, seconds, text_block, turn_card
+from ui.panels import announcement, before_card, decision_panel, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
+from ui.spending import dollars
 from ui.theme import CHART_CONFIG, END_WORDS, STATUS_MARKS, badge, correct_mark, label
 from ui.transport import by_hand, keys_of, steps, stop, tick, transport
 from ui.widgets import who
