@@ -28,9 +28,11 @@ TINY = 256, 10 * 32  # SVF offsets and head of a released vector on the tiny enc
 
 
 def made_run(folder: Path, offsets: int, head: int, layer: int = 1) -> tuple[Path, Path]:
-    """A vector and a configuration as the authors wrote them, with random numbers."""
+    """A vector and a configuration as the authors wrote them, with random numbers; head rows of norm 3.1."""
     rng = np.random.default_rng(0)
-    np.save(folder / "made.npy", np.concatenate([rng.normal(0, 0.1, offsets), rng.normal(0, 0.097, head)]))
+    rows = rng.normal(size=(10, head // 10))
+    rows *= 3.1 / np.linalg.norm(rows, axis=1, keepdims=True)
+    np.save(folder / "made.npy", np.concatenate([rng.normal(0, 0.1, offsets), rows.ravel()]))
     configs = {
         "llm_names": MODELS,
         "opt_layer_indices": [layer],
