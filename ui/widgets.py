@@ -76,43 +76,45 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
     shown = [one for one in standings if one.n][::-1]
     share = [one.correct / one.n for one in shown]
     ends = [wilson_interval(one.correct, one.n) for one in shown]
-    figure = go.Figure(
-        go.Scatter(
-            x=share,
-            y=list(range(len(shown))),
-            mode="markers+text",
-            marker={"size": 11, "color": [one.colour for one in shown]},
-            text=[percent(value) for value in share],
-            textposition="top center",
-            textfont={"size": 11},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [high - value for value, (_, high) in zip(share, ends, strict=True)],
-                "arrayminus": [value - low for value, (low, _) in zip(share, ends, strict=True)],
-                "color": NEUTRAL_COLOUR,
-                "thickness": 1.5,
-                "width": 5,
+    points = go.Scatter(
+        x=share,
+        y=list(range(len(shown))),
+        mode="markers+text",
+        marker={"size": 11, "color": [one.colour for one in shown]},
+        text=[percent(value) for value in share],
+        textposition="top center",
+        textfont={"size": 11},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for value, (_, high) in zip(share, ends, strict=True)],
+            "arrayminus": [value - low for value, (low, _) in zip(share, ends, strict=True)],
+            "color": NEUTRAL_COLOUR,
+            "thickness": 1.5,
+            "width": 5,
+        },
+        customdata=[
+            (one.correct, one.n, percent(low), percent(high), literal(one.name, 60))
+            for one, (low, high) in zip(shown, ends, strict=True)
+        ],
+        hovertemplate="%{customdata[4]}<br>%{customdata[0]} of %{customdata[1]} right"
+        "<br>95 %% interval %{customdata[2]} to %{customdata[3]}<extra></extra>".replace("%%", "%"),
+    )
+    # All at once: each update of a figure goes over the whole of it again, and a page may have many.
+    return go.Figure(
+        points,
+        layout(
+            40 + 40 * len(shown),
+            showlegend=False,
+            margin={"l": 8, "r": 8, "t": 0, "b": 8},
+            xaxis={"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},
+            yaxis={
+                "automargin": True,
+                "range": [-0.6, len(shown) - 0.25],
+                **ticks([literal(one.name, 60) for one in shown]),
             },
-            customdata=[
-                (one.correct, one.n, percent(low), percent(high), literal(one.name, 60))
-                for one, (low, high) in zip(shown, ends, strict=True)
-            ],
-            hovertemplate="%{customdata[4]}<br>%{customdata[0]} of %{customdata[1]} right"
-            "<br>95 %% interval %{customdata[2]} to %{customdata[3]}<extra></extra>".replace("%%", "%"),
-        )
+        ),
     )
-    figure.update_layout(
-        **layout(40 + 40 * len(shown), showlegend=False, margin={"l": 8, "r": 8, "t": 0, "b": 8})
-    )
-    figure.update_xaxes(range=[0, 1.02], tickformat=".0%", dtick=0.25, zeroline=False, title=None)
-    figure.update_yaxes(
-        automargin=True,
-        title=None,
-        range=[-0.6, len(shown) - 0.25],
-        **ticks([literal(one.name, 60) for one in shown]),
-    )
-    return figure
 
 
 def episode_line(summary: EpisodeSummary, name: str) -> str:
