@@ -24,9 +24,7 @@ class ModelSpec:
     api_key_env: str = ""
     dialect: Dialect = "general"
     temperature: float = 0.7
-    role_temperature: Mapping[str, float] = field(
-        default_factory=dict, hash=False
-    )  # where a role has its own
+    role_temperature: Mapping[str, float] = field(default_factory=dict, hash=False)  # by role
     max_tokens: int = 4096
     timeout_s: float = 120.0  # wall clock of one call, its retries and waits included
     concurrency: int = 8  # calls in flight at once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from storage.evolution import Evolution
 from storage.store import open_store
 from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.sums import Sums
+from ui.cli.evolve import Outline
 
 SMALL = ["--generations", 3, "--population", 4, "--per-candidate", 4, "--turns", 2, "--validate-every", 2]
 
@@ -106,3 +108,9 @@ def test_a_file_without_tasks_to_evolve_on(world: Sums) -> None:
     assert result.code == 1
     assert "has no task in split 'evolve'" in result.err
     assert open_store(world.store).runs.list() == []
+
+
+def test_an_evolution_from_before_the_constant_spread_goes_on_in_the_space_it_was_begun_in() -> None:
+    outline = Outline("pocket", 1, 1, "pocket", "pocket", None, {"generations": 3})
+    assert outline.config.constant_spread is None
+    assert replace(outline, evolution={"constant_spread": 0.0}).config.constant_spread == 0.0

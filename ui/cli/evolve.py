@@ -179,7 +179,8 @@ class Outline:
         """The evolution's own part."""
         from core.evolution.evolve import EvolveConfig
 
-        return EvolveConfig(**self.evolution)
+        # A run begun before there was a choice made no difference between constant and other preferences.
+        return EvolveConfig(**{"constant_spread": None, **self.evolution})
 
 
 @dataclass(frozen=True, slots=True)

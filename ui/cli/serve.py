@@ -52,16 +52,11 @@ def ui(
     }
     os.environ |= {"TRINITY_STORE": settings.store, "TRINITY_POOL": settings.pool}
     sys.argv = ["streamlit", "run", str(APP), *(f"--{name}={value}" for name, value in options.items())]
-    threading.Thread(target=_warm_up, daemon=True).start()
     from streamlit.web.cli import main
 
+    # Only now: two threads that import Streamlit at once could each see half of it.
+    threading.Thread(target=import_module, args=("ui.widgets",), daemon=True).start()  # for the first page
     main()  # in this process: what is imported already need not be again
-
-
-def _warm_up() -> None:
-    """Import what the first page needs while the server starts and the browser comes."""
-    import_module("ui.widgets")
-    import_module("plotly.graph_objects")
 
 
 def port_in_use(port: int) -> bool:
