@@ -134,6 +134,8 @@ def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLin
                 select(episode.c.id, episode.c.started, episode.c.finished).where(episode.c.id.in_(chunk))
             )
         }
+        if not times:  # an import asks this of every new episode
+            continue
         began: dict[str, list[float]] = {one: [] for one in chunk}
         turns = (
             select(turn.c.episode_id, turn.c.started)

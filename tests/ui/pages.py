@@ -7,17 +7,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from streamlit.config import set_option
 from streamlit.testing.v1 import AppTest
 
 from core.episode import Task
 from ui import state
+from ui.cli.serve import OPTIONS
 
 APP = Path(state.__file__).with_name("app.py")
 SUM = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
 
 
 def app() -> AppTest:
-    """The app at its first page; the store is named by the environment."""
+    """The app at its first page, as `trinity ui` runs it; the store is named by the environment."""
+    for name, value in OPTIONS.items():
+        set_option(name, value)
     return AppTest.from_file(str(APP), default_timeout=60)
 
 
