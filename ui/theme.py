@@ -70,9 +70,9 @@ ACCEPT = Mark("✓", ":material/check_circle:", "Accept", "green", RIGHT_COLOUR)
 REVISE = Mark("↻", ":material/restart_alt:", "Revise", "orange", "#B85C00")
 UNREADABLE = Mark("?", ":material/help:", "Unreadable", "orange", "#B85C00")
 
-RIGHT = Mark("●", ":material/check:", "right", "green", RIGHT_COLOUR)
-WRONG = Mark("✕", ":material/close:", "wrong", "red", WRONG_COLOUR)
-NOT_JUDGED = Mark("·", ":material/remove:", "not judged", "gray", NEUTRAL_COLOUR)
+RIGHT = Mark("●", "●", "right", "green", RIGHT_COLOUR)
+WRONG = Mark("✕", "✕", "wrong", "red", WRONG_COLOUR)
+NOT_JUDGED = Mark("·", "·", "not judged", "gray", NEUTRAL_COLOUR)
 
 STATUS_MARKS: dict[Status, Mark] = {
     Status.RUNNING: Mark("▶", ":material/play_circle:", "running", "blue", "#1F5FBF"),
