@@ -30,6 +30,7 @@ from core.episode import (
     Turn,
     TurnStarted,
 )
+from core.errors import BudgetError
 from core.policy import Policy
 from core.pool.pool import Pool, closing
 from core.session import Play, Response, play
@@ -108,7 +109,8 @@ def drive(
 ) -> Iterator[Event]:
     """Play one episode, or go on with one that carries turns; the last event is EpisodeFinished.
 
-    With `stream`, text arrives as Delta events, and `stop` is asked at each of them too.
+    With `stream`, text arrives as Delta events, `stop` is asked at each of them too, and a call that the pool
+    refuses to pay for (BudgetError) ends the episode as interrupted.
     """
     if not stream:
         yield from drive_many(
@@ -130,7 +132,11 @@ def drive(
         elif isinstance(request, Decide):
             yield from seat.advance(policy.decide([request])[0])
         elif isinstance(request, Ask):
-            reply = yield from _streamed(seat, request, pool, stop)
+            try:
+                reply = yield from _streamed(seat, request, pool, stop)
+            except BudgetError:
+                yield from seat.interrupt(EndReason.COST_CEILING)
+                continue
             if reply is not None:
                 yield from seat.advance(reply)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from urllib.parse import urlsplit
 
-from core.episode import Ask, EndReason, Episode, Event, Message, Replied, Reply, TurnStarted
+from core.episode import Ask, Message, Reply
 from core.errors import BudgetError
 from core.pool.costs import QUESTION_TOKENS, Estimate, estimate_cost
 from core.pool.pool import Pool, closing
@@ -66,34 +66,6 @@ def agree(
         )
     stop = "" if ceiling_usd is None else f" It stops before {dollars(ceiling_usd)} is exceeded."
     return f"Up to {most.calls:,} calls, {cost}.{stop}"
-
-
-class Ceiling:
-    """Counts what was spent and what calls under way may still cost, and stops episodes before a call that
-    could go over. Feed it every event with `see`; give `stop` to the driver."""
-
-    def __init__(self, specs: Sequence[ModelSpec], ceiling_usd: float | None, spent_usd: float = 0.0) -> None:
-        self._specs: Mapping[str, ModelSpec] = {spec.name: spec for spec in specs}
-        self._ceiling_usd = ceiling_usd
-        self._under_way: dict[str, float] = {}
-        self.spent_usd = spent_usd
-        self.reached = False
-
-    def see(self, event: Event) -> None:
-        """Take note of a call that is about to be made, or of what it cost."""
-        if isinstance(event, TurnStarted):
-            self._under_way[event.episode_id] = most_usd(self._specs[event.decision.model], event.messages)
-        elif isinstance(event, Replied):
-            self._under_way.pop(event.episode_id, None)
-            self.spent_usd += event.reply.usage.cost_usd or 0.0
-
-    def stop(self, episode: Episode) -> EndReason | None:
-        """COST_CEILING when this episode's next call could exceed the ceiling."""
-        if self._ceiling_usd is None or self.spent_usd + sum(self._under_way.values()) <= self._ceiling_usd:
-            return None
-        self._under_way.pop(episode.id, None)
-        self.reached = True
-        return EndReason.COST_CEILING
 
 
 class MeteredPool:

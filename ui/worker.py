@@ -39,7 +39,7 @@ from ui import wiring
 from ui.lease import claim, finish, owner
 from ui.live import LivePlan, episode_of
 from ui.plan import birth
-from ui.spending import Ceiling, check_ceiling
+from ui.spending import MeteredPool, check_ceiling
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,6 @@ def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> 
     check_ceiling(pool.specs, plan.max_cost_usd)
     if any(one.status is Status.FINISHED for one in store.episodes.of_run(run)):
         return store.episodes.get(episode_of(run))  # the worker before died before it could say so
-    ceiling = Ceiling(pool.specs, plan.max_cost_usd, store.runs.spent_usd(run))
     reins = Reins(store, run)
     begun = {one.id: one for one in store.episodes.unfinished(run)}
     episode = begun.get(episode_of(run)) or birth(
@@ -114,15 +113,14 @@ def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> 
     events = drive(
         episode,
         Steered(policy, store),
-        pool,
+        MeteredPool(pool, plan.max_cost_usd, store.runs.spent_usd(run)),
         grade_many,
         model_mask=() if all(mask) else mask,
-        stop=lambda so_far: reins.stop(so_far) or ceiling.stop(so_far),
+        stop=reins.stop,
         kept=store.episodes.kept(run),
         stream=True,
     )
     for event in record(store, events, owner=owner()):
-        ceiling.see(event)
         if isinstance(event, TurnStarted) and plan.pace_s:
             time.sleep(min(plan.pace_s, 10.0))  # the decision stands on the page before the model is asked
         if isinstance(event, EpisodeFinished):

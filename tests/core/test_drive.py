@@ -34,6 +34,7 @@ from core.episode import (
     Turn,
     TurnStarted,
 )
+from core.errors import BudgetError
 from core.policies import RandomPolicy, single_policy
 from core.pool.scripted import Line, ScriptedPool
 from core.pool.spec import ModelSpec
@@ -377,6 +378,20 @@ class TestResume:
             stream=stream,
         )
         assert [turn.reply.text for turn in ends(events)[one.id].turns] == ["answer 7"]
+
+    def test_a_call_the_pool_will_not_pay_for_ends_a_streamed_episode(self) -> None:
+        class Spent(ScriptedPool):
+            def stream(self, ask: Ask) -> Iterator[str | Reply]:
+                raise BudgetError("Nothing is left.")
+
+        one = episodes(1)[0]
+        worker = single_policy("ann", MODELS, (Role.WORKER,))
+        begun = next(e for e in drive(one, worker, pool(), grade_many) if isinstance(e, TurnStarted))
+        paid = {key(begun): Reply("answer 7")}
+        events = drive(one, worker, Spent(SPECS, chatter), grade_many, kept=paid, stream=True)
+        end = ends(events)[one.id]
+        assert (end.status, end.end_reason) == (Status.INTERRUPTED, EndReason.COST_CEILING)
+        assert [turn.reply.text for turn in end.turns] == ["answer 7"]
 
     def test_a_resumed_episode_is_not_begun_again(self) -> None:
         one = episodes(1)[0]
