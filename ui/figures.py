@@ -146,9 +146,9 @@ def _bars(
 
 
 @lru_cache(maxsize=256)
-def joint_grid(decision: Decision, models: tuple[str, ...]) -> go.Figure:
-    """Probability of every (role, model) pair; the chosen cell has a full ring, the likeliest a dashed
-    one."""
+def joint_grid(decision: Decision, models: tuple[str, ...], ink: str) -> go.Figure:
+    """Probability of every (role, model) pair in the colour `ink`; the chosen cell has a full ring, the
+    likeliest a dashed one."""
     joint = [[m * r for m in decision.model_probs] for r in decision.role_probs]
     names = [literal(name, 14) for name in models]
     columns, rows = list(range(len(models))), list(range(len(ROLE_ORDER)))
@@ -173,6 +173,7 @@ def joint_grid(decision: Decision, models: tuple[str, ...]) -> go.Figure:
         "y": [y for y in rows for _ in columns],
         "text": [_percent(joint[y][x], bold=(x, y) == chosen) for y in rows for x in columns],
         "mode": "text",
+        "textfont": {"color": ink},
         "hoverinfo": "skip",
         "showlegend": False,
     }

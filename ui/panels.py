@@ -32,6 +32,7 @@ from ui.theme import (
     plain,
     verdict_mark,
 )
+from ui.widgets import ink
 
 #: Longer texts are cut to this many characters until a reader asks for all of them, and to HARD_CUT even
 #: then.
@@ -336,7 +337,7 @@ def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str
         help=define("Joint grid"),
     )
     st.plotly_chart(
-        joint_grid(decision, slots),
+        joint_grid(decision, slots, ink()),
         key=f"{key}_grid",
         config=CHART_CONFIG | {"displayModeBar": False},
         alt=f"Joint probability of every model and role. {said}.",

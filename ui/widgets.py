@@ -117,6 +117,16 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
     )
 
 
+def is_dark() -> bool:
+    """Whether the reader's page is dark."""
+    return st.context.theme.type == "dark"
+
+
+def ink() -> str:
+    """The colour of numbers drawn on a chart's tinted cells."""
+    return "#E4E9F0" if is_dark() else "#111827"
+
+
 def episode_line(summary: EpisodeSummary, name: str) -> str:
     """One episode as a line of markdown under its link: outcome, strip, policy."""
     return f"{outcome(summary)} · {label(strip_text(summary.strip)) or '–'} · :gray[{label(name, 60)}]"

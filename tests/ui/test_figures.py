@@ -75,7 +75,7 @@ def test_bars_say_masked_instead_of_a_probability() -> None:
 
 
 def test_joint_grid_is_the_outer_product_and_rings_two_cells() -> None:
-    figure = figures.joint_grid(DECISION, MODELS)
+    figure = figures.joint_grid(DECISION, MODELS, "#111827")
     grid = figure.data[0]
     assert grid.z[1][1] == pytest.approx(0.36 * 0.245)
     assert sum(sum(row) for row in grid.z) == pytest.approx(1.0)
@@ -85,13 +85,18 @@ def test_joint_grid_is_the_outer_product_and_rings_two_cells() -> None:
 
 def test_joint_grid_rings_once_when_the_choice_was_the_likeliest() -> None:
     same = dataclasses.replace(DECISION, model="alpha", role=Role.WORKER)
-    assert {shape.line.dash for shape in figures.joint_grid(same, MODELS).layout.shapes} == {"solid"}
+    assert {shape.line.dash for shape in figures.joint_grid(same, MODELS, "#111827").layout.shapes} == {
+        "solid"
+    }
 
 
 def test_names_are_escaped_and_cut() -> None:
     wild = ("<b>x</b>", "a" * 80, "$y$\u202e")
     decision = dataclasses.replace(DECISION, model="<b>x</b>", argmax_model="a" * 80)
-    spec = figures.softmax_bars(decision, wild).to_json() + figures.joint_grid(decision, wild).to_json()
+    spec = (
+        figures.softmax_bars(decision, wild).to_json()
+        + figures.joint_grid(decision, wild, "#111827").to_json()
+    )
     assert "<b>x</b>" not in spec
     assert "\\u003cb\\u003ex" not in spec
     assert "\u202e" not in spec
@@ -195,8 +200,8 @@ def test_every_figure_is_one_that_plotly_accepts() -> None:
     same = dataclasses.replace(DECISION, model="alpha", role=Role.WORKER)
     drawn = [
         figures.softmax_bars(DECISION, MODELS),
-        figures.joint_grid(DECISION, MODELS),
-        figures.joint_grid(same, MODELS),
+        figures.joint_grid(DECISION, MODELS, "#111827"),
+        figures.joint_grid(same, MODELS, "#111827"),
         figures.doubt_over_turns([outline(0), outline(1, margin=0.02), outline(2, entropy=None)], 1),
         figures.two_choices(DECISION, MODELS, same, MODELS),
     ]

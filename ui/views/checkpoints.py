@@ -29,7 +29,7 @@ from ui.theme import (
     one_line,
     percent,
 )
-from ui.widgets import Standing, generations, nothing_here, standings_figure, who
+from ui.widgets import Standing, generations, ink, is_dark, nothing_here, standings_figure, who
 
 #: Below this many discordant tasks no test can reach p < 0.05: the page says so rather than show a bare p.
 FEWEST_FLIPS = 6
@@ -390,13 +390,13 @@ def heat(
             ],
             texttemplate="%{text}",
             # Plotly judges contrast without the alpha of the scale: right on the light page only.
-            textfont={"color": "#E4E9F0"} if st.context.theme.type == "dark" else {},
+            textfont={"color": ink()} if is_dark() else {},
             hovertemplate="%{customdata}: %{text}<extra></extra>",
         )
     )
     figure.update_layout(**layout(190, margin={"l": 8, "r": 8, "t": 8, "b": 8}))
-    figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False, **ticks(roles))
-    figure.update_xaxes(automargin=True, showgrid=False, **ticks(names))
+    figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False, zeroline=False, **ticks(roles))
+    figure.update_xaxes(automargin=True, showgrid=False, zeroline=False, **ticks(names))
     return figure
 
 
