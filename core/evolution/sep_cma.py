@@ -115,22 +115,34 @@ def start(
 
 def normals(state: SepCMAState) -> Vector:
     """The generation's standard normal numbers [population, n], keyed by seed and generation alone."""
-    return _normals(state.seed, state.generation, state.population, len(state.mean), state.mirrored)
+    drawn = _drawn(state)
+    return np.concatenate([drawn, -drawn]) if state.mirrored else drawn
+
+
+def _drawn(state: SepCMAState) -> Vector:
+    """Those of them that are drawn: with mirrored pairs the first half."""
+    rows = state.population // 2 if state.mirrored else state.population
+    return _normals(state.seed, state.generation, rows, len(state.mean))
 
 
 @lru_cache(maxsize=1)  # ask and tell of one generation need the same numbers
-def _normals(seed: int, generation: int, population: int, n: int, mirrored: bool) -> Vector:
+def _normals(seed: int, generation: int, rows: int, n: int) -> Vector:
     key = hashlib.sha256(f"sep-cma/{seed}/{generation}".encode()).digest()[:16]
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-    drawn = generator.standard_normal((population // 2 if mirrored else population, n))
-    z = np.concatenate([drawn, -drawn]) if mirrored else drawn
-    z.setflags(write=False)
-    return z
+    drawn = generator.standard_normal((rows, n))
+    drawn.setflags(write=False)
+    return drawn
 
 
 def ask(state: SepCMAState) -> Vector:
     """The generation's candidates [population, n] ~ N(m, sigma^2 C)."""
-    candidates: Vector = state.mean + state.step_size * np.sqrt(state.variances) * normals(state)
+    drawn = _drawn(state)
+    candidates = np.empty((state.population, len(state.mean)))
+    steps = candidates[: len(drawn)]
+    np.multiply(drawn, state.step_size * np.sqrt(state.variances), out=steps)
+    if state.mirrored:
+        np.subtract(state.mean, steps, out=candidates[len(drawn) :])
+    steps += state.mean
     return candidates
 
 
@@ -150,12 +162,17 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
         return moved
     n = len(state.mean)
     rates = _rates(n, int(known.sum()), state.preset)
-    weights = tied_weights(fitness[known], rates.weights)
-    recombination = tied_weights(fitness[known], np.maximum(rates.weights, 0.0))
+    weights, recombination = np.zeros(state.population), np.zeros(state.population)
+    weights[known] = tied_weights(fitness[known], rates.weights)
+    recombination[known] = tied_weights(fitness[known], np.maximum(rates.weights, 0.0))
+    total = weights.sum()
+    drawn = _drawn(state) if z is None else z
+    if len(drawn) < state.population:  # one row stands for a pair: z and -z
+        weights = weights[: len(drawn)] + weights[len(drawn) :]
+        recombination = recombination[: len(drawn)] - recombination[len(drawn) :]
     scale = np.sqrt(state.variances)
-    z = (normals(state) if z is None else z)[known]
-    y = scale * z
-    step = recombination @ y  # (eq. 41)
+    step = scale * (recombination @ drawn)  # (eq. 41)
+    squares = weights @ drawn**2
 
     keep_s = 1 - rates.c_sigma
     step_path = (
@@ -171,15 +188,13 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
     forgotten = rates.c_1 * (1 - h_sigma) * rates.c_c * (2 - rates.c_c)
     if state.preset == "pycma":
         path = (1 - rates.c_c) * state.path + push * step / scale
-        surprise = (rates.c_1 - forgotten) * (path**2 - 1) + rates.c_mu * (weights @ (z**2 - 1))
+        surprise = (rates.c_1 - forgotten) * (path**2 - 1) + rates.c_mu * (squares - total)
         variances = state.variances * np.exp(math.log(2) * surprise)
     else:
         path = (1 - rates.c_c) * state.path + push * step  # (eq. 45)
         variances = (
-            (1 + forgotten - rates.c_1 - rates.c_mu * weights.sum()) * state.variances
-            + rates.c_1 * path**2
-            + rates.c_mu * (weights @ y**2)
-        )  # (eq. 47), its diagonal
+            1 + forgotten - rates.c_1 + rates.c_mu * (squares - total)
+        ) * state.variances + rates.c_1 * path**2  # (eq. 47), its diagonal
     return replace(
         moved,
         mean=state.mean + state.step_size * step,  # (eq. 42)
