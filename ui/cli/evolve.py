@@ -41,10 +41,8 @@ def evolve(
     context: typer.Context,
     tasks: Annotated[str, typer.Option(help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")] = "pocket",
     generations: Annotated[int, typer.Option(min=1, help="How many generations.")] = 60,
-    population: Annotated[int, typer.Option(min=2, help="Candidates per generation.")] = 32,
-    per_candidate: Annotated[
-        int, typer.Option(min=1, help="Tasks each candidate plays per generation.")
-    ] = 48,
+    population: Annotated[int, typer.Option(min=2, help="Candidates per generation.")] = 192,
+    per_candidate: Annotated[int, typer.Option(min=1, help="Tasks each candidate plays per generation.")] = 8,
     n: Annotated[
         int | None,
         typer.Option(
