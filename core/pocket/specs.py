@@ -30,7 +30,7 @@ def pocket_spec(name: str) -> ModelSpec:
         model=f"pocket/{name}",
         provider="pocket",
         dialect="terse",
-        temperature=WORKER_TEMPERATURES[name],
+        temperature=WORKER_TEMPERATURES.get(name, 1.0),  # a name that is none is refused by the pool
         role_temperature={"thinker": THINKER_TEMPERATURE, "verifier": VERIFIER_TEMPERATURE},
         max_tokens=MAX_TOKENS,
         price_in=0.0,
