@@ -385,9 +385,7 @@ def heat(
             showscale=False,
             xgap=2,
             ygap=2,
-            text=[
-                [f"{100 * value:+.0f}" if signed else f"{100 * value:.0f}" for value in row] for row in grid
-            ],
+            text=[[_whole(100 * value, signed) for value in row] for row in grid],
             texttemplate="%{text}",
             # Plotly judges contrast without the alpha of the scale: right on the light page only.
             textfont={"color": ink()} if is_dark() else {},
@@ -398,6 +396,12 @@ def heat(
     figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False, zeroline=False, **ticks(roles))
     figure.update_xaxes(automargin=True, showgrid=False, zeroline=False, **ticks(names))
     return figure
+
+
+def _whole(value: float, signed: bool) -> str:
+    """Rounded; a difference with its sign, and no sign on nothing."""
+    rounded = round(value)
+    return f"{rounded:+d}" if signed and rounded else str(rounded)
 
 
 # Configuration
