@@ -47,6 +47,21 @@ class Encoded:
     token_counts: tuple[int, ...]
     overflows: tuple[bool, ...]
 
+    def row(self, place: int) -> Encoded:
+        """One request's row alone."""
+        here = slice(place, place + 1)
+        return Encoded(self.states[here], self.digests[here], self.token_counts[here], self.overflows[here])
+
+    @classmethod
+    def of(cls, parts: Sequence[Encoded]) -> Encoded:
+        """Several, one under the other."""
+        return cls(
+            np.concatenate([part.states for part in parts]),
+            sum((part.digests for part in parts), ()),
+            sum((part.token_counts for part in parts), ()),
+            sum((part.overflows for part in parts), ()),
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:

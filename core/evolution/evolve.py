@@ -179,14 +179,7 @@ def _next(
         )
         candidate_of.update({episode.id: candidate for episode in mine})
         episodes += mine
-    policy = Population(
-        vectors,
-        encoder,
-        candidate_of,
-        template.models,
-        input_format=template.input_format,
-        token_position=template.token_position,
-    )
+    policy = Population(template, vectors, encoder, candidate_of)
     calls, hits = pool.misses, pool.hits
     played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)

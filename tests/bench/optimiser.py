@@ -1,4 +1,4 @@
-"""Times a generation of sep-CMA-ES (ask and tell) beside the libraries cmaes and pycma, in one process and thread.
+"""Times a generation of sep-CMA-ES (ask and tell) beside the libraries cmaes and pycma, in one process.
 
     trinity bench optimiser [--n 10240] [--population 32] [--repeats 50] [--json]
 
@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
 import statistics
 import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
-
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # before NumPy: one thread for everybody
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +35,9 @@ def fitness(candidates: Vector) -> Vector:
 
 def ours(n: int, population: int, mirrored: bool) -> Callable[[], None]:
     """One generation of ours per call."""
-    state = sep_cma.start(np.zeros(n), SIGMA, population=population, seed=1, mirrored=mirrored, preset="pycma")
+    state = sep_cma.start(
+        np.zeros(n), SIGMA, population=population, seed=1, mirrored=mirrored, preset="pycma"
+    )
 
     def generation() -> None:
         nonlocal state
@@ -138,7 +136,9 @@ def main() -> None:
     if asked.json:
         workload = {"n": asked.n, "population": asked.population, "repeats": asked.repeats}
         measured = {"generation_ms": times, "checkpoint": sizes}
-        print(json.dumps({"workload": workload, "versions": versions, "measured": measured, "ratios": ratios}))
+        print(
+            json.dumps({"workload": workload, "versions": versions, "measured": measured, "ratios": ratios})
+        )
         return
     print(f"n = {asked.n:,}, population {asked.population}, median of {asked.repeats}; {versions}")
     for name, took in times.items():

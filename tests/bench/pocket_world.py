@@ -153,7 +153,7 @@ def main() -> None:
             label = f"{name} argmax without {masked}"
             table.add(label, arena.play(Coordinator(last, encoder, argmax=True), test, role_mask=allowed))
             table.compare(f"{name} argmax", label)
-        zeros = Checkpoint.zeros(last.models, last.encoder)
+        zeros = Checkpoint.begin(last.models, last.encoder)
         config = EvolveConfig(generations=last.generation or 1, seed=number)
         space = survey(
             encoder,

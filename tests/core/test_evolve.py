@@ -60,7 +60,7 @@ def run(
     encoder: Encoder, config: EvolveConfig = CONFIG, resumed_from: SepCMAState | None = None
 ) -> list[Generation]:
     pool = ScriptedPool(SPECS, say)
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     parts = {
         "encoder": encoder,
         "pool": pool,
@@ -101,7 +101,7 @@ def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: En
     one = replace(
         CONFIG, generations=1, step_size=1e-9, constant_spread=None, population=2, tasks_per_candidate=16
     )
-    template = Checkpoint.zeros(
+    template = Checkpoint.begin(
         [spec.name for spec in SPECS],
         encoder.identity,
         input_format="chat",
@@ -176,7 +176,7 @@ def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:
 
 
 def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     states = encoder.encode(sketches(TASKS[:16], template.models, CONFIG.turn_budget)).states.astype(float)
     mean = states.mean(axis=0)
     plain = 5.0 * np.linalg.norm(mean) / np.linalg.norm(states, axis=1).mean()
@@ -193,7 +193,7 @@ def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
 
 
 def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_share(encoder: Encoder) -> None:
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     template = template.with_vector(np.random.default_rng(5).normal(size=len(template.vector)))
     requests = sketches(TASKS[:16], template.models, 3)
     assert {len(one.transcript.entries) for one in requests} == {0, 1, 2}
@@ -242,7 +242,7 @@ def test_settings_that_do_nothing_are_refused(encoder: Encoder) -> None:
         list(
             evolve(
                 CONFIG,
-                Checkpoint.zeros(["a"], encoder.identity),
+                Checkpoint.begin(["a"], encoder.identity),
                 encoder=encoder,
                 pool=ScriptedPool(SPECS, say),
                 grade=grade_many,
@@ -265,7 +265,7 @@ def test_a_resume_against_a_changed_configuration_is_refused(
 
 def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Encoder) -> None:
     down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     generations = evolve(CONFIG, template, encoder=encoder, pool=down, grade=grade_many, tasks=TASKS)
     assert next(generations).index == 0
     with pytest.raises(PoolError, match="generation 1 .*network is down"):
@@ -274,7 +274,7 @@ def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Enco
 
 def test_a_validation_in_which_no_model_answers_measures_nothing(encoder: Encoder) -> None:
     down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     with pytest.raises(PoolError, match="generation 0 .*network is down"):
         validate(template, TASKS[16:], CONFIG, encoder, down, grade_many)
 

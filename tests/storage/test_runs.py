@@ -158,7 +158,7 @@ def test_an_override_waits_for_its_turn_and_no_longer(store: Store) -> None:
 
 
 def checkpoint(generation: int = 0, value: float = 0.0) -> Checkpoint:
-    start = Checkpoint.zeros(MODELS, EncoderIdentity("tiny", 4, digest="d"), generation=generation)
+    start = Checkpoint.begin(MODELS, EncoderIdentity("tiny", 4, digest="d"), generation=generation)
     return start.with_vector(start.vector + value)
 
 

@@ -226,7 +226,7 @@ def _prepared(outline: Outline) -> Parts:
         )
     encoder = load_encoder(outline.encoder)
     outline = replace(outline, models=models, digest=digest(tasks))
-    return Parts(outline, pool, encoder, Checkpoint.zeros(models, encoder.identity), tasks, validation)
+    return Parts(outline, pool, encoder, Checkpoint.begin(models, encoder.identity), tasks, validation)
 
 
 def _show_estimate(parts: Parts, *, already_agreed: bool) -> None:
