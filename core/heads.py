@@ -58,6 +58,10 @@ class Head:
         """Logits float64 [n, rows] of `states` [n, d] that were read before the turns `turns` [n], from 0."""
         return product(states, self.arrays(vector)["weight"])
 
+    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        """What each array that reads the state multiplies when the state is `state` [d]: name -> its input."""
+        return {"weight": state}
+
 
 class LowRankHead(Head):
     """z = 3 V ELU(U h), alpha 0.1, of the rank in the authors' code: 20 for 10 rows and 1,024 numbers, which
@@ -89,6 +93,10 @@ class LowRankHead(Head):
         inner = product(states, arrays["down"])
         return 3.0 * product(np.where(inner > 0, inner, 0.1 * np.expm1(np.minimum(inner, 0.0))), arrays["up"])
 
+    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        """U reads the state."""
+        return {"down": state}
+
 
 class SparseHead(Head):
     """z = W (h alpha): only the k = d (1 - sigmoid(density)) best-scored numbers of the state are read.
@@ -114,13 +122,21 @@ class SparseHead(Head):
 
     def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
         """As in the class."""
+        return product(np.asarray(states, np.float64) * self._alpha(vector), self.arrays(vector)["weight"])
+
+    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        """W reads what alpha leaves of the state."""
+        return {"weight": state * self._alpha(vector)}
+
+    def _alpha(self, vector: NDArray[Any]) -> Array:
         arrays = {name: np.asarray(array, np.float64) for name, array in self.arrays(vector).items()}
         kept = max(1, math.floor(self.width * _sigmoid(-arrays["density"].item())))
         best = np.argsort(-arrays["scores"], kind="stable")[:kept]
-        wanted = softmax(arrays["scores"][best] / np.clip(arrays["temperature"].item(), 1.0, 20.0))
         alpha = np.zeros(self.width)
-        alpha[best] = kept * wanted
-        return product(np.asarray(states, np.float64) * alpha, arrays["weight"])
+        alpha[best] = kept * softmax(
+            arrays["scores"][best] / np.clip(arrays["temperature"].item(), 1.0, 20.0)
+        )
+        return alpha
 
 
 class BlockDiagonalHead(Head):
@@ -145,6 +161,10 @@ class BlockDiagonalHead(Head):
         return np.concatenate(
             [product(states[:, numbers.start : numbers.stop], block) for (_, numbers), block in parts], axis=1
         )
+
+    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        """Each block reads its part of the state."""
+        return {f"block_{k}": state[d.start : d.stop] for k, (_, d) in enumerate(self._parts)}
 
 
 class OneBlockEachHead(BlockDiagonalHead):
@@ -172,12 +192,16 @@ class TurnAwareHead(Head):
 
     def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
         """As in the class."""
-        half = self.embedding // 2
+        half = -(-self.embedding // 2)
         angles = np.asarray(turns, np.float64)[:, None] / 10_000 ** (np.arange(half) / half)
-        where = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        where = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, : self.embedding]
         return product(
             np.concatenate([np.asarray(states, np.float64), where], axis=1), self.arrays(vector)["weight"]
         )
+
+    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        """W reads the state, and the turn, which is not counted here."""
+        return {"weight": np.concatenate([state, np.zeros(self.embedding)])}
 
 
 _HEADS: Mapping[str, type[Head]] = {

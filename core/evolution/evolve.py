@@ -32,7 +32,8 @@ class EvolveConfig:
 
     `logit_spread` is the standard deviation that the first generation's logits shall have over its
     candidates in what depends on the transcript, `constant_spread` in what does not (None: no difference is
-    made, see search); the step size follows from the encoder's hidden states, or is `step_size`. `common`:
+    made, see search); the step size follows from the encoder's hidden states, or is `step_size`. `svf_spread`
+    and `svf_step_size` are the same for SVF offsets, where the template has any. `common`:
     one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
     Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies
     by heart. `rates` names the optimiser's learning rates (see sep_cma).
@@ -45,6 +46,8 @@ class EvolveConfig:
     logit_spread: float = 6.0
     constant_spread: float | None = 0.0
     step_size: float | None = None
+    svf_spread: float = 1.0
+    svf_step_size: float | None = None
     mirrored: bool = True
     rotate_every: int = 10
     turn_budget: int = 5
@@ -103,8 +106,6 @@ def evolve(
     when no model could be asked for a whole generation or its validation; the states yielded before stay good."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
-    if template.svf_layout:
-        raise ConfigError("Only the head can be evolved so far: start from a checkpoint without SVF offsets.")
     shared = CachedPool(pool)
     space = survey(
         encoder,
@@ -114,16 +115,11 @@ def evolve(
         logit_spread=config.logit_spread,
         constant_spread=config.constant_spread,
         step_size=config.step_size,
+        svf_spread=config.svf_spread,
+        svf_step_size=config.svf_step_size,
     )
     if start is None:
-        state = sep_cma.start(
-            space.origin,
-            space.step_size,
-            population=config.population,
-            seed=config.seed,
-            mirrored=config.mirrored,
-            preset=config.rates,
-        )
+        state = begin(config, space)
         yield Generation(0, template, state)
     else:
         _check_fits(config, template, start)
@@ -139,6 +135,19 @@ def evolve(
                 validation=validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade),
             )
         yield generation
+
+
+def begin(config: EvolveConfig, space: SearchSpace) -> SepCMAState:
+    """The optimiser before the first generation."""
+    return sep_cma.start(
+        np.asarray(space.template.vector, float),
+        space.step_size,
+        scales=space.scales,
+        population=config.population,
+        seed=config.seed,
+        mirrored=config.mirrored,
+        preset=config.rates,
+    )
 
 
 def _check_fits(config: EvolveConfig, template: Checkpoint, state: SepCMAState) -> None:
@@ -164,7 +173,7 @@ def _next(
     grade: GradeMany,
     tasks: Sequence[Task],
 ) -> Generation:
-    vectors = space.heads(sep_cma.ask(state))
+    vectors = space.vectors(sep_cma.ask(state))
     seed = integer((config.seed, "replies", state.generation // config.rotate_every))
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
@@ -189,7 +198,7 @@ def _next(
     return Generation(
         index=after.generation,
         checkpoint=template.with_vector(
-            space.heads(after.mean).astype(np.float32), generation=after.generation, kind="evolved"
+            space.vectors(after.mean).astype(np.float32), generation=after.generation, kind="evolved"
         ),
         state=after,
         fitness=tuple(fitness.tolist()),
