@@ -108,6 +108,11 @@ class Checkpoint:
         return self.vector[self.svf_size :]
 
     @property
+    def parts(self) -> str:
+        """What the vector holds: "head" or "head+svf"."""
+        return "head+svf" if self.svf_layout else "head"
+
+    @property
     def svf_offsets(self) -> Vector:
         """SVF offsets, float32 [svf_size]; 0 leaves the encoder as it is."""
         return self.vector[: self.svf_size]

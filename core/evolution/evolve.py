@@ -19,10 +19,18 @@ from core.drive import GradeMany
 from core.episode import Episode, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution import sep_cma
-from core.evolution.fitness import Measured, episodes_of, mean_reward, measured, play_all, rewards
+from core.evolution.fitness import (
+    Measured,
+    episodes_of,
+    further_terms,
+    mean_reward,
+    measured,
+    play_all,
+    rewards,
+)
 from core.evolution.search import SearchSpace, survey
 from core.evolution.sep_cma import SepCMAState
-from core.pool.cache import CachedPool
+from core.pool.cache import CachedPool, Ledger
 from core.pool.pool import Pool
 
 
@@ -36,12 +44,13 @@ class EvolveConfig:
     and `svf_step_size` are the same for SVF offsets, where the template has any. `common`:
     one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
     Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies
-    by heart. `rates` names the optimiser's learning rates (see sep_cma).
+    by heart. `rates` names the optimiser's learning rates (see sep_cma). Fitness is the mean reward; `diversity`
+    and `turn_cost` weigh the released run's further terms (see fitness).
     """
 
     generations: int = 60
-    population: int = 32
-    tasks_per_candidate: int = 48
+    population: int = 96
+    tasks_per_candidate: int = 16
     common: bool = True
     logit_spread: float = 6.0
     constant_spread: float | None = 0.0
@@ -54,6 +63,8 @@ class EvolveConfig:
     validate_every: int = 10
     seed: int = 0
     rates: sep_cma.Preset = "cmaes"
+    diversity: float = 0.0
+    turn_cost: float = 0.0
 
     def __post_init__(self) -> None:
         for name in (
@@ -67,6 +78,7 @@ class EvolveConfig:
             if getattr(self, name) < 1:
                 what = f"{name.replace('_', ' ')} of {getattr(self, name)}"
                 raise ConfigError(f"An evolution with {what} does nothing: give at least 1.")
+        _optimiser(self, np.zeros(1), 1.0, np.ones(1))  # what it refuses is refused before anything begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,8 @@ class Generation:
 
     `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is empty for
     generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
-    due. Calls are counted over this generation, without those of its validation."""
+    due. Calls to models and decisions, with the encoder's forwards for them, are counted over this generation,
+    without those of its validation."""
 
     index: int
     checkpoint: Checkpoint
@@ -86,6 +99,8 @@ class Generation:
     validation: Measured | None = None
     calls: int = 0
     calls_saved: int = 0
+    decisions: int = 0
+    forwards: float = 0.0
 
 
 def evolve(
@@ -98,15 +113,17 @@ def evolve(
     tasks: Sequence[Task],
     validation_tasks: Sequence[Task] = (),
     start: SepCMAState | None = None,
+    ledger: Ledger | None = None,
 ) -> Iterator[Generation]:
-    """Yield generation 0 (the template) and then each finished generation, up to `config.generations`.
+    """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
     `template` gives the checkpoints everything but vector and generation. With `start`, the last state that
-    was yielded, the next generation is the one after it. ConfigError for parts that do not fit, PoolError
+    was yielded, the next generation is the one after it. `ledger` keeps replies for when the process dies: none
+    that it holds is asked for again. ConfigError for parts that do not fit, PoolError
     when no model could be asked for a whole generation or its validation; the states yielded before stay good."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
-    shared = CachedPool(pool)
+    shared = CachedPool(pool, ledger=ledger)
     space = survey(
         encoder,
         tasks,
@@ -118,31 +135,38 @@ def evolve(
         svf_spread=config.svf_spread,
         svf_step_size=config.svf_step_size,
     )
+
+    def validated(generation: Generation) -> Generation:
+        if not validation_tasks:
+            return generation
+        found = validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade)
+        return replace(generation, validation=found)
+
     if start is None:
         state = begin(config, space)
-        yield Generation(0, template, state)
+        yield validated(Generation(0, template, state))
     else:
         _check_fits(config, template, start)
         state = start
     while state.generation < config.generations:
         generation = _next(config, template, space, state, encoder, shared, grade, tasks)
         state = generation.state
-        if validation_tasks and (
-            state.generation % config.validate_every == 0 or state.generation == config.generations
-        ):
-            generation = replace(
-                generation,
-                validation=validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade),
-            )
-        yield generation
+        due = state.generation % config.validate_every == 0 or state.generation == config.generations
+        yield validated(generation) if due else generation
 
 
 def begin(config: EvolveConfig, space: SearchSpace) -> SepCMAState:
     """The optimiser before the first generation."""
+    return _optimiser(config, np.asarray(space.template.vector, float), space.step_size, space.scales)
+
+
+def _optimiser(
+    config: EvolveConfig, mean: NDArray[np.float64], step_size: float, scales: NDArray[np.float64]
+) -> SepCMAState:
     return sep_cma.start(
-        np.asarray(space.template.vector, float),
-        space.step_size,
-        scales=space.scales,
+        mean,
+        step_size,
+        scales=scales,
         population=config.population,
         seed=config.seed,
         mirrored=config.mirrored,
@@ -189,10 +213,21 @@ def _next(
         candidate_of.update({episode.id: candidate for episode in mine})
         episodes += mine
     policy = Population(template, vectors, encoder, candidate_of)
-    calls, hits = pool.misses, pool.hits
+    calls, hits, given, forwards = pool.misses, pool.hits, encoder.given, encoder.forwards
     played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
     fitness = mean_reward(values)
+    if config.diversity or config.turn_cost:
+        shaped = [
+            further_terms(
+                [one for one in played if candidate_of[one.id] == candidate],
+                config.turn_budget,
+                diversity=config.diversity,
+                turn_cost=config.turn_cost,
+            )
+            for candidate in range(state.population)
+        ]
+        fitness = fitness + shaped
     _check_played(played, state.generation + 1)
     after = sep_cma.tell(state, fitness)
     return Generation(
@@ -206,6 +241,8 @@ def _next(
         episodes=measured(played),
         calls=pool.misses - calls,
         calls_saved=pool.hits - hits,
+        decisions=encoder.given - given,
+        forwards=encoder.forwards - forwards,
     )
 
 
