@@ -154,6 +154,12 @@ class Encoder:
             tuple(row.overflow for row in rows),
         )
 
+    def forget(self) -> None:
+        """Drop every remembered state: what is asked for next is read anew."""
+        with self._lock:
+            self._cache.clear()
+            self._entering.clear()
+
     def seen(self, request: Decide, *, input_format: InputFormat = "segments") -> str:
         """Exactly what the encoder reads for this request, control tokens spelled out."""
         return self.tokens.text(self.tokens.prompt(request, input_format).ids)
