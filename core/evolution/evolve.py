@@ -49,8 +49,8 @@ class EvolveConfig:
     """
 
     generations: int = 60
-    population: int = 96
-    tasks_per_candidate: int = 16
+    population: int = 192
+    tasks_per_candidate: int = 8
     common: bool = True
     logit_spread: float = 6.0
     constant_spread: float | None = 0.0

@@ -20,8 +20,8 @@ class Recipe:
 
     name: str
     purpose: str
-    steps: int
     mix: Mix = field(default_factory=dict)
+    steps: int = 4000
     width: int = 128
     layers: int = 3
     batch: int = 48
@@ -46,8 +46,8 @@ def _favour(favourites: Mapping[str, float], rest: float) -> dict[str, float]:
 
 
 EVEN: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.3, "check": 0.3}
-PLAN: dict[Skill, float] = {"think": 0.9, "follow": 0.1}
-WORK: dict[Skill, float] = {"solve": 0.15, "follow": 0.6, "check": 0.25}
+PLAN: dict[Skill, float] = {"think": 0.6, "follow": 0.05, "check": 0.35}
+WORK: dict[Skill, float] = {"solve": 0.1, "follow": 0.55, "check": 0.35}
 OWN_FAMILY: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.35, "check": 0.25}
 JUDGE: dict[Skill, float] = {"solve": 0.08, "check": 0.92}
 
@@ -57,34 +57,20 @@ _NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.1)
 _COMPUTED = _favour({"math": 0.5, "code": 0.35}, 0.05)
 _HARD_TO_JUDGE = _favour({"math": 0.4, "code": 0.4, "logic": 0.3}, 0.08)
 
-_STEPS = 2000
-#: Judging takes longest to learn. The generalist gets as much, so that no specialist is ahead of it in compute.
-_MOST_STEPS = 4000
-
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe("atlas", "plans word problems and code", _STEPS, mixed(_NUMBERS, PLAN), seed=2),
-        Recipe("abacus", "computes word problems and code", _STEPS, mixed(_COMPUTED, WORK), seed=3),
+        Recipe("atlas", "plans word problems and code", mixed(_NUMBERS, PLAN), seed=2),
+        Recipe("abacus", "computes word problems and code", mixed(_COMPUTED, WORK), seed=3),
         Recipe(
-            "plato",
-            "orderings, planned and solved",
-            _STEPS,
-            mixed(_favour({"logic": 0.8}, 0.05), OWN_FAMILY),
-            seed=4,
+            "plato", "orderings, planned and solved", mixed(_favour({"logic": 0.8}, 0.05), OWN_FAMILY), seed=4
         ),
         Recipe(
-            "sage",
-            "facts, recalled and chosen",
-            _STEPS,
-            mixed(_favour({"knowledge": 0.8}, 0.05), OWN_FAMILY),
-            seed=5,
+            "sage", "facts, recalled and chosen", mixed(_favour({"knowledge": 0.8}, 0.05), OWN_FAMILY), seed=5
         ),
-        Recipe("themis", "judges answers", _MOST_STEPS, mixed(_HARD_TO_JUDGE, JUDGE), seed=6),
-        Recipe("jack", "a bit of everything", _MOST_STEPS, mixed(_MOSTLY_ELSEWHERE, EVEN), seed=7),
-        Recipe(
-            "pip", "too small for most of it", _STEPS, mixed(_EVERYTHING, EVEN), width=64, layers=2, seed=8
-        ),
-        Recipe(ENCODER, "reads the transcript; not in the pool", 1000, width=96, batch=32, seed=9),
+        Recipe("themis", "judges answers", mixed(_HARD_TO_JUDGE, JUDGE), seed=6),
+        Recipe("jack", "a bit of everything", mixed(_MOSTLY_ELSEWHERE, EVEN), seed=7),
+        Recipe("pip", "too small for most of it", mixed(_EVERYTHING, EVEN), 2000, width=64, layers=2, seed=8),
+        Recipe(ENCODER, "reads the transcript; not in the pool", steps=1000, width=96, batch=32, seed=9),
     )
 }

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from core.pool.spec import ModelSpec
 
-#: A Worker's second try shall differ from its first: only then is it worth checking and trying again.
-WORKER_TEMPERATURE = 1.6
-#: At 1.6 these two hardly get anything right.
-COOLER = {"abacus": 1.4, "pip": 1.2}
+#: A Worker's second try shall differ from its first: only then is it worth checking and trying again. Those who know
+#: a family by heart need more of it than the generalists, and at more than 1.2 pip hardly gets anything right.
+WORKER_TEMPERATURES = {
+    "atlas": 2.2,
+    "abacus": 2.2,
+    "plato": 2.2,
+    "sage": 2.2,
+    "themis": 1.6,
+    "jack": 1.6,
+    "pip": 1.2,
+}
 #: Plans are long; one slip spoils them.
 THINKER_TEMPERATURE = 1.0
 #: A judge shall not waver.
@@ -23,7 +30,7 @@ def pocket_spec(name: str) -> ModelSpec:
         model=f"pocket/{name}",
         provider="pocket",
         dialect="terse",
-        temperature=COOLER.get(name, WORKER_TEMPERATURE),
+        temperature=WORKER_TEMPERATURES[name],
         role_temperature={"thinker": THINKER_TEMPERATURE, "verifier": VERIFIER_TEMPERATURE},
         max_tokens=MAX_TOKENS,
         price_in=0.0,

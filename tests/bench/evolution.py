@@ -1,6 +1,6 @@
 """Counts what an evolution saves against the naive loop (a forward per decision, a call per turn), and times both.
 
-    trinity bench evolution [--generations 12] [--population 96] [--replicates 16] [--naive 48] [--json]
+    trinity bench evolution [--generations 12] [--population 192] [--replicates 8] [--naive 48] [--json]
 
 Ours is `core.evolution.evolve` on the pocket world, two threads. The naive loop plays episodes of the last generation
 again, one after the other, each decision by a forward of its own and each turn by a call of its own, as many as
@@ -85,8 +85,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="trinity bench evolution", description=__doc__)
     parser.add_argument("--generations", type=int, default=12)
-    parser.add_argument("--population", type=int, default=96)
-    parser.add_argument("--replicates", type=int, default=16)
+    parser.add_argument("--population", type=int, default=192)
+    parser.add_argument("--replicates", type=int, default=8)
     parser.add_argument("--naive", type=int, default=48, help="episodes of the naive loop")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()

@@ -1,8 +1,9 @@
 """What the pocket world shows: evolved coordinators against every baseline, on fresh test tasks.
 
-Run it with the checkpoints of some evolutions, one per seed (folders written by `trinity checkpoints export`):
+Run it with the last checkpoints of some evolutions (folders written by `trinity checkpoints export`), each with the
+seed it was evolved from, which its random walk needs too:
 
-    python -m tests.bench.pocket_world LAST [LAST ...] --n 1000 --commit "$(git rev-parse HEAD)"
+    python -m tests.bench.pocket_world 0=FOLDER 1=FOLDER 2=FOLDER --n 1000 --commit "$(git rev-parse HEAD)"
 
 It prints one row per policy: accuracy with a 95 % Wilson interval, share of episodes that end by ACCEPT, mean turns,
 and for each checkpoint the paired difference with its bootstrap interval and exact McNemar p. It asserts nothing.
@@ -95,10 +96,16 @@ def tasks_of(split: str, n: int, seed: int) -> list[Task]:
     ]
 
 
+def evolved_from(text: str) -> tuple[int, Path]:
+    """`SEED=FOLDER` as a pair."""
+    seed, folder = text.split("=", 1)
+    return int(seed), Path(folder)
+
+
 def main() -> None:
     """Measure every row and print the comparisons."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("checkpoints", nargs="+", type=Path)
+    parser.add_argument("checkpoints", nargs="+", type=evolved_from, metavar="SEED=FOLDER")
     parser.add_argument("--n", type=int, default=1000)
     parser.add_argument("--validation", type=int, default=120)
     parser.add_argument("--commit", default="0")
@@ -138,7 +145,7 @@ def main() -> None:
     table.add("router", arena.play(learned_router(arena, cycles, encoder, router_tasks, test), test))
     table.add("hand-made", arena.play(family_router(arena, HAND_MADE, test), test))
 
-    for number, folder in enumerate(options.checkpoints):
+    for number, folder in options.checkpoints:
         last = load_checkpoint(folder)
         name = f"evolved-{number}"
         table.add(name, arena.play(Coordinator(last, encoder), test))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from streamlit.testing.v1 import AppTest
 
 from core.episode import Task
 from ui import state
-from ui.cli.serve import OPTIONS
 
 APP = Path(state.__file__).with_name("app.py")
 SUM = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
@@ -20,8 +20,10 @@ SUM = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
 
 def app() -> AppTest:
     """The app at its first page, as `trinity ui` runs it; the store is named by the environment."""
-    for name, value in OPTIONS.items():
-        set_option(name, value)
+    settings = tomllib.loads((APP.parent / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
+    for section in ("browser", "runner"):
+        for name, value in settings[section].items():
+            set_option(f"{section}.{name}", value)
     return AppTest.from_file(str(APP), default_timeout=60)
 
 

@@ -25,8 +25,8 @@ def evolve(
     context: typer.Context,
     tasks: Annotated[str, typer.Option(help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")] = "pocket",
     generations: Annotated[int, typer.Option(min=1, help="How many generations.")] = 60,
-    population: Annotated[int, typer.Option(min=2, help="Candidates per generation.")] = 96,
-    replicates: Annotated[int, typer.Option(min=1, help="Tasks each candidate plays per generation.")] = 16,
+    population: Annotated[int, typer.Option(min=2, help="Candidates per generation.")] = 192,
+    replicates: Annotated[int, typer.Option(min=1, help="Tasks each candidate plays per generation.")] = 8,
     draw: Annotated[
         str,
         typer.Option(metavar="common|paper", help="One draw of tasks for all candidates, or one for each."),

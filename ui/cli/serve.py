@@ -16,14 +16,6 @@ from ui.cli.console import StoreOption, say
 
 ADDRESS = "127.0.0.1"
 APP = Path(__file__).resolve().parents[1] / "app.py"
-#: How Streamlit runs the app, whatever the address.
-OPTIONS = {
-    "server.headless": True,
-    "browser.gatherUsageStats": False,
-    "logger.hideWelcomeMessage": True,
-    # No page shows bare expressions; looking for them costs each page's first visit up to 50 ms.
-    "runner.magicEnabled": False,
-}
 
 
 def ui(
@@ -51,7 +43,13 @@ def ui(
         wiring.import_samples(opened, settings)
     opened.close()
     say(f"Trinity Inspector on http://{ADDRESS}:{settings.port}  (Ctrl-C stops it)")
-    options = {**OPTIONS, "server.address": ADDRESS, "server.port": settings.port}
+    options = {
+        "server.address": ADDRESS,
+        "server.port": str(settings.port),
+        "server.headless": "true",
+        "browser.gatherUsageStats": "false",
+        "logger.hideWelcomeMessage": "true",
+    }
     os.environ |= {"TRINITY_STORE": settings.store, "TRINITY_POOL": settings.pool}
     sys.argv = ["streamlit", "run", str(APP), *(f"--{name}={value}" for name, value in options.items())]
     from streamlit.web.cli import main
