@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +15,11 @@ from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
 from core.episode import Task
 from core.errors import ConfigError, StoreError, TaskError
+from core.evolution.controls import Control, controls, most_episodes
 from core.evolution.evolve import EvolveConfig, Generation, evolve
 from core.evolution.fitness import Measured
 from core.evolution.sep_cma import SepCMAState
+from core.pool.cache import CachedPool
 from core.pool.costs import Estimate
 from core.pool.pool import Pool
 from core.tasks.graders import grade_many
@@ -38,7 +40,7 @@ RELEASED_SVF = "released"
 @dataclass(frozen=True, slots=True)
 class Outline:
     """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
-    empty; `digest` tells when a task file changed."""
+    empty; `controls`: whether they are played at the end; `digest` tells when a task file changed."""
 
     tasks: str
     n: int | None
@@ -50,6 +52,7 @@ class Outline:
     name: str = ""
     head: str = "linear"
     svf: str = ""
+    controls: bool = True
     models: tuple[str, ...] = ()
     digest: str = ""
 
@@ -139,6 +142,8 @@ def most(parts: Parts) -> Estimate:
     questions = [task.question for task in (*parts.tasks, *parts.validation)]
     played = config.generations * config.population * config.tasks_per_candidate
     played += (1 + math.ceil(config.generations / config.validate_every)) * validated
+    if parts.outline.controls:
+        played += most_episodes(len(parts.pool.specs), validated)
     return estimate(parts.pool.specs, played, config.turn_budget, questions)
 
 
@@ -159,19 +164,23 @@ def played(store: Store, run_id: str, parts: Parts) -> Iterator[Generation]:
     spent = store.runs.spent_usd(run_id) + ledger.spent_usd(ledger.generation)
     pool = MeteredPool(parts.pool, parts.outline.max_cost_usd, spent)
     so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
+    shared = CachedPool(pool, ledger=ledger)
     keeper = Keeper(store, run_id, parts, pool, ledger, *so_far)
+    config, template = parts.outline.config, replace(parts.template, parent_run=run_id)
+    table: dict[str, Any] = {
+        "encoder": parts.encoder,
+        "pool": shared,
+        "grade": grade_many,
+        "tasks": parts.tasks,
+        "validation_tasks": parts.validation,
+    }
     for generation in evolve(
-        parts.outline.config,
-        replace(parts.template, parent_run=run_id),
-        encoder=parts.encoder,
-        pool=pool,
-        grade=grade_many,
-        tasks=parts.tasks,
-        validation_tasks=parts.validation,
-        start=SepCMAState.from_bytes(kept[1]) if kept else None,
-        ledger=ledger,
+        config, template, start=SepCMAState.from_bytes(kept[1]) if kept else None, **table
     ):
-        keeper.keep(generation)
+        beside = []
+        if generation.index == config.generations and parts.outline.controls and parts.validation:
+            beside = controls(config, template, **table)
+        keeper.keep(generation, beside)
         yield generation
 
 
@@ -188,8 +197,8 @@ class Keeper:
     wall_s: float
     _since: float = field(default_factory=time.monotonic, init=False)
 
-    def keep(self, generation: Generation) -> None:
-        """Commit a generation; it is the one that a resumed evolution goes on after."""
+    def keep(self, generation: Generation, beside: Sequence[Control] = ()) -> None:
+        """Commit a generation and what it is put beside; a resumed evolution goes on after it."""
         self.store.runs.heartbeat(self.run_id, owner())  # refused when another process took the run over
         config = self.parts.outline.config
         fitness = [value for value in generation.fitness if np.isfinite(value)]
@@ -218,7 +227,11 @@ class Keeper:
             evaluations=self.evaluations,
             wall_s=self.wall_s,
             checkpoint_id=checkpoint.id,
-            stats={**stats(generation), "spent_usd": self.pool.spent_usd},
+            stats={
+                **stats(generation),
+                **({"controls": {one.name: told(one.measured) for one in beside}} if beside else {}),
+                "spent_usd": self.pool.spent_usd,
+            },
         )
         candidates = [
             CandidateSummary(

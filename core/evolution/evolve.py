@@ -30,7 +30,7 @@ from core.evolution.fitness import (
 )
 from core.evolution.search import SearchSpace, survey
 from core.evolution.sep_cma import SepCMAState
-from core.pool.cache import CachedPool, Ledger
+from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
 
@@ -113,28 +113,17 @@ def evolve(
     tasks: Sequence[Task],
     validation_tasks: Sequence[Task] = (),
     start: SepCMAState | None = None,
-    ledger: Ledger | None = None,
 ) -> Iterator[Generation]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
     `template` gives the checkpoints everything but vector and generation. With `start`, the last state that
-    was yielded, the next generation is the one after it. `ledger` keeps replies for when the process dies: none
-    that it holds is asked for again. ConfigError for parts that do not fit, PoolError
-    when no model could be asked for a whole generation or its validation; the states yielded before stay good."""
+    was yielded, the next generation is the one after it. Replies are shared; a `pool` that is a CachedPool does
+    that by itself, and its ledger keeps them for when the process dies. ConfigError for parts that do not fit,
+    PoolError when no model could be asked for a whole generation or its validation; what was yielded stays good."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
-    shared = CachedPool(pool, ledger=ledger)
-    space = survey(
-        encoder,
-        tasks,
-        template,
-        config.turn_budget,
-        logit_spread=config.logit_spread,
-        constant_spread=config.constant_spread,
-        step_size=config.step_size,
-        svf_spread=config.svf_spread,
-        svf_step_size=config.svf_step_size,
-    )
+    shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
+    space = space_of(config, template, encoder, tasks)
 
     def validated(generation: Generation) -> Generation:
         if not validation_tasks:
@@ -153,6 +142,23 @@ def evolve(
         state = generation.state
         due = state.generation % config.validate_every == 0 or state.generation == config.generations
         yield validated(generation) if due else generation
+
+
+def space_of(
+    config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]
+) -> SearchSpace:
+    """The space that an evolution searches; it depends on nothing that is played."""
+    return survey(
+        encoder,
+        tasks,
+        template,
+        config.turn_budget,
+        logit_spread=config.logit_spread,
+        constant_spread=config.constant_spread,
+        step_size=config.step_size,
+        svf_spread=config.svf_spread,
+        svf_step_size=config.svf_step_size,
+    )
 
 
 def begin(config: EvolveConfig, space: SearchSpace) -> SepCMAState:
@@ -282,18 +288,24 @@ def validate(
     grade: GradeMany,
 ) -> Measured:
     """The checkpoint, sampling, on tasks it was not evolved on. PoolError when no model could be asked."""
-    seed = integer((config.seed, "validation"))
-    episodes = episodes_of(
-        tasks,
-        checkpoint.models,
-        seed=seed,
-        turn_budget=config.turn_budget,
-        prefix="v",
-        protocol=checkpoint.protocol,
-    )
+    episodes = validation_episodes(config, tasks, checkpoint, "v")
     played = play_all(episodes, Coordinator(checkpoint, encoder), pool, grade)
     _check_played(played, checkpoint.generation)
     return measured(played)
+
+
+def validation_episodes(
+    config: EvolveConfig, tasks: Sequence[Task], checkpoint: Checkpoint, prefix: str
+) -> list[Episode]:
+    """One unplayed episode per validation task; the models' own chance is the same in every validation."""
+    return episodes_of(
+        tasks,
+        checkpoint.models,
+        seed=integer((config.seed, "validation")),
+        turn_budget=config.turn_budget,
+        prefix=prefix,
+        protocol=checkpoint.protocol,
+    )
 
 
 def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]:

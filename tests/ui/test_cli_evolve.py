@@ -32,9 +32,12 @@ def world(world: Sums, monkeypatch: pytest.MonkeyPatch, encoder: Path) -> Sums:
 def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(world: Sums) -> None:
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json")
     assert result.code == 0, result.err
-    assert list(result.json) == ["run", "generations", "checkpoint", "digest", "best", "took"]
+    assert list(result.json) == ["run", "generations", "checkpoint", "digest", "best", "controls", "took"]
     assert result.json["generations"] == 3
     assert "generation 2, mean" in result.err
+    walk, single = result.json["controls"]
+    assert walk == "random walk"
+    assert single.startswith("single:adder ")
     listed = world.trinity("checkpoints", "--run", result.json["run"], "--json").json
     assert [one["generation"] for one in listed] == [0, 1, 2, 3]
     assert listed[-1]["id"] == result.json["checkpoint"]
@@ -150,7 +153,10 @@ def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(
     monkeypatch.setenv("SUMS_KEY", "k")
     world.price(10.0)
     undecided = world.trinity("evolve", "--tasks", world.tasks, *SMALL).err
-    calls = (3 * 4 * 4 + 3 * 4) * 2  # candidates of three generations, three validations, two turns
+    controls = 2 * 4 * 4 + 2 * 4  # two models in four ways on four tasks, then the best and the random walk
+    calls = (
+        3 * 4 * 4 + 3 * 4 + controls
+    ) * 2  # candidates of three generations, three validations, two turns
     assert f"up to {calls} calls" in undecided
     assert "set a ceiling" in undecided
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.043")

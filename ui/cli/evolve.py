@@ -98,6 +98,12 @@ def evolve(
         float,
         typer.Option(min=0.0, help="Weight of the turns taken, against the fitness (released run: 0.1)."),
     ] = 0.0,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            help="At the end, play what learned nothing: the same random walk, the best single model."
+        ),
+    ] = True,
     pool: PoolOption = None,
     encoder: Annotated[
         str | None,
@@ -149,6 +155,7 @@ def evolve(
         name=name,
         head=head,
         svf=svf,
+        controls=controls,
         evolution=asdict(
             EvolveConfig(
                 generations=generations,
@@ -197,7 +204,7 @@ def evolve(
 #: Options that may differ when an evolution is resumed: they change nothing about what it is.
 _FREE = ("store", "max_cost", "as_json", "name", "resume")
 #: Options that the outline keeps beside the evolution's own fields, and fields that are not called as their option is.
-_OUTLINE = ("tasks", "n", "validation", "pool", "encoder", "head", "svf")
+_OUTLINE = ("tasks", "n", "validation", "pool", "encoder", "head", "svf", "controls")
 _STORED = {
     "tasks": "tasks",
     "n": "n",
@@ -314,6 +321,7 @@ def _report(store: Store, run_id: str, last: Generation | None, as_json: bool) -
     validated = [one for one in generations if "validation" in one.stats]
     best = max(validated, key=lambda one: one.stats["validation"]["accuracy"], default=None)
     checkpoint = generations[-1].checkpoint_id
+    beside = generations[-1].stats.get("controls", {})
     took: dict[str, Any] = {"episodes": generations[-1].evaluations, "seconds": generations[-1].wall_s}
     for key in ("calls", "calls_saved", "decisions", "forwards"):
         took[key] = sum(one.stats.get(key, 0) for one in generations)
@@ -331,6 +339,7 @@ def _report(store: Store, run_id: str, last: Generation | None, as_json: bool) -
                     "checkpoint": best.checkpoint_id,
                     "validation": best.stats["validation"]["accuracy"],
                 },
+                "controls": {name: one["accuracy"] for name, one in beside.items()},
                 "took": took,
             }
         )
@@ -339,6 +348,8 @@ def _report(store: Store, run_id: str, last: Generation | None, as_json: bool) -
     if best is not None:
         shown = percent(best.stats["validation"]["accuracy"])
         tell(f"Best on validation tasks: generation {best.index}, checkpoint {best.checkpoint_id}, {shown}.")
+    for name, one in beside.items():
+        tell(f"Beside it, {name}: {percent(one['accuracy'])} of {one['n']}.")
     asked = took["calls"] + took["calls_saved"]
     say(
         f"{took['episodes']:,} episodes, {took['episodes'] / max(took['seconds'], 1e-9):,.0f} a second; of {asked:,} "
