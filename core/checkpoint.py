@@ -18,7 +18,8 @@ from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
 
 from core.episode import ROLE_ORDER, Protocol
-from core.errors import CheckpointError
+from core.errors import CheckpointError, ConfigError
+from core.heads import Head, head_of
 from core.ids import checkpoint_id
 
 InputFormat = Literal["segments", "chat"]
@@ -46,8 +47,8 @@ class EncoderIdentity:
 class Checkpoint:
     """A coordinator's evolved numbers and all that they presuppose; equal when their ids are.
 
-    `vector` float32 [n] = SVF offsets in `svf_layout` order, then the head row by row: one row of
-    `encoder.hidden_size` per model in `models`, then one per role in `roles` (trinity.md 1.3, 1.4).
+    `vector` float32 [n] = SVF offsets in `svf_layout` order, then the arrays of the `head_kind` over the models
+    in `models` and the roles in `roles`, in that order (trinity.md 1.3, 1.4).
     `svf_layout` is ((matrix name, number of singular values), ...), empty without SVF; `svf_dead` names the
     blocks among them that change nothing on this encoder.
     """
@@ -56,6 +57,7 @@ class Checkpoint:
     models: tuple[str, ...]
     encoder: EncoderIdentity
     roles: tuple[str, ...] = tuple(role.value for role in ROLE_ORDER)
+    head_kind: str = "linear"
     input_format: InputFormat = "segments"
     token_position: int = -2
     svf_layout: tuple[tuple[str, int], ...] = ()
@@ -82,21 +84,33 @@ class Checkpoint:
         return hash(self.id)
 
     @classmethod
-    def zeros(cls, models: Sequence[str], encoder: EncoderIdentity, **fields: Any) -> Checkpoint:
-        """Generation 0: all zeros, so every model and role is equally likely. `fields` as in the class."""
-        layout = tuple(fields.get("svf_layout", ()))
-        n = sum(count for _, count in layout) + (len(models) + len(ROLE_ORDER)) * encoder.hidden_size
+    def begin(cls, models: Sequence[str], encoder: EncoderIdentity, **fields: Any) -> Checkpoint:
+        """Generation 0, where its head begins: for most at zeros, so every model and role is equally likely.
+
+        `fields` as in the class."""
+        offsets = np.zeros(sum(count for _, count in fields.get("svf_layout", ())))
+        head = head_of(fields.get("head_kind", "linear"), len(models), encoder.hidden_size)
         settings: dict[str, Any] = {"generation": 0, "kind": "start", **fields}
-        return cls(np.zeros(n, np.float32), tuple(models), encoder, **settings)
+        return cls(np.concatenate([offsets, head.initial()]), tuple(models), encoder, **settings)
 
     def with_vector(self, vector: NDArray[Any], **fields: Any) -> Checkpoint:
         """The same coordinator with other numbers (and other `fields`, such as generation)."""
         return replace(self, vector=np.asarray(vector, dtype=np.float32), **fields)
 
     @property
-    def head(self) -> Vector:
-        """Head weights, float32 [models + roles, hidden size]."""
-        return self.vector[self.svf_size :].reshape(-1, self.encoder.hidden_size)
+    def head(self) -> Head:
+        """The head that the numbers fill."""
+        return _head(self.head_kind, len(self.models), self.encoder.hidden_size)
+
+    @property
+    def head_vector(self) -> Vector:
+        """The head's numbers, float32 [head.size]."""
+        return self.vector[self.svf_size :]
+
+    @property
+    def parts(self) -> str:
+        """What the vector holds: "head" or "head+svf"."""
+        return "head+svf" if self.svf_layout else "head"
 
     @property
     def svf_offsets(self) -> Vector:
@@ -113,8 +127,9 @@ class Checkpoint:
         return {"format": _FORMAT, "version": _VERSION, "id": self.id, **self._described()}
 
     def to_bytes(self) -> bytes:
-        """The numbers as safetensors: `head.weight` [models + roles, hidden size], `svf.offsets` if any."""
-        tensors = {"head.weight": np.ascontiguousarray(self.head)}
+        """The numbers as safetensors: the head's arrays as `head.NAME`, `svf.offsets` if there are any."""
+        arrays = self.head.arrays(self.head_vector)
+        tensors = {f"head.{name}": np.ascontiguousarray(array) for name, array in arrays.items()}
         if self.svf_layout:
             tensors["svf.offsets"] = np.ascontiguousarray(self.svf_offsets)
         return save_safetensors(cast("dict[str, np.ndarray[Any, Any]]", tensors))
@@ -156,7 +171,7 @@ class Checkpoint:
             "encoder": asdict(self.encoder),
             "input_format": self.input_format,
             "token_position": self.token_position,
-            "head": "linear",
+            "head": self.head_kind,
             "svf_layout": [list(block) for block in self.svf_layout],
             "svf_dead": list(self.svf_dead),
             "dtype": self.dtype,
@@ -250,12 +265,12 @@ def _check(checkpoint: Checkpoint) -> None:
         )
     if width < 1 or any(count < 1 for _, count in checkpoint.svf_layout):
         raise CheckpointError("The hidden size and every SVF block must be at least 1 number wide.")
-    rows = len(slots) + len(roles)
-    expected = checkpoint.svf_size + rows * width
+    head = checkpoint.head
+    expected = checkpoint.svf_size + head.size
     if checkpoint.vector.shape != (expected,):
         raise CheckpointError(
             f"The vector has shape {checkpoint.vector.shape} but {checkpoint.svf_size} SVF offsets and a "
-            f"{rows} x {width} head need ({expected},)."
+            f"{checkpoint.head_kind} head of {head.rows} logits over {width} numbers need ({expected},)."
         )
     if not np.isfinite(checkpoint.vector).all():
         raise CheckpointError("The vector holds numbers that are not finite.")
@@ -263,13 +278,12 @@ def _check(checkpoint: Checkpoint) -> None:
 
 def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """Constructor arguments from a config; KeyError, TypeError or ValueError if damaged."""
-    if config["head"] != "linear":
-        raise CheckpointError(f"This version knows linear heads only, not {config['head']!r}.")
     generation = config["generation"]
     encoder = config["encoder"]
     return {
         "models": tuple(_text(name) for name in config["models"]),
         "roles": tuple(_text(name) for name in config["roles"]),
+        "head_kind": _text(config["head"]),
         "encoder": EncoderIdentity(
             _text(encoder["name"]),
             int(encoder["hidden_size"]),
@@ -291,8 +305,8 @@ def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _join(tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> Vector:
     """The flat vector from the named tensors, shapes checked against the config."""
-    rows = len(config["models"]) + len(config["roles"])
-    expected: dict[str, tuple[int, ...]] = {"head.weight": (rows, int(config["encoder"]["hidden_size"]))}
+    head = _head(config["head"], len(config["models"]), int(config["encoder"]["hidden_size"]))
+    expected = {f"head.{name}": shape for name, shape in head.shapes.items()}
     if config["svf_layout"]:
         expected = {"svf.offsets": (sum(int(count) for _, count in config["svf_layout"]),), **expected}
     found = {name: tensor.shape for name, tensor in tensors.items()}
@@ -301,6 +315,13 @@ def _join(tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> Vec
             f"The checkpoint's weights are {found} but its config needs float32 tensors {expected}."
         )
     return np.concatenate([tensors[name].reshape(-1) for name in expected])
+
+
+def _head(kind: str, n_models: int, hidden_size: int) -> Head:
+    try:
+        return head_of(kind, n_models, hidden_size)
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def _text(value: object) -> str:

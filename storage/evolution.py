@@ -14,6 +14,7 @@ from core.errors import StoreError
 from storage.checkpoints import keep
 from storage.engine import reading, writing
 from storage.mapping import Rows
+from storage.replies import PaidReplies
 from storage.schema import candidate, generation, optimiser
 from storage.summaries import CandidateSummary, GenerationSummary
 
@@ -48,6 +49,10 @@ class Evolution:
             raise StoreError(
                 f"Run {entry.run_id} already has generation {entry.index}, or is not in the store."
             ) from error
+
+    def paid_replies(self, run_id: str) -> PaidReplies:
+        """The ledger of replies that the run has paid for."""
+        return PaidReplies(self.engine, run_id)
 
     def generations(self, run_id: str) -> list[GenerationSummary]:
         """The generations of a run, first to last."""

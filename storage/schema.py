@@ -256,3 +256,14 @@ optimiser = Table(
     Column("generation", Integer, nullable=False),
     Column("state", LargeBinary, nullable=False),
 )
+
+# What a generation under way, or those after it, would otherwise ask for again.
+paid_reply = Table(
+    "paid_reply",
+    metadata,
+    Column("run_id", String, _to("run.id"), primary_key=True),
+    Column("key", LargeBinary, primary_key=True),  # of the call, by core.pool.cache
+    Column("generation", Integer, nullable=False),  # the one under way when it was paid
+    Column("cost_usd", Float),
+    Column("body", Text, nullable=False),  # JSON of the reply
+)

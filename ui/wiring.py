@@ -109,7 +109,7 @@ def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = N
         checkpoint.to_bytes(),
         run_id=run_id,
         generation=checkpoint.generation,
-        kind="head+svf" if checkpoint.svf_layout else "head",
+        kind=checkpoint.parts,
     )
 
 

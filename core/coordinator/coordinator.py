@@ -8,23 +8,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.checkpoint import Checkpoint, InputFormat
-from core.coordinator import head
+from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoded, Encoder
 from core.coordinator.svf import Offsets, check_layout, dead_blocks
 from core.draws import pick, uniform
 from core.episode import ROLE_ORDER, Decide, Decision
 from core.errors import CheckpointError
+from core.heads import softmax, split
 
 
 class Coordinator:
-    """Policy of one checkpoint: encode, one linear head, two softmaxes, a seeded draw or the best of each."""
+    """Policy of one checkpoint: encode, one head, two softmaxes, a seeded draw or the best of each.
+
+    A head that is made for argmax never draws."""
 
     def __init__(self, checkpoint: Checkpoint, encoder: Encoder, *, argmax: bool = False) -> None:
         check_fits(checkpoint, encoder)
         self.checkpoint = checkpoint
         self.encoder = encoder
-        self.argmax = argmax
+        self.argmax = argmax or checkpoint.head.argmax
         layout = checkpoint.svf_layout
         self._offsets = Offsets(layout, checkpoint.svf_offsets) if layout else None
 
@@ -46,40 +48,38 @@ class Coordinator:
             token_position=self.checkpoint.token_position,
             offsets=self._offsets,
         )
-        z = head.logits(encoded.states, self.checkpoint.head)
+        turns = [request.index for request in requests]
+        z = self.checkpoint.head.logits(encoded.states, self.checkpoint.head_vector, turns)
         return choose(requests, encoded, z, self.models, argmax=self.argmax)
 
 
 class Population:
-    """Policy of many candidate heads at once: equal inputs are encoded once, whoever reached them.
+    """Policy of many candidates at once: equal inputs are encoded once, whoever reached them.
 
-    `vectors` float32 [candidates, (models + 3) x hidden size]; `candidate_of` maps episode id to candidate.
+    `vectors` float32 [candidates, n] stand in the place of the template's vector; `candidate_of` maps episode id
+    to candidate. Candidates with SVF offsets of their own each read for themselves.
     """
 
     def __init__(
         self,
+        template: Checkpoint,
         vectors: NDArray[Any],
         encoder: Encoder,
         candidate_of: Mapping[str, int],
-        models: Sequence[str],
         *,
         argmax: bool = False,
-        input_format: InputFormat = "segments",
-        token_position: int = -2,
     ) -> None:
-        rows = len(models) + len(ROLE_ORDER)
-        if vectors.ndim != 2 or vectors.shape[1] != rows * encoder.hidden_size:
+        if vectors.ndim != 2 or vectors.shape[1] != len(template.vector):
             raise CheckpointError(
-                f"A population for {len(models)} models needs vectors of {rows} x {encoder.hidden_size} "
-                f"numbers; these have shape {vectors.shape}."
+                f"A population around checkpoint {template.id} needs vectors of {len(template.vector)} numbers; "
+                f"these have shape {vectors.shape}."
             )
-        self._heads = np.asarray(vectors, np.float32).reshape(len(vectors), rows, encoder.hidden_size)
+        check_fits(template, encoder)
+        self._template = template
+        self._vectors = np.asarray(vectors, np.float32)
         self._encoder = encoder
         self._candidate_of = candidate_of
-        self._models = tuple(models)
-        self._argmax = argmax
-        self._input_format: InputFormat = input_format
-        self._token_position = token_position
+        self._argmax = argmax or template.head.argmax
 
     @property
     def id(self) -> str:
@@ -89,19 +89,40 @@ class Population:
     @property
     def models(self) -> tuple[str, ...]:
         """The pool slots, in head order."""
-        return self._models
+        return self._template.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request, each by the candidate that plays its episode."""
-        encoded = self._encoder.encode(
-            requests, input_format=self._input_format, token_position=self._token_position
-        )
+        template = self._template
         candidates = np.array([self._candidate_of[request.episode_id] for request in requests], int)
-        z = np.empty((len(requests), self._heads.shape[1]))
+        turns = np.array([request.index for request in requests], int)
+        encoded = self._encoded(requests, candidates)
+        z = np.empty((len(requests), template.head.rows))
         for candidate in np.unique(candidates):
-            mine = candidates == candidate
-            z[mine] = head.logits(encoded.states[mine], self._heads[candidate])
-        return choose(requests, encoded, z, self._models, argmax=self._argmax)
+            mine, vector = candidates == candidate, self._vectors[candidate, template.svf_size :]
+            z[mine] = template.head.logits(encoded.states[mine], vector, turns[mine])
+        return choose(requests, encoded, z, template.models, argmax=self._argmax)
+
+    def _encoded(self, requests: Sequence[Decide], candidates: NDArray[np.int64]) -> Encoded:
+        template = self._template
+
+        def read(some: Sequence[Decide], offsets: Offsets | None = None) -> Encoded:
+            return self._encoder.encode(
+                some,
+                input_format=template.input_format,
+                token_position=template.token_position,
+                offsets=offsets,
+            )
+
+        if not template.svf_layout:
+            return read(requests)
+        rows: dict[int, Encoded] = {}
+        for candidate in np.unique(candidates).tolist():
+            mine = np.flatnonzero(candidates == candidate).tolist()
+            offsets = Offsets(template.svf_layout, self._vectors[candidate, : template.svf_size])
+            found = read([requests[row] for row in mine], offsets)
+            rows |= {row: found.row(place) for place, row in enumerate(mine)}
+        return Encoded.of([rows[row] for row in range(len(requests))])
 
 
 def choose(
@@ -115,9 +136,9 @@ def choose(
     """Decisions from logits `z` [n, models + roles]; model and role are drawn independently (paper 3.1)."""
     decisions = []
     for row, request in enumerate(requests):
-        model_z, role_z = head.split(z[row], len(models))
-        model_probs = head.softmax(model_z, request.model_mask)
-        role_probs = head.softmax(role_z, request.role_mask)
+        model_z, role_z = split(z[row], len(models))
+        model_probs = softmax(model_z, request.model_mask)
+        role_probs = softmax(role_z, request.role_mask)
         best = int(np.argmax(model_probs)), int(np.argmax(role_probs))
         if argmax:
             model, role = best

@@ -21,6 +21,7 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat
+from core.coordinator.split import SplitModel, split_for
 from core.coordinator.svf import Offsets, SingularValues
 from core.episode import Decide
 from core.errors import CheckpointError
@@ -35,6 +36,7 @@ _BATCH_FLOP_ACCELERATOR = 1e13
 _LARGEST_BATCH = 64
 _LENGTH_RASTER = 16  # tokens
 _CACHE_BYTES = 64 * 2**20
+_ENTERING_BYTES = 512 * 2**20  # of what enters the layers that SVF changes
 _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -46,6 +48,21 @@ class Encoded:
     digests: tuple[str, ...]
     token_counts: tuple[int, ...]
     overflows: tuple[bool, ...]
+
+    def row(self, place: int) -> Encoded:
+        """One request's row alone."""
+        here = slice(place, place + 1)
+        return Encoded(self.states[here], self.digests[here], self.token_counts[here], self.overflows[here])
+
+    @classmethod
+    def of(cls, parts: Sequence[Encoded]) -> Encoded:
+        """Several, one under the other."""
+        return cls(
+            np.concatenate([part.states for part in parts]),
+            sum((part.digests for part in parts), ()),
+            sum((part.token_counts for part in parts), ()),
+            sum((part.overflows for part in parts), ()),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +92,11 @@ class Encoder:
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
         self._singular: SingularValues | None = None
+        self._split: SplitModel | None = None
+        self._entering: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._offsets_key = b""
+        #: Hidden states given, and what they took, in forwards of one prompt through all layers.
+        self.given, self.forwards = 0, 0.0
         embedding = model.get_input_embeddings().weight.numel()
         flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
         self._batch_tokens = _BATCH_FLOP.get(self.device, _BATCH_FLOP_ACCELERATOR) / flop
@@ -110,6 +131,7 @@ class Encoder:
         with self._lock:
             self._set_offsets(offsets)
             keys = [self._key(request, input_format, token_position) for request in requests]
+            self.given += len(keys)
             missing = {
                 key: request for key, request in zip(keys, requests, strict=True) if key not in self._cache
             }
@@ -132,6 +154,12 @@ class Encoder:
             tuple(row.overflow for row in rows),
         )
 
+    def forget(self) -> None:
+        """Drop every remembered state: what is asked for next is read anew."""
+        with self._lock:
+            self._cache.clear()
+            self._entering.clear()
+
     def seen(self, request: Decide, *, input_format: InputFormat = "segments") -> str:
         """Exactly what the encoder reads for this request, control tokens spelled out."""
         return self.tokens.text(self.tokens.prompt(request, input_format).ids)
@@ -150,6 +178,8 @@ class Encoder:
             self._singular.restore()
         if offsets:
             if not self._singular or self._singular.layout != offsets.layout:
+                self._split = split_for(self.model, offsets.layout)
+                self._entering.clear()
                 self._singular = SingularValues(self.model, offsets.layout)
             self._singular.apply(offsets.values)
         self._offsets_key = key
@@ -170,19 +200,43 @@ class Encoder:
                 for row, key in enumerate(batch):
                     ids[row, : len(prompts[key].ids)] = prompts[key].ids
                 positions = [len(prompts[key].ids) + token_position for key in batch]
-                for key, vector in zip(batch, self._states(ids, positions), strict=True):
+                digests = [prompts[key].digest for key in batch]
+                for key, vector in zip(batch, self._states(ids, positions, digests), strict=True):
                     prompt = prompts[key]
                     yield key, _State(vector.copy(), prompt.digest, len(prompt.ids), prompt.overflow)
 
-    def _states(self, ids: NDArray[np.int64], positions: Sequence[int]) -> NDArray[np.float32]:
-        """States float32 [len(positions), hidden size] of the first rows of `ids` [rows, length]."""
+    def _states(
+        self, ids: NDArray[np.int64], positions: Sequence[int], digests: Sequence[str]
+    ) -> NDArray[np.float32]:
+        """States float32 [len(positions), hidden size] of the first rows of `ids` [rows, length], the prompts
+        with these digests."""
         with torch.inference_mode():
-            tokens = torch.from_numpy(ids).to(self.model.device)
-            hidden = self.model(input_ids=tokens, use_cache=False).last_hidden_state
+            if self._offsets_key and self._split:
+                hidden = self._split.above(self._enter(self._split, ids, digests))
+                self.forwards += len(positions) * (1 - self._split.cut / len(self.model.layers))
+            else:
+                hidden = self.model(input_ids=self._tensor(ids), use_cache=False).last_hidden_state
+                self.forwards += len(positions)
             picked = hidden[torch.arange(len(positions)), torch.tensor(positions)].float().cpu().numpy()
         if not np.isfinite(picked).all():
             raise CheckpointError(f"The encoder {self.identity.name} gave a hidden state that is not finite.")
         return cast("NDArray[np.float32]", picked)
+
+    def _enter(self, split: SplitModel, ids: NDArray[np.int64], digests: Sequence[str]) -> torch.Tensor:
+        """What enters the changed layers [rows, length, hidden size]; it is the same for all offsets."""
+        if not all(digest in self._entering for digest in digests):
+            fresh = split.below(self._tensor(ids))
+            self.forwards += len(digests) * split.cut / len(self.model.layers)
+            self._entering |= {digest: fresh[row].clone() for row, digest in enumerate(digests)}
+        rows = [self._entering[digest] for digest in digests]
+        for digest in digests:
+            self._entering.move_to_end(digest)
+        while sum(row.nbytes for row in self._entering.values()) > _ENTERING_BYTES:
+            self._entering.popitem(last=False)
+        return torch.stack(rows + rows[:1] * (len(ids) - len(rows)))
+
+    def _tensor(self, ids: NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(ids).to(self.model.device)
 
 
 def load_encoder(

@@ -35,18 +35,22 @@ class Offsets:
         return hashlib.blake2b(repr(self.layout).encode() + self.values.tobytes(), digest_size=16).digest()
 
 
-def svf_layout(model: Any, layers: Sequence[int], *, lm_head: bool = False) -> Layout:
+def svf_layout(
+    model: Any, layers: Sequence[int], *, embeddings: bool = True, lm_head: bool = False
+) -> Layout:
     """The matrices that SVF may change, in state_dict order: all outside the layers and those of `layers`.
 
     This is the authors' `opt_layer_indices` rule. `lm_head` adds the head that their causal model has and
-    ours leaves out: with it, layer 26 of Qwen3-0.6B gives their 9 blocks of 1,024."""
+    ours leaves out: with it, layer 26 of Qwen3-0.6B gives their 9 blocks of 1,024. Without `embeddings` only
+    those of `layers`: what lies below them is then computed once for all candidates."""
     depth = int(model.config.num_hidden_layers)
     if not all(0 <= layer < depth for layer in layers):
         raise CheckpointError(f"The encoder has layers 0 to {depth - 1}; SVF cannot use {list(layers)}.")
     layout = [
         (name, min(weight.shape))
         for name, weight in model.state_dict().items()
-        if weight.ndim == 2 and ((found := _LAYER.search(name)) is None or int(found[1]) in layers)
+        if weight.ndim == 2
+        and (embeddings if (found := _LAYER.search(name)) is None else int(found[1]) in layers)
     ]
     if lm_head:
         layout.append((LM_HEAD, min(model.get_input_embeddings().weight.shape)))

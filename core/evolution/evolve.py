@@ -19,7 +19,15 @@ from core.drive import GradeMany
 from core.episode import Episode, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution import sep_cma
-from core.evolution.fitness import Measured, episodes_of, mean_reward, measured, play_all, rewards
+from core.evolution.fitness import (
+    Measured,
+    episodes_of,
+    further_terms,
+    mean_reward,
+    measured,
+    play_all,
+    rewards,
+)
 from core.evolution.search import SearchSpace, survey
 from core.evolution.sep_cma import SepCMAState
 from core.pool.cache import CachedPool
@@ -32,10 +40,12 @@ class EvolveConfig:
 
     `logit_spread` is the standard deviation that the first generation's logits shall have over its
     candidates in what depends on the transcript, `constant_spread` in what does not (None: no difference is
-    made, see search); the step size follows from the encoder's hidden states, or is `step_size`. `common`:
+    made, see search); the step size follows from the encoder's hidden states, or is `step_size`. `svf_spread`
+    and `svf_step_size` are the same for SVF offsets, where the template has any. `common`:
     one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
     Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies
-    by heart. `rates` names the optimiser's learning rates (see sep_cma).
+    by heart. `rates` names the optimiser's learning rates (see sep_cma). Fitness is the mean reward; `diversity`
+    and `turn_cost` weigh the released run's further terms (see fitness).
     """
 
     generations: int = 60
@@ -45,12 +55,16 @@ class EvolveConfig:
     logit_spread: float = 6.0
     constant_spread: float | None = 0.0
     step_size: float | None = None
+    svf_spread: float = 1.0
+    svf_step_size: float | None = None
     mirrored: bool = True
     rotate_every: int = 10
     turn_budget: int = 5
     validate_every: int = 10
     seed: int = 0
     rates: sep_cma.Preset = "cmaes"
+    diversity: float = 0.0
+    turn_cost: float = 0.0
 
     def __post_init__(self) -> None:
         for name in (
@@ -64,6 +78,7 @@ class EvolveConfig:
             if getattr(self, name) < 1:
                 what = f"{name.replace('_', ' ')} of {getattr(self, name)}"
                 raise ConfigError(f"An evolution with {what} does nothing: give at least 1.")
+        _optimiser(self, np.zeros(1), 1.0, np.ones(1))  # what it refuses is refused before anything begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,8 @@ class Generation:
 
     `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is empty for
     generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
-    due. Calls are counted over this generation, without those of its validation."""
+    due. Calls to models and decisions, with the encoder's forwards for them, are counted over this generation,
+    without those of its validation."""
 
     index: int
     checkpoint: Checkpoint
@@ -83,6 +99,8 @@ class Generation:
     validation: Measured | None = None
     calls: int = 0
     calls_saved: int = 0
+    decisions: int = 0
+    forwards: float = 0.0
 
 
 def evolve(
@@ -96,17 +114,41 @@ def evolve(
     validation_tasks: Sequence[Task] = (),
     start: SepCMAState | None = None,
 ) -> Iterator[Generation]:
-    """Yield generation 0 (the template) and then each finished generation, up to `config.generations`.
+    """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
     `template` gives the checkpoints everything but vector and generation. With `start`, the last state that
-    was yielded, the next generation is the one after it. ConfigError for parts that do not fit, PoolError
-    when no model could be asked for a whole generation or its validation; the states yielded before stay good."""
+    was yielded, the next generation is the one after it. Replies are shared; a `pool` that is a CachedPool does
+    that by itself, and its ledger keeps them for when the process dies. ConfigError for parts that do not fit,
+    PoolError when no model could be asked for a whole generation or its validation; what was yielded stays good."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
-    if template.svf_layout:
-        raise ConfigError("Only the head can be evolved so far: start from a checkpoint without SVF offsets.")
-    shared = CachedPool(pool)
-    space = survey(
+    shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
+    space = space_of(config, template, encoder, tasks)
+
+    def validated(generation: Generation) -> Generation:
+        if not validation_tasks:
+            return generation
+        found = validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade)
+        return replace(generation, validation=found)
+
+    if start is None:
+        state = begin(config, space)
+        yield validated(Generation(0, template, state))
+    else:
+        _check_fits(config, template, start)
+        state = start
+    while state.generation < config.generations:
+        generation = _next(config, template, space, state, encoder, shared, grade, tasks)
+        state = generation.state
+        due = state.generation % config.validate_every == 0 or state.generation == config.generations
+        yield validated(generation) if due else generation
+
+
+def space_of(
+    config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]
+) -> SearchSpace:
+    """The space that an evolution searches; it depends on nothing that is played."""
+    return survey(
         encoder,
         tasks,
         template,
@@ -114,31 +156,28 @@ def evolve(
         logit_spread=config.logit_spread,
         constant_spread=config.constant_spread,
         step_size=config.step_size,
+        svf_spread=config.svf_spread,
+        svf_step_size=config.svf_step_size,
     )
-    if start is None:
-        state = sep_cma.start(
-            space.origin,
-            space.step_size,
-            population=config.population,
-            seed=config.seed,
-            mirrored=config.mirrored,
-            preset=config.rates,
-        )
-        yield Generation(0, template, state)
-    else:
-        _check_fits(config, template, start)
-        state = start
-    while state.generation < config.generations:
-        generation = _next(config, template, space, state, encoder, shared, grade, tasks)
-        state = generation.state
-        if validation_tasks and (
-            state.generation % config.validate_every == 0 or state.generation == config.generations
-        ):
-            generation = replace(
-                generation,
-                validation=validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade),
-            )
-        yield generation
+
+
+def begin(config: EvolveConfig, space: SearchSpace) -> SepCMAState:
+    """The optimiser before the first generation."""
+    return _optimiser(config, np.asarray(space.template.vector, float), space.step_size, space.scales)
+
+
+def _optimiser(
+    config: EvolveConfig, mean: NDArray[np.float64], step_size: float, scales: NDArray[np.float64]
+) -> SepCMAState:
+    return sep_cma.start(
+        mean,
+        step_size,
+        scales=scales,
+        population=config.population,
+        seed=config.seed,
+        mirrored=config.mirrored,
+        preset=config.rates,
+    )
 
 
 def _check_fits(config: EvolveConfig, template: Checkpoint, state: SepCMAState) -> None:
@@ -164,7 +203,7 @@ def _next(
     grade: GradeMany,
     tasks: Sequence[Task],
 ) -> Generation:
-    vectors = space.heads(sep_cma.ask(state))
+    vectors = space.vectors(sep_cma.ask(state))
     seed = integer((config.seed, "replies", state.generation // config.rotate_every))
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
@@ -179,24 +218,28 @@ def _next(
         )
         candidate_of.update({episode.id: candidate for episode in mine})
         episodes += mine
-    policy = Population(
-        vectors,
-        encoder,
-        candidate_of,
-        template.models,
-        input_format=template.input_format,
-        token_position=template.token_position,
-    )
-    calls, hits = pool.misses, pool.hits
+    policy = Population(template, vectors, encoder, candidate_of)
+    calls, hits, given, forwards = pool.misses, pool.hits, encoder.given, encoder.forwards
     played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
     fitness = mean_reward(values)
+    if config.diversity or config.turn_cost:
+        shaped = [
+            further_terms(
+                [one for one in played if candidate_of[one.id] == candidate],
+                config.turn_budget,
+                diversity=config.diversity,
+                turn_cost=config.turn_cost,
+            )
+            for candidate in range(state.population)
+        ]
+        fitness = fitness + shaped
     _check_played(played, state.generation + 1)
     after = sep_cma.tell(state, fitness)
     return Generation(
         index=after.generation,
         checkpoint=template.with_vector(
-            space.heads(after.mean).astype(np.float32), generation=after.generation, kind="evolved"
+            space.vectors(after.mean).astype(np.float32), generation=after.generation, kind="evolved"
         ),
         state=after,
         fitness=tuple(fitness.tolist()),
@@ -204,6 +247,8 @@ def _next(
         episodes=measured(played),
         calls=pool.misses - calls,
         calls_saved=pool.hits - hits,
+        decisions=encoder.given - given,
+        forwards=encoder.forwards - forwards,
     )
 
 
@@ -243,18 +288,24 @@ def validate(
     grade: GradeMany,
 ) -> Measured:
     """The checkpoint, sampling, on tasks it was not evolved on. PoolError when no model could be asked."""
-    seed = integer((config.seed, "validation"))
-    episodes = episodes_of(
-        tasks,
-        checkpoint.models,
-        seed=seed,
-        turn_budget=config.turn_budget,
-        prefix="v",
-        protocol=checkpoint.protocol,
-    )
+    episodes = validation_episodes(config, tasks, checkpoint, "v")
     played = play_all(episodes, Coordinator(checkpoint, encoder), pool, grade)
     _check_played(played, checkpoint.generation)
     return measured(played)
+
+
+def validation_episodes(
+    config: EvolveConfig, tasks: Sequence[Task], checkpoint: Checkpoint, prefix: str
+) -> list[Episode]:
+    """One unplayed episode per validation task; the models' own chance is the same in every validation."""
+    return episodes_of(
+        tasks,
+        checkpoint.models,
+        seed=integer((config.seed, "validation")),
+        turn_budget=config.turn_budget,
+        prefix=prefix,
+        protocol=checkpoint.protocol,
+    )
 
 
 def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]:

@@ -85,6 +85,21 @@ def mean_reward(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
+def further_terms(
+    episodes: Sequence[Episode], turn_budget: int, *, diversity: float, turn_cost: float
+) -> float:
+    """What the released run adds to a candidate's mean reward (trinity.md 1.7): `diversity` times the entropy, in
+    nats, of the models chosen over all its episodes, less `turn_cost` times a quarter of (N - 1) / turn budget for
+    N choices in all. Missing episodes tell nothing; 0 without any other."""
+    chosen = Counter(turn.decision.model for one in episodes if one.reward is not None for turn in one.turns)
+    n = sum(chosen.values())
+    if n == 0:
+        return 0.0
+    shares = np.array(list(chosen.values())) / n
+    entropy = float(-(shares * np.log(shares)).sum())
+    return diversity * entropy - turn_cost * ((n - 1) / turn_budget) / 4
+
+
 def measured(episodes: Sequence[Episode]) -> Measured:
     """Accuracy, turns, accepts and selection shares of played episodes, the missing ones only counted."""
     over = [one for one in episodes if one.reward is not None]

@@ -1,15 +1,15 @@
-"""The space an evolution searches: heads around a first one, and how far its first candidates lie apart.
+"""The space an evolution searches: vectors around a first one, and how far its first candidates lie apart.
 
 Hidden states of language models share one large direction, their mean (Ethayarajh 2019). A head drawn at random
 mostly multiplies that direction, so it prefers the same model and the same role whatever it reads: nearly all of a
 first generation would be constant policies, the best of them "always Worker", and a role that pays only in its place
 is lost before it was tried there. So the search takes shorter steps along the shared direction, as the wanted spread
-of constant preferences says, than along what tells transcripts apart. Heads stay the paper's linear maps.
+of constant preferences says, than along what tells transcripts apart. Heads stay what they are in the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,34 +17,56 @@ from numpy.typing import NDArray
 
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder
+from core.coordinator.svf import Offsets
 from core.draws import pick, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
+from core.errors import ConfigError
 
 Vector = NDArray[np.float64]
 
-#: Transcripts that the space is measured on.
-SKETCHES = 256
+#: Transcripts and candidates that the space is measured on; candidates with other offsets read all transcripts anew.
+SKETCHES, CANDIDATES, SVF_SKETCHES, SVF_CANDIDATES = 256, 32, 32, 2
+_SVF_PROBE = 0.03  # the authors' first step size
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The first step size of one block of the vector, and the standard deviation of the logits it causes."""
+
+    step_size: float
+    logit_spread: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchSpace:
-    """Heads around `origin` float64 [(models + 3) x hidden size], and the optimiser's first `step_size` among them.
+    """Vectors around the template's. `steps` by block, "svf" (where there is any) and "head".
 
-    Along the unit vector `shared` float64 [hidden size] a move counts `share` of its length; 1.0 is a plain search."""
+    `mean_state` float64 [hidden size] is the direction that hidden states share; along it the head's logits shall
+    spread by `constant_spread`, None: as along any other."""
 
-    origin: Vector
-    step_size: float
-    shared: Vector
-    share: float
+    template: Checkpoint
+    steps: Mapping[str, Step]
+    mean_state: Vector
+    constant_spread: float | None
 
-    def heads(self, points: Vector) -> Vector:
-        """The heads that points of the search [..., (models + 3) x hidden size] stand for, of the same shape."""
-        if self.share == 1.0:
+    @property
+    def step_size(self) -> float:
+        """The optimiser's first step size, that of the head."""
+        return self.steps["head"].step_size
+
+    @property
+    def scales(self) -> Vector:
+        """The first step of every number [n], relative to `step_size`."""
+        scales = np.ones(len(self.template.vector))
+        if "svf" in self.steps:
+            scales[: self.template.svf_size] = self.steps["svf"].step_size / self.step_size
+        return scales
+
+    def vectors(self, points: Vector) -> Vector:
+        """The vectors that points of the search [..., n] stand for, of the same shape."""
+        if self.constant_spread is None:
             return points
-        moves = (points - self.origin).reshape(*points.shape[:-1], -1, len(self.shared))
-        moves = moves - (1.0 - self.share) * (moves @ self.shared)[..., None] * self.shared
-        heads: Vector = self.origin + moves.reshape(points.shape)
-        return heads
+        return _folded(self.template, points, self.mean_state, self.constant_spread / self.step_size)
 
 
 def survey(
@@ -56,24 +78,92 @@ def survey(
     logit_spread: float,
     constant_spread: float | None,
     step_size: float | None = None,
+    svf_spread: float = 1.0,
+    svf_step_size: float | None = None,
 ) -> SearchSpace:
     """Measure the space around `template` on sketched transcripts of `tasks`; asks no model of the pool.
 
     The logits of the first candidates shall have standard deviation `logit_spread` in what depends on the
-    transcript and `constant_spread` in what does not; None: one spread for all. `step_size` replaces the first."""
-    states = encoder.encode(
-        sketches(tasks, template.models, turn_budget),
+    transcript and `constant_spread` in what does not (None: one spread for all), and `svf_spread` from SVF offsets
+    alone. Step sizes, where given, are taken as they are."""
+    requests = sketches(tasks, template.models, turn_budget)
+    states = _states(encoder, template, requests)
+    mean = states.mean(axis=0)
+    if not mean.any():
+        raise ConfigError(
+            "The encoder gives the same empty state for every transcript: nothing can be evolved on it."
+        )
+    turns = [request.index for request in requests]
+    draws = np.random.default_rng(0).standard_normal((CANDIDATES, len(template.vector)))
+    draws[:, : template.svf_size] = 0.0
+
+    def spread(step: float) -> float:
+        points = template.vector + step * draws
+        vectors = points if constant_spread is None else _folded(template, points, mean, 0.0)
+        z = [template.head.logits(states, one[template.svf_size :], turns) for one in vectors]
+        return float(np.sqrt(np.var(z, axis=0).mean()))
+
+    head_step = _solved(spread, logit_spread) if step_size is None else step_size
+    steps = {"head": Step(head_step, spread(head_step))}
+    if template.svf_layout:
+        felt = head_step * _svf_shift(encoder, template, requests[:SVF_SKETCHES], states) / _SVF_PROBE
+        svf_step = svf_spread / felt if svf_step_size is None else svf_step_size
+        steps["svf"] = Step(svf_step, svf_step * felt)
+    return SearchSpace(template, steps, mean, constant_spread)
+
+
+def _folded(template: Checkpoint, points: Vector, mean: Vector, constant: float) -> Vector:
+    """Points whose head's moves from the template are, along what its arrays read of the mean state, scaled so that
+    a step of 1 moves the logits by `constant` there."""
+    head, start = template.head, template.svf_size
+    origin = np.asarray(template.vector, float)
+    folded = np.array(points, float)
+    for vector in folded.reshape(-1, len(origin)):
+        moves = head.arrays(vector[start:])
+        first = head.arrays(origin[start:])
+        for name, read in head.read(mean, vector[start:].copy()).items():
+            length = float(np.linalg.norm(read))
+            if length == 0:
+                continue
+            along = (moves[name] - first[name]) @ (read / length)
+            moves[name] -= (1.0 - constant / length) * np.outer(along, read / length)
+    return folded
+
+
+def _solved(spread: Callable[[float], float], wanted: float) -> float:
+    """The step size at which the spread is as wanted: it grows with the step, at most like its third power."""
+    step = 1.0
+    for _ in range(60):
+        found = spread(step)
+        if abs(found / wanted - 1) < 1e-6:
+            break
+        step *= (wanted / found) ** 0.5
+    return step
+
+
+def _svf_shift(encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], states: Vector) -> float:
+    """How far offsets of the probe's size move a hidden state, on average."""
+    rng = np.random.default_rng(1)
+    moved = []
+    for _ in range(SVF_CANDIDATES):
+        values = (_SVF_PROBE * rng.standard_normal(template.svf_size)).astype(np.float32)
+        after = _states(encoder, template, requests, Offsets(template.svf_layout, values))
+        moved.append(np.linalg.norm(after - states[: len(requests)], axis=1).mean())
+    shift = float(np.mean(moved))
+    if shift == 0:
+        raise ConfigError("These SVF offsets do not change a hidden state: choose other matrices.")
+    return shift
+
+
+def _states(
+    encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], offsets: Offsets | None = None
+) -> Vector:
+    return encoder.encode(
+        requests,
         input_format=template.input_format,
         token_position=template.token_position,
+        offsets=offsets,
     ).states.astype(float)
-    origin, mean = np.asarray(template.vector, float), states.mean(axis=0)
-    length = float(np.linalg.norm(mean))
-    shared = mean / length
-    if constant_spread is not None:
-        states = states - (states @ shared)[:, None] * shared
-    step = logit_spread / float(np.linalg.norm(states, axis=1).mean()) if step_size is None else step_size
-    share = 1.0 if constant_spread is None else constant_spread / (step * length)
-    return SearchSpace(origin, step, shared, share)
 
 
 def sketches(

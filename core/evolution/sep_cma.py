@@ -91,11 +91,12 @@ def start(
     *,
     population: int | None = None,
     seed: int,
+    scales: Vector | None = None,
     mirrored: bool = True,
     preset: Preset = "cmaes",
 ) -> SepCMAState:
     """The state before the first generation. `population` None: 4 + 3 ln n (eq. 48), rounded up, and made
-    even for mirrored pairs."""
+    even for mirrored pairs. `scales` [n]: the first step of each number relative to `step_size`."""
     if preset not in get_args(Preset):
         raise ConfigError(f"There are no rates '{preset}': choose {' or '.join(get_args(Preset))}.")
     n = len(mean)
@@ -107,9 +108,11 @@ def start(
         raise ConfigError(
             f"A population of {size} does not fit: give at least 2, and an even number for mirrored pairs."
         )
-    zeros = np.zeros(n)
+    if scales is not None and not (scales.shape == (n,) and np.isfinite(scales).all() and (scales > 0).all()):
+        raise ConfigError(f"The scales of a search among {n} numbers must be {n} positive numbers.")
+    variances, zeros = np.ones(n) if scales is None else np.asarray(scales, float) ** 2, np.zeros(n)
     return SepCMAState(
-        np.array(mean, float), np.ones(n), zeros, zeros, float(step_size), size, seed, mirrored, 0, preset
+        np.array(mean, float), variances, zeros, zeros, float(step_size), size, seed, mirrored, 0, preset
     )
 
 

@@ -25,7 +25,6 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import load_encoder
 from core.draws import integer
 from core.episode import ROLE_ORDER, EndReason, Episode, Role, Task
-from core.evolution import sep_cma
 from core.evolution.baselines import (
     Arena,
     best_cycles,
@@ -33,7 +32,7 @@ from core.evolution.baselines import (
     family_router,
     learned_router,
 )
-from core.evolution.evolve import EvolveConfig, random_walk
+from core.evolution.evolve import EvolveConfig, begin, random_walk
 from core.evolution.search import survey
 from core.metrics import mcnemar_p, paired_difference, wilson_interval
 from core.pocket import TRAINED_FAMILIES
@@ -160,7 +159,7 @@ def main() -> None:
             label = f"{name} argmax without {masked}"
             table.add(label, arena.play(Coordinator(last, encoder, argmax=True), test, role_mask=allowed))
             table.compare(f"{name} argmax", label)
-        zeros = Checkpoint.zeros(last.models, last.encoder)
+        zeros = Checkpoint.begin(last.models, last.encoder)
         config = EvolveConfig(generations=last.generation or 1, seed=number)
         space = survey(
             encoder,
@@ -170,8 +169,7 @@ def main() -> None:
             logit_spread=config.logit_spread,
             constant_spread=config.constant_spread,
         )
-        walk = sep_cma.start(space.origin, space.step_size, population=config.population, seed=number)
-        walked = last.with_vector(space.heads(random_walk(config, walk)).astype(np.float32))
+        walked = last.with_vector(space.vectors(random_walk(config, begin(config, space))).astype(np.float32))
         table.add(f"{name} generation 0", arena.play(Coordinator(zeros, encoder), test))
         table.add(f"{name} random walk", arena.play(Coordinator(walked, encoder), test))
         for variant in (name, f"{name} argmax"):

@@ -45,20 +45,22 @@ def test_a_saved_checkpoint_comes_back_whole(tmp_path: Path) -> None:
     assert read.to_config() == made.to_config()
     np.testing.assert_array_equal(read.vector, made.vector)
     assert read.svf_offsets.shape == (13,)
-    np.testing.assert_array_equal(read.head, made.vector[13:].reshape(6, 8))
+    np.testing.assert_array_equal(
+        read.head.arrays(read.head_vector)["weight"], made.vector[13:].reshape(6, 8)
+    )
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     assert [path.name for path in folder.parent.iterdir()] == [made.id]  # no draft is left
 
 
 def test_generation_0_is_all_zeros_and_a_vector_can_be_exchanged() -> None:
-    start = Checkpoint.zeros(MODELS, ENCODER, svf_layout=(("w", 2),), parent_run="r1")
+    start = Checkpoint.begin(MODELS, ENCODER, svf_layout=(("w", 2),), parent_run="r1")
     assert start.vector.shape == (2 + 6 * 8,)
     assert not start.vector.any()
     assert (start.generation, start.kind) == (0, "start")
     moved = start.with_vector(start.vector + 1, generation=1, kind="evolved")
     assert moved.id != start.id
     assert moved.parent_run == "r1"
-    assert moved.head.min() == 1
+    assert moved.head_vector.min() == 1
 
 
 def test_the_id_is_made_of_the_content() -> None:
@@ -124,7 +126,8 @@ def test_a_changed_byte_is_refused_or_means_nothing(tmp_path: Path, name: str) -
         ({"models": ["ada", "bob", "dan"]}, "its config was changed"),
         ({"generation": 3}, "its config was changed"),
         ({"id": "c0000000000"}, "calls itself 'c0000000000'"),
-        ({"head": "low-rank"}, "linear heads only"),
+        ({"head": "low-rank"}, "needs float32 tensors"),
+        ({"head": "convex"}, "There is no head 'convex'"),
         ({"protocol": "mine"}, "config is damaged"),
         ({"encoder": "tiny"}, "config is damaged"),
         ({"weights_sha256": "0"}, "do not match the digest"),
@@ -235,7 +238,7 @@ def test_killing_the_writer_leaves_whole_checkpoints_only(tmp_path: Path) -> Non
     code = (
         "import sys, numpy as np\n"
         "from core.checkpoint import *\n"
-        "start = Checkpoint.zeros(('ada',), EncoderIdentity('tiny', 4096))\n"
+        "start = Checkpoint.begin(('ada',), EncoderIdentity('tiny', 4096))\n"
         "print('ready', flush=True)\n"
         "for g in range(100000):\n"
         "    save_checkpoint(start.with_vector(start.vector + g, generation=g), sys.argv[1] + f'/{g:06}')\n"
@@ -255,6 +258,6 @@ def test_killing_the_writer_leaves_whole_checkpoints_only(tmp_path: Path) -> Non
 
 
 def test_reading_a_checkpoint_does_not_import_torch() -> None:
-    code = "import sys, core.checkpoint, core.coordinator.head; print('torch' in sys.modules)"
+    code = "import sys, core.checkpoint, core.heads; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

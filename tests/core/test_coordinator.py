@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ import torch
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.coordinator.coordinator import Coordinator, Population, check_fits
 from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.svf import svf_layout
 from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError, ConfigError
+from core.heads import HeadKind
 from core.policy import Policy
 from tests.core.tiny_encoder import tiny_qwen3
 
@@ -31,7 +34,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 @pytest.fixture(scope="module")
 def checkpoint(encoder: Encoder) -> Checkpoint:
     vector = np.random.default_rng(0).normal(size=7 * 32, scale=SPREAD)
-    return Checkpoint.zeros(MODELS, encoder.identity).with_vector(vector, generation=1, kind="evolved")
+    return Checkpoint.begin(MODELS, encoder.identity).with_vector(vector, generation=1, kind="evolved")
 
 
 def requests(n: int) -> list[Decide]:
@@ -54,7 +57,7 @@ def test_a_decision_tells_everything(encoder: Encoder, checkpoint: Checkpoint) -
     request = requests(3)[2]
     decision = policy.decide([request])[0]
     state = encoder.encode([request]).states[0]
-    z = checkpoint.head @ state
+    z = checkpoint.head.arrays(checkpoint.head_vector)["weight"] @ state
     np.testing.assert_allclose([*decision.model_logits, *decision.role_logits], z, atol=1e-5)
     for logits, probs in (
         (decision.model_logits, decision.model_probs),
@@ -115,7 +118,7 @@ def test_a_masked_slot_is_never_chosen(encoder: Encoder, checkpoint: Checkpoint)
 
 
 def test_zeros_choose_evenly(encoder: Encoder) -> None:
-    start = Checkpoint.zeros(MODELS, encoder.identity)
+    start = Checkpoint.begin(MODELS, encoder.identity)
     decision = Coordinator(start, encoder).decide(requests(1))[0]
     assert decision.model_probs == (0.25,) * 4
     assert decision.role_probs == pytest.approx((1 / 3,) * 3)
@@ -129,20 +132,26 @@ def test_a_chat_checkpoint_reads_the_messages(encoder: Encoder, checkpoint: Chec
     assert decision.model_logits != Coordinator(checkpoint, encoder).decide([one])[0].model_logits
 
 
-def test_a_population_decides_as_its_members_would(encoder: Encoder) -> None:
-    vectors = np.random.default_rng(1).normal(size=(5, 7 * 32), scale=SPREAD)
-    start = Checkpoint.zeros(MODELS, encoder.identity)
+@pytest.mark.parametrize("kind", get_args(HeadKind))
+@pytest.mark.parametrize("svf", [False, True])
+def test_a_population_decides_as_its_members_would(encoder: Encoder, kind: HeadKind, svf: bool) -> None:
+    layout = svf_layout(encoder.model, [0]) if svf else ()
+    start = Checkpoint.begin(MODELS, encoder.identity, head_kind=kind, svf_layout=layout)
+    rng = np.random.default_rng(1)
+    vectors = start.vector + rng.normal(size=(5, len(start.vector)), scale=SPREAD)
+    vectors[:, : start.svf_size] = 0.1 * rng.normal(size=(5, start.svf_size))
     members = [Coordinator(start.with_vector(vector), encoder) for vector in vectors]
     some = requests(50)
     candidate_of = {request.episode_id: i % 5 for i, request in enumerate(some)}
     for argmax in (False, True):
-        population = Population(vectors, encoder, candidate_of, MODELS, argmax=argmax)
+        population = Population(start, vectors, encoder, candidate_of, argmax=argmax)
         assert isinstance(population, Policy)
-        for i, decision in enumerate(population.decide(some)):
-            members[i % 5].argmax = argmax
-            assert decision == members[i % 5].decide([some[i]])[0]
-    with pytest.raises(CheckpointError, match="7 x 32 numbers"):
-        Population(vectors[:, 1:], encoder, {}, MODELS)
+        decided = population.decide(some)
+        for member in range(5):
+            members[member].argmax = argmax or start.head.argmax
+            assert decided[member::5] == members[member].decide(some[member::5])
+    with pytest.raises(CheckpointError, match=f"vectors of {len(start.vector)} numbers"):
+        Population(start, vectors[:, 1:], encoder, {})
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused_by_name(
@@ -159,7 +168,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_by_name(
         Coordinator(checkpoint, wide)
     half = load_encoder(tmp_path / "other", dtype="bfloat16")
     with pytest.raises(CheckpointError, match="made on float32 states"):
-        Coordinator(Checkpoint.zeros(MODELS, half.identity), half)
-    unknown = Checkpoint.zeros(MODELS, EncoderIdentity("elsewhere", 32))
+        Coordinator(Checkpoint.begin(MODELS, half.identity), half)
+    unknown = Checkpoint.begin(MODELS, EncoderIdentity("elsewhere", 32))
     with pytest.raises(CheckpointError, match="encoder elsewhere, not on"):
         Coordinator(unknown, encoder)

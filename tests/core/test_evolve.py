@@ -1,7 +1,7 @@
 """The evolution loop on a real (tiny) encoder and a scripted pool: learning, stopping, resuming, failures."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.svf import svf_layout
 from core.draws import integer
 from core.episode import Ask, EndReason, Failure, Protocol, Role, Task
 from core.errors import ConfigError, PoolError
@@ -25,6 +26,7 @@ from core.evolution.evolve import (
 from core.evolution.fitness import episodes_of, measured, play_all
 from core.evolution.search import sketches, survey
 from core.evolution.sep_cma import SepCMAState, ask, start, tell
+from core.heads import HeadKind
 from core.policies import CyclePolicy
 from core.pool.scripted import Line, ScriptedPool
 from core.pool.spec import ModelSpec
@@ -57,10 +59,13 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 
 
 def run(
-    encoder: Encoder, config: EvolveConfig = CONFIG, resumed_from: SepCMAState | None = None
+    encoder: Encoder,
+    config: EvolveConfig = CONFIG,
+    resumed_from: SepCMAState | None = None,
+    template: Checkpoint | None = None,
 ) -> list[Generation]:
     pool = ScriptedPool(SPECS, say)
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = template or Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     parts = {
         "encoder": encoder,
         "pool": pool,
@@ -101,7 +106,7 @@ def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: En
     one = replace(
         CONFIG, generations=1, step_size=1e-9, constant_spread=None, population=2, tasks_per_candidate=16
     )
-    template = Checkpoint.zeros(
+    template = Checkpoint.begin(
         [spec.name for spec in SPECS],
         encoder.identity,
         input_format="chat",
@@ -176,7 +181,7 @@ def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:
 
 
 def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     states = encoder.encode(sketches(TASKS[:16], template.models, CONFIG.turn_budget)).states.astype(float)
     mean = states.mean(axis=0)
     plain = 5.0 * np.linalg.norm(mean) / np.linalg.norm(states, axis=1).mean()
@@ -186,14 +191,14 @@ def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
         space = survey(
             encoder, TASKS[:16], template, CONFIG.turn_budget, logit_spread=5.0, constant_spread=constant
         )
-        heads = space.heads(ask(state)).reshape(400, 6, -1)
+        heads = space.vectors(ask(state)).reshape(400, 6, -1)
         about = states if constant is None else states - mean
         assert (heads @ about.T).std(axis=0).mean() == pytest.approx(5.0, rel=0.1)
         assert (heads @ mean).std(axis=0).mean() == pytest.approx(spread_of_all, rel=0.15)
 
 
 def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_share(encoder: Encoder) -> None:
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     template = template.with_vector(np.random.default_rng(5).normal(size=len(template.vector)))
     requests = sketches(TASKS[:16], template.models, 3)
     assert {len(one.transcript.entries) for one in requests} == {0, 1, 2}
@@ -201,11 +206,50 @@ def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_sh
     before = template.vector.reshape(6, -1) @ mean
     space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0)
     points = ask(start(np.asarray(template.vector, float), 0.5, population=12, seed=1))
-    assert np.allclose(space.heads(points).reshape(12, 6, -1) @ mean, before)
-    assert np.allclose(space.heads(space.heads(points)), space.heads(points))
+    assert np.allclose(space.vectors(points).reshape(12, 6, -1) @ mean, before)
+    assert np.allclose(space.vectors(space.vectors(points)), space.vectors(points))
     plain = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=None)
-    assert np.array_equal(plain.heads(points), points)
+    assert np.array_equal(plain.vectors(points), points)
     assert plain.step_size < space.step_size
+
+
+@pytest.mark.parametrize("kind", get_args(HeadKind))
+def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encoder, kind: HeadKind) -> None:
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, head_kind=kind)
+    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0)
+    assert space.steps["head"].logit_spread == pytest.approx(5.0, rel=1e-3)
+    requests = sketches(TASKS[:16], template.models, 3)
+    states = encoder.encode(requests).states.astype(float)
+    origin = np.asarray(template.vector, float)
+    vectors = space.vectors(ask(start(origin, space.step_size, population=200, seed=1)))
+    turns = [request.index for request in requests]
+    z = np.array([template.head.logits(states, vector, turns) for vector in vectors])
+    assert np.sqrt(z.var(axis=0).mean()) == pytest.approx(5.0, rel=0.2)
+    steps = run(encoder, replace(CONFIG, generations=2), template=template)
+    assert steps[-1].checkpoint.head_kind == kind
+    assert (steps[-1].checkpoint.vector != template.vector).any()
+
+
+def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encoder: Encoder) -> None:
+    layout = svf_layout(encoder.model, [1], embeddings=False)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, svf_layout=layout)
+    config = replace(CONFIG, generations=2, logit_spread=5.0, svf_spread=2.0)
+    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0, svf_spread=2.0)
+    assert space.steps["svf"].logit_spread == pytest.approx(2.0)
+    given = survey(
+        encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=None, svf_step_size=0.03
+    )
+    assert given.steps["svf"].step_size == 0.03
+    steps = run(encoder, config, template=template)
+    points = ask(steps[0].state)
+    svf, head = points[:, : template.svf_size], points[:, template.svf_size :]
+    assert svf.std() == pytest.approx(space.steps["svf"].step_size, rel=0.2)
+    assert head.std() == pytest.approx(space.steps["head"].step_size, rel=0.2)
+    last = steps[-1].checkpoint
+    assert last.svf_layout == layout
+    assert last.svf_offsets.any()
+    again = run(encoder, config, template=template, resumed_from=steps[1].state)
+    assert again[-1].state.digest == steps[-1].state.digest
 
 
 def test_short_steps_in_constant_preferences_still_find_the_one_to_ask(encoder: Encoder) -> None:
@@ -242,7 +286,7 @@ def test_settings_that_do_nothing_are_refused(encoder: Encoder) -> None:
         list(
             evolve(
                 CONFIG,
-                Checkpoint.zeros(["a"], encoder.identity),
+                Checkpoint.begin(["a"], encoder.identity),
                 encoder=encoder,
                 pool=ScriptedPool(SPECS, say),
                 grade=grade_many,
@@ -265,7 +309,7 @@ def test_a_resume_against_a_changed_configuration_is_refused(
 
 def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Encoder) -> None:
     down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     generations = evolve(CONFIG, template, encoder=encoder, pool=down, grade=grade_many, tasks=TASKS)
     assert next(generations).index == 0
     with pytest.raises(PoolError, match="generation 1 .*network is down"):
@@ -274,7 +318,7 @@ def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Enco
 
 def test_a_validation_in_which_no_model_answers_measures_nothing(encoder: Encoder) -> None:
     down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
-    template = Checkpoint.zeros([spec.name for spec in SPECS], encoder.identity)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     with pytest.raises(PoolError, match="generation 0 .*network is down"):
         validate(template, TASKS[16:], CONFIG, encoder, down, grade_many)
 

@@ -123,7 +123,7 @@ def test_offsets_that_leave_nothing_are_refused_and_nothing_is_half_written(enco
     ],
 )
 def test_a_layout_of_another_encoder_is_refused(encoder: Encoder, layout: Layout, sentence: str) -> None:
-    checkpoint = Checkpoint.zeros(("ada", "bob"), encoder.identity, svf_layout=layout)
+    checkpoint = Checkpoint.begin(("ada", "bob"), encoder.identity, svf_layout=layout)
     with pytest.raises(CheckpointError, match=sentence):
         Coordinator(checkpoint, encoder)
 
@@ -132,9 +132,9 @@ def test_policies_with_and_without_offsets_share_an_encoder(encoder: Encoder) ->
     layout = svf_layout(encoder.model, [1])
     fields: dict[str, Any] = {"svf_layout": layout, "svf_dead": dead_blocks(encoder.model, layout)}
     head = np.random.default_rng(2).normal(size=5 * 32)
-    plain = Checkpoint.zeros(("ada", "bob"), encoder.identity).with_vector(head)
+    plain = Checkpoint.begin(("ada", "bob"), encoder.identity).with_vector(head)
     tuned, other = (
-        Checkpoint.zeros(("ada", "bob"), encoder.identity, **fields).with_vector(
+        Checkpoint.begin(("ada", "bob"), encoder.identity, **fields).with_vector(
             np.concatenate([random_offsets(layout, seed), head])
         )
         for seed in (0, 1)
@@ -146,15 +146,35 @@ def test_policies_with_and_without_offsets_share_an_encoder(encoder: Encoder) ->
         assert policy.decide(REQUESTS) == decisions
     moved = first[1][0].model_logits
     np.testing.assert_allclose(moved, first[0][0].model_logits, atol=30)
-    same = Checkpoint.zeros(("ada", "bob"), encoder.identity, **fields).with_vector(
+    same = Checkpoint.begin(("ada", "bob"), encoder.identity, **fields).with_vector(
         np.concatenate([np.zeros(sum(count for _, count in layout)), head])
     )
     assert Coordinator(same, encoder).decide(REQUESTS) == first[0]  # zero offsets are the identity
 
 
+@pytest.mark.parametrize(("layers", "embeddings"), [([1], False), ([0, 1], False), ([1], True)])
+def test_what_lies_below_the_changed_layers_is_computed_once_and_the_states_are_the_same(
+    encoder: Encoder, layers: list[int], embeddings: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = svf_layout(encoder.model, layers, embeddings=embeddings)
+    candidates = [Offsets(layout, random_offsets(layout, seed)) for seed in (5, 6, 7)]
+
+    def read() -> tuple[list[Any], float]:
+        fresh = load_encoder(encoder.identity.name)
+        return [fresh.encode(REQUESTS, offsets=one).states for one in candidates], fresh.forwards
+
+    shared, took = read()
+    monkeypatch.setattr("core.coordinator.encoder.split_for", lambda *_: None)
+    whole, naive = read()
+    np.testing.assert_array_equal(shared, whole)
+    below = 0 if embeddings else min(layers) / encoder.model.config.num_hidden_layers
+    assert naive == 3 * len(REQUESTS)
+    assert took == pytest.approx(naive * (1 - below) + len(REQUESTS) * below)
+
+
 def test_a_checkpoint_with_other_dead_blocks_is_refused(encoder: Encoder) -> None:
     layout = svf_layout(encoder.model, [1], lm_head=True)
-    wrong = Checkpoint.zeros(("ada", "bob"), encoder.identity, svf_layout=layout, svf_dead=())
+    wrong = Checkpoint.begin(("ada", "bob"), encoder.identity, svf_layout=layout, svf_dead=())
     with pytest.raises(CheckpointError, match="tied embeddings"):
         Coordinator(wrong, encoder)
 

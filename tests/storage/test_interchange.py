@@ -32,7 +32,7 @@ GOLDEN = Path(__file__).parent / "data" / "golden.jsonl"
 
 def fill(store: Store) -> Checkpoint:
     """An evolution run with a checkpoint, and a run played with it and another policy."""
-    one = Checkpoint.zeros(MODELS, EncoderIdentity("tiny", 4, digest="d"), parent_run="r0")
+    one = Checkpoint.begin(MODELS, EncoderIdentity("tiny", 4, digest="d"), parent_run="r0")
     store.runs.create("r0", "evolve", {"population": 2, "note": "naïve ☃"})
     store.checkpoints.add(one.id, one.to_config(), one.to_bytes(), run_id="r0", generation=0)
     entry = GenerationSummary("r0", 0, 0.5, 0.375, 0.375, 0.1, 8, 1.5, one.id, {"entropy": 0.7})

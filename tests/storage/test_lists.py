@@ -28,7 +28,7 @@ from storage.summaries import EPISODE_FLAGS, EpisodeSummary, FacetValue, Order
 from storage.whole import insert_episode
 from tests.storage.play import FAMILIES, MODELS, HashPolicy, births, events, tasks
 
-CHECKPOINT = Checkpoint.zeros(MODELS, EncoderIdentity("tiny", 4, digest="d"), generation=7)
+CHECKPOINT = Checkpoint.begin(MODELS, EncoderIdentity("tiny", 4, digest="d"), generation=7)
 
 
 @pytest.fixture(scope="module")

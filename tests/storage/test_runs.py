@@ -158,7 +158,7 @@ def test_an_override_waits_for_its_turn_and_no_longer(store: Store) -> None:
 
 
 def checkpoint(generation: int = 0, value: float = 0.0) -> Checkpoint:
-    start = Checkpoint.zeros(MODELS, EncoderIdentity("tiny", 4, digest="d"), generation=generation)
+    start = Checkpoint.begin(MODELS, EncoderIdentity("tiny", 4, digest="d"), generation=generation)
     return start.with_vector(start.vector + value)
 
 
@@ -233,7 +233,7 @@ def test_health(store: Store) -> None:
     store.runs.create("r1", "run", {})
     health = store.health()
     assert (health.runs, health.running, health.stalled, health.episodes) == (1, 1, 0, 0)
-    assert health.schema == "0001"
+    assert health.schema == "0002"
     assert health.size_bytes
     assert ".backup" in health.backup_hint
 
@@ -267,7 +267,7 @@ def test_a_store_opens_again(tmp_path: Path) -> None:
 def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as workers:
         opened = list(workers.map(open_store, [tmp_path / "new.db"] * 6))
-    assert {one.health().schema for one in opened} == {"0001"}
+    assert {one.health().schema for one in opened} == {"0002"}
     for one in opened:
         one.close()
 

@@ -11,9 +11,9 @@ from storage.evolution import Evolution
 from storage.store import open_store
 from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.sums import Sums
-from ui.cli.evolve import Outline
+from ui.evolution import Outline
 
-SMALL = ["--generations", 3, "--population", 4, "--per-candidate", 4, "--turns", 2, "--validate-every", 2]
+SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,12 @@ def world(world: Sums, monkeypatch: pytest.MonkeyPatch, encoder: Path) -> Sums:
 def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(world: Sums) -> None:
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json")
     assert result.code == 0, result.err
-    assert list(result.json) == ["run", "generations", "checkpoint", "digest"]
+    assert list(result.json) == ["run", "generations", "checkpoint", "digest", "best", "controls", "took"]
     assert result.json["generations"] == 3
     assert "generation 2, mean" in result.err
+    walk, single = result.json["controls"]
+    assert walk == "random walk"
+    assert single.startswith("single:adder ")
     listed = world.trinity("checkpoints", "--run", result.json["run"], "--json").json
     assert [one["generation"] for one in listed] == [0, 1, 2, 3]
     assert listed[-1]["id"] == result.json["checkpoint"]
@@ -62,16 +65,78 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
     monkeypatch.setattr(Evolution, "add", add)
     assert result.code == 130
-    assert "Go on with: trinity evolve --resume r" in result.err
+    assert "Go on with: trinity evolve --resume --name r" in result.err
     run = result.err.strip().split()[-1]
-    longer = world.trinity("evolve", "--resume", run, "--generations", 100)
+    longer = world.trinity("evolve", "--resume", "--name", run, "--generations", 100)
     assert (longer.code, longer.err.count("\n")) == (1, 1)
-    assert "leave --generations out" in longer.err
-    resumed = world.trinity("evolve", "--resume", run, "--json").json
+    assert "begun with another --generations" in longer.err
+    resumed = world.trinity("evolve", "--resume", "--name", run, "--json").json
     assert resumed["digest"] == undisturbed["digest"]
     assert resumed["run"] == run
-    again = world.trinity("evolve", "--resume", run)
+    again = world.trinity("evolve", "--resume", "--name", run)
     assert (again.code, again.err.count("\n")) == (1, 1)
+
+
+def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_name(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["evolve", "--tasks", world.tasks, *SMALL, "--name", "mine"]
+    unknown = world.trinity("evolve", "--resume", "--name", "mine")
+    assert (unknown.code, unknown.err.count("\n")) == (1, 1)
+    assert "no evolution named 'mine'" in unknown.err
+    add = Evolution.add
+
+    def broken(self: Evolution, entry: object, *rest: object) -> None:
+        if getattr(entry, "index", 0) == 2:
+            raise KeyboardInterrupt
+        add(self, entry, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Evolution, "add", broken)
+    assert world.trinity(*command, "--resume").code == 130  # nothing to go on with: it begins
+    monkeypatch.setattr(Evolution, "add", add)
+    begun = len(world.server.requests)
+    assert "go on with it by --resume" in world.trinity(*command).err
+    other = world.trinity(*command, "--resume", "--head", "sparse")
+    assert "begun with another --head" in other.err
+    assert world.trinity(*command, "--resume", "--json").json["generations"] == 3
+    resumed = len(world.server.requests)
+    assert world.trinity(*command[:-1], "other", "--json").code == 0
+    assert resumed == len(world.server.requests) - resumed  # a stored reply was not asked for again
+    assert begun < resumed
+
+
+@pytest.mark.parametrize(
+    "head", ["low-rank", "sparse", "block-diagonal-2", "block-diagonal-10", "turn-aware"]
+)
+def test_every_head_and_singular_values_can_be_evolved_and_played(world: Sums, head: str) -> None:
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--head", head, "--svf", "1", "--json")
+    assert result.code == 0, result.err
+    played = world.run("--policy", result.json["checkpoint"], "--n", 3, "--json")
+    assert played.json[0]["n"] == 3, played.err
+    kinds = {one["kind"] for one in world.trinity("checkpoints", "--run", result.json["run"], "--json").json}
+    assert kinds == {"head+svf"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--head", "convex"], "There is no head 'convex'"),
+        (["--svf", "9"], "layers 0 to 2; SVF cannot use [9]"),
+        (["--svf", "last"], "give layers, such as 1 or 26,27"),
+        (["--rates", "fast"], "no rates 'fast'"),
+        (["--draw", "twice"], "choose common or paper"),
+        (["--constant-spread", "much"], "give 0, a positive number or 'plain'"),
+        (["--population", "5"], "an even number for mirrored pairs"),
+        (["--resume"], "--resume needs --name"),
+    ],
+)
+def test_what_cannot_be_evolved_is_refused_in_one_sentence_and_nothing_begins(
+    world: Sums, options: list[str], sentence: str
+) -> None:
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, *options)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert sentence in result.err
+    assert open_store(world.store).runs.list() == []
 
 
 def spent(world: Sums, run: str) -> float:
@@ -88,17 +153,23 @@ def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(
     monkeypatch.setenv("SUMS_KEY", "k")
     world.price(10.0)
     undecided = world.trinity("evolve", "--tasks", world.tasks, *SMALL).err
-    calls = (3 * 4 * 4 + 3 * 4) * 2  # candidates of three generations, three validations, two turns
+    controls = 2 * 4 * 4 + 2 * 4  # two models in four ways on four tasks, then the best and the random walk
+    calls = (
+        3 * 4 * 4 + 3 * 4 + controls
+    ) * 2  # candidates of three generations, three validations, two turns
     assert f"up to {calls} calls" in undecided
     assert "set a ceiling" in undecided
     result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.043")
     assert result.code == 1
     assert "could exceed the ceiling of $0.0430" in result.err
-    assert "the one under way will be played (and paid for) again" in result.err
-    run = result.err.split("--resume ")[1].split()[0]
+    assert "everything so far is kept" in result.err
+    run = result.err.split("--name ")[1].split()[0]
     assert 0 < spent(world, run) <= 0.043
-    assert world.trinity("evolve", "--resume", run, "--max-cost", "9", "--json").json["generations"] == 3
-    assert spent(world, run) == pytest.approx(len(world.server.requests) * 18 * 10 / 1e6, abs=0.002)
+    assert (
+        world.trinity("evolve", "--resume", "--name", run, "--max-cost", "9", "--json").json["generations"]
+        == 3
+    )
+    assert spent(world, run) == pytest.approx(len(world.server.requests) * 18 * 10 / 1e6, rel=0.01)
 
 
 def test_a_file_without_tasks_to_evolve_on(world: Sums) -> None:

@@ -1,6 +1,7 @@
-"""SIGKILL to `trinity run` and `trinity evolve`, twenty times and more, in model calls and around commits.
+"""SIGKILL to `trinity run` and `trinity evolve`, sixty times, in model calls and around commits.
 
-Nothing committed is lost, and what is resumed ends as if it had never been disturbed.
+Nothing committed is lost, what is resumed ends as if it had never been disturbed, and an evolution asks for no reply
+again that it had stored.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from tests.ui.sums import Sums, answer
 
 #: All deaths of one command are of one run: each resumes what the last one left.
 RUN_DEATHS = 12
-EVOLVE_DEATHS = 9
+EVOLVE_DEATHS = 50
 KINDS = ("call", "before commit", "after commit")
 
-SMALL = ["--generations", 8, "--population", 4, "--per-candidate", 4, "--turns", 2, "--validate-every", 2]
+SMALL = ["--generations", 14, "--population", 8, "--replicates", 4, "--turns", 3, "--validate-every", 4]
 
 #: Kills its own process at the n-th commit, before or after it happens.
 DIE_AT_COMMIT = """
@@ -42,6 +43,13 @@ def count(connection):
             connection.connection.dbapi_connection.commit()
         os.kill(os.getpid(), signal.SIGKILL)
 event.listen(Engine, "commit", count)
+from storage.replies import PaidReplies
+keep = PaidReplies.keep
+def watched(self, replies):
+    if {{key for key, _ in self.recall()}} & {{key for key, _ in replies}}:
+        open(os.environ["ASKED_TWICE"], "w").close()
+    keep(self, replies)
+PaidReplies.keep = watched
 from ui.cli import main
 sys.exit(main(sys.argv[2:]))
 """
@@ -108,22 +116,29 @@ def test_a_killed_evolution_loses_nothing_and_ends_the_same_bit_for_bit(
     world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRINITY_ENCODER", str(tiny_qwen3(tmp_path / "encoder")))
+    monkeypatch.setenv("ASKED_TWICE", str(tmp_path / "asked twice"))
     world.add_tasks_to_evolve_on()
     arguments = ["evolve", "--tasks", world.tasks, *map(str, SMALL)]
     undisturbed = world.trinity(*arguments, "--json").json
     expected = generations(world.store, undisturbed["run"])
+    calls = len(world.server.requests)
     run = ""
     before: list[tuple[int, str | None]] = []
     for number, kind in enumerate(islice(cycle(KINDS), EVOLVE_DEATHS)):
-        command = ["evolve", "--resume", run] if run else arguments
-        die(world, command, kind, calls=6 + number, commits=2 + number // len(KINDS))
+        command = ["evolve", "--resume", "--name", run] if run else arguments
+        die(world, command, kind, calls=number % 3, commits=2 + number % 3)
         run = last_run(world.store)
         kept = generations(world.store, run)
         assert kept[: len(before)] == before
         assert [index for index, _ in kept] == [index for index, _ in expected][: len(kept)]
         before = kept
     assert 0 < len(before) < len(expected)
-    assert world.trinity("evolve", "--resume", run, "--json").json["digest"] == undisturbed["digest"]
+    assert (
+        world.trinity("evolve", "--resume", "--name", run, "--json").json["digest"] == undisturbed["digest"]
+    )
+    assert not (tmp_path / "asked twice").exists()
+    again = len(world.server.requests) - 2 * calls
+    assert again <= EVOLVE_DEATHS * 16  # calls under way at a death are made again
     assert [index for index, _ in generations(world.store, run)] == list(range(len(expected)))
 
 
@@ -147,7 +162,8 @@ def die_in_call(world: Sums, command: Sequence[str], after: int) -> None:
         return answer(request)
 
     world.server.answer = deadly
-    process = subprocess.Popen([Path(sys.executable).parent / "trinity", *command], stderr=subprocess.DEVNULL)
+    code = DIE_AT_COMMIT.format(after=False)
+    process = subprocess.Popen([sys.executable, "-c", code, "0", *command], stderr=subprocess.DEVNULL)
     assert process.wait(300) == -signal.SIGKILL
     world.server.answer = answer
 

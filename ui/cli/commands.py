@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ui.cli import checkpoints, compare, doctor, episodes, evolve, exchange, pocket, pool, run, serve
+from ui.cli import bench, checkpoints, compare, doctor, episodes, evolve, exchange, pocket, pool, run, serve
 
 app = typer.Typer(
     name="trinity",
@@ -52,4 +52,5 @@ app.command("import")(exchange.import_)
 app.command("export")(exchange.export)
 app.add_typer(pool.app, name="pool")
 app.add_typer(pocket.app, name="pocket")
+app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench.bench)
 app.command("doctor")(doctor.doctor)

@@ -110,6 +110,11 @@ def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
         )
 
 
+def resume_command(kind: str, run_id: str) -> str:
+    """What to type to go on with a run."""
+    return f"trinity {kind} --resume {'--name ' if kind == 'evolve' else ''}{run_id}"
+
+
 def progress() -> Progress:
     """A progress bar on stderr; silent where stderr is no terminal, apart from what is printed."""
     return Progress(

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from typing import Any
 
-from ui.cli.console import JsonOption, StoreOption, print_json, print_table, printable, tell
+from ui.cli.console import JsonOption, StoreOption, print_json, print_table, printable, resume_command, tell
 
 PACKAGES = ("streamlit", "torch", "transformers", "sqlalchemy", "httpx", "numpy")
 
@@ -73,4 +73,4 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     )
     for run in runs:
         if run.status == "interrupted" and run.kind in ("run", "evolve"):
-            tell(f"Go on with it: trinity {printable(run.kind)} --resume {printable(run.id)}")
+            tell(f"Go on with it: {resume_command(run.kind, printable(run.id))}")

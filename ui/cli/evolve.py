@@ -1,40 +1,24 @@
-"""`trinity evolve`: a coordinator's head evolved on tasks, with a checkpoint per generation."""
+"""`trinity evolve`: a coordinator evolved on tasks, with a checkpoint per generation."""
 
 from __future__ import annotations
 
-import math
 import sys
-import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import (
-    JsonOption,
-    PoolOption,
-    StoreOption,
-    percent,
-    print_json,
-    progress,
-    refuse_with_resume,
-    say,
-    tell,
-)
+from ui.cli.console import JsonOption, PoolOption, StoreOption, percent, print_json, progress, say, tell
 from ui.cli.leased import leased
-from ui.spending import MeteredPool
 
 if TYPE_CHECKING:
-    from core.checkpoint import Checkpoint
-    from core.coordinator.encoder import Encoder
-    from core.episode import Task
-    from core.evolution.evolve import EvolveConfig, Generation
-    from core.evolution.sep_cma import SepCMAState
-    from core.pool.pool import Pool
+    from core.evolution.evolve import Generation
     from core.settings import Settings
     from storage.store import Store
+    from ui.evolution import Outline, Parts
+
+PLAIN = "plain"
 
 
 def evolve(
@@ -42,7 +26,11 @@ def evolve(
     tasks: Annotated[str, typer.Option(help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")] = "pocket",
     generations: Annotated[int, typer.Option(min=1, help="How many generations.")] = 60,
     population: Annotated[int, typer.Option(min=2, help="Candidates per generation.")] = 192,
-    per_candidate: Annotated[int, typer.Option(min=1, help="Tasks each candidate plays per generation.")] = 8,
+    replicates: Annotated[int, typer.Option(min=1, help="Tasks each candidate plays per generation.")] = 8,
+    draw: Annotated[
+        str,
+        typer.Option(metavar="common|paper", help="One draw of tasks for all candidates, or one for each."),
+    ] = "common",
     n: Annotated[
         int | None,
         typer.Option(
@@ -59,15 +47,63 @@ def evolve(
         int, typer.Option(min=0, max=2**63 - 1, help="The same seed evolves the same again, bit for bit.")
     ] = 0,
     turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
+    head: Annotated[
+        str,
+        typer.Option(
+            help="linear, low-rank, sparse, block-diagonal-2, block-diagonal-10 or turn-aware.",
+        ),
+    ] = "linear",
+    svf: Annotated[
+        str,
+        typer.Option(
+            metavar="LAYERS",
+            help="Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'.",
+        ),
+    ] = "",
+    rates: Annotated[
+        str,
+        typer.Option(
+            metavar="cmaes|pycma", help="Learning rates of sep-CMA-ES, by the library they are from."
+        ),
+    ] = "cmaes",
     spread: Annotated[
         float, typer.Option(min=0.01, help="How far the first candidates' logits spread; sets the step size.")
     ] = 6.0,
     constant_spread: Annotated[
+        str,
+        typer.Option(
+            metavar="SPREAD|plain",
+            help="The same of preferences that do not depend on the transcript; 0 evolves none, 'plain' makes no "
+            "difference.",
+        ),
+    ] = "0",
+    step_size: Annotated[
+        float | None,
+        typer.Option(min=1e-9, help="The head's first step size as it is, instead of by --spread."),
+    ] = None,
+    svf_spread: Annotated[
+        float, typer.Option(min=1e-6, help="How far the logits spread by singular values alone.")
+    ] = 1.0,
+    svf_step_size: Annotated[
+        float | None,
+        typer.Option(min=1e-9, help="Their first step size as it is, instead of by --svf-spread."),
+    ] = None,
+    diversity: Annotated[
         float,
         typer.Option(
-            min=0.0, help="The same of preferences that do not depend on the transcript; 0 evolves none."
+            min=0.0, help="Weight of the entropy of chosen models in the fitness (released run: 0.15)."
         ),
     ] = 0.0,
+    turn_cost: Annotated[
+        float,
+        typer.Option(min=0.0, help="Weight of the turns taken, against the fitness (released run: 0.1)."),
+    ] = 0.0,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            help="At the end, play what learned nothing: the same random walk, the best single model."
+        ),
+    ] = True,
     pool: PoolOption = None,
     encoder: Annotated[
         str | None,
@@ -76,212 +112,188 @@ def evolve(
     max_cost: Annotated[
         float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
     ] = None,
+    name: Annotated[
+        str, typer.Option(help="What to call the evolution; with --resume, which one (or a run's id).")
+    ] = "",
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with an interrupted evolution.")
-    ] = None,
+        bool,
+        typer.Option("--resume", help="Go on with the evolution of this --name where it was interrupted."),
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Evolve a coordinator's head by separable CMA-ES: a checkpoint per generation, resumable bit for bit.
+    """Evolve a coordinator by separable CMA-ES: a checkpoint per generation, resumable bit for bit.
 
     Fitness is the share of tasks solved. Tasks come from the evolve split and are never seen in tests.
-    An evolution that is resumed plays, and pays for, the generation that was under way once more.
+    An evolution that is resumed asks for no reply again that it has stored.
 
     [dim]$[/] trinity evolve --generations 30
 
-    [dim]$[/] trinity evolve --tasks my.jsonl --pool pool.toml --population 12 --max-cost 20
+    [dim]$[/] trinity evolve --tasks my.jsonl --pool pool.toml --population 12 --max-cost 20 --name mine
 
-    [dim]$[/] trinity evolve --resume rp12ab
+    [dim]$[/] trinity evolve --name mine --resume
     """
+    from core.errors import ConfigError
     from core.evolution.evolve import EvolveConfig
-    from core.evolution.sep_cma import SepCMAState
     from core.settings import POCKET
     from storage.store import open_store
     from ui import wiring
+    from ui.evolution import Outline, find, prepared
     from ui.lease import finish
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
-    opened = open_store(settings.store)
-    if resume is None:
-        config = EvolveConfig(
-            generations=generations,
-            population=population,
-            tasks_per_candidate=per_candidate,
-            logit_spread=spread,
-            constant_spread=constant_spread,
-            turn_budget=turns,
-            validate_every=validate_every,
-            seed=seed,
-        )
-        own = tasks.endswith(".jsonl")
-        outline = Outline(
-            tasks=str(Path(tasks).resolve()) if own else tasks,
-            n=1000 if n is None and not own else n,
-            validation=validation,
-            pool=settings.pool if settings.pool == POCKET else str(Path(settings.pool).resolve()),
-            encoder=settings.encoder or POCKET,
-            max_cost_usd=settings.max_cost_usd,
-            evolution=asdict(config),
-        )
-    else:
-        refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
-        outline = Outline.from_config(opened.runs.get(resume).config, settings)
-    parts = _prepared(outline)
-    _show_estimate(parts, already_agreed=resume is not None)
-    with leased(opened, "evolve", resume, asdict(parts.outline)) as run_id:
-        kept = opened.evolution.state(run_id)
-        start = SepCMAState.from_bytes(kept[1]) if kept else None
-        last = _evolve(opened, run_id, parts, start)
-        finish(opened, run_id)
-    checkpoint = opened.evolution.generations(run_id)[-1].checkpoint_id
-    opened.close()
-    if as_json:
-        print_json(
-            {"run": run_id, "generations": last.generation, "checkpoint": checkpoint, "digest": last.digest}
-        )
-        return
-    tell(f"Generation {last.generation} is checkpoint {checkpoint} (optimiser state {last.digest[:12]}).")
-    say(f"Play it: trinity run --policy {checkpoint} --policy random --n 200")
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """An evolution as its run keeps it: enough to resume it. `digest` tells when a task file changed."""
-
-    tasks: str
-    n: int | None
-    validation: int
-    pool: str
-    encoder: str
-    max_cost_usd: float | None
-    evolution: Mapping[str, Any]
-    models: tuple[str, ...] = ()
-    digest: str = ""
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any], settings: Settings) -> Outline:
-        """Of a stored run; a ceiling given now replaces the stored one."""
-        from core.errors import StoreError
-
-        try:
-            outline = cls(**{**config, "models": tuple(config["models"])})
-        except (KeyError, TypeError) as error:
-            raise StoreError(
-                "This run cannot be resumed: it was not recorded by 'trinity evolve'."
-            ) from error
-        ceiling = outline.max_cost_usd if settings.max_cost_usd is None else settings.max_cost_usd
-        return replace(outline, max_cost_usd=ceiling)
-
-    @property
-    def config(self) -> EvolveConfig:
-        """The evolution's own part."""
-        from core.evolution.evolve import EvolveConfig
-
-        # A run begun before there was a choice made no difference between constant and other preferences.
-        return EvolveConfig(**{"constant_spread": None, **self.evolution})
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """All that an evolution needs besides the store."""
-
-    outline: Outline
-    pool: Pool
-    encoder: Encoder
-    template: Checkpoint
-    tasks: list[Task]
-    validation: list[Task]
-
-
-def _prepared(outline: Outline) -> Parts:
-    """The parts; everything that can be wrong is found here, before anything is written."""
-    from core.checkpoint import Checkpoint
-    from core.coordinator.encoder import load_encoder
-    from core.errors import ConfigError, TaskError
-    from core.tasks.sets import load_tasks
-    from ui import wiring
-    from ui.plan import digest
-
-    tasks = load_tasks(outline.tasks, "evolve", outline.n, 0, at_most=True)
-    if outline.digest and digest(tasks) != outline.digest:
-        raise TaskError(
-            f"The tasks in {outline.tasks} have changed since this run began: it cannot be resumed."
-        )
-    try:
-        validation = (
-            load_tasks(outline.tasks, "validation", outline.validation, 0, at_most=True)
-            if outline.validation
-            else []
-        )
-    except TaskError as error:
-        say(f"Nothing is validated: {error}")
-        validation = []
-    pool = wiring.resolve_pool(outline.pool)
-    models = tuple(spec.name for spec in pool.specs)
-    if outline.models and models != outline.models:
+    if draw not in ("common", "paper"):
+        raise ConfigError(f"Tasks cannot be drawn as '{draw}': choose common or paper.")
+    own = tasks.endswith(".jsonl")
+    outline = Outline(
+        tasks=str(Path(tasks).resolve()) if own else tasks,
+        n=1000 if n is None and not own else n,
+        validation=validation,
+        pool=settings.pool if settings.pool == POCKET else str(Path(settings.pool).resolve()),
+        encoder=settings.encoder or POCKET,
+        max_cost_usd=settings.max_cost_usd,
+        name=name,
+        head=head,
+        svf=svf,
+        controls=controls,
+        evolution=asdict(
+            EvolveConfig(
+                generations=generations,
+                population=population,
+                tasks_per_candidate=replicates,
+                common=draw == "common",
+                logit_spread=spread,
+                constant_spread=_constant(constant_spread),
+                step_size=step_size,
+                svf_spread=svf_spread,
+                svf_step_size=svf_step_size,
+                diversity=diversity,
+                turn_cost=turn_cost,
+                turn_budget=turns,
+                validate_every=validate_every,
+                seed=seed,
+                rates=rates,  # type: ignore[arg-type]  # checked where it is used
+            )
+        ),
+    )
+    if resume and not name:
         raise ConfigError(
-            f"The models in {outline.pool} have changed since this run began: it cannot be resumed."
+            "Say which evolution goes on: --resume needs --name NAME, or a run's id as its name."
         )
-    encoder = load_encoder(outline.encoder)
-    outline = replace(outline, models=models, digest=digest(tasks))
-    return Parts(outline, pool, encoder, Checkpoint.zeros(models, encoder.identity), tasks, validation)
+    opened = open_store(settings.store)
+    known = find(opened, name) if name else None
+    if known and not resume:
+        raise ConfigError(
+            f"There is an evolution named '{name}': go on with it by --resume, or choose another name."
+        )
+    if resume and not known and not _given(context, "tasks"):
+        raise ConfigError(f"The store holds no evolution named '{name}': begin it without --resume.")
+    if known:
+        outline = _as_begun(context, opened, known, outline, settings)
+    parts = prepared(outline)
+    for note in parts.notes:
+        say(note)
+    _show_estimate(parts, already_agreed=known is not None)
+    with leased(opened, "evolve", known, asdict(parts.outline)) as run_id:
+        last = _evolve(opened, run_id, parts)
+        finish(opened, run_id)
+    _report(opened, run_id, last, as_json)
+    opened.close()
+
+
+#: Options that may differ when an evolution is resumed: they change nothing about what it is.
+_FREE = ("store", "max_cost", "as_json", "name", "resume")
+#: Options that the outline keeps beside the evolution's own fields, and fields that are not called as their option is.
+_OUTLINE = ("tasks", "n", "validation", "pool", "encoder", "head", "svf", "controls")
+_STORED = {
+    "tasks": "tasks",
+    "n": "n",
+    "validation": "validation",
+    "pool": "pool",
+    "encoder": "encoder",
+    "head": "head",
+    "svf": "svf",
+}
+_EVOLUTION = {
+    "replicates": "tasks_per_candidate",
+    "draw": "common",
+    "spread": "logit_spread",
+    "turns": "turn_budget",
+}
+
+
+def _as_begun(
+    context: typer.Context, store: Store, run_id: str, asked: Outline, settings: Settings
+) -> Outline:
+    """The stored outline; ConfigError for an option given now that would make it another evolution."""
+    from core.errors import ConfigError
+    from ui.evolution import Outline
+
+    begun = Outline.from_config(store.runs.get(run_id).config, settings.max_cost_usd)
+    for option in context.params:
+        if option in _FREE or not _given(context, option):
+            continue
+        kept: tuple[Any, Any] = (begun, asked) if option in _OUTLINE else (begun.config, asked.config)
+        was, now = (getattr(one, _EVOLUTION.get(option, option)) for one in kept)
+        if was != now:
+            raise ConfigError(
+                f"This evolution was begun with another --{option.replace('_', '-')}: it goes on as it was begun, "
+                "leave the option out."
+            )
+    return begun
+
+
+def _given(context: typer.Context, option: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _constant(spread: str) -> float | None:
+    from core.errors import ConfigError
+
+    if spread == PLAIN:
+        return None
+    try:
+        value = float(spread)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ConfigError(
+            f"A constant spread of '{spread}' is not understood: give 0, a positive number or 'plain'."
+        )
+    return value
 
 
 def _show_estimate(parts: Parts, *, already_agreed: bool) -> None:
     """For models that cost money: the most this can cost, and a ceiling or a yes before it starts."""
-    from ui.spending import agree, estimate
+    from ui.evolution import most
+    from ui.spending import agree
 
-    config, validation = parts.outline.config, len(parts.validation)
-    questions = [task.question for task in (*parts.tasks, *parts.validation)]
-    played = config.generations * config.population * config.tasks_per_candidate
-    played += (1 + math.ceil(config.generations / config.validate_every)) * validation
-    most = estimate(parts.pool.specs, played, config.turn_budget, questions)
     ask = sys.stdin.isatty() and not already_agreed
-    sentence = agree(parts.pool.specs, most, parts.outline.max_cost_usd, may_ask=ask, agreed=already_agreed)
+    ceiling = parts.outline.max_cost_usd
+    sentence = agree(parts.pool.specs, most(parts), ceiling, may_ask=ask, agreed=already_agreed)
     if sentence:
         say(sentence)
-        if ask and parts.outline.max_cost_usd is None:
+        if ask and ceiling is None:
             typer.confirm("Start?", abort=True, err=True)
 
 
-def _evolve(store: Store, run_id: str, parts: Parts, start: SepCMAState | None) -> SepCMAState:
-    """Evolve to the end, keeping every generation before the next one begins; returns the last state."""
-    from core.evolution.evolve import evolve as evolve_head
-    from core.evolution.evolve import validate
-    from core.tasks.graders import grade_many
+def _evolve(store: Store, run_id: str, parts: Parts) -> Generation | None:
+    """Evolve to the end, with a bar; the last generation, None when it had been reached before."""
     from storage.recorder import beating
+    from ui.evolution import played
     from ui.lease import owner
 
-    config = parts.outline.config
-    template = replace(parts.template, parent_run=run_id)
     earlier = store.evolution.generations(run_id)
-    pool = MeteredPool(parts.pool, parts.outline.max_cost_usd, store.runs.spent_usd(run_id))
-    keeper = Keeper(
-        store, run_id, parts, pool, *((earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0))
-    )
-    state = start
+    last = None
     with beating(store, run_id, owner()), progress() as bar:
-        done = start.generation if start else 0
-        line = bar.add_task("generations", total=config.generations, completed=done, note="")
-        for generation in evolve_head(
-            config,
-            template,
-            encoder=parts.encoder,
-            pool=pool,
-            grade=grade_many,
-            tasks=parts.tasks,
-            validation_tasks=parts.validation,
-            start=start,
-        ):
-            if generation.index == 0 and parts.validation:  # where the climb begins
-                before = validate(template, parts.validation, config, parts.encoder, pool, grade_many)
-                generation = replace(generation, validation=before)
-            keeper.keep(generation)
-            state = generation.state
-            say(describe(generation))
-            bar.update(line, completed=generation.index)
-    assert state is not None  # generation 0 is always yielded when nothing was kept before
-    return state
+        done = earlier[-1].index if earlier else 0
+        line = bar.add_task("generations", total=parts.outline.config.generations, completed=done, note="")
+        for last in played(store, run_id, parts):
+            say(describe(last))
+            bar.update(line, completed=last.index)
+    return last
 
 
 def describe(generation: Generation) -> str:
@@ -298,84 +310,49 @@ def describe(generation: Generation) -> str:
     return ", ".join(parts)
 
 
-@dataclass
-class Keeper:
-    """Stores each generation with its checkpoint and the optimiser's state in one transaction."""
+def _report(store: Store, run_id: str, last: Generation | None, as_json: bool) -> None:
+    """What the evolution came to, and where its time went."""
+    from core.evolution.sep_cma import SepCMAState
 
-    store: Store
-    run_id: str
-    parts: Parts
-    pool: MeteredPool
-    evaluations: int
-    wall_s: float
-
-    def __post_init__(self) -> None:
-        self._since = time.monotonic()
-
-    def keep(self, generation: Generation) -> None:
-        """Commit a generation; it is the one that a resumed evolution goes on after."""
-        import numpy as np
-
-        from storage.checkpoints import checkpoint_row
-        from storage.summaries import CandidateSummary, GenerationSummary
-        from ui.lease import owner
-
-        self.store.runs.heartbeat(self.run_id, owner())  # refused when another process took the run over
-        config = self.parts.outline.config
-        fitness = [value for value in generation.fitness if np.isfinite(value)]
-        if generation.index == 0 and generation.validation is not None:
-            fitness = [generation.validation.accuracy]  # nobody competed yet
-        now = time.monotonic()
-        self.wall_s, self._since = self.wall_s + now - self._since, now
-        self.evaluations += len(generation.fitness) * config.tasks_per_candidate
-        checkpoint = generation.checkpoint
-        row = checkpoint_row(
-            checkpoint.id,
-            checkpoint.to_config(),
-            checkpoint.to_bytes(),
-            run_id=self.run_id,
-            generation=generation.index,
-            kind="head",
-            created=self.store.now(),
-        )
-        entry = GenerationSummary(
-            run_id=self.run_id,
-            index=generation.index,
-            best=max(fitness, default=0.0),
-            mean=float(np.mean(fitness)) if fitness else 0.0,
-            median=float(np.median(fitness)) if fitness else 0.0,
-            sigma=generation.state.step_size,
-            evaluations=self.evaluations,
-            wall_s=self.wall_s,
-            checkpoint_id=checkpoint.id,
-            stats={**stats(generation), "spent_usd": self.pool.spent_usd},
-        )
-        candidates = [
-            CandidateSummary(
-                index,
-                value if np.isfinite(value) else None,
-                config.tasks_per_candidate,
-                generation.missing[index],
-            )
-            for index, value in enumerate(generation.fitness)
-        ]
-        self.store.evolution.add(entry, candidates, generation.state.to_bytes(), row)
-
-
-def stats(generation: Generation) -> dict[str, Any]:
-    """What else is worth a curve: how the population played, and the mean on validation tasks."""
-    found: dict[str, Any] = {
-        "calls": generation.calls,
-        "calls_saved": generation.calls_saved,
-    }
-    for name, measured in (("episodes", generation.episodes), ("validation", generation.validation)):
-        if measured is not None:
-            found[name] = {
-                "accuracy": measured.accuracy,
-                "n": measured.n,
-                "missing": measured.missing,
-                "turns_mean": measured.turns_mean,
-                "accept_rate": measured.accept_rate,
-                "shares": {f"{model} {role}": share for (model, role), share in measured.shares.items()},
+    kept = store.evolution.state(run_id)
+    assert kept is not None  # generation 0 is always kept
+    state = SepCMAState.from_bytes(kept[1])
+    generations = store.evolution.generations(run_id)
+    validated = [one for one in generations if "validation" in one.stats]
+    best = max(validated, key=lambda one: one.stats["validation"]["accuracy"], default=None)
+    checkpoint = generations[-1].checkpoint_id
+    beside = generations[-1].stats.get("controls", {})
+    took: dict[str, Any] = {"episodes": generations[-1].evaluations, "seconds": generations[-1].wall_s}
+    for key in ("calls", "calls_saved", "decisions", "forwards"):
+        took[key] = sum(one.stats.get(key, 0) for one in generations)
+    if as_json:
+        print_json(
+            {
+                "run": run_id,
+                "generations": state.generation,
+                "checkpoint": checkpoint,
+                "digest": state.digest,
+                "best": None
+                if best is None
+                else {
+                    "generation": best.index,
+                    "checkpoint": best.checkpoint_id,
+                    "validation": best.stats["validation"]["accuracy"],
+                },
+                "controls": {name: one["accuracy"] for name, one in beside.items()},
+                "took": took,
             }
-    return found
+        )
+        return
+    tell(f"Generation {state.generation} is checkpoint {checkpoint} (optimiser state {state.digest[:12]}).")
+    if best is not None:
+        shown = percent(best.stats["validation"]["accuracy"])
+        tell(f"Best on validation tasks: generation {best.index}, checkpoint {best.checkpoint_id}, {shown}.")
+    for name, one in beside.items():
+        tell(f"Beside it, {name}: {percent(one['accuracy'])} of {one['n']}.")
+    asked = took["calls"] + took["calls_saved"]
+    say(
+        f"{took['episodes']:,} episodes, {took['episodes'] / max(took['seconds'], 1e-9):,.0f} a second; of {asked:,} "
+        f"replies {took['calls']:,} were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read."
+    )
+    say(f"Play it: trinity run --policy {checkpoint} --policy random --n 200")

@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ui.cli.console import say
+from ui.cli.console import resume_command, say
 
 if TYPE_CHECKING:
     from storage.store import Store
-
-
-_KEPT = {
-    "run": "everything so far is kept",
-    "evolve": "every finished generation is kept, the one under way will be played (and paid for) again",
-}
 
 
 @contextmanager
@@ -43,11 +37,11 @@ def leased(
         yield run_id
     except KeyboardInterrupt:
         finish(store, run_id, RunStatus.INTERRUPTED)
-        say(f"Interrupted; {_KEPT[kind]}. Go on with: trinity {kind} --resume {run_id}")
+        say(f"Interrupted; everything so far is kept. Go on with: {resume_command(kind, run_id)}")
         raise typer.Exit(130) from None
     except TrinityError as error:
         finish(store, run_id, RunStatus.INTERRUPTED, str(error))
-        say(f"Stopped; {_KEPT[kind]}. Go on with: trinity {kind} --resume {run_id}")
+        say(f"Stopped; everything so far is kept. Go on with: {resume_command(kind, run_id)}")
         raise
     except Exception as error:  # a broken house: at least the run does not look alive for ever
         finish(store, run_id, RunStatus.INTERRUPTED, f"It broke off: {type(error).__name__}.")

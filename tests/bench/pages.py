@@ -1,6 +1,6 @@
 """Times the list pages on a store of 10,000 episodes: script runs by AppTest, p50 and p95. Asserts nothing.
 
-python -m tests.bench.list_pages [--episodes 10000] [--repeats 50]
+trinity bench pages [--episodes 10000] [--repeats 50]
 """
 
 from __future__ import annotations

@@ -1,0 +1,76 @@
+"""What every evolution is put beside: its own random walk, and the best single model at the same turn budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.encoder import Encoder
+from core.drive import GradeMany
+from core.episode import Role, Task
+from core.evolution.evolve import EvolveConfig, begin, random_walk, space_of, validation_episodes
+from core.evolution.fitness import Measured, measured, play_all
+from core.policies import Cycle, single_policy
+from core.policy import Policy
+from core.pool.pool import Pool
+
+#: The ways in which a single model may take its turns; the best of them on its first tasks is frozen.
+CYCLES: tuple[Cycle, ...] = (
+    (Role.WORKER,),
+    (Role.THINKER, Role.WORKER),
+    (Role.WORKER, Role.VERIFIER),
+    (Role.THINKER, Role.WORKER, Role.VERIFIER),
+)
+#: Tasks on which single models and their cycles are chosen.
+CHOOSING = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A policy that learned nothing, on the validation tasks. `name`: "random walk" or "single:MODEL" with its
+    cycle, as in "single:ann T W V"."""
+
+    name: str
+    measured: Measured
+
+
+def most_episodes(n_models: int, n_tasks: int) -> int:
+    """How many episodes the controls play at most."""
+    return n_models * len(CYCLES) * min(CHOOSING, n_tasks) + 2 * n_tasks
+
+
+def controls(
+    config: EvolveConfig,
+    template: Checkpoint,
+    *,
+    encoder: Encoder,
+    pool: Pool,
+    grade: GradeMany,
+    tasks: Sequence[Task],
+    validation_tasks: Sequence[Task],
+) -> list[Control]:
+    """Play the controls of an evolution of `template` on `tasks`, with the seeds of its validation."""
+
+    def play(policy: Policy, some: Sequence[Task], prefix: str) -> Measured:
+        episodes = validation_episodes(config, some, template, prefix)
+        return measured(play_all(episodes, policy, pool, grade))
+
+    space = space_of(config, template, encoder, tasks)
+    end = space.vectors(random_walk(config, begin(config, space)))
+    walk = template.with_vector(end.astype(np.float32), kind="random walk")
+    found = [Control("random walk", play(Coordinator(walk, encoder), validation_tasks, "walk"))]
+    tried = {
+        (model, cycle): play(
+            single_policy(model, template.models, cycle), validation_tasks[:CHOOSING], f"{model} {place}"
+        ).accuracy
+        for model in template.models
+        for place, cycle in enumerate(CYCLES)
+    }
+    model, cycle = max(tried, key=lambda one: np.nan_to_num(tried[one], nan=-1.0))
+    best = play(single_policy(model, template.models, cycle), validation_tasks, "single")
+    letters = " ".join(role.value[0].upper() for role in cycle)
+    return [*found, Control(f"single:{model} {letters}", best)]

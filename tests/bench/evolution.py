@@ -1,0 +1,162 @@
+"""Counts what an evolution saves against the naive loop (a forward per decision, a call per turn), and times both.
+
+    trinity bench evolution [--generations 12] [--population 192] [--replicates 8] [--naive 48] [--json]
+
+Ours is `core.evolution.evolve` on the pocket world, two threads. The naive loop plays episodes of the last generation
+again, one after the other, each decision by a forward of its own and each turn by a call of its own, as many as
+`--naive` says; the same seeds give it the same episodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+
+from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.encoder import load_encoder
+from core.drive import drive
+from core.episode import Ask, Decide, Decision, EpisodeFinished, Reply
+from core.evolution.evolve import EvolveConfig, evolve
+from core.evolution.fitness import episodes_of
+from core.pocket import MODELS
+from core.pocket.pool import PocketPool
+from core.pool.pool import Pool
+from core.pool.spec import ModelSpec
+from core.tasks.graders import grade_many
+from core.tasks.sets import load_tasks
+
+
+@dataclass
+class CountedPool:
+    """A pool that counts its calls."""
+
+    inner: Pool
+    calls: int = 0
+
+    @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """The models behind."""
+        return self.inner.specs
+
+    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
+        """Replies, counted."""
+        self.calls += len(asks)
+        return self.inner.ask(asks)
+
+    def stream(self, ask: Ask) -> Iterator[str | Reply]:
+        """One reply, counted."""
+        self.calls += 1
+        return self.inner.stream(ask)
+
+
+@dataclass
+class Forgetful:
+    """A coordinator whose encoder forgets: each decision is read anew."""
+
+    inner: Coordinator
+
+    @property
+    def id(self) -> str:
+        """The coordinator's."""
+        return self.inner.id
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The coordinator's."""
+        return self.inner.models
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """Decisions, one forward each."""
+        decisions = []
+        for request in requests:
+            self.inner.encoder.forget()
+            decisions += self.inner.decide([request])
+        return decisions
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="trinity bench evolution", description=__doc__)
+    parser.add_argument("--generations", type=int, default=12)
+    parser.add_argument("--population", type=int, default=192)
+    parser.add_argument("--replicates", type=int, default=8)
+    parser.add_argument("--naive", type=int, default=48, help="episodes of the naive loop")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    asked = parser.parse_args()
+
+    encoder, pool = load_encoder("pocket"), CountedPool(PocketPool())
+    template = Checkpoint.begin(MODELS, encoder.identity)
+    config = EvolveConfig(
+        generations=asked.generations, population=asked.population, tasks_per_candidate=asked.replicates
+    )
+    tasks = load_tasks("pocket", "evolve", 1000, 0)
+    began = time.perf_counter()
+    generations = list(evolve(config, template, encoder=encoder, pool=pool, grade=grade_many, tasks=tasks))
+    seconds = time.perf_counter() - began
+    played = config.generations * config.population * config.tasks_per_candidate
+    decisions = sum(one.decisions for one in generations)
+    forwards = sum(one.forwards for one in generations)
+    turns_asked = sum(one.calls + one.calls_saved for one in generations)
+    calls = pool.calls
+
+    last = generations[-1].checkpoint
+    naive_pool = CountedPool(PocketPool())
+    fresh = episodes_of(tasks[: asked.naive], MODELS, seed=1, turn_budget=config.turn_budget, prefix="naive")
+    policy = Forgetful(Coordinator(last, encoder))
+    given, read = encoder.given, encoder.forwards
+    began = time.perf_counter()
+    solved = []
+    for episode in fresh:
+        for event in drive(episode, policy, naive_pool, grade_many):
+            if isinstance(event, EpisodeFinished):
+                solved.append(bool(event.episode.correct))
+    naive_seconds = time.perf_counter() - began
+    assert encoder.forwards - read == encoder.given - given, "the naive loop must read each transcript anew"
+
+    ours_rate, naive_rate = played / seconds, len(fresh) / naive_seconds
+    ratios = {
+        "forwards_saved": decisions / forwards,
+        "calls_saved": turns_asked / calls,
+        "episodes_per_second": ours_rate / naive_rate,
+    }
+    measured = {
+        "episodes": played,
+        "decisions": decisions,
+        "forwards": forwards,
+        "turns_asked": turns_asked,
+        "calls": calls,
+        "episodes_per_second": ours_rate,
+        "naive_episodes_per_second": naive_rate,
+        "naive_accuracy": float(np.mean(solved)),
+    }
+    versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
+    if asked.json:
+        workload = {
+            "generations": asked.generations,
+            "population": asked.population,
+            "replicates": asked.replicates,
+        }
+        print(
+            json.dumps({"workload": workload, "versions": versions, "measured": measured, "ratios": ratios})
+        )
+        return
+    print(f"{played:,} episodes in {seconds:.0f} s: {ours_rate:.0f} a second; {versions}")
+    print(
+        f"{decisions:,} transcripts to read, {forwards:,.0f} forwards: {ratios['forwards_saved']:.1f} times fewer"
+    )
+    print(f"{turns_asked:,} replies wanted, {calls:,} calls: {ratios['calls_saved']:.1f} times fewer")
+    print(
+        f"naive loop: {naive_rate:.1f} episodes a second over {len(fresh)}; ours is "
+        f"{ratios['episodes_per_second']:.0f} times as fast"
+    )
+
+
+if __name__ == "__main__":
+    main()
