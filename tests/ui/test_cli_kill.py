@@ -1,4 +1,4 @@
-"""SIGKILL to `trinity run` and `trinity evolve`, sixty times, in model calls and around commits.
+"""SIGKILL to `trinity run` and `trinity evolve`, thirty times and more, in model calls and around commits.
 
 Nothing committed is lost, what is resumed ends as if it had never been disturbed, and an evolution asks for no reply
 again that it had stored.
@@ -25,7 +25,7 @@ from tests.ui.sums import Sums, answer
 
 #: All deaths of one command are of one run: each resumes what the last one left.
 RUN_DEATHS = 12
-EVOLVE_DEATHS = 50
+EVOLVE_DEATHS = int(os.environ.get("EVOLVE_DEATHS", "20"))  # with 50 it takes five minutes
 KINDS = ("call", "before commit", "after commit")
 
 SMALL = ["--generations", 14, "--population", 8, "--replicates", 4, "--turns", 3, "--validate-every", 4]
