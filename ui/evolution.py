@@ -16,7 +16,7 @@ from core.coordinator.svf import dead_blocks, svf_layout
 from core.episode import Task
 from core.errors import ConfigError, StoreError, TaskError
 from core.evolution.controls import Control, controls, most_episodes
-from core.evolution.evolve import EvolveConfig, Generation, evolve
+from core.evolution.evolve import ADAPTED_AT_MOST, EvolveConfig, Generation, evolve
 from core.evolution.fitness import Measured
 from core.evolution.sep_cma import SepCMAState
 from core.pool.cache import CachedPool
@@ -140,7 +140,8 @@ def most(parts: Parts) -> Estimate:
     """The most that the evolution can ask for and cost."""
     config, validated = parts.outline.config, len(parts.validation)
     questions = [task.question for task in (*parts.tasks, *parts.validation)]
-    played = config.generations * config.population * config.tasks_per_candidate
+    per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
+    played = config.generations * config.population * per_candidate
     played += (1 + math.ceil(config.generations / config.validate_every)) * validated
     if parts.outline.controls:
         played += most_episodes(len(parts.pool.specs), validated)
@@ -175,7 +176,11 @@ def played(store: Store, run_id: str, parts: Parts) -> Iterator[Generation]:
         "validation_tasks": parts.validation,
     }
     for generation in evolve(
-        config, template, start=SepCMAState.from_bytes(kept[1]) if kept else None, **table
+        config,
+        template,
+        start=SepCMAState.from_bytes(kept[1]) if kept else None,
+        next_tasks=earlier[-1].stats.get("next_tasks") if earlier else None,
+        **table,
     ):
         beside = []
         if generation.index == config.generations and parts.outline.controls and parts.validation:
@@ -206,7 +211,7 @@ class Keeper:
             fitness = [generation.validation.accuracy]  # nobody competed yet
         now = time.monotonic()
         self.wall_s, self._since = self.wall_s + now - self._since, now
-        self.evaluations += len(generation.fitness) * config.tasks_per_candidate
+        self.evaluations += len(generation.fitness) * generation.played
         checkpoint = generation.checkpoint
         row = checkpoint_row(
             checkpoint.id,
@@ -237,7 +242,7 @@ class Keeper:
             CandidateSummary(
                 index,
                 value if np.isfinite(value) else None,
-                config.tasks_per_candidate,
+                generation.played,
                 generation.missing[index],
             )
             for index, value in enumerate(generation.fitness)
@@ -257,6 +262,7 @@ def stats(generation: Generation) -> dict[str, Any]:
         "calls_saved": generation.calls_saved,
         "decisions": generation.decisions,
         "forwards": generation.forwards,
+        "next_tasks": generation.next_tasks,
     }
     for name, measured in (("episodes", generation.episodes), ("validation", generation.validation)):
         if measured is not None:

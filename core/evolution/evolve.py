@@ -5,6 +5,7 @@ Stopping is closing the generator; from a state that was yielded it goes on to t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,9 @@ from core.evolution.sep_cma import SepCMAState
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
+#: How many times as many tasks per candidate, or as few, an adaptive evolution may come to play.
+ADAPTED_AT_MOST = 4
+
 
 @dataclass(frozen=True, slots=True)
 class EvolveConfig:
@@ -45,12 +49,14 @@ class EvolveConfig:
     one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
     Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies
     by heart. `rates` names the optimiser's learning rates (see sep_cma). Fitness is the mean reward; `diversity`
-    and `turn_cost` weigh the released run's further terms (see fitness).
+    and `turn_cost` weigh the released run's further terms (see fitness). `adaptive`: `tasks_per_candidate` is
+    where it begins; each generation plays more or fewer tasks, as its fitness told candidates apart.
     """
 
     generations: int = 60
     population: int = 192
     tasks_per_candidate: int = 8
+    adaptive: bool = False
     common: bool = True
     logit_spread: float = 6.0
     constant_spread: float | None = 0.0
@@ -87,8 +93,9 @@ class Generation:
 
     `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is empty for
     generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
-    due. Calls to models and decisions, with the encoder's forwards for them, are counted over this generation,
-    without those of its validation."""
+    due. `played` and `next_tasks` are the tasks per candidate of this generation and of the next. Calls to
+    models and decisions, with the encoder's forwards for them, are counted over this generation, without those
+    of its validation."""
 
     index: int
     checkpoint: Checkpoint
@@ -97,6 +104,8 @@ class Generation:
     missing: tuple[int, ...] = ()
     episodes: Measured | None = None
     validation: Measured | None = None
+    played: int = 0
+    next_tasks: int = 0
     calls: int = 0
     calls_saved: int = 0
     decisions: int = 0
@@ -113,13 +122,15 @@ def evolve(
     tasks: Sequence[Task],
     validation_tasks: Sequence[Task] = (),
     start: SepCMAState | None = None,
+    next_tasks: int | None = None,
 ) -> Iterator[Generation]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
-    `template` gives the checkpoints everything but vector and generation. With `start`, the last state that
-    was yielded, the next generation is the one after it. Replies are shared; a `pool` that is a CachedPool does
-    that by itself, and its ledger keeps them for when the process dies. ConfigError for parts that do not fit,
-    PoolError when no model could be asked for a whole generation or its validation; what was yielded stays good."""
+    `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the
+    last generation that was yielded, the next is the one after it. Replies are shared; a `pool` that is a
+    CachedPool does that by itself, and its ledger keeps them for when the process dies. ConfigError for parts
+    that do not fit, PoolError when no model could be asked for a whole generation or its validation; what was
+    yielded stays good."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
@@ -131,15 +142,16 @@ def evolve(
         found = validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade)
         return replace(generation, validation=found)
 
+    per_candidate = next_tasks or config.tasks_per_candidate
     if start is None:
         state = begin(config, space)
-        yield validated(Generation(0, template, state))
+        yield validated(Generation(0, template, state, next_tasks=per_candidate))
     else:
         _check_fits(config, template, start)
         state = start
     while state.generation < config.generations:
-        generation = _next(config, template, space, state, encoder, shared, grade, tasks)
-        state = generation.state
+        generation = _next(config, template, space, state, encoder, shared, grade, tasks, per_candidate)
+        state, per_candidate = generation.state, generation.next_tasks
         due = state.generation % config.validate_every == 0 or state.generation == config.generations
         yield validated(generation) if due else generation
 
@@ -202,12 +214,13 @@ def _next(
     pool: CachedPool,
     grade: GradeMany,
     tasks: Sequence[Task],
+    per_candidate: int,
 ) -> Generation:
     vectors = space.vectors(sep_cma.ask(state))
     seed = integer((config.seed, "replies", state.generation // config.rotate_every))
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
-        drawn = draw(tasks, config, state.generation, candidate)
+        drawn = draw(tasks, config, state.generation, candidate, per_candidate)
         mine = episodes_of(
             drawn,
             template.models,
@@ -245,6 +258,8 @@ def _next(
         fitness=tuple(fitness.tolist()),
         missing=tuple(np.isnan(values).sum(axis=1).tolist()),
         episodes=measured(played),
+        played=per_candidate,
+        next_tasks=adapted(config, values) if config.adaptive else per_candidate,
         calls=pool.misses - calls,
         calls_saved=pool.hits - hits,
         decisions=encoder.given - given,
@@ -263,8 +278,32 @@ def _check_played(played: Sequence[Episode], generation: int | None) -> None:
         )
 
 
-def draw(tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate: int) -> list[Task]:
-    """The tasks a candidate plays: without replacement while there are enough, stratified by family."""
+def adapted(config: EvolveConfig, values: NDArray[np.float64]) -> int:
+    """How many tasks a candidate shall play next, after rewards [candidates, tasks] (NaN: missing).
+
+    The share of the variance between candidates' means that is not chance says how far fitness can be trusted:
+    under 0.3 half as many tasks more are played, over 0.7 a third fewer, never beyond a factor of ADAPTED_AT_MOST
+    from where it began (after Hansen et al. 2009, "A Method for Handling Uncertainty in Evolutionary Optimization")."""
+    tasks, known = int(values.shape[1]), np.isfinite(values)
+    about = values[known.any(axis=1)][:, known.any(axis=0)]
+    if not about.size:
+        return tasks
+    if config.common:
+        about = about - np.nanmean(about, axis=0)
+    between = float(mean_reward(about).var())
+    within = float(np.nanvar(about, axis=1).mean()) / max(tasks - 1, 1)
+    trust = max(0.0, 1 - within / between) if between > 0 else 0.0
+    wanted = math.ceil(1.5 * tasks) if trust < 0.3 else math.floor(tasks / 1.5) if trust > 0.7 else tasks
+    first = config.tasks_per_candidate
+    least, most = max(2, math.ceil(first / ADAPTED_AT_MOST)), max(2, first * ADAPTED_AT_MOST)
+    return int(min(max(wanted, least), most))
+
+
+def draw(
+    tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate: int, n: int | None = None
+) -> list[Task]:
+    """The n tasks a candidate plays (None: as configured), stratified by family, without replacement while there
+    are enough."""
     who = "all" if config.common else candidate
     families: dict[str, list[Task]] = {}
     for task in tasks:
@@ -275,7 +314,7 @@ def draw(tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate
         queues.append([members[place] for place in order])
     return [
         queues[turn % len(queues)][turn // len(queues) % len(queues[turn % len(queues)])]
-        for turn in range(config.tasks_per_candidate)
+        for turn in range(n or config.tasks_per_candidate)
     ]
 
 

@@ -18,6 +18,7 @@ from core.evolution.cycles import CYCLES, ChosenCycle
 from core.evolution.evolve import (
     EvolveConfig,
     Generation,
+    adapted,
     draw,
     evolve,
     random_walk,
@@ -63,6 +64,7 @@ def run(
     config: EvolveConfig = CONFIG,
     resumed_from: SepCMAState | None = None,
     template: Checkpoint | None = None,
+    next_tasks: int | None = None,
 ) -> list[Generation]:
     pool = ScriptedPool(SPECS, say)
     template = template or Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
@@ -73,7 +75,7 @@ def run(
         "tasks": TASKS[:16],
         "validation_tasks": TASKS[16:],
     }
-    return list(evolve(config, template, start=resumed_from, **parts))  # type: ignore[arg-type]
+    return list(evolve(config, template, start=resumed_from, next_tasks=next_tasks, **parts))  # type: ignore[arg-type]
 
 
 def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(encoder: Encoder) -> None:
@@ -178,6 +180,35 @@ def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:
     assert draw(TASKS, own, 1, 0) != draw(TASKS, own, 1, 1)
     assert {task.family for task in common[0]} == {"sums", "more"}
     assert len({task.id for task in common[0]}) == 8
+
+
+def test_more_tasks_are_played_while_candidates_are_not_told_apart_and_fewer_when_they_are() -> None:
+    config = replace(CONFIG, tasks_per_candidate=8, adaptive=True)
+    rng = np.random.default_rng(0)
+    alike = (rng.random((64, 8)) < 0.5).astype(float)
+    assert adapted(config, alike) == 12
+    apart = np.repeat([[1.0], [0.0]], 32, axis=0) * np.ones((64, 8))
+    assert adapted(config, apart) == 5
+    assert adapted(config, np.ones((64, 8))) == 12  # nothing was told apart at all
+    assert adapted(config, (rng.random((64, 31)) < 0.5).astype(float)) == 32
+    assert adapted(config, apart[:, :2]) == 2
+    some = apart.copy()
+    some[::7, 3] = np.nan
+    some[5] = np.nan
+    assert adapted(config, some) == 5
+
+
+def test_an_adaptive_evolution_goes_on_bit_for_bit_with_as_many_tasks(encoder: Encoder) -> None:
+    config = replace(CONFIG, generations=6, adaptive=True)
+    straight = run(encoder, config)
+    assert len({generation.played for generation in straight[1:]}) > 1
+    assert all(
+        len(one.fitness) * one.played == one.episodes.n + one.episodes.missing
+        for one in straight[1:]
+        if one.episodes
+    )
+    resumed = run(encoder, config, resumed_from=straight[3].state, next_tasks=straight[3].next_tasks)
+    assert resumed[-1].state.digest == straight[-1].state.digest
 
 
 def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:

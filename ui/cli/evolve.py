@@ -27,6 +27,9 @@ def evolve(
     generations: Annotated[int, typer.Option(min=1, help="How many generations.")] = 60,
     population: Annotated[int, typer.Option(min=2, help="Candidates per generation.")] = 192,
     replicates: Annotated[int, typer.Option(min=1, help="Tasks each candidate plays per generation.")] = 8,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="Begin with so many, then as many as tell candidates apart.")
+    ] = False,
     draw: Annotated[
         str,
         typer.Option(metavar="common|paper", help="One draw of tasks for all candidates, or one for each."),
@@ -161,6 +164,7 @@ def evolve(
                 generations=generations,
                 population=population,
                 tasks_per_candidate=replicates,
+                adaptive=adaptive,
                 common=draw == "common",
                 logit_spread=spread,
                 constant_spread=_constant(constant_spread),
