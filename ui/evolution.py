@@ -211,7 +211,7 @@ class Keeper:
             fitness = [generation.validation.accuracy]  # nobody competed yet
         now = time.monotonic()
         self.wall_s, self._since = self.wall_s + now - self._since, now
-        self.evaluations += len(generation.fitness) * generation.played
+        self.evaluations += len(generation.fitness) * generation.tasks_per_candidate
         checkpoint = generation.checkpoint
         row = checkpoint_row(
             checkpoint.id,
@@ -242,7 +242,7 @@ class Keeper:
             CandidateSummary(
                 index,
                 value if np.isfinite(value) else None,
-                generation.played,
+                generation.tasks_per_candidate,
                 generation.missing[index],
             )
             for index, value in enumerate(generation.fitness)

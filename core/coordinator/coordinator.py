@@ -97,10 +97,11 @@ class Population:
         candidates = np.array([self._candidate_of[request.episode_id] for request in requests], int)
         turns = np.array([request.index for request in requests], int)
         encoded = self._encoded(requests, candidates)
-        z = np.empty((len(requests), template.head.rows))
+        head = template.head
+        z = np.empty((len(requests), head.rows))
         for candidate in np.unique(candidates):
             mine, vector = candidates == candidate, self._vectors[candidate, template.svf_size :]
-            z[mine] = template.head.logits(encoded.states[mine], vector, turns[mine])
+            z[mine] = head.logits(encoded.states[mine], vector, turns[mine])
         return choose(requests, encoded, z, template.models, argmax=self._argmax)
 
     def _encoded(self, requests: Sequence[Decide], candidates: NDArray[np.int64]) -> Encoded:

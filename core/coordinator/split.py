@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import Any
 
 import torch
 from torch import nn
 
-from core.coordinator.svf import Layout
-
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+from core.coordinator.svf import Layout, layer_of
 
 
 class SplitModel:
@@ -38,8 +35,7 @@ class SplitModel:
 def split_for(model: Any, layout: Layout) -> SplitModel | None:
     """The model cut below all that the layout changes; None where nothing lies below, or where the halves together
     do not give the model's own states to the last bit (an architecture that does more between its layers)."""
-    found = [_LAYER.search(name) for name, _ in layout]
-    cut = min((int(layer[1]) if layer else 0 for layer in found), default=0)
+    cut = min((layer_of(name) or 0 for name, _ in layout), default=0)
     if cut == 0 or not all(hasattr(model, name) for name in ("layers", "norm")):
         return None
     parts = SplitModel(model, cut)

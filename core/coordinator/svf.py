@@ -49,12 +49,17 @@ def svf_layout(
     layout = [
         (name, min(weight.shape))
         for name, weight in model.state_dict().items()
-        if weight.ndim == 2
-        and (embeddings if (found := _LAYER.search(name)) is None else int(found[1]) in layers)
+        if weight.ndim == 2 and (embeddings if (layer := layer_of(name)) is None else layer in layers)
     ]
     if lm_head:
         layout.append((LM_HEAD, min(model.get_input_embeddings().weight.shape)))
     return tuple(layout)
+
+
+def layer_of(name: str) -> int | None:
+    """The layer that a matrix belongs to; None for one outside the layers."""
+    found = _LAYER.search(name)
+    return int(found[1]) if found else None
 
 
 def dead_blocks(model: Any, layout: Layout) -> tuple[str, ...]:

@@ -12,14 +12,22 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder
 from core.drive import GradeMany
 from core.episode import Role, Task
-from core.evolution.evolve import EvolveConfig, begin, random_walk, space_of, validation_episodes
+from core.evolution.cycles import choose_cycles, try_cycles
+from core.evolution.evolve import (
+    EvolveConfig,
+    begin,
+    random_walk,
+    space_of,
+    validation_episodes,
+    validation_seed,
+)
 from core.evolution.fitness import Measured, measured, play_all
-from core.policies import Cycle, single_policy
+from core.policies import SINGLE, Cycle, single_policy
 from core.policy import Policy
 from core.pool.pool import Pool
 
-#: The ways in which a single model may take its turns; the best of them on its first tasks is frozen.
-CYCLES: tuple[Cycle, ...] = (
+#: The ways in which a single model may take its turns; the best of them on the first tasks is frozen.
+PLAIN_CYCLES: tuple[Cycle, ...] = (
     (Role.WORKER,),
     (Role.THINKER, Role.WORKER),
     (Role.WORKER, Role.VERIFIER),
@@ -40,7 +48,7 @@ class Control:
 
 def most_episodes(n_models: int, n_tasks: int) -> int:
     """How many episodes the controls play at most."""
-    return n_models * len(CYCLES) * min(CHOOSING, n_tasks) + 2 * n_tasks
+    return n_models * len(PLAIN_CYCLES) * min(CHOOSING, n_tasks) + 2 * n_tasks
 
 
 def controls(
@@ -55,22 +63,27 @@ def controls(
 ) -> list[Control]:
     """Play the controls of an evolution of `template` on `tasks`, with the seeds of its validation."""
 
-    def play(policy: Policy, some: Sequence[Task], prefix: str) -> Measured:
-        episodes = validation_episodes(config, some, template, prefix)
+    def play(policy: Policy, prefix: str) -> Measured:
+        episodes = validation_episodes(config, validation_tasks, template, prefix)
         return measured(play_all(episodes, policy, pool, grade))
 
     space = space_of(config, template, encoder, tasks)
     end = space.vectors(random_walk(config, begin(config, space)))
     walk = template.with_vector(end.astype(np.float32), kind="random walk")
-    found = [Control("random walk", play(Coordinator(walk, encoder), validation_tasks, "walk"))]
-    tried = {
-        (model, cycle): play(
-            single_policy(model, template.models, cycle), validation_tasks[:CHOOSING], f"{model} {place}"
-        ).accuracy
-        for model in template.models
-        for place, cycle in enumerate(CYCLES)
-    }
-    model, cycle = max(tried, key=lambda one: np.nan_to_num(tried[one], nan=-1.0))
-    best = play(single_policy(model, template.models, cycle), validation_tasks, "single")
+    found = [Control("random walk", play(Coordinator(walk, encoder), "walk"))]
+    names = [f"{SINGLE}{model}" for model in template.models]
+    trials = try_cycles(
+        names,
+        pool,
+        grade,
+        validation_tasks[:CHOOSING],
+        turn_budget=config.turn_budget,
+        seed=validation_seed(config),
+        cycles=PLAIN_CYCLES,
+    )
+    chosen = choose_cycles(trials)
+    name = max(names, key=lambda one: chosen[one].accuracy)
+    cycle = chosen[name].cycle
+    single = single_policy(name.removeprefix(SINGLE), template.models, cycle)
     letters = " ".join(role.value[0].upper() for role in cycle)
-    return [*found, Control(f"single:{model} {letters}", best)]
+    return [*found, Control(f"{name} {letters}", play(single, "single"))]

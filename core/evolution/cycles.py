@@ -56,10 +56,11 @@ def try_cycles(
     *,
     turn_budget: int,
     seed: int = 0,
+    cycles: Sequence[Cycle] = CYCLES,
 ) -> Iterator[Trial]:
-    """Play len(names) x len(CYCLES) x len(tasks) episodes, each yielded as it ends."""
+    """Play len(names) x len(cycles) x len(tasks) episodes, each yielded as it ends; `cycles` are some of CYCLES."""
     models = tuple(spec.name for spec in pool.specs)
-    tried = {f"{name} {place}": (name, cycle) for name in names for place, cycle in enumerate(CYCLES)}
+    tried = {f"{name} {place}": (name, cycle) for name in names for place, cycle in enumerate(cycles)}
     policies = {key: cycle_policy(name, models, cycle) for key, (name, cycle) in tried.items()}
     episodes = [
         Episode(f"{key} {task.id}", "cycles", task, key, models, turn_budget=turn_budget, seed=seed)

@@ -93,7 +93,7 @@ class Generation:
 
     `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is empty for
     generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
-    due. `played` and `next_tasks` are the tasks per candidate of this generation and of the next. Calls to
+    due. `next_tasks` is the next generation's `tasks_per_candidate`. Calls to
     models and decisions, with the encoder's forwards for them, are counted over this generation, without those
     of its validation."""
 
@@ -104,7 +104,7 @@ class Generation:
     missing: tuple[int, ...] = ()
     episodes: Measured | None = None
     validation: Measured | None = None
-    played: int = 0
+    tasks_per_candidate: int = 0
     next_tasks: int = 0
     calls: int = 0
     calls_saved: int = 0
@@ -239,7 +239,7 @@ def _next(
     if config.diversity or config.turn_cost:
         shaped = [
             further_terms(
-                [one for one in played if candidate_of[one.id] == candidate],
+                played[candidate * per_candidate : (candidate + 1) * per_candidate],
                 config.turn_budget,
                 diversity=config.diversity,
                 turn_cost=config.turn_cost,
@@ -258,7 +258,7 @@ def _next(
         fitness=tuple(fitness.tolist()),
         missing=tuple(np.isnan(values).sum(axis=1).tolist()),
         episodes=measured(played),
-        played=per_candidate,
+        tasks_per_candidate=per_candidate,
         next_tasks=adapted(config, values) if config.adaptive else per_candidate,
         calls=pool.misses - calls,
         calls_saved=pool.hits - hits,
@@ -333,14 +333,19 @@ def validate(
     return measured(played)
 
 
+def validation_seed(config: EvolveConfig) -> int:
+    """What decides the models' own chance, in every validation the same."""
+    return integer((config.seed, "validation"))
+
+
 def validation_episodes(
     config: EvolveConfig, tasks: Sequence[Task], checkpoint: Checkpoint, prefix: str
 ) -> list[Episode]:
-    """One unplayed episode per validation task; the models' own chance is the same in every validation."""
+    """One unplayed episode per validation task."""
     return episodes_of(
         tasks,
         checkpoint.models,
-        seed=integer((config.seed, "validation")),
+        seed=validation_seed(config),
         turn_budget=config.turn_budget,
         prefix=prefix,
         protocol=checkpoint.protocol,

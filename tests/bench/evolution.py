@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
@@ -22,63 +20,13 @@ from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import load_encoder
 from core.drive import drive
-from core.episode import Ask, Decide, Decision, EpisodeFinished, Reply
+from core.episode import EpisodeFinished
 from core.evolution.evolve import EvolveConfig, evolve
 from core.evolution.fitness import episodes_of
 from core.pocket import MODELS
 from core.pocket.pool import PocketPool
-from core.pool.pool import Pool
-from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
-
-
-@dataclass
-class CountedPool:
-    """A pool that counts its calls."""
-
-    inner: Pool
-    calls: int = 0
-
-    @property
-    def specs(self) -> tuple[ModelSpec, ...]:
-        """The models behind."""
-        return self.inner.specs
-
-    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
-        """Replies, counted."""
-        self.calls += len(asks)
-        return self.inner.ask(asks)
-
-    def stream(self, ask: Ask) -> Iterator[str | Reply]:
-        """One reply, counted."""
-        self.calls += 1
-        return self.inner.stream(ask)
-
-
-@dataclass
-class Forgetful:
-    """A coordinator whose encoder forgets: each decision is read anew."""
-
-    inner: Coordinator
-
-    @property
-    def id(self) -> str:
-        """The coordinator's."""
-        return self.inner.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The coordinator's."""
-        return self.inner.models
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """Decisions, one forward each."""
-        decisions = []
-        for request in requests:
-            self.inner.encoder.forget()
-            decisions += self.inner.decide([request])
-        return decisions
 
 
 def main() -> None:
@@ -91,7 +39,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()
 
-    encoder, pool = load_encoder("pocket"), CountedPool(PocketPool())
+    encoder, pool = load_encoder("pocket"), PocketPool()
     template = Checkpoint.begin(MODELS, encoder.identity)
     config = EvolveConfig(
         generations=asked.generations, population=asked.population, tasks_per_candidate=asked.replicates
@@ -104,17 +52,17 @@ def main() -> None:
     decisions = sum(one.decisions for one in generations)
     forwards = sum(one.forwards for one in generations)
     turns_asked = sum(one.calls + one.calls_saved for one in generations)
-    calls = pool.calls
+    calls = sum(one.calls for one in generations)
 
     last = generations[-1].checkpoint
-    naive_pool = CountedPool(PocketPool())
     fresh = episodes_of(tasks[: asked.naive], MODELS, seed=1, turn_budget=config.turn_budget, prefix="naive")
-    policy = Forgetful(Coordinator(last, encoder))
+    policy = Coordinator(last, encoder)
     given, read = encoder.given, encoder.forwards
     began = time.perf_counter()
     solved = []
     for episode in fresh:
-        for event in drive(episode, policy, naive_pool, grade_many):
+        for event in drive(episode, policy, pool, grade_many):
+            encoder.forget()  # so that each decision is read anew
             if isinstance(event, EpisodeFinished):
                 solved.append(bool(event.episode.correct))
     naive_seconds = time.perf_counter() - began

@@ -201,9 +201,9 @@ def test_more_tasks_are_played_while_candidates_are_not_told_apart_and_fewer_whe
 def test_an_adaptive_evolution_goes_on_bit_for_bit_with_as_many_tasks(encoder: Encoder) -> None:
     config = replace(CONFIG, generations=6, adaptive=True)
     straight = run(encoder, config)
-    assert len({generation.played for generation in straight[1:]}) > 1
+    assert len({generation.tasks_per_candidate for generation in straight[1:]}) > 1
     assert all(
-        len(one.fitness) * one.played == one.episodes.n + one.episodes.missing
+        len(one.fitness) * one.tasks_per_candidate == one.episodes.n + one.episodes.missing
         for one in straight[1:]
         if one.episodes
     )

@@ -94,19 +94,24 @@ def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {thing}{'' if n == 1 else 's'}" for thing, n in counts.items() if n)
 
 
+def given(context: typer.Context, option: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
     """ConfigError for options that would change what a resumed run is; they would go unheard."""
     from core.errors import ConfigError
 
-    sources = {name: context.get_parameter_source(name) for name in context.params if name not in allowed}
-    given = [
+    changed = [
         f"--{name.replace('_', '-')}"
-        for name, source in sources.items()
-        if source is not None and source.name == "COMMANDLINE"
+        for name in context.params
+        if name not in allowed and given(context, name)
     ]
-    if given:
+    if changed:
         raise ConfigError(
-            f"--resume goes on with a run as it was begun: leave {', '.join(sorted(given))} out."
+            f"--resume goes on with a run as it was begun: leave {', '.join(sorted(changed))} out."
         )
 
 

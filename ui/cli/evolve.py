@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import JsonOption, PoolOption, StoreOption, percent, print_json, progress, say, tell
+from ui.cli.console import (
+    JsonOption,
+    PoolOption,
+    StoreOption,
+    given,
+    percent,
+    print_json,
+    progress,
+    say,
+    tell,
+)
 from ui.cli.leased import leased
 
 if TYPE_CHECKING:
@@ -190,7 +200,7 @@ def evolve(
         raise ConfigError(
             f"There is an evolution named '{name}': go on with it by --resume, or choose another name."
         )
-    if resume and not known and not _given(context, "tasks"):
+    if resume and not known and not given(context, "tasks"):
         raise ConfigError(f"The store holds no evolution named '{name}': begin it without --resume.")
     if known:
         outline = _as_begun(context, opened, known, outline, settings)
@@ -235,7 +245,7 @@ def _as_begun(
 
     begun = Outline.from_config(store.runs.get(run_id).config, settings.max_cost_usd)
     for option in context.params:
-        if option in _FREE or not _given(context, option):
+        if option in _FREE or not given(context, option):
             continue
         kept: tuple[Any, Any] = (begun, asked) if option in _OUTLINE else (begun.config, asked.config)
         was, now = (getattr(one, _EVOLUTION.get(option, option)) for one in kept)
@@ -245,12 +255,6 @@ def _as_begun(
                 "leave the option out."
             )
     return begun
-
-
-def _given(context: typer.Context, option: str) -> bool:
-    """Whether an option stands on the command line."""
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _constant(spread: str) -> float | None:
