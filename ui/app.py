@@ -41,6 +41,13 @@ PAGES = [
         help="Two coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
     ),
     st.Page(
+        "views/results.py",
+        title="Results",
+        icon=":material/leaderboard:",
+        url_path="results",
+        help="The paper's tables played here: learners, ablations, heads, other ways to combine models.",
+    ),
+    st.Page(
         "views/live.py",
         title="Live",
         icon=":material/play_circle:",

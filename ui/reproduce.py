@@ -91,7 +91,7 @@ class Reproduction:
             return None
         suite = self.suite
         evolution: Mapping[str, Any] = changes.pop("evolution", {})
-        shape = shape_of(str(evolution.get("learner", "sep-cma-es")))
+        shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
         per_generation = shape.population * shape.tasks_per_candidate
         if suite.budget < per_generation:
             raise ConfigError(

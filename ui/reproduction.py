@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -104,6 +105,7 @@ class Table:
     per question) or "selection" (shares of models by family)."""
 
     id: str
+    name: str
     title: str
     rows: tuple[Row, ...]
     published: Published
@@ -116,6 +118,7 @@ TABLES: Mapping[str, Table] = {
     for table in (
         Table(
             "1",
+            "Zero-shot",
             "Zero-shot on held-out families: does the coordinator beat every single model where it never evolved?",
             (
                 replace(_TRINITY, held_out=True),
@@ -129,6 +132,7 @@ TABLES: Mapping[str, Table] = {
         ),
         Table(
             "2",
+            "Ablations",
             "Ablations: what does each part of the coordinator bring?",
             (
                 Row("evolved:svf", "with SVF of the second-to-last layer", "TRINITY"),
@@ -146,6 +150,7 @@ TABLES: Mapping[str, Table] = {
         ),
         Table(
             "3",
+            "Heads",
             "Heads: is the plain linear one the best?",
             (
                 replace(_TRINITY, label="linear", published="linear"),
@@ -159,6 +164,7 @@ TABLES: Mapping[str, Table] = {
         ),
         Table(
             "4",
+            "Learners",
             "Learners at the same budget of episodes: is evolution worth it?",
             (
                 Row("evolved:reinforce", "REINFORCE", "REINFORCE"),
@@ -170,6 +176,7 @@ TABLES: Mapping[str, Table] = {
         ),
         Table(
             "9",
+            "Tokens",
             "Output tokens per question: what does the coordination cost?",
             (
                 _TRINITY,
@@ -184,6 +191,7 @@ TABLES: Mapping[str, Table] = {
         ),
         Table(
             "turns",
+            "Turn budgets",
             "Turn budgets: does accuracy rise with the turns it may take? (the same coordinator, not evolved again)",
             tuple(
                 Row(
@@ -198,6 +206,7 @@ TABLES: Mapping[str, Table] = {
         ),
         Table(
             "selection",
+            "Selection",
             "Selection: which models does the coordinator choose for which kind of task?",
             (_TRINITY,),
             published.SELECTION,
@@ -205,6 +214,7 @@ TABLES: Mapping[str, Table] = {
         ),
         Table(
             "combinations",
+            "Combinations",
             "Other ways to combine the same models",
             (
                 _TRINITY,
@@ -231,13 +241,20 @@ def needed(tables: Sequence[Table]) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """One row under one seed, as the store keeps it."""
+class Kept:
+    """Where the store keeps one row under one seed; `evolution` is the run that evolved it, if one did."""
 
     run_id: str
     policy: str
     seed: int
     evolution: str
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One row under one seed with its episodes."""
+
+    kept: Kept
     episodes: tuple[EpisodeSummary, ...]
 
 
@@ -252,7 +269,7 @@ class Outcome:
     by_family: Mapping[str, float]
     by_seed: Mapping[int, float]
     against: OverSeeds | None
-    runs: tuple[Played, ...] = ()
+    runs: tuple[Kept, ...] = ()
 
 
 def suites(store: Store) -> list[tuple[Suite, list[RunSummary]]]:
@@ -273,7 +290,8 @@ def stored(store: Store, runs: Sequence[RunSummary], keys: set[str]) -> dict[str
         place = mark["row"], mark["seed"]
         if mark["row"] in keys and place not in found:
             episodes = tuple(store.episodes.of_run(run.id))
-            found[place] = Played(run.id, mark["policy"], mark["seed"], mark["evolution"], episodes)
+            kept = Kept(run.id, mark["policy"], mark["seed"], mark["evolution"])
+            found[place] = Played(kept, episodes)
     rows: dict[str, list[Played]] = {}
     for (key, _), played in sorted(found.items(), key=lambda item: item[0]):
         rows.setdefault(key, []).append(played)
@@ -304,7 +322,7 @@ def outcomes(table: Table, played: Mapping[str, Sequence[Played]]) -> list[Outco
 
 def _label(row: Row, played: Sequence[Played]) -> str:
     """Rows by rank say which model it is."""
-    names = sorted({one.policy for one in played}) if row.how.startswith("single:") else []
+    names = sorted({one.kept.policy for one in played}) if row.how.startswith("single:") else []
     return f"{row.label}: {', '.join(name.removeprefix('single:') for name in names)}" if names else row.label
 
 
@@ -328,7 +346,10 @@ def _values(played: Sequence[Played], measure: str) -> _Values:
                 value = one.tokens_out if measure == "tokens" else bool(one.correct)
                 values[seed, places[one.task_id]] = value
     return _Values(
-        tuple(one.seed for one in played), tuple(places), tuple(families[task] for task in places), values
+        tuple(one.kept.seed for one in played),
+        tuple(places),
+        tuple(families[task] for task in places),
+        values,
     )
 
 
@@ -360,16 +381,16 @@ def _outcome(
         row=row,
         label=label,
         overall=over_seeds(mine.values, key=f"{table.id}/{row.key}/own"),
-        by_family={
-            family: float(np.nanmean(mine.values[:, names == family]))
-            for family in sorted(set(mine.families))
-        },
-        by_seed={
-            seed: float(np.nanmean(values)) for seed, values in zip(mine.seeds, mine.values, strict=True)
-        },
+        by_family={family: _mean(mine.values[:, names == family]) for family in sorted(set(mine.families))},
+        by_seed={seed: _mean(values) for seed, values in zip(mine.seeds, mine.values, strict=True)},
         against=against,
-        runs=tuple(played),
+        runs=tuple(one.kept for one in played),
     )
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else math.nan
 
 
 def _union(row: Row, table: Table, played: Mapping[str, Sequence[Played]]) -> Outcome | None:
@@ -387,7 +408,7 @@ def selection(store: Store, played: Sequence[Played]) -> dict[str, dict[str, flo
     """Share of each model among all choices, by family, over the seeds of a row."""
     counts: dict[str, Counter[str]] = {}
     for one in played:
-        for family, model, n in chosen_by_family(store, one.run_id):
+        for family, model, n in chosen_by_family(store, one.kept.run_id):
             counts.setdefault(family, Counter())[model] += n
     return {
         family: {model: count / sum(models.values()) for model, count in sorted(models.items())}

@@ -27,19 +27,36 @@ _CHECKED = (Role.WORKER, Role.VERIFIER)
 def cascade(arena: Arena, validation: Sequence[Task]) -> CyclePolicy:
     """A cascade as in FrugalGPT (Chen et al. 2023): a model answers, a judge accepts, or the next model answers.
 
-    The judge is a model of the pool in the Verifier's role. First model and judge are the best pair on validation
-    tasks; each further model is the best one after those before it, as many as the turn budget allows."""
+    The judge is the model that tells right answers of all models from wrong ones best on validation tasks, in the
+    Verifier's role. The models are chosen one after the other, each the best one after those before it, as many as
+    the turn budget allows."""
 
-    def accuracy(steps: tuple[str, ...]) -> float:
+    def played(steps: tuple[str, ...], turns: int) -> list[Episode]:
         policy = CyclePolicy(arena.models, steps, _CHECKED, "cascade")
-        return float(mean_reward(rewards(arena.play(policy, validation))))
+        return replace(arena, turn_budget=turns).play(policy, validation)
 
-    pairs = [(model, judge) for model in arena.models for judge in arena.models]
-    steps: tuple[str, ...] = max(pairs, key=accuracy)
-    judge = steps[1]
+    checked = {
+        judge: [one for model in arena.models for one in played((model, judge), 2)] for judge in arena.models
+    }
+    judge = max(arena.models, key=lambda name: discernment(checked[name]))
+    steps: tuple[str, ...] = ()
     while len(steps) < arena.turn_budget:
-        steps = max(((*steps, model, judge) for model in arena.models), key=accuracy)
+        turns = min(len(steps) + 2, arena.turn_budget)
+        trials = [(*steps, model, judge) for model in arena.models]
+        steps = max(trials, key=lambda trial: float(mean_reward(rewards(played(trial, turns)))))
     return CyclePolicy(arena.models, steps, _CHECKED, "cascade")
+
+
+def discernment(checked: Sequence[Episode]) -> float:
+    """How well a judge tells answers apart: the share of right ones it accepts less that of wrong ones, over episodes
+    of one answer and one verdict; -1 when one of the two kinds is not there."""
+    accepts: dict[bool, list[bool]] = {True: [], False: []}
+    for one in checked:
+        if one.status is Status.FINISHED and one.answer is not None:
+            accepts[bool(one.correct)].append(one.end_reason is EndReason.ACCEPTED)
+    if not all(accepts.values()):
+        return -1.0
+    return float(np.mean(accepts[True]) - np.mean(accepts[False]))
 
 
 def majority(arena: Arena, model: str, births: Sequence[Episode]) -> list[Episode]:

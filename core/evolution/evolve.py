@@ -126,12 +126,17 @@ class Shape:
     rotate_every: int
 
 
-def shape_of(learner: str) -> Shape:
-    """REINFORCE draws chances anew for each batch of 512, random search gives each candidate 32 trials (paper A.5);
+def shape_of(learner: str, budget: int = 30_720) -> Shape:
+    """How a learner spreads `budget` episodes: at least ten generations of them, where there are that many.
+
+    REINFORCE draws chances anew for each batch of 512, random search gives each candidate 32 trials (paper A.5);
     192 candidates of 8 tasks was the best use of sep-CMA-ES's episodes in trials on the pocket world."""
+    each = max(1, budget // 10)
     if learner == "reinforce":
-        return Shape(1, 512, 1)
-    return Shape(16, 32, 10) if learner == "random-search" else Shape(192, 8, 10)
+        return Shape(1, min(512, each), 1)
+    if learner == "random-search":
+        return Shape(max(1, min(16, each // 32)), min(32, each), 10)
+    return Shape(2 * max(1, min(96, each // 16)), 8, 10)
 
 
 @dataclass(frozen=True, slots=True)
