@@ -41,6 +41,13 @@ PAGES = [
         help="Two coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
     ),
     st.Page(
+        "views/separability.py",
+        title="Separability",
+        icon=":material/scatter_plot:",
+        url_path="separability",
+        help="Hidden states and logits as points: do task families and chosen models lie apart?",
+    ),
+    st.Page(
         "views/live.py",
         title="Live",
         icon=":material/play_circle:",
