@@ -26,6 +26,8 @@ Method = Literal["pca", "lda", "tsne", "umap"]
 
 SPACES: tuple[Space, ...] = get_args(Space)
 TARGETS: tuple[Target, ...] = get_args(Target)
+SPACE_WORDS: dict[Space, str] = {"hidden": "hidden states", "logits": "logits"}
+TARGET_WORDS: dict[Target, str] = {"task": "task family", "model": "chosen model"}
 
 #: Folds of the cross-validation. A class needs tasks in every fold: one with fewer tasks is left out.
 FOLDS = 5
@@ -95,20 +97,16 @@ class Classes:
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """How well two SVMs read a target off a space, over the `n` points of `classes` classes. `majority` is the
-    accuracy of always naming the largest class."""
+    accuracy of always naming the largest class, `chance` that of naming any at random."""
 
     target: Target
     space: Space
     linear: Score
     rbf: Score
     majority: float
+    chance: float
     classes: int
     n: int
-
-    @property
-    def chance(self) -> float:
-        """The accuracy of naming a class at random."""
-        return 1 / self.classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +203,7 @@ def accuracy(points: Points, target: Target, space: Space) -> Accuracy | None:
         _score(linear),
         _score(rbf),
         majority=float(counts.max() / len(y)),
+        chance=1 / len(found.kept),
         classes=len(found.kept),
         n=len(y),
     )

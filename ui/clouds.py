@@ -9,15 +9,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from core.separability import PAPER, Accuracy, Projection, Score, Space, Target
+from core.separability import PAPER, SPACE_WORDS, TARGET_WORDS, Accuracy, Projection, Score
 from ui.figures import literal, ticks
 from ui.theme import CLASS_COLOURS, CLASS_SYMBOLS, NEUTRAL_COLOUR, UNKNOWN_COLOUR, layout, model_colour
 
 #: Classes with a colour of their own; the smaller ones are one grey class.
 MOST_CLASSES = len(CLASS_SYMBOLS)
-
-TARGET_WORDS: dict[Target, str] = {"task": "task family", "model": "chosen model"}
-SPACE_WORDS: dict[Space, str] = {"hidden": "hidden states", "logits": "logits"}
 
 _OURS, _PAPER_COLOUR = "#1F5FBF", "#B85C00"
 
@@ -72,7 +69,7 @@ def cloud(
         }
         for look, own in members.items()
     ]
-    axis = {"zeroline": False, "showticklabels": False, "ticks": "", "automargin": True}
+    axis = {"zeroline": False, "showgrid": False, "showticklabels": False, "ticks": "", "automargin": True}
     return go.Figure(
         data=data,
         layout=layout(
@@ -88,7 +85,7 @@ def cloud(
 
 
 def readings(measured: Sequence[Accuracy]) -> go.Figure:
-    """Accuracy of both SVMs per target and space with the largest class as a bar, the paper's figures below."""
+    """Accuracy of both SVMs per target and space with the majority class as a bar, the paper's figures below."""
     rows = list(measured)[::-1]
     places = list(range(len(rows)))
     names = [f"{TARGET_WORDS[one.target]}<br>from {SPACE_WORDS[one.space]}" for one in rows]
@@ -97,12 +94,12 @@ def readings(measured: Sequence[Accuracy]) -> go.Figure:
         {
             "type": "bar",
             "orientation": "h",
-            "name": "largest class, this run",
+            "name": "majority class, this run",
             "x": [one.majority for one in rows],
             "y": [place + 0.16 for place in places],
             "width": 0.44,
             "marker": {"color": NEUTRAL_COLOUR, "opacity": 0.35},
-            "hovertemplate": "always the largest class: %{x:.1%}<extra>this run</extra>",
+            "hovertemplate": "always the majority class: %{x:.1%}<extra>this run</extra>",
         },
         _dots("linear SVM, this run", [one.linear for one in rows], 0.28, "diamond", _OURS),
         _dots("RBF SVM, this run", [one.rbf for one in rows], 0.06, "diamond-open", _OURS),
@@ -138,6 +135,6 @@ def _dots(name: str, scores: Sequence[Score], offset: float, symbol: str, colour
 
 
 def shown(score: Score) -> str:
-    """`71.3 ± 1.6 %`; without a deviation `100.0 %`."""
-    deviation = "" if score.std is None else f" ± {100 * score.std:.1f}"
-    return f"{100 * score.mean:.1f}{deviation} %"
+    """`71.3 ± 1.6 %`, never broken over two lines; without a deviation `100.0 %`."""
+    deviation = "" if score.std is None else f"\u00a0±\u00a0{100 * score.std:.1f}"
+    return f"{100 * score.mean:.1f}{deviation}\u00a0%"

@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from ui.cli import bench, checkpoints, compare, doctor, episodes, evolve, exchange, pocket, pool, run, serve
+from ui.cli import (
+    bench,
+    checkpoints,
+    compare,
+    doctor,
+    episodes,
+    evolve,
+    exchange,
+    pocket,
+    pool,
+    run,
+    separability,
+    serve,
+)
 
 app = typer.Typer(
     name="trinity",
@@ -48,6 +61,7 @@ app.command("evolve")(evolve.evolve)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(episodes.app, name="episodes")
 app.command("compare")(compare.compare)
+app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)
 app.add_typer(pool.app, name="pool")

@@ -13,7 +13,9 @@ from core.separability import (
     FOLDS,
     PAPER,
     PAPER_FISHER,
+    SPACE_WORDS,
     SPACES,
+    TARGET_WORDS,
     TARGETS,
     Accuracy,
     Discriminant,
@@ -32,7 +34,7 @@ from core.separability import (
 from storage.states import Stated, States, read_states, stated
 from storage.store import Store
 from ui import state
-from ui.clouds import SPACE_WORDS, TARGET_WORDS, cloud, looks, readings, shown
+from ui.clouds import cloud, looks, readings, shown
 from ui.figures import literal, role_word
 from ui.glossary import define
 from ui.theme import CHART_CONFIG, label, one_line, percent
@@ -41,6 +43,8 @@ from ui.widgets import nothing_here, who
 #: Value in the address -> its words.
 TURNS = {"all": "Every turn", "first": "First turns"}
 METHODS: dict[Method, str] = {"pca": "PCA", "lda": "LDA", "tsne": "t-SNE", "umap": "UMAP"}
+#: Rare classes named one by one.
+MOST_NAMES = 10
 NO_UMAP = "UMAP is an optional extra that is not installed here: `pip install umap-learn` adds it."
 
 
@@ -161,7 +165,7 @@ def _how_to_read(method: Method, n: int) -> str:
         "pca": define("PCA"),
         "lda": define("LDA")
         + " It sees the labels and finds some distance even in noise: beside each Fisher "
-        "ratio stands that of shuffled labels.",
+        "ratio stands that of shuffled labels. The paper names one ratio per space, perhaps by another formula.",
         "tsne": f"{define('t-SNE')} Perplexity {perplexity(n):.0f}.",
         "umap": define("UMAP"),
     }[method]
@@ -215,7 +219,7 @@ def _told(states: States) -> list[str]:
 def _fisher(found: Discriminant, space: Space) -> str:
     return (
         f"Fisher ratio **{found.fisher:.2f}**, {found.shuffled:.2f} with shuffled labels. "
-        f"Paper, frontier models: about {PAPER_FISHER[space]}."
+        f"Paper, frontier models: about {PAPER_FISHER[space]:.2f}."
     )
 
 
@@ -278,21 +282,17 @@ def rows(states: States) -> pd.DataFrame:
 
 
 def _readings(states: States) -> None:
-    """Accuracies beside the largest class, chance and the paper."""
+    """Accuracies beside the majority class, chance and the paper."""
     st.subheader("How well can it be read?", help=f"{define('SVM')} {define('Cross-validation')}")
     points = states.points
     with st.spinner("Fitting the SVMs …"):
         tried = [_measured(points, points.digest, target, space) for target in TARGETS for space in SPACES]
     measured = [one for one in tried if one is not None]
     for target in TARGETS:
-        found = classes(points, target)
-        if not found.enough:
+        if classes(points, target).enough:
+            st.caption(_told_apart(points, target, next(one.n for one in measured if one.target == target)))
+        else:
             nothing_here(_too_few(points, target))
-        elif found.rare:
-            names = ", ".join(label(name, 30) for name in found.rare)
-            st.caption(
-                f"{TARGET_WORDS[target].capitalize()}: {names} left out, with fewer than {FOLDS} tasks."
-            )
     if not measured:
         return
     left, right = st.columns([3, 2], gap="large")
@@ -305,10 +305,24 @@ def _readings(states: States) -> None:
         )
     with right:
         _explained(states)
-    st.markdown("**This run**")
-    st.table(ours(measured), border="horizontal")
-    st.markdown("**The paper, with frontier models** (arXiv 2512.04695)")
-    st.table(theirs(measured), border="horizontal")
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.markdown("**This run**")
+        st.table(ours(measured), border="horizontal")
+    with right:
+        st.markdown("**The paper, with frontier models** (arXiv 2512.04695)")
+        st.table(theirs(measured), border="horizontal")
+
+
+def _told_apart(points: Points, target: Target, n: int) -> str:
+    """Which classes were read, and which were left out."""
+    found = classes(points, target)
+    said = f"{TARGET_WORDS[target].capitalize()}: {len(found.kept)} classes in {n:,} turns"
+    if found.rare:
+        rare = ", ".join(label(name, 30) for name in found.rare[:MOST_NAMES])
+        more = "" if len(found.rare) <= MOST_NAMES else f" and {len(found.rare) - MOST_NAMES} more"
+        said += f"; {rare}{more} left out, with fewer than {FOLDS} tasks"
+    return f"{said}."
 
 
 def _explained(states: States) -> None:
@@ -336,8 +350,6 @@ def ours(measured: Sequence[Accuracy]) -> pd.DataFrame:
             "RBF SVM": [shown(one.rbf) for one in measured],
             "Majority class": [percent(one.majority) for one in measured],
             "Chance": [percent(one.chance) for one in measured],
-            "Classes": [str(one.classes) for one in measured],
-            "Turns": [f"{one.n:,}" for one in measured],
         },
         index=_index(measured),
     )
@@ -357,7 +369,7 @@ def theirs(measured: Sequence[Accuracy]) -> pd.DataFrame:
 
 
 def _index(measured: Sequence[Accuracy]) -> list[str]:
-    return [f"{TARGET_WORDS[one.target].capitalize()} from {SPACE_WORDS[one.space]}" for one in measured]
+    return [f"{TARGET_WORDS[one.target].capitalize()}, {SPACE_WORDS[one.space]}" for one in measured]
 
 
 if __name__ == "__main__":
