@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +119,7 @@ def _drawn(key: str, n: int, most: int) -> list[int]:
     return sorted(np.argsort(uniform(key, n), kind="stable")[:most].tolist())
 
 
-def _columns(drawn: list[tuple[str, int]]) -> Select[Any]:
+def _columns(drawn: Sequence[tuple[str, int]]) -> Select[Any]:
     return (
         select(
             turn.c.episode_id,
@@ -141,7 +142,7 @@ def _columns(drawn: list[tuple[str, int]]) -> Select[Any]:
     )
 
 
-def _to_states(rows: list[RowMapping], total: int, whose: str) -> States:
+def _to_states(rows: Sequence[RowMapping], total: int, whose: str) -> States:
     hidden = _matrix([bytes(row["hidden"]) for row in rows], "<f2", whose)
     logits = _matrix([bytes(row["model_logits"]) + bytes(row["role_logits"]) for row in rows], "<f8", whose)
     # float16 ends at 65,504: an encoder with larger activations leaves infinities behind.
@@ -173,7 +174,7 @@ def _to_states(rows: list[RowMapping], total: int, whose: str) -> States:
     )
 
 
-def _matrix(packed: list[bytes], dtype: str, whose: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _matrix(packed: Sequence[bytes], dtype: str, whose: str) -> np.ndarray[Any, np.dtype[np.float32]]:
     """One row of numbers per text of bytes, (n, d)."""
     sizes = {len(one) for one in packed}
     if len(sizes) > 1 or any(size % np.dtype(dtype).itemsize for size in sizes):

@@ -118,7 +118,9 @@ def _select(words: str, options: Mapping[str, str], *, name: str, key: str) -> s
 def _options() -> tuple[bool, Method]:
     with st.container(horizontal=True, gap="medium"):
         turns = state.choice("Which turns", TURNS, name="turns", key="stated_turns")
-        words = {**METHODS, "umap": METHODS["umap"] if umap_installed() else "UMAP (not installed)"}
+        words = {str(method): name for method, name in METHODS.items()}
+        if not umap_installed():
+            words["umap"] += " (not installed)"
         picked = state.choice("Projection", words, name="projection", key="projection")
     return turns == "first", next(method for method in METHODS if method == picked)
 
