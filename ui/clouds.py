@@ -29,14 +29,15 @@ class Look:
 
 
 def looks(labels: Sequence[str], slots: Sequence[str] = ()) -> dict[str, Look]:
-    """A look per class. Models keep the colour of their slot; other classes have theirs in order of name."""
+    """A look per class. Models keep colour and symbol of their slot; other classes have theirs in order of name."""
     counts = Counter(labels)
     chosen = sorted(sorted(counts, key=lambda name: (-counts[name], name))[:MOST_CLASSES])
     order = [name for name in slots if name in chosen] + [name for name in chosen if name not in slots]
     found = {}
     for position, name in enumerate(order):
-        colour = model_colour(name, slots) if slots else CLASS_COLOURS[position % len(CLASS_COLOURS)]
-        found[name] = Look(literal(name, 20), colour, CLASS_SYMBOLS[position])
+        place = slots.index(name) if name in slots else position
+        colour = model_colour(name, slots) if slots else CLASS_COLOURS[place % len(CLASS_COLOURS)]
+        found[name] = Look(literal(name, 20), colour, CLASS_SYMBOLS[place % MOST_CLASSES])
     rest = Look("all others", UNKNOWN_COLOUR, "circle-open")
     return found | {name: rest for name in counts if name not in found}
 

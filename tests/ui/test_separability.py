@@ -192,6 +192,7 @@ def test_clouds_hold_every_point_once_under_its_class() -> None:
 def test_models_keep_their_slot_colour_and_small_classes_share_one() -> None:
     drawn = looks(["pip", "jack", "pip"], ("atlas", "jack", "pip"))
     assert drawn["pip"].colour == model_colour("pip", ("atlas", "jack", "pip"))
+    assert drawn["pip"] == looks(["atlas", "pip"], ("atlas", "jack", "pip"))["pip"]
     many = [f"f{i:02d}" for i in range(30) for _ in range(30 - i)]
     shared = looks(many)
     assert len({look.name for look in shared.values()}) == MOST_CLASSES + 1

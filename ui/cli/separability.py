@@ -142,7 +142,7 @@ def _print(chosen: Stated, states: States, found: Sequence[Found]) -> None:
             for target, space, measured, _ in found
         ],
     )
-    tell("\nThe paper (arXiv 2512.04695): frontier models, another encoder, other tasks", "bold")
+    tell("\nThe paper (arXiv 2512.04695): frontier models, other tasks", "bold")
     print_table(
         ["read", "from", ">linear SVM", ">RBF SVM", ">chance", ">Fisher"],
         [

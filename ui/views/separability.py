@@ -290,10 +290,11 @@ def _readings(states: States) -> None:
     with st.spinner("Fitting the SVMs …"):
         tried = [_measured(points, points.digest, target, space) for target in TARGETS for space in SPACES]
     measured = [one for one in tried if one is not None]
+    counts = {one.target: one.n for one in measured}
+    if counts:
+        st.caption(" ".join(_told_apart(points, target, n) for target, n in counts.items()))
     for target in TARGETS:
-        if classes(points, target).enough:
-            st.caption(_told_apart(points, target, next(one.n for one in measured if one.target == target)))
-        else:
+        if target not in counts:
             nothing_here(_too_few(points, target))
     if not measured:
         return
@@ -340,7 +341,7 @@ def _explained(states: States) -> None:
         )
     st.markdown(
         "The paper's figures are of Qwen3-0.6B states that choose among models such as GPT-5 and Gemini 2.5 Pro "
-        "on four benchmarks. They are shown for orientation: other tasks, other models, other encoder."
+        "on four benchmarks. They are here for orientation: other tasks, other models."
     )
 
 
