@@ -14,20 +14,22 @@ from core.episode import ROLE_ORDER
 from ui.figures import drawn, literal, role_word, ticks
 from ui.lineage_figures import cursor
 from ui.rescored import Rescored
-from ui.theme import DIFFERENCE_SCALE, NEUTRAL_COLOUR, ROLE_LOOKS, layout, model_colour
+from ui.theme import DIFFERENCE_SCALE, NEUTRAL_COLOUR, ROLE_LOOKS, ink_on, layout, model_colour
 
 #: What stands in a cell whose choice hangs on rounding.
 UNSURE = "?"
 #: At most so many letters side by side: more would run into each other.
 _LETTERS = 62
 _ROW_PX = 22
+#: From this probability on a cell hides the page's ground.
+_STRONG = 0.6
 _MARKERS = ("circle", "diamond", "square", "cross", "x", "star", "hexagon", "pentagon")
 
 
 @lru_cache(maxsize=32)
 def choices_strip(found: Rescored, at: int, ink: str) -> go.Figure:
-    """A row per recorded turn, a column per generation: the model as colour, stronger when surer, the role as a letter
-    wherever the choice changes. `at` is the chosen generation's number, letters are in `ink`."""
+    """A row per recorded turn, a column per generation: the model as colour, stronger when surer; the letters of role
+    and slot wherever a choice begins to stand. `at` is the chosen generation's number, letters are in `ink`."""
     n_lines, n_generations = found.slots.shape
     columns = list(range(n_generations))
     here = min(columns, key=lambda column: abs(found.generations[column] - at))
@@ -51,11 +53,22 @@ def choices_strip(found: Rescored, at: int, ink: str) -> go.Figure:
     letters = {
         "type": "scatter",
         "mode": "text",
-        "textfont": {"size": 11, "color": ink},
+        "textposition": "middle right",
         "hoverinfo": "skip",
         "showlegend": False,
-        **_letters(found),
+        **_letters(found, colours, ink),
     }
+    legend = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [None],
+            "y": [None],
+            "name": f"{slot_letter(slot)} {literal(model, 14)}",
+            "marker": {"symbol": "square", "size": 10, "color": colours[slot]},
+        }
+        for slot, model in enumerate(found.models)
+    ]
     ruled = [row for row in range(1, n_lines) if found.lines[row].index == 0]
     borders = [
         {
@@ -80,9 +93,9 @@ def choices_strip(found: Rescored, at: int, ink: str) -> go.Figure:
     every = max(1, round(n_generations / 12))
     shown = [column for column in columns if column % every == 0]
     return drawn(
-        [heat, letters],
+        [heat, letters, *legend],
         layout(
-            n_lines * _ROW_PX + 62,
+            n_lines * _ROW_PX + 92,
             xaxis={
                 "title": {"text": "generation"},
                 "fixedrange": True,
@@ -117,6 +130,11 @@ def _slot_scale(colours: Sequence[str]) -> list[list[Any]]:
     return scale
 
 
+def slot_letter(slot: int) -> str:
+    """A slot's letter, as in every turn strip: a, b, c and so on."""
+    return chr(ord("a") + slot) if slot < 26 else f"{slot + 1}"
+
+
 def _line_name(found: Rescored, row: int) -> str:
     line = found.lines[row]
     family = f"{literal(line.episode.family, 12)} " if line.index == 0 else ""
@@ -140,25 +158,27 @@ def _told(found: Rescored) -> list[list[str]]:
     return rows
 
 
-def _letters(found: Rescored) -> dict[str, list[Any]]:
-    """A role's letter at the first of the columns in which a choice stands, where these are wide enough to hold it."""
-    x, y, text = [], [], []
+def _letters(found: Rescored, colours: Sequence[str], ink: str) -> dict[str, Any]:
+    """The letters of role and slot at the first of the columns in which a choice stands, where these can hold them;
+    black or white on a strong colour, else in `ink`."""
+    x, y, text, inks = [], [], [], []
     n_lines, n_columns = found.slots.shape
-    least = max(1, round(n_columns / _LETTERS * 2))
+    least = max(1, round(n_columns / _LETTERS * 3))
     for row in range(n_lines):
         begin = 0
         for column in range(1, n_columns + 1):
             if column < n_columns and _same(found, row, begin, column):
                 continue
             if column - begin >= min(least, n_columns):
-                x.append(begin)
+                x.append(begin - 0.45)
                 y.append(row)
                 unsure = found.unsure[row, begin]
-                text.append(
-                    UNSURE if unsure else f"<b>{ROLE_LOOKS[ROLE_ORDER[found.roles[row, begin]]].letter}</b>"
-                )
+                strong = not unsure and found.chances[row, begin] > _STRONG
+                inks.append(ink_on(colours[found.slots[row, begin]]) if strong else ink)
+                role = ROLE_LOOKS[ROLE_ORDER[found.roles[row, begin]]].letter
+                text.append(UNSURE if unsure else f"<b>{role}</b>{slot_letter(found.slots[row, begin])}")
             begin = column
-    return {"x": x, "y": y, "text": text}
+    return {"x": x, "y": y, "text": text, "textfont": {"size": 11, "color": inks}}
 
 
 def _same(found: Rescored, row: int, one: int, other: int) -> bool:
@@ -224,7 +244,10 @@ def cosine_figure(values: NDArray[np.float64], models: Sequence[str], ink: str) 
     """The cosine between every two rows of a head, in numbers and colours."""
     names = row_names(models)
     known = np.where(np.isfinite(values), values, 0.0)
-    shown = [["–" if not np.isfinite(one) else _two(one) for one in row] for row in values.tolist()]
+    shown = [
+        ["" if row == column else _two(one) if np.isfinite(one) else "–" for column, one in enumerate(line)]
+        for row, line in enumerate(values.tolist())
+    ]
     heat = {
         "type": "heatmap",
         "x": list(range(len(names))),

@@ -207,11 +207,11 @@ class Lineage:
 
 
 def control_words(name: str) -> str:
-    """A control as a reader knows it, plain text: `best single model: jack (T W V)`."""
+    """A control as a reader knows it, plain text: `best single: jack (T W V)`."""
     if not name.startswith("single:"):
         return name
     model, *cycle = name.removeprefix("single:").split(" ")
-    return f"best single model: {model}" + (f" ({' '.join(cycle)})" if cycle else "")
+    return f"best single: {model}" + (f" ({' '.join(cycle)})" if cycle else "")
 
 
 def read_lineage(store: Store, run: RunSummary) -> Lineage:

@@ -29,7 +29,7 @@ from ui.lineage import (
 from ui.theme import NEUTRAL_COLOUR, RIGHT_COLOUR, ROLE_LOOKS, layout, model_colour
 
 #: The chosen evolution, and the one beside it.
-OURS, BESIDE = "#1F5FBF", "#C77700"
+OURS, BESIDE = "#2F76D6", "#C77700"
 #: Fill of a role's areas: pattern, and its words for the caption.
 PATTERNS: dict[Role, tuple[str, str]] = {
     Role.THINKER: ("/", "striped"),
@@ -42,9 +42,11 @@ _NAMED = 0.045
 
 
 @lru_cache(maxsize=64)
-def fitness_figure(lineage: Lineage, axis: str, at: int, beside: Lineage | None) -> go.Figure:
+def fitness_figure(
+    lineage: Lineage, axis: str, at: int, beside: Lineage | None, *, dark: bool = False
+) -> go.Figure:
     """Best, mean and median of every population, how far chance alone moves them, the mean on held-apart tasks
-    with its interval, and lines for the controls. `at` is the chosen generation's position."""
+    with its interval, and lines for the controls. `at` is the chosen generation's position, `dark` the page."""
     x = lineage.axis(axis)
     places = [place for place, one in enumerate(lineage.generations) if one.index > 0]
     data = _bands(lineage, x, places)
@@ -59,7 +61,7 @@ def fitness_figure(lineage: Lineage, axis: str, at: int, beside: Lineage | None)
         means = [beside.generations[place].mean for place in kept]
         data.append(_curve([theirs[place] for place in kept], means, f"mean, {name}", "solid", 2, BESIDE))
         data.append(_validated(beside, theirs, f"validation, {name}", "square", BESIDE))
-    notes, lines = _control_lines(lineage)
+    notes, lines = _control_lines(lineage, "rgba(17,22,30,0.75)" if dark else "rgba(255,255,255,0.8)")
     return drawn(
         data,
         layout(
@@ -77,7 +79,7 @@ def fitness_figure(lineage: Lineage, axis: str, at: int, beside: Lineage | None)
 def _bands(lineage: Lineage, x: list[float], places: list[int]) -> list[dict[str, Any]]:
     """One standard error around the mean: of one candidate's fitness (light), of the population's mean (dark)."""
     found = []
-    for name, shade in (("one candidate", 0.12), ("the mean", 0.32)):
+    for name, shade in (("one candidate", 0.16), ("the mean", 0.4)):
         known, low, high = [], [], []
         for place in places:
             one, tasks = lineage.plays[place], tasks_each(lineage, place)
@@ -94,8 +96,9 @@ def _bands(lineage: Lineage, x: list[float], places: list[int]) -> list[dict[str
                     "type": "scatter",
                     "x": known + known[::-1],
                     "y": high + low[::-1],
+                    "mode": "lines",
                     "fill": "toself",
-                    "fillcolor": f"rgba(31,95,191,{shade})",
+                    "fillcolor": f"rgba(47,118,214,{shade})",
                     "line": {"width": 0},
                     "hoverinfo": "skip",
                     "name": f"± 1 standard error of {name}",
@@ -146,7 +149,7 @@ def _validated(lineage: Lineage, x: list[float], name: str, symbol: str, colour:
     }
 
 
-def _control_lines(lineage: Lineage) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _control_lines(lineage: Lineage, ground: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     notes, lines = [], []
     for place, (name, one) in enumerate(sorted(lineage.controls.items(), key=lambda item: item[1].accuracy)):
         lines.append(
@@ -170,6 +173,7 @@ def _control_lines(lineage: Lineage) -> tuple[list[dict[str, Any]], list[dict[st
                 "text": f"{literal(control_words(name), 44)} {one.accuracy:.1%}",
                 "showarrow": False,
                 "font": {"size": 11},
+                "bgcolor": ground,
             }
         )
     return notes, lines
@@ -383,7 +387,13 @@ def candidates_figure(
         "y": [one.fitness for one in known],
         "mode": "markers",
         "marker": {"size": 8, "color": OURS, "opacity": 0.75, "symbol": "circle"},
-        "error_y": {"type": "data", "array": errors, "color": "rgba(136,148,165,0.45)", "thickness": 1},
+        "error_y": {
+            "type": "data",
+            "array": errors,
+            "color": "rgba(136,148,165,0.45)",
+            "thickness": 1,
+            "width": 0,
+        },
         "customdata": [
             (one.index, one.rollouts - one.missing, one.missing, error)
             for one, error in zip(known, errors, strict=True)

@@ -39,7 +39,7 @@ from ui.rescored import (
     rescore,
 )
 from ui.theme import CHART_CONFIG, ROLE_LOOKS, label, one_line, percent
-from ui.widgets import ink, nothing_here, who
+from ui.widgets import ink, is_dark, nothing_here, who
 
 _SHARES = {"pair": "Model and role", "model": "Model", "role": "Role"}
 
@@ -77,7 +77,7 @@ def progress_panel(store: Store, lineage: Lineage, at: int, beside: Lineage | No
     chart(
         st.container(),
         "Is it getting better, beyond chance?",
-        fitness_figure(lineage, axis, at, beside),
+        fitness_figure(lineage, axis, at, beside, dark=is_dark()),
         key="fitness",
         help=define("Noise band"),
         alt="Best, mean and median fitness by generation with noise bands, validation with intervals, controls",
@@ -242,10 +242,9 @@ def pinned_panel(store: Store, lineage: Lineage, at: int, beside: Lineage | None
         help=define("Pinned task"),
         alt="For every recorded turn and generation, the model and role that its head would choose",
         caption="A row per recorded turn, a column per generation. Colour: the model, stronger the surer the choice. "
-        "Letters: the role (T, W, V), where a choice begins to stand. Every generation reads the same "
+        "Letters: role (T, W, V) and slot, where a choice begins to stand. Every generation reads the same "
         "recorded transcript; had it chosen otherwise, the next turns would have been others.",
     )
-    st.markdown(_legend(found))
     st.caption(_tolerance_words(found))
     _choices_table(found, generation)
 
@@ -277,13 +276,6 @@ def _pins(store: Store, options: dict[str, EpisodeSummary]) -> list[EpisodeSumma
         on_change=changed,
     )
     return [options[one] for one in st.session_state["pins"]]
-
-
-def _legend(found: Rescored) -> str:
-    """The slots' colours are those of every page; here their names in the order of the pool."""
-    return "Models: " + " · ".join(
-        f"{chr(ord('a') + slot)} {label(model, 20)}" for slot, model in enumerate(found.models)
-    )
 
 
 def _tolerance_words(found: Rescored) -> str:

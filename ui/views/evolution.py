@@ -177,7 +177,8 @@ def _words(store: Store, run: RunSummary) -> str:
 
 def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
     last = lineage.generations[-1]
-    with st.container(horizontal=True, gap="large"):
+    left, right = st.columns([2, 3], gap="medium")
+    with left, st.container(horizontal=True, gap="medium"):
         best = lineage.best
         if best is not None and (one := lineage.validations[best]):
             low, high = one.interval
@@ -202,7 +203,7 @@ def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
         _cost(store, run, lineage)
     standings = lineage.standings(OURS)
     if standings:
-        with st.container(border=True):
+        with right, st.container(border=True):
             st.markdown("**Is it better than what learned nothing?**", help=define("Control"))
             st.plotly_chart(
                 standings_figure(standings),
