@@ -281,9 +281,10 @@ def _pins(store: Store, options: dict[str, EpisodeSummary]) -> list[EpisodeSumma
 def _tolerance_words(found: Rescored) -> str:
     close = int(found.unsure.sum())
     said = (
-        "No model is asked: stored hidden states go through stored heads. States are kept in half precision, which "
-        f"can move a logit here by up to ±{found.tolerance:.3f}; choices closer than their own bound are grey and "
-        f"marked '?' ({close:,} of {found.unsure.size:,})."
+        "The likeliest choice is shown; what was recorded may have been drawn. No model is asked: stored hidden "
+        "states go through stored heads. States are kept in half precision, which can move a logit here by up to "
+        f"±{found.tolerance:.3f}; choices closer than their own bound are grey and marked '?' ({close:,} of "
+        f"{found.unsure.size:,})."
     )
     if found.deviation is not None:
         said += f" Against logits recorded by a generation itself, the largest difference is {found.deviation:.4f}."

@@ -92,10 +92,10 @@ def resume(store: Store, run: str) -> None:
     """Start a worker on a run that stands still, and wait until one has claimed it: before that, pages would
     still say that it stands still."""
     store.runs.mark_interrupted()
-    before = store.runs.get(run).owner
+    before = store.runs.get(run).heartbeat
     start_worker(store, run)
     deadline = time.monotonic() + 8.0
-    while time.monotonic() < deadline and store.runs.get(run).owner == before:
+    while time.monotonic() < deadline and store.runs.get(run).heartbeat == before:
         time.sleep(0.2)
 
 
