@@ -49,6 +49,7 @@ class Checkpoint:
 
     `vector` float32 [n] = SVF offsets in `svf_layout` order, then the arrays of the `head_kind` over the models
     in `models` and the roles in `roles`, in that order (trinity.md 1.3, 1.4).
+    `barred` names models and roles that are never chosen, as in an ablation.
     `svf_layout` is ((matrix name, number of singular values), ...), empty without SVF; `svf_dead` names the
     blocks among them that change nothing on this encoder.
     """
@@ -62,6 +63,7 @@ class Checkpoint:
     token_position: int = -2
     svf_layout: tuple[tuple[str, int], ...] = ()
     svf_dead: tuple[str, ...] = ()
+    barred: tuple[str, ...] = ()
     dtype: Dtype = "float32"
     protocol: Protocol = Protocol.PAPER
     generation: int | None = None
@@ -106,6 +108,16 @@ class Checkpoint:
     def head_vector(self) -> Vector:
         """The head's numbers, float32 [head.size]."""
         return self.vector[self.svf_size :]
+
+    @property
+    def model_mask(self) -> tuple[bool, ...]:
+        """True for every slot that may be chosen; empty without any that may not."""
+        return _mask(self.models, self.barred)
+
+    @property
+    def role_mask(self) -> tuple[bool, ...]:
+        """The same over the roles."""
+        return _mask(self.roles, self.barred)
 
     @property
     def parts(self) -> str:
@@ -165,7 +177,7 @@ class Checkpoint:
         return checkpoint
 
     def _described(self) -> dict[str, Any]:
-        return {
+        described = {
             "models": list(self.models),
             "roles": list(self.roles),
             "encoder": asdict(self.encoder),
@@ -182,6 +194,7 @@ class Checkpoint:
             "notes": self.notes,
             "weights_sha256": hashlib.sha256(self.to_bytes()).hexdigest(),
         }
+        return described | ({"barred": list(self.barred)} if self.barred else {})
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
@@ -263,6 +276,13 @@ def _check(checkpoint: Checkpoint) -> None:
         raise CheckpointError(
             f"The token position counts from the end (-1, -2, ...); it cannot be {checkpoint.token_position}."
         )
+    unknown = [name for name in checkpoint.barred if name not in (*slots, *roles)]
+    if unknown:
+        raise CheckpointError(
+            f"There is no model or role '{unknown[0]}' to leave out: choose among {', '.join((*slots, *roles))}."
+        )
+    if not all(any(mask) for mask in (checkpoint.model_mask, checkpoint.role_mask) if mask):
+        raise CheckpointError("Every model or every role is left out: leave at least one of each in.")
     if width < 1 or any(count < 1 for _, count in checkpoint.svf_layout):
         raise CheckpointError("The hidden size and every SVF block must be at least 1 number wide.")
     head = checkpoint.head
@@ -294,6 +314,7 @@ def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
         "token_position": int(config["token_position"]),
         "svf_layout": tuple((_text(name), int(count)) for name, count in config["svf_layout"]),
         "svf_dead": tuple(_text(name) for name in config["svf_dead"]),
+        "barred": tuple(_text(name) for name in config.get("barred", ())),
         "dtype": config["dtype"],
         "protocol": Protocol(config["protocol"]),
         "generation": None if generation is None else int(generation),
@@ -322,6 +343,11 @@ def _head(kind: str, n_models: int, hidden_size: int) -> Head:
         return head_of(kind, n_models, hidden_size)
     except ConfigError as error:
         raise CheckpointError(str(error)) from error
+
+
+def _mask(names: Sequence[str], barred: Sequence[str]) -> tuple[bool, ...]:
+    mask = tuple(name not in barred for name in names)
+    return () if all(mask) else mask
 
 
 def _text(value: object) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 from core.episode import Decision
 
@@ -56,6 +57,36 @@ def paired_difference(
     differences = (counts[:, 1] - counts[:, 0]) / n
     low, high = np.quantile(differences, [(1 - confidence) / 2, (1 + confidence) / 2])
     return PairedDifference((only_b - only_a) / n, float(low), float(high), n)
+
+
+@dataclass(frozen=True, slots=True)
+class OverSeeds:
+    """A mean over seeds and tasks with a percentile bootstrap interval that draws both anew."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def over_seeds(outcomes: NDArray[np.float64], *, key: str, confidence: float = 0.95) -> OverSeeds:
+    """The mean of `outcomes` [seeds, tasks] (NaN: missing): right or wrong, or the difference of two policies.
+
+    Tasks are drawn with replacement, and so are seeds, so that the interval knows both chances; three seeds tell
+    little about theirs. The same `key` gives the same interval."""
+    known = np.isfinite(outcomes)
+    if not known.any():
+        return OverSeeds(math.nan, math.nan, math.nan)
+    seeds, tasks = outcomes.shape
+    digest = hashlib.sha256(f"over-seeds/{key}".encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES // 5).astype(float)
+    of_tasks = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES // 5).astype(float)
+    values = np.where(known, outcomes, 0.0)
+    totals = np.einsum("rs,rs->r", of_seeds, of_tasks @ values.T)
+    counts = np.einsum("rs,rs->r", of_seeds, of_tasks @ known.T.astype(float))
+    means = totals[counts > 0] / counts[counts > 0]
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return OverSeeds(float(values.sum() / known.sum()), float(low), float(high))
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:

@@ -190,7 +190,10 @@ class _Course:
         role = self.suggested_role
         if role is None or decision.origin == "override":
             return decision
-        if self.role_mask and not self.role_mask[ROLE_ORDER.index(role)]:
+        masks = [
+            mask for mask in (self.role_mask, decision.role_mask) if mask
+        ]  # asked for, or the policy's own
+        if not all(mask[ROLE_ORDER.index(role)] for mask in masks):
             return decision
         return replace(decision, role=role, origin="suggested_role")
 

@@ -8,11 +8,13 @@ was acknowledged; a reply that cost money also survives a power cut. Finished ep
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
 
@@ -32,9 +34,10 @@ from storage import mapping
 from storage.engine import writing
 from storage.mapping import Progress
 from storage.runs import check_owner
-from storage.schema import episode, state, text, turn
+from storage.schema import episode, run, state, text, turn
 from storage.store import Store
-from storage.whole import birth_row, read_episodes
+from storage.summaries import RunStatus
+from storage.whole import birth_row, insert_episode, read_episodes
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,25 @@ def record(store: Store, events: Iterable[Event], *, owner: str | None = None) -
     finally:
         if isinstance(events, Generator):
             events.close()
+
+
+def record_whole(store: Store, run_id: str, config: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
+    """Store a run that is over, with its finished episodes, in one transaction: all of it or nothing."""
+    at = store.now()
+    row = {
+        "id": run_id,
+        "kind": "run",
+        "status": RunStatus.FINISHED.value,
+        "config": json.dumps(dict(config)),
+        "created": at,
+        "started": at,
+        "heartbeat": at,
+        "finished": at,
+    }
+    with writing(store.engine) as connection:
+        connection.execute(insert(run), row)
+        for one in episodes:
+            insert_episode(connection, one, at, at, [at] * len(one.turns))
 
 
 @contextmanager

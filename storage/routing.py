@@ -37,3 +37,16 @@ def routing(store: Store, run_id: str, policy: str) -> list[Routed]:
     )
     with reading(store.engine) as connection:
         return [Routed(row.model, Role(row.role), row.n) for row in connection.execute(query)]
+
+
+def chosen_by_family(store: Store, run_id: str) -> list[tuple[str, str, int]]:
+    """(family, model, turns) over a run's finished episodes."""
+    query = (
+        select(episode.c.family, turn.c.model, func.count())
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .where(episode.c.run_id == run_id, episode.c.status == Status.FINISHED, turn.c.stage == "finished")
+        .group_by(episode.c.family, turn.c.model)
+        .order_by(episode.c.family, turn.c.model)
+    )
+    with reading(store.engine) as connection:
+        return [(family, model, n) for family, model, n in connection.execute(query)]

@@ -23,7 +23,7 @@ TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .v
 CHECK_LINE = "ruff format --check . && ruff check . && mypy && lint-imports"
 
 #: The rooms that know torch: the coordinator, evolution on top of it, and the pocket models.
-TORCH_ROOMS = ("core.coordinator.", "core.evolution.", "core.pocket.", "ui.evolution")
+TORCH_ROOMS = ("core.coordinator.", "core.evolution.", "core.pocket.", "ui.evolution", "ui.reproduce")
 
 
 def module_name(path: Path) -> str:

@@ -48,6 +48,13 @@ PAGES = [
         help="How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
     ),
     st.Page(
+        "views/results.py",
+        title="Results",
+        icon=":material/leaderboard:",
+        url_path="results",
+        help="The paper's tables played here: learners, ablations, heads, other ways to combine models.",
+    ),
+    st.Page(
         "views/live.py",
         title="Live",
         icon=":material/play_circle:",

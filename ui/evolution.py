@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from core.errors import ConfigError, StoreError, TaskError
 from core.evolution.controls import Control, controls, most_episodes
 from core.evolution.evolve import ADAPTED_AT_MOST, EvolveConfig, Generation, evolve
 from core.evolution.fitness import Measured
-from core.evolution.sep_cma import SepCMAState
+from core.evolution.learners import restored
 from core.pool.cache import CachedPool
 from core.pool.costs import Estimate
 from core.pool.pool import Pool
@@ -42,7 +42,8 @@ RELEASED_SVF = "released"
 @dataclass(frozen=True, slots=True)
 class Outline:
     """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
-    empty; `controls`: whether they are played at the end; `digest` tells when a task file changed."""
+    empty; `barred` and `token_position` as in a checkpoint; `controls`: whether they are played at the end;
+    `digest` tells when a task file changed."""
 
     tasks: str
     n: int | None
@@ -54,6 +55,8 @@ class Outline:
     name: str = ""
     head: str = "linear"
     svf: str = ""
+    barred: tuple[str, ...] = ()
+    token_position: int = -2
     controls: bool = True
     models: tuple[str, ...] = ()
     digest: str = ""
@@ -62,7 +65,8 @@ class Outline:
     def from_config(cls, config: Mapping[str, Any], max_cost_usd: float | None = None) -> Outline:
         """Of a stored run; a ceiling given now replaces the stored one."""
         try:
-            outline = cls(**{**config, "models": tuple(config["models"])})
+            lists = {name: tuple(config.get(name, ())) for name in ("models", "barred")}
+            outline = cls(**{**config, **lists})
         except (KeyError, TypeError) as error:
             raise StoreError(
                 "This run cannot be resumed: it was not recorded by 'trinity evolve'."
@@ -110,6 +114,8 @@ def prepared(outline: Outline) -> Parts:
         head_kind=outline.head,
         svf_layout=layout,
         svf_dead=dead_blocks(encoder.model, layout),
+        barred=outline.barred,
+        token_position=outline.token_position,
         dtype=encoder.dtype,
     )
     outline = replace(outline, models=models, digest=digest(tasks))
@@ -131,11 +137,12 @@ def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
     """The matrices whose singular values are evolved."""
     if not svf:
         return ()
+    depth = int(encoder.model.config.num_hidden_layers)
     if svf == RELEASED_SVF:
-        depth = int(encoder.model.config.num_hidden_layers)
         return svf_layout(encoder.model, [max(0, depth - 2)], lm_head=True)
     try:
-        layers = sorted({int(layer) for layer in svf.split(",")})
+        named = {int(layer) for layer in svf.split(",")}
+        layers = sorted({layer + depth if layer < 0 else layer for layer in named})
     except ValueError:
         raise ConfigError(
             f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, or 'released'."
@@ -198,7 +205,7 @@ def played(store: Store, run_id: str, parts: Parts) -> Iterator[Generation]:
     for generation in evolve(
         config,
         template,
-        start=SepCMAState.from_bytes(kept[1]) if kept else None,
+        start=restored(kept[1]) if kept else None,
         next_tasks=earlier[-1].stats.get("next_tasks") if earlier else None,
         **table,
     ):
@@ -286,6 +293,10 @@ def stats(generation: Generation) -> dict[str, Any]:
         "forwards": generation.forwards,
         "next_tasks": generation.next_tasks,
     }
+    if generation.distances:
+        found["distances"] = [round(distance, 4) for distance in generation.distances]
+    if generation.steps:
+        found["steps"] = {block: asdict(step) for block, step in generation.steps.items()}
     for name, measured in (("episodes", generation.episodes), ("validation", generation.validation)):
         if measured is not None:
             found[name] = told(measured)

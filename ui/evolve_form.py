@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import streamlit as st
 
+from core.episode import ROLE_ORDER
 from core.errors import BudgetError, TrinityError
 from core.heads import HeadKind
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
 from core.settings import POCKET, Settings
 from ui.glossary import define
+from ui.lineage import LEARNERS
 from ui.live_form import pool_specs
 from ui.plan import digest
 from ui.spending import check_ceiling, dollars, paid_models
-from ui.theme import label
+from ui.theme import label, one_line
 
 if TYPE_CHECKING:
+    from core.evolution.evolve import EvolveConfig
     from core.pool.costs import Estimate
     from ui.evolution import Outline
 
@@ -31,11 +34,10 @@ _SVF = {
     "released": "as released: the layer before the last, and all outside the layers",
 }
 _LAYERS = "layers"
-#: Sizes that a click fills in: name -> (generations, population, tasks per candidate).
-SIZES: dict[str, tuple[int, int, int]] = {
-    "A first look": (8, 24, 4),
-    "A short one": (20, 64, 8),
-}
+#: Sizes that a click fills in: name -> episodes in all.
+SIZES: dict[str, int] = {"A first look": 1_000, "A short one": 6_000, "The paper's budget": 30_720}
+#: The learner that evolves one policy instead of a population.
+_ALONE = "reinforce"
 
 
 def choose_evolution(settings: Settings) -> tuple[dict[str, Any] | None, str]:
@@ -55,7 +57,7 @@ def choose_evolution(settings: Settings) -> tuple[dict[str, Any] | None, str]:
         with st.container(border=True):
             chosen = _size(usual)
         with st.expander("Head, optimiser and validation", icon=":material/tune:"):
-            head, svf, validation, controls, further = _details(usual)
+            kept, further = _details(usual, str(chosen["learner"]), [one.name for one in specs])
     with right, st.container(border=True):
         st.markdown("**Name and cost**")
         name = st.text_input(
@@ -75,14 +77,11 @@ def choose_evolution(settings: Settings) -> tuple[dict[str, Any] | None, str]:
             outline = Outline(
                 tasks=tasks,
                 n=n,
-                validation=validation,
                 pool=pool,
                 encoder=settings.encoder or POCKET,
                 max_cost_usd=settings.max_cost_usd,
                 name=name,
-                head=head,
-                svf=svf,
-                controls=controls,
+                **kept,
                 models=tuple(one.name for one in specs),
                 evolution=asdict(EvolveConfig(**{**asdict(usual), **chosen, **further})),
             )
@@ -113,24 +112,39 @@ def _tasks() -> tuple[str | None, int | None]:
     return (str(Path(path).expanduser().resolve()) if path else None), None if n is None else int(n)
 
 
-def _size(usual: Any) -> dict[str, Any]:
-    """Generations, population and tasks per candidate, with sizes that a click fills in."""
-    fields = {
-        "generations": "ev_generations",
-        "population": "ev_population",
-        "tasks_per_candidate": "ev_each",
-    }
-    standard = tuple(int(getattr(usual, name)) for name in fields)
-    for key, value in zip(fields.values(), standard, strict=True):
-        st.session_state.setdefault(key, value)
+def _size(usual: EvolveConfig) -> dict[str, Any]:
+    """Learner, generations, population and tasks per candidate, with sizes that a click fills in."""
+    from core.evolution.evolve import shape_of
 
-    def fill(values: Sequence[int]) -> None:
-        for key, value in zip(fields.values(), values, strict=True):
-            st.session_state[key] = value
+    fields = ("ev_generations", "ev_population", "ev_each")
 
+    def fill(values: tuple[int, int, int]) -> None:
+        st.session_state.update(zip(fields, values, strict=True))
+
+    def standard() -> tuple[int, int, int]:
+        shape = shape_of(str(st.session_state["ev_learner"]))
+        return usual.generations, shape.population, shape.tasks_per_candidate
+
+    st.session_state.setdefault("ev_learner", usual.learner)
+    if "ev_generations" not in st.session_state:
+        fill(standard())
+    learner = st.segmented_control(
+        "Learner",
+        list(LEARNERS),
+        key="ev_learner",
+        required=True,
+        format_func=LEARNERS.__getitem__,
+        help=define("Learner"),
+        on_change=lambda: fill(standard()),
+    )
+    sizes = {"The usual size": standard()}
+    for words, budget in SIZES.items():
+        shape = shape_of(str(learner), budget)
+        each = shape.population * shape.tasks_per_candidate
+        sizes[words] = (max(1, budget // each), shape.population, shape.tasks_per_candidate)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        for words, values in (*SIZES.items(), ("The usual size", standard)):
-            now = tuple(st.session_state[key] for key in fields.values())
+        now = tuple(st.session_state[key] for key in fields)
+        for words, values in sizes.items():
             st.button(
                 words,
                 key=f"ev_size_{words}",
@@ -143,7 +157,13 @@ def _size(usual: Any) -> dict[str, Any]:
         "Generations", 1, 100_000, step=1, key="ev_generations", help=define("Generation")
     )
     population = two.number_input(
-        "Candidates in each", 2, 100_000, step=2, key="ev_population", help=define("Candidate")
+        "Candidates in each",
+        1,
+        100_000,
+        step=1,
+        key="ev_population",
+        help=define("Candidate"),
+        disabled=learner == _ALONE,
     )
     each = three.number_input("Tasks per candidate", 1, 100_000, step=1, key="ev_each")
     one, two, three = st.columns(3)
@@ -160,34 +180,36 @@ def _size(usual: Any) -> dict[str, Any]:
     )
     st.caption(f"{generations * population * each:,} episodes in all, besides validation.")
     return {
+        "learner": str(learner),
         "generations": int(generations),
         "population": int(population),
         "tasks_per_candidate": int(each),
+        "rotate_every": shape_of(str(learner)).rotate_every,
         "turn_budget": int(turns),
         "seed": int(seed),
     }
 
 
-def _details(usual: Any) -> tuple[str, str, int, bool, dict[str, Any]]:
-    """Head, SVF, validation tasks, whether controls are played, and further settings of the evolution."""
-    one, two = st.columns(2)
-    head = one.selectbox("Head", get_args(HeadKind), key="ev_head", help=define("Head"))
-    kind = two.selectbox(
-        "What is evolved",
-        [*_SVF, _LAYERS],
-        key="ev_svf",
-        help=define("SVF"),
-        format_func=lambda value: _SVF.get(value, "singular values of layers, too"),
+def _details(
+    usual: EvolveConfig, learner: str, models: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings that an outline keeps beside the evolution's own, and further ones of these."""
+    kept: dict[str, Any] = {"head": "linear", "svf": ""}
+    if learner == _ALONE:
+        st.caption("REINFORCE learns a linear head, without singular values.")
+    else:
+        kept = _searched()
+    barred = st.multiselect(
+        "Left out",
+        [*models, *(role.value for role in ROLE_ORDER)],
+        key="ev_barred",
+        format_func=lambda value: one_line(str(value), 30),
+        help="Models and roles that are never chosen, as in an ablation.",
     )
-    svf = (
-        st.text_input("Which layers, such as 1 or 26,27", key="ev_layers", value="1").strip()
-        if kind == _LAYERS
-        else str(kind)
-    )
+    kept["barred"] = tuple(barred)
     one, two, three = st.columns(3)
-    rates = one.selectbox(
-        "Learning rates", ["cmaes", "pycma"], key="ev_rates", help="By the library they are from."
-    )
+    with one:
+        further = _rate(usual, learner)
     validation = two.number_input(
         "Validation tasks",
         0,
@@ -197,6 +219,7 @@ def _details(usual: Any) -> tuple[str, str, int, bool, dict[str, Any]]:
         help="Held apart; the mean is measured on them.",
     )
     every = three.number_input("Validate every", 1, 100_000, usual.validate_every, key="ev_every")
+    kept["validation"] = int(validation)
     one, two = st.columns(2)
     spread = one.number_input(
         "First spread of the logits",
@@ -205,22 +228,58 @@ def _details(usual: Any) -> tuple[str, str, int, bool, dict[str, Any]]:
         usual.logit_spread,
         key="ev_spread",
         help="How far the first candidates' logits spread; it sets the step size.",
+        disabled=learner == _ALONE,
     )
     adaptive = two.toggle(
         "As many tasks as tell candidates apart",
         key="ev_adaptive",
         help="Begin with so many tasks per candidate, then more or fewer, as fitness tells candidates apart.",
+        disabled=learner == _ALONE,
     )
     controls = two.toggle(
         "Play the controls at the end", value=True, key="ev_controls", help=define("Control")
     )
-    further = {
-        "rates": rates,
+    kept["controls"] = bool(controls)
+    adapted = bool(adaptive) and learner != _ALONE
+    return kept, {
+        **further,
         "validate_every": int(every),
         "logit_spread": float(spread),
-        "adaptive": bool(adaptive),
+        "adaptive": adapted,
     }
-    return str(head), svf, int(validation), bool(controls), further
+
+
+def _searched() -> dict[str, Any]:
+    """The head, and the singular values that are evolved beside it."""
+    one, two = st.columns(2)
+    head = one.selectbox("Head", get_args(HeadKind), key="ev_head", help=define("Head"))
+    kind = two.selectbox(
+        "What is evolved",
+        [*_SVF, _LAYERS],
+        key="ev_svf",
+        help=define("SVF"),
+        format_func=lambda value: _SVF.get(value, "singular values of layers, too"),
+    )
+    if kind != _LAYERS:
+        return {"head": str(head), "svf": str(kind)}
+    layers = st.text_input("Which layers, such as 1 or 26,27", key="ev_layers", value="1")
+    return {"head": str(head), "svf": layers.strip()}
+
+
+def _rate(usual: EvolveConfig, learner: str) -> dict[str, Any]:
+    """How fast or how far the learner goes."""
+    if learner == _ALONE:
+        rate = st.number_input(
+            "Learning rate", 1e-9, 10.0, usual.learning_rate, key="ev_learning_rate", format="%.4g", step=1e-3
+        )
+        return {"learning_rate": float(rate)}
+    if learner == "random-search":
+        box = st.number_input("Half of its box, in step sizes", 1e-9, 1e6, usual.box, key="ev_box")
+        return {"box": float(box)}
+    rates = st.selectbox(
+        "Learning rates", ["pycma", "cmaes"], key="ev_rates", help="By the library they are from."
+    )
+    return {"rates": str(rates)}
 
 
 def _priced(outline: Outline, specs: Sequence[ModelSpec]) -> tuple[dict[str, Any] | None, str]:

@@ -50,7 +50,10 @@ def fitness_figure(
     x = lineage.axis(axis)
     places = [place for place, one in enumerate(lineage.generations) if one.index > 0]
     data = _bands(lineage, x, places)
+    alone = lineage.evolution.get("population") == 1  # then best, mean and median are one
     for name, dash, width in (("best", "dot", 1.5), ("mean", "solid", 2.5), ("median", "dash", 1.5)):
+        if alone and name != "mean":
+            continue
         y = [getattr(lineage.generations[place], name) for place in places]
         data.append(_curve([x[place] for place in places], y, name, dash, width, OURS))
     data.append(_validated(lineage, x, "validation", "diamond", RIGHT_COLOUR))

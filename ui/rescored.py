@@ -15,7 +15,7 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from core.checkpoint import Checkpoint
-from core.episode import ROLE_ORDER, Decision, Role
+from core.episode import Decision, Role
 from core.errors import CheckpointError
 from core.heads import Head, softmax, split
 from storage.filters import EpisodeFilter
@@ -172,18 +172,15 @@ def score(heads: Sequence[Checkpoint], lines: Sequence[Line], decisions: Sequenc
         z = checkpoint.head.logits(states, vector, turns)
         moved = rounding(checkpoint.head, states, vector)
         tolerance = max(tolerance, float(moved.max(initial=0.0)))
-        barred = checkpoint.to_config().get("barred", ())
         for row, decision in enumerate(decisions):
             parts = zip(
                 split(z[row], len(models)),
                 split(moved[row], len(models)),
                 (decision.model_mask, decision.role_mask),
-                (models, [role.value for role in ROLE_ORDER]),
+                (checkpoint.model_mask, checkpoint.role_mask),
                 strict=True,
             )
-            picks = [
-                _pick(logits, error, _allowed(mask, names, barred)) for logits, error, mask, names in parts
-            ]
+            picks = [_pick(logits, error, _allowed(mask, own)) for logits, error, mask, own in parts]
             slots[row, column], roles[row, column] = picks[0][0], picks[1][0]
             chances[row, column] = picks[0][1] * picks[1][1]
             leads[row, column] = min(picks[0][2], picks[1][2])
@@ -205,16 +202,19 @@ def score(heads: Sequence[Checkpoint], lines: Sequence[Line], decisions: Sequenc
     )
 
 
-def _allowed(mask: Sequence[bool], names: Sequence[str], barred: Sequence[str]) -> list[bool]:
-    """What was allowed at the turn, less what this coordinator never chooses; all, where nothing would be left."""
-    found = [name not in barred and (not mask or mask[place]) for place, name in enumerate(names)]
-    return found if any(found) else [True] * len(names)
+def _allowed(mask: Sequence[bool], own: Sequence[bool]) -> Sequence[bool]:
+    """What was allowed at the turn, less what this coordinator never chooses; empty for everything, also where nothing
+    would be left."""
+    if not (mask and own):
+        return mask or own
+    both = [one and other for one, other in zip(mask, own, strict=True)]
+    return both if any(both) else ()
 
 
 def _pick(logits: Array, error: Array, mask: Sequence[bool]) -> tuple[int, float, float, bool]:
     """The likeliest choice, its probability, its lead in logits, and whether the errors could turn it."""
     chances = softmax(logits, mask)
-    order = [place for place in np.argsort(-chances, kind="stable").tolist() if mask[place]]
+    order = [place for place in np.argsort(-chances, kind="stable").tolist() if not mask or mask[place]]
     best = order[0]
     if len(order) == 1:
         return best, 1.0, float("inf"), False

@@ -24,7 +24,17 @@ P = ParamSpec("P")
 #: Page name (its URL path) -> its file, relative to ui/app.py.
 VIEWS: dict[str, str] = {
     name: f"views/{name}.py"
-    for name in ("home", "episodes", "replay", "pair", "checkpoints", "evolution", "live", "glossary")
+    for name in (
+        "home",
+        "episodes",
+        "replay",
+        "pair",
+        "checkpoints",
+        "evolution",
+        "results",
+        "live",
+        "glossary",
+    )
 }
 
 _LIST_KEY = "episode_list_query"

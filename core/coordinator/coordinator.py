@@ -50,7 +50,7 @@ class Coordinator:
         )
         turns = [request.index for request in requests]
         z = self.checkpoint.head.logits(encoded.states, self.checkpoint.head_vector, turns)
-        return choose(requests, encoded, z, self.models, argmax=self.argmax)
+        return choose(requests, encoded, z, self.checkpoint, argmax=self.argmax)
 
 
 class Population:
@@ -102,7 +102,7 @@ class Population:
         for candidate in np.unique(candidates):
             mine, vector = candidates == candidate, self._vectors[candidate, template.svf_size :]
             z[mine] = head.logits(encoded.states[mine], vector, turns[mine])
-        return choose(requests, encoded, z, template.models, argmax=self._argmax)
+        return choose(requests, encoded, z, template, argmax=self._argmax)
 
     def _encoded(self, requests: Sequence[Decide], candidates: NDArray[np.int64]) -> Encoded:
         template = self._template
@@ -130,16 +130,19 @@ def choose(
     requests: Sequence[Decide],
     encoded: Encoded,
     z: NDArray[np.float64],
-    models: Sequence[str],
+    checkpoint: Checkpoint,
     *,
     argmax: bool = False,
 ) -> list[Decision]:
-    """Decisions from logits `z` [n, models + roles]; model and role are drawn independently (paper 3.1)."""
-    decisions = []
+    """Decisions from logits `z` [n, models + roles]; model and role are drawn independently (paper 3.1).
+
+    What the checkpoint bars or the request masks is minus infinity before the softmax."""
+    decisions, models = [], checkpoint.models
     for row, request in enumerate(requests):
         model_z, role_z = split(z[row], len(models))
-        model_probs = softmax(model_z, request.model_mask)
-        role_probs = softmax(role_z, request.role_mask)
+        model_mask = _both(request.model_mask, checkpoint.model_mask)
+        role_mask = _both(request.role_mask, checkpoint.role_mask)
+        model_probs, role_probs = softmax(model_z, model_mask), softmax(role_z, role_mask)
         best = int(np.argmax(model_probs)), int(np.argmax(role_probs))
         if argmax:
             model, role = best
@@ -157,8 +160,8 @@ def choose(
                 argmax_model=models[best[0]],
                 argmax_role=ROLE_ORDER[best[1]],
                 sampled=not argmax,
-                model_mask=request.model_mask or (True,) * len(models),
-                role_mask=request.role_mask or (True,) * len(ROLE_ORDER),
+                model_mask=model_mask or (True,) * len(models),
+                role_mask=role_mask or (True,) * len(ROLE_ORDER),
                 hidden_state=encoded.states[row].astype("<f2").tobytes(),
                 prompt_digest=encoded.digests[row],
                 prompt_tokens=encoded.token_counts[row],
@@ -166,6 +169,13 @@ def choose(
             )
         )
     return decisions
+
+
+def _both(mask: Sequence[bool], other: Sequence[bool]) -> tuple[bool, ...]:
+    """What both masks allow; an empty one allows all."""
+    if mask and other:
+        return tuple(a and b for a, b in zip(mask, other, strict=True))
+    return tuple(mask or other)
 
 
 def check_fits(checkpoint: Checkpoint, encoder: Encoder, models: Sequence[str] | None = None) -> None:

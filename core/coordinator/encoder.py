@@ -34,6 +34,8 @@ POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
 _BATCH_FLOP = {"cpu": 2e9}
 _BATCH_FLOP_ACCELERATOR = 1e13
 _LARGEST_BATCH = 64
+#: With SVF offsets a candidate's few transcripts are read alone: rows beyond them would only be padding.
+_LARGEST_BATCH_WITH_OFFSETS = 4
 _LENGTH_RASTER = 16  # tokens
 _CACHE_BYTES = 64 * 2**20
 _ENTERING_BYTES = 512 * 2**20  # of what enters the layers that SVF changes
@@ -193,7 +195,8 @@ class Encoder:
                 )
             by_length.setdefault(-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER, []).append(key)
         for length, keys in sorted(by_length.items()):
-            rows = int(min(_LARGEST_BATCH, max(1, self._batch_tokens // length)))
+            most = _LARGEST_BATCH_WITH_OFFSETS if self._offsets_key else _LARGEST_BATCH
+            rows = int(min(most, max(1, self._batch_tokens // length)))
             for start in range(0, len(keys), rows):
                 batch = keys[start : start + rows]
                 ids = np.full((rows, length), self._pad, np.int64)

@@ -107,7 +107,7 @@ def learned_router(
     solved = solved_by_single(arena, cycles, train)
     # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
     success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
-    x, queries = _question_states(encoder, train), _question_states(encoder, tasks)
+    x, queries = question_states(encoder, train), question_states(encoder, tasks)
     centre = x.mean(axis=0)
     x, queries = x - centre, queries - centre
     weights = np.linalg.solve(
@@ -130,7 +130,8 @@ def family_router(
     return TablePolicy("hand-made", arena.models, {task.question: policies[task.family] for task in tasks})
 
 
-def _question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:
+def question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:
+    """What the encoder makes of the bare questions, [tasks, hidden size]."""
     return encoder.encode([Decide(Transcript(task.question), 0, task.id) for task in tasks]).states.astype(
         float
     )

@@ -15,7 +15,6 @@ from core.episode import Role, Task
 from core.evolution.cycles import choose_cycles, try_cycles
 from core.evolution.evolve import (
     EvolveConfig,
-    begin,
     random_walk,
     space_of,
     validation_episodes,
@@ -67,10 +66,11 @@ def controls(
         episodes = validation_episodes(config, validation_tasks, template, prefix)
         return measured(play_all(episodes, policy, pool, grade))
 
-    space = space_of(config, template, encoder, tasks)
-    end = space.vectors(random_walk(config, begin(config, space)))
-    walk = template.with_vector(end.astype(np.float32), kind="random walk")
-    found = [Control("random walk", play(Coordinator(walk, encoder), "walk"))]
+    found = []
+    if config.learner == "sep-cma-es":  # the others have no walk of their own
+        end = random_walk(config, space_of(config, template, encoder, tasks))
+        walk = template.with_vector(end.astype(np.float32), kind="random walk")
+        found.append(Control("random walk", play(Coordinator(walk, encoder), "walk")))
     names = [f"{SINGLE}{model}" for model in template.models]
     trials = try_cycles(
         names,

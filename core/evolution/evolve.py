@@ -1,4 +1,4 @@
-"""The evolution loop: sep-CMA-ES over a coordinator's head, one yielded generation after the other.
+"""The evolution loop: a learner over a coordinator's numbers, one yielded generation after the other.
 
 Stopping is closing the generator; from a state that was yielded it goes on to the same end, bit for bit.
 """
@@ -6,8 +6,9 @@ Stopping is closing the generator; from a state that was yielded it goes on to t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from core.draws import integer, uniform
 from core.drive import GradeMany
 from core.episode import Episode, Status, Task
 from core.errors import ConfigError, PoolError
-from core.evolution import sep_cma
+from core.evolution import random_search, reinforce, sep_cma
 from core.evolution.fitness import (
     Measured,
     episodes_of,
@@ -29,8 +30,8 @@ from core.evolution.fitness import (
     play_all,
     rewards,
 )
-from core.evolution.search import SearchSpace, survey
-from core.evolution.sep_cma import SepCMAState
+from core.evolution.learners import Learner, LearnerName, LearnerState, RandomSearch, Reinforce, SepCMA
+from core.evolution.search import SearchSpace, Step, survey
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
@@ -42,6 +43,8 @@ ADAPTED_AT_MOST = 4
 class EvolveConfig:
     """What an evolution is, fixed for its whole life.
 
+    `learner`: sep-CMA-ES as in the paper, or what it is put beside: REINFORCE, whose population is 1 and whose batch is
+    `tasks_per_candidate` (Adam at `learning_rate`), or random search in a box of `box` step sizes.
     `logit_spread` is the standard deviation that the first generation's logits shall have over its
     candidates in what depends on the transcript, `constant_spread` in what does not (None: no difference is
     made, see search); the step size follows from the encoder's hidden states, or is `step_size`. `svf_spread`
@@ -53,6 +56,7 @@ class EvolveConfig:
     where it begins; each generation plays more or fewer tasks, as its fitness told candidates apart.
     """
 
+    learner: LearnerName = "sep-cma-es"
     generations: int = 60
     population: int = 192
     tasks_per_candidate: int = 8
@@ -68,9 +72,11 @@ class EvolveConfig:
     turn_budget: int = 5
     validate_every: int = 10
     seed: int = 0
-    rates: sep_cma.Preset = "cmaes"
+    rates: sep_cma.Preset = "pycma"
     diversity: float = 0.0
     turn_cost: float = 0.0
+    learning_rate: float = 1e-3
+    box: float = 3.0
 
     def __post_init__(self) -> None:
         for name in (
@@ -84,7 +90,53 @@ class EvolveConfig:
             if getattr(self, name) < 1:
                 what = f"{name.replace('_', ' ')} of {getattr(self, name)}"
                 raise ConfigError(f"An evolution with {what} does nothing: give at least 1.")
-        _optimiser(self, np.zeros(1), 1.0, np.ones(1))  # what it refuses is refused before anything begins
+        self._check_learner()
+
+    def _check_learner(self) -> None:
+        """What a learner refuses is refused before anything begins."""
+        if self.learner not in get_args(LearnerName):
+            raise ConfigError(
+                f"There is no learner '{self.learner}': choose {', '.join(get_args(LearnerName))}."
+            )
+        if self.learner == "reinforce":
+            if self.population != 1:
+                raise ConfigError(
+                    "REINFORCE plays one policy: give a population of 1, and its batch as tasks per candidate."
+                )
+            reinforce.start(np.zeros(1), self.learning_rate, seed=self.seed)
+        elif self.learner == "random-search":
+            random_search.start(np.zeros(1), self.box, population=self.population, seed=self.seed)
+        else:
+            sep_cma.start(
+                np.zeros(1),
+                1.0,
+                population=self.population,
+                seed=self.seed,
+                mirrored=self.mirrored,
+                preset=self.rates,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a learner spreads a generation's episodes, unless told otherwise."""
+
+    population: int
+    tasks_per_candidate: int
+    rotate_every: int
+
+
+def shape_of(learner: str, budget: int = 30_720) -> Shape:
+    """How a learner spreads `budget` episodes: at least ten generations of them, where there are that many.
+
+    REINFORCE draws chances anew for each batch of 512, random search gives each candidate 32 trials (paper A.5);
+    192 candidates of 8 tasks was the best use of sep-CMA-ES's episodes in trials on the pocket world."""
+    each = max(1, budget // 10)
+    if learner == "reinforce":
+        return Shape(1, min(512, each), 1)
+    if learner == "random-search":
+        return Shape(max(1, min(16, each // 32)), min(32, each), 10)
+    return Shape(2 * max(1, min(96, each // 16)), 8, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +145,17 @@ class Generation:
 
     `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is empty for
     generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
-    due. `next_tasks` is the next generation's `tasks_per_candidate`. Calls to
-    models and decisions, with the encoder's forwards for them, are counted over this generation, without those
-    of its validation."""
+    due. `distances` are those of the candidates from where the learner stood, in step sizes; `steps`, of generation 0
+    only, the first step of every block of the vector. `next_tasks` is the next generation's `tasks_per_candidate`.
+    Calls to models and decisions, with the encoder's forwards for them, are counted over this generation, without
+    those of its validation."""
 
     index: int
     checkpoint: Checkpoint
-    state: SepCMAState
+    state: LearnerState
     fitness: tuple[float, ...] = ()
+    distances: tuple[float, ...] = ()
+    steps: Mapping[str, Step] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
     episodes: Measured | None = None
     validation: Measured | None = None
@@ -121,7 +176,7 @@ def evolve(
     grade: GradeMany,
     tasks: Sequence[Task],
     validation_tasks: Sequence[Task] = (),
-    start: SepCMAState | None = None,
+    start: LearnerState | None = None,
     next_tasks: int | None = None,
 ) -> Iterator[Generation]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
@@ -135,6 +190,7 @@ def evolve(
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
     space = space_of(config, template, encoder, tasks)
+    learner = learner_of(config, space)
 
     def validated(generation: Generation) -> Generation:
         if not validation_tasks:
@@ -144,13 +200,13 @@ def evolve(
 
     per_candidate = next_tasks or config.tasks_per_candidate
     if start is None:
-        state = begin(config, space)
-        yield validated(Generation(0, template, state, next_tasks=per_candidate))
+        state = learner.begin()
+        yield validated(Generation(0, template, state, steps=space.steps, next_tasks=per_candidate))
     else:
-        _check_fits(config, template, start)
+        _check_fits(learner.begin(), start)
         state = start
     while state.generation < config.generations:
-        generation = _next(config, template, space, state, encoder, shared, grade, tasks, per_candidate)
+        generation = _next(config, template, learner, state, encoder, shared, grade, tasks, per_candidate)
         state, per_candidate = generation.state, generation.next_tasks
         due = state.generation % config.validate_every == 0 or state.generation == config.generations
         yield validated(generation) if due else generation
@@ -173,32 +229,27 @@ def space_of(
     )
 
 
-def begin(config: EvolveConfig, space: SearchSpace) -> SepCMAState:
-    """The optimiser before the first generation."""
-    return _optimiser(config, np.asarray(space.template.vector, float), space.step_size, space.scales)
+def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
+    """The configured learner in this space."""
+    if config.learner == "reinforce":
+        return Reinforce(space, config.learning_rate, config.seed)
+    if config.learner == "random-search":
+        return RandomSearch(space, config.population, config.seed, config.box)
+    return SepCMA(space, config.population, config.seed, config.mirrored, config.rates)
 
 
-def _optimiser(
-    config: EvolveConfig, mean: NDArray[np.float64], step_size: float, scales: NDArray[np.float64]
-) -> SepCMAState:
-    return sep_cma.start(
-        mean,
-        step_size,
-        scales=scales,
-        population=config.population,
-        seed=config.seed,
-        mirrored=config.mirrored,
-        preset=config.rates,
-    )
-
-
-def _check_fits(config: EvolveConfig, template: Checkpoint, state: SepCMAState) -> None:
-    """Refuse to go on from a state of another evolution."""
-    made = (len(state.mean), state.population, state.seed, state.mirrored, state.preset)
-    asked = (len(template.vector), config.population, config.seed, config.mirrored, config.rates)
-    for name, was, now in zip(
-        ("vector length", "population", "seed", "mirroring", "rates"), made, asked, strict=True
-    ):
+def _check_fits(first: LearnerState, state: LearnerState) -> None:
+    """Refuse to go on from a state of another evolution; `first` is how this one begins."""
+    if type(first) is not type(state):
+        raise ConfigError("This evolution was begun by another learner: keep it.")
+    if len(first.mean) != len(state.mean):
+        raise ConfigError(
+            f"This evolution was begun with vector length {len(state.mean)} and cannot go on with "
+            f"{len(first.mean)}: keep it."
+        )
+    names = {"population": "population", "seed": "seed", "mirrored": "mirroring", "preset": "rates"}
+    for field_name, name in names.items():
+        was, now = getattr(state, field_name, None), getattr(first, field_name, None)
         if was != now:
             raise ConfigError(
                 f"This evolution was begun with {name} {was} and cannot go on with {now}: keep it."
@@ -208,15 +259,15 @@ def _check_fits(config: EvolveConfig, template: Checkpoint, state: SepCMAState) 
 def _next(
     config: EvolveConfig,
     template: Checkpoint,
-    space: SearchSpace,
-    state: SepCMAState,
+    learner: Learner,
+    state: LearnerState,
     encoder: Encoder,
     pool: CachedPool,
     grade: GradeMany,
     tasks: Sequence[Task],
     per_candidate: int,
 ) -> Generation:
-    vectors = space.vectors(sep_cma.ask(state))
+    vectors = learner.ask(state)
     seed = integer((config.seed, "replies", state.generation // config.rotate_every))
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
@@ -248,14 +299,17 @@ def _next(
         ]
         fitness = fitness + shaped
     _check_played(played, state.generation + 1)
-    after = sep_cma.tell(state, fitness)
+    after = learner.tell(state, fitness, played)
     return Generation(
         index=after.generation,
         checkpoint=template.with_vector(
-            space.vectors(after.mean).astype(np.float32), generation=after.generation, kind="evolved"
+            learner.outcome(after).astype(np.float32), generation=after.generation, kind="evolved"
         ),
         state=after,
         fitness=tuple(fitness.tolist()),
+        distances=tuple(
+            (np.linalg.norm(vectors - learner.outcome(state), axis=1) / state.step_size).tolist()
+        ),
         missing=tuple(np.isnan(values).sum(axis=1).tolist()),
         episodes=measured(played),
         tasks_per_candidate=per_candidate,
@@ -352,11 +406,13 @@ def validation_episodes(
     )
 
 
-def random_walk(config: EvolveConfig, state: SepCMAState) -> NDArray[np.float64]:
-    """The mean [n] after as many generations of the same optimiser on fitness that is pure chance.
+def random_walk(config: EvolveConfig, space: SearchSpace) -> NDArray[np.float64]:
+    """The vector [n] after as many generations of sep-CMA-ES on fitness that is pure chance.
 
     It is what selection noise alone does to a vector: the control that an evolved one has to beat."""
+    optimiser = SepCMA(space, config.population, config.seed, config.mirrored, config.rates)
+    state = optimiser.begin()
     while state.generation < config.generations:
         chance = uniform(f"{config.seed}/random-walk/{state.generation}", state.population)
         state = sep_cma.tell(state, chance)
-    return state.mean
+    return optimiser.outcome(state)

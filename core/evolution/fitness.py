@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from core.draws import integer
 from core.drive import GradeMany, drive_many
 from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Task
 from core.policy import Policy
@@ -55,20 +56,27 @@ def episodes_of(
     prefix: str,
     protocol: Protocol = Protocol.PAPER,
 ) -> list[Episode]:
-    """One unplayed episode per task, for measuring and not for keeping; `seed` decides all that is random."""
-    return [
-        Episode(
-            id=f"{prefix}-{index}",
-            run_id="",
-            task=task,
-            policy=prefix,
-            models=tuple(models),
-            protocol=protocol,
-            turn_budget=turn_budget,
-            seed=seed,
+    """One unplayed episode per task, for measuring and not for keeping; `seed` decides all that is random.
+
+    A task that comes again is played with other chances."""
+    seen: Counter[str] = Counter()
+    episodes = []
+    for index, task in enumerate(tasks):
+        again = seen[task.id]
+        seen[task.id] += 1
+        episodes.append(
+            Episode(
+                id=f"{prefix}-{index}",
+                run_id="",
+                task=task,
+                policy=prefix,
+                models=tuple(models),
+                protocol=protocol,
+                turn_budget=turn_budget,
+                seed=integer((seed, "again", again)) if again else seed,
+            )
         )
-        for index, task in enumerate(tasks)
-    ]
+    return episodes
 
 
 def rewards(episodes: Sequence[Episode]) -> NDArray[np.float64]:

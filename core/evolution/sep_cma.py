@@ -15,18 +15,16 @@ left out, and a generation without information moves nothing.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from core.errors import ConfigError
+from core.evolution.states import pack, refusing_damage, unpack
 
 Vector = NDArray[np.float64]
 Preset = Literal["pycma", "cmaes"]
@@ -48,31 +46,22 @@ class SepCMAState:
     seed: int
     mirrored: bool = True
     generation: int = 0
-    preset: Preset = "cmaes"
+    preset: Preset = "pycma"
 
     def to_bytes(self) -> bytes:
         """Safetensors with the scalars beside the vectors, exact to the last bit."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         scalars = {name: getattr(self, name) for name in _SCALARS} | {"step_size": self.step_size.hex()}
-        return save(arrays, metadata={"sep_cma": json.dumps(scalars, sort_keys=True)})
+        return pack("sep_cma", arrays, scalars)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SepCMAState:
         """The state that `to_bytes` wrote; ConfigError for anything else."""
-        try:
-            length = int.from_bytes(data[:8], "little")
-            scalars = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["sep_cma"])
-            values: dict[str, Any] = {**load(data), **scalars}
-            state = cls(**{**values, "step_size": float.fromhex(scalars["step_size"])})
-            arrays = [getattr(state, name) for name in _ARRAYS]
-            if state.preset not in get_args(Preset) or any(
-                array.shape != state.mean.shape or array.dtype != np.float64 for array in arrays
-            ):
-                raise ValueError("arrays that do not belong together")
-        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ConfigError(
-                "This is not the saved state of an evolution: resume from the run that wrote it."
-            ) from error
+        with refusing_damage():
+            arrays, scalars = unpack("sep_cma", data, _ARRAYS)
+            state = cls(**{**arrays, **scalars, "step_size": float.fromhex(scalars["step_size"])})
+            if state.preset not in get_args(Preset):
+                raise ValueError("unknown rates")
         return state
 
     @property
@@ -93,7 +82,7 @@ def start(
     seed: int,
     scales: Vector | None = None,
     mirrored: bool = True,
-    preset: Preset = "cmaes",
+    preset: Preset = "pycma",
 ) -> SepCMAState:
     """The state before the first generation. `population` None: 4 + 3 ln n (eq. 48), rounded up, and made
     even for mirrored pairs. `scales` [n]: the first step of each number relative to `step_size`."""

@@ -32,7 +32,7 @@ from core.evolution.baselines import (
     family_router,
     learned_router,
 )
-from core.evolution.evolve import EvolveConfig, begin, random_walk
+from core.evolution.evolve import EvolveConfig, random_walk
 from core.evolution.search import survey
 from core.metrics import mcnemar_p, paired_difference, wilson_interval
 from core.pocket import TRAINED_FAMILIES
@@ -169,7 +169,7 @@ def main() -> None:
             logit_spread=config.logit_spread,
             constant_spread=config.constant_spread,
         )
-        walked = last.with_vector(space.vectors(random_walk(config, begin(config, space))).astype(np.float32))
+        walked = last.with_vector(random_walk(config, space).astype(np.float32))
         table.add(f"{name} generation 0", arena.play(Coordinator(zeros, encoder), test))
         table.add(f"{name} random walk", arena.play(Coordinator(walked, encoder), test))
         for variant in (name, f"{name} argmax"):

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 
@@ -17,6 +18,7 @@ from core.metrics import (
     kl_divergence,
     margin,
     mcnemar_p,
+    over_seeds,
     paired_difference,
     wilson_interval,
 )
@@ -113,3 +115,20 @@ def test_kl_divergence() -> None:
 def test_importing_metrics_does_not_load_scipy() -> None:
     code = "import sys, core.metrics, core.comparison; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_interval_over_seeds_knows_the_chance_of_tasks_and_of_seeds() -> None:
+    rng = np.random.default_rng(0)
+    same = (rng.random((1, 400)) < 0.5).repeat(3, axis=0).astype(float)
+    tasks_only = over_seeds(same, key="k")
+    assert tasks_only.mean == pytest.approx(same.mean())
+    half = (tasks_only.high - tasks_only.low) / 2
+    assert half == pytest.approx(1.96 * math.sqrt(0.25 / 400), rel=0.15)  # equal seeds tell nothing new
+    apart = same.copy()
+    apart[0], apart[1] = 0.0, 1.0
+    wide = over_seeds(apart, key="k")
+    assert wide.high - wide.low > 0.5
+    assert over_seeds(apart, key="k") == wide
+    apart[0, :200] = np.nan  # missing is no zero
+    assert over_seeds(apart, key="k").mean == pytest.approx(np.nanmean(apart))
+    assert math.isnan(over_seeds(np.full((2, 3), np.nan), key="k").mean)

@@ -39,7 +39,7 @@ def climb(f: Callable[[Array], Array], state: sep_cma.SepCMAState, generations: 
 @pytest.mark.parametrize("f", [sphere, ellipsoid])
 def test_equal_to_cmaes_on_the_same_normals_for_100_generations(f: Callable[[Array], Array]) -> None:
     n, population = 40, 16
-    ours = sep_cma.start(np.full(n, 0.7), 0.3, population=population, seed=4, mirrored=False)
+    ours = sep_cma.start(np.full(n, 0.7), 0.3, population=population, seed=4, mirrored=False, preset="cmaes")
     theirs = cmaes.SepCMA(np.full(n, 0.7), 0.3, population_size=population)
     for _ in range(100):
         x = sep_cma.ask(ours)
@@ -95,7 +95,7 @@ def test_gets_as_far_as_pycma_on_the_ellipsoid() -> None:
         es.tell(list(x), list(-ellipsoid(x)))
     best, theirs = (-float(ellipsoid(np.asarray(mean)[None])[0]) for mean in (ours.mean, es.mean))
     assert best < 1e-9  # from 1e4
-    assert abs(np.log10(best / theirs)) < 2
+    assert np.log10(best / theirs) < 2
 
 
 def test_a_generation_without_information_moves_nothing() -> None:

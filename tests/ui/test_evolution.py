@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from core.episode import ROLE_ORDER
 from core.errors import ConfigError
-from core.evolution.sep_cma import SepCMAState
+from core.evolution.learners import restored
 from storage.evolution import Evolution
 from storage.steps import read_decisions
 from storage.store import Store
@@ -51,7 +51,7 @@ def digest(store: Store, run: str) -> str:
     """Of the optimiser's state as it is kept."""
     kept = store.evolution.state(run)
     assert kept is not None
-    return SepCMAState.from_bytes(kept[1]).digest
+    return restored(kept[1]).digest
 
 
 def config(world: Sums, name: str = "", **evolution: Any) -> dict[str, Any]:
@@ -284,6 +284,35 @@ def test_the_form_refuses_what_no_optimiser_takes(world: Sums, store: Store) -> 
     assert "an even number for mirrored pairs" in shown(page)
     page.text_input(key="ev_file").set_value("").run()
     assert "Name the file" in shown(page)
+
+
+def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("ui.live.start_worker", lambda _store, run: started.append(run))
+    page = opened("evolution", panel="begin")
+    page.session_state["ev_learner"] = "reinforce"
+    page.run()
+    press(page, "ev_size_The usual size")
+    assert (page.number_input(key="ev_population").value, page.number_input(key="ev_each").value) == (1, 512)
+    page.selectbox(key="ev_tasks").select("a file of my own (.jsonl)").run()
+    page.text_input(key="ev_file").set_value(world.tasks)
+    for key, value in {"ev_generations": 2, "ev_each": 8, "ev_turns": 2}.items():
+        page.number_input(key=key).set_value(value)
+    page.multiselect(key="ev_barred").select("guesser").run()
+    press(page, "begin")
+    (run,) = started
+    assert work(store, run) == 0
+    kept = store.runs.get(run).config
+    assert (kept["evolution"]["learner"], kept["evolution"]["rotate_every"]) == ("reinforce", 1)
+    assert kept["barred"] == ["guesser"]
+    beside = finished_by_worker(store, world)
+    text = shown(opened("evolution", run=run, panel="choices", **{"with": beside}))
+    assert "REINFORCE" in text
+    assert "sep\\-CMA\\-ES" in text
+    assert "plays one policy" in shown(opened("evolution", run=run, panel="population"))
+    assert "learning rate" in shown(opened("evolution", run=run))
 
 
 def test_a_paid_pool_needs_a_ceiling_keeps_below_it_and_goes_on_under_a_higher_one(

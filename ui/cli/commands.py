@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from ui.cli import bench, checkpoints, compare, doctor, episodes, evolve, exchange, pocket, pool, run, serve
+from ui.cli import (
+    bench,
+    checkpoints,
+    compare,
+    doctor,
+    episodes,
+    evolve,
+    exchange,
+    pocket,
+    pool,
+    reproduce,
+    run,
+    serve,
+)
 
 app = typer.Typer(
     name="trinity",
@@ -45,6 +58,7 @@ def main(
 app.command("ui")(serve.ui)
 app.command("run")(run.run)
 app.command("evolve")(evolve.evolve)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(episodes.app, name="episodes")
 app.command("compare")(compare.compare)

@@ -34,9 +34,22 @@ PLAIN = "plain"
 def evolve(
     context: typer.Context,
     tasks: Annotated[str, typer.Option(help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")] = "pocket",
+    learner: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="sep-cma-es, or what it is put beside: reinforce, random-search."),
+    ] = "sep-cma-es",
     generations: Annotated[int, typer.Option(min=1, help="How many generations.")] = 60,
-    population: Annotated[int, typer.Option(min=2, help="Candidates per generation.")] = 192,
-    replicates: Annotated[int, typer.Option(min=1, help="Tasks each candidate plays per generation.")] = 8,
+    population: Annotated[
+        int | None,
+        typer.Option(min=1, help="Candidates per generation. Left out: 192; random-search 16, reinforce 1."),
+    ] = None,
+    replicates: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tasks each candidate plays per generation. Left out: 8; random-search 32, reinforce 512.",
+        ),
+    ] = None,
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="Begin with so many, then as many as tell candidates apart.")
     ] = False,
@@ -73,12 +86,20 @@ def evolve(
             help="Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'.",
         ),
     ] = "",
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE|MODEL", help="Never choose this role or model; may be repeated."),
+    ] = None,
+    token_position: Annotated[
+        int,
+        typer.Option(max=-1, help="Which token's hidden state is read: -2 the last but one, -1 the last."),
+    ] = -2,
     rates: Annotated[
         str,
         typer.Option(
-            metavar="cmaes|pycma", help="Learning rates of sep-CMA-ES, by the library they are from."
+            metavar="pycma|cmaes", help="Learning rates of sep-CMA-ES, by the library they are from."
         ),
-    ] = "cmaes",
+    ] = "pycma",
     spread: Annotated[
         float, typer.Option(min=0.01, help="How far the first candidates' logits spread; sets the step size.")
     ] = 6.0,
@@ -101,6 +122,10 @@ def evolve(
         float | None,
         typer.Option(min=1e-9, help="Their first step size as it is, instead of by --svf-spread."),
     ] = None,
+    learning_rate: Annotated[float, typer.Option(min=1e-9, help="REINFORCE's, for Adam.")] = 1e-3,
+    box: Annotated[
+        float, typer.Option(min=1e-9, help="Half of random search's box, in first step sizes.")
+    ] = 3.0,
     diversity: Annotated[
         float,
         typer.Option(
@@ -147,7 +172,7 @@ def evolve(
     [dim]$[/] trinity evolve --name mine --resume
     """
     from core.errors import ConfigError
-    from core.evolution.evolve import EvolveConfig
+    from core.evolution.evolve import EvolveConfig, shape_of
     from core.settings import POCKET
     from storage.store import open_store
     from ui import wiring
@@ -155,6 +180,7 @@ def evolve(
     from ui.lease import finish
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
+    shape = shape_of(learner)
     if draw not in ("common", "paper"):
         raise ConfigError(f"Tasks cannot be drawn as '{draw}': choose common or paper.")
     own = tasks.endswith(".jsonl")
@@ -168,12 +194,18 @@ def evolve(
         name=name,
         head=head,
         svf=svf,
+        barred=tuple(without or ()),
+        token_position=token_position,
         controls=controls,
         evolution=asdict(
             EvolveConfig(
+                learner=learner,  # type: ignore[arg-type]  # checked where it is used
                 generations=generations,
-                population=population,
-                tasks_per_candidate=replicates,
+                population=population or shape.population,
+                tasks_per_candidate=replicates or shape.tasks_per_candidate,
+                rotate_every=shape.rotate_every,
+                learning_rate=learning_rate,
+                box=box,
                 adaptive=adaptive,
                 common=draw == "common",
                 logit_spread=spread,
@@ -218,17 +250,20 @@ def evolve(
 #: Options that may differ when an evolution is resumed: they change nothing about what it is.
 _FREE = ("store", "max_cost", "as_json", "name", "resume")
 #: Options that the outline keeps beside the evolution's own fields, and fields that are not called as their option is.
-_OUTLINE = ("tasks", "n", "validation", "pool", "encoder", "head", "svf", "controls")
-_STORED = {
-    "tasks": "tasks",
-    "n": "n",
-    "validation": "validation",
-    "pool": "pool",
-    "encoder": "encoder",
-    "head": "head",
-    "svf": "svf",
-}
-_EVOLUTION = {
+_OUTLINE = (
+    "tasks",
+    "n",
+    "validation",
+    "pool",
+    "encoder",
+    "head",
+    "svf",
+    "without",
+    "token_position",
+    "controls",
+)
+_FIELDS = {
+    "without": "barred",
     "replicates": "tasks_per_candidate",
     "draw": "common",
     "spread": "logit_spread",
@@ -248,7 +283,7 @@ def _as_begun(
         if option in _FREE or not given(context, option):
             continue
         kept: tuple[Any, Any] = (begun, asked) if option in _OUTLINE else (begun.config, asked.config)
-        was, now = (getattr(one, _EVOLUTION.get(option, option)) for one in kept)
+        was, now = (getattr(one, _FIELDS.get(option, option)) for one in kept)
         if was != now:
             raise ConfigError(
                 f"This evolution was begun with another --{option.replace('_', '-')}: it goes on as it was begun, "
@@ -320,11 +355,11 @@ def describe(generation: Generation) -> str:
 
 def _report(store: Store, run_id: str, last: Generation | None, as_json: bool) -> None:
     """What the evolution came to, and where its time went."""
-    from core.evolution.sep_cma import SepCMAState
+    from core.evolution.learners import restored
 
     kept = store.evolution.state(run_id)
     assert kept is not None  # generation 0 is always kept
-    state = SepCMAState.from_bytes(kept[1])
+    state = restored(kept[1])
     generations = store.evolution.generations(run_id)
     validated = [one for one in generations if "validation" in one.stats]
     best = max(validated, key=lambda one: one.stats["validation"]["accuracy"], default=None)

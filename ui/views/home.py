@@ -12,6 +12,7 @@ from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import EpisodeSummary, Health, RunSummary
 from ui import state, wiring
+from ui.reproduction import KEY as REPRODUCTION
 from ui.theme import CHART_CONFIG, label
 from ui.widgets import Standing, ago, episode_line, nothing_here, standings_figure, who
 
@@ -103,7 +104,9 @@ def _runs(store: Store) -> None:
 
 
 def _run(store: Store, run: RunSummary) -> None:
-    tasks = label(str(run.config.get("tasks", "")), 40)
+    row = run.config.get(REPRODUCTION, {})
+    what = f"{row['label']}, seed {row['seed']}" if row else run.config.get("tasks", "")
+    tasks = label(str(what), 60)
     left, right = st.columns([4, 1], vertical_alignment="center")
     left.markdown(
         f"**{label(run.id)}** {tasks} · {run.finished_episodes:,} episodes · "

@@ -1,0 +1,186 @@
+"""Other ways to combine a pool, put beside a coordinator: cascade, majority vote, Mixture-of-Agents, labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.coordinator.encoder import Encoder
+from core.draws import integer
+from core.episode import EndReason, Episode, Role, Status, Task, Turn
+from core.evolution.baselines import Arena, TablePolicy, question_states, solved_by_single
+from core.evolution.cycles import ChosenCycle
+from core.evolution.fitness import mean_reward, play_all, rewards
+from core.policies import CyclePolicy, RandomModelPolicy, single_policy
+
+VOTERS = 5
+#: Repeats of each model on each question from which its label is taken (paper A.5).
+LABEL_REPEATS = 3
+
+_CHECKED = (Role.WORKER, Role.VERIFIER)
+
+
+def cascade(arena: Arena, validation: Sequence[Task]) -> CyclePolicy:
+    """A cascade as in FrugalGPT (Chen et al. 2023): a model answers, a judge accepts, or the next model answers.
+
+    The judge is the model that tells right answers of all models from wrong ones best on validation tasks, in the
+    Verifier's role. The models are chosen one after the other, each the best one after those before it, as many as
+    the turn budget allows."""
+
+    def played(steps: tuple[str, ...], turns: int) -> list[Episode]:
+        policy = CyclePolicy(arena.models, steps, _CHECKED, "cascade")
+        return replace(arena, turn_budget=turns).play(policy, validation)
+
+    checked = {
+        judge: [one for model in arena.models for one in played((model, judge), 2)] for judge in arena.models
+    }
+    judge = max(arena.models, key=lambda name: discernment(checked[name]))
+    steps: tuple[str, ...] = ()
+    while len(steps) < arena.turn_budget:
+        turns = min(len(steps) + 2, arena.turn_budget)
+        trials = [(*steps, model, judge) for model in arena.models]
+        steps = max(trials, key=lambda trial: float(mean_reward(rewards(played(trial, turns)))))
+    return CyclePolicy(arena.models, steps, _CHECKED, "cascade")
+
+
+def discernment(checked: Sequence[Episode]) -> float:
+    """How well a judge tells answers apart: the share of right ones it accepts less that of wrong ones, over episodes
+    of one answer and one verdict; -1 when one of the two kinds is not there."""
+    accepts: dict[bool, list[bool]] = {True: [], False: []}
+    for one in checked:
+        if one.status is Status.FINISHED and one.answer is not None:
+            accepts[bool(one.correct)].append(one.end_reason is EndReason.ACCEPTED)
+    if not all(accepts.values()):
+        return -1.0
+    return float(np.mean(accepts[True]) - np.mean(accepts[False]))
+
+
+def majority(arena: Arena, model: str, births: Sequence[Episode]) -> list[Episode]:
+    """Majority vote (Wang et al. 2023, "Self-Consistency"): one model answers five times, knowing nothing of its
+    other answers; the most frequent answer wins, of equals the first.
+
+    The five stand in the episode as its turns; one with the winning answer comes last, as an episode's answer does."""
+    worker = single_policy(model, arena.models, (Role.WORKER,))
+    independent = [
+        replace(one, id=f"{one.id}/{k}", seed=integer((one.seed, "vote", k)), turn_budget=1)
+        for one in births
+        for k in range(VOTERS)
+    ]
+    played = play_all(independent, worker, arena.pool, arena.grade)
+    return [_voted(birth, played[VOTERS * i : VOTERS * (i + 1)]) for i, birth in enumerate(births)]
+
+
+def _voted(birth: Episode, votes: Sequence[Episode]) -> Episode:
+    if lost := _lost(birth, votes):
+        return lost
+    answers = Counter(vote.answer for vote in votes if vote.answer is not None)
+    winner, count = answers.most_common(1)[0] if answers else (None, 0)
+    last = next((k for k, vote in enumerate(votes) if vote.answer == winner), 0)
+    ordered = [vote for k, vote in enumerate(votes) if k != last] + [votes[last]]
+    return replace(
+        birth,
+        turn_budget=VOTERS,
+        turns=_side_by_side(birth, ordered),
+        status=Status.FINISHED,
+        end_reason=EndReason.BUDGET,
+        answer=winner,
+        correct=votes[last].correct if winner is not None else False,
+        meta={**birth.meta, "votes": f"{count} of {VOTERS}"},
+    )
+
+
+def mixture(arena: Arena, births: Sequence[Episode]) -> list[Episode]:
+    """Mixture-of-Agents (Wang et al. 2024) with one layer: every model answers, knowing nothing of the others; then
+    one at random, which is handed all their answers, answers last. Calls: the models and one."""
+    n = len(arena.models)
+    proposals = [
+        replace(one, id=f"{one.id}/{model}", seed=integer((one.seed, "proposal", model)), turn_budget=1)
+        for one in births
+        for model in arena.models
+    ]
+    workers = {one.id: one.id.rpartition("/")[2] for one in proposals}
+    asked: dict[str, list[Episode]] = {model: [] for model in arena.models}
+    for one in proposals:
+        asked[workers[one.id]].append(one)
+    over: dict[str, Episode] = {}
+    for model, mine in asked.items():
+        worker = single_policy(model, arena.models, (Role.WORKER,))
+        over |= {one.id: one for one in play_all(mine, worker, arena.pool, arena.grade)}
+    begun, lost = [], {}
+    for place, birth in enumerate(births):
+        layer = [over[one.id] for one in proposals[n * place : n * (place + 1)]]
+        if gone := _lost(birth, layer):
+            lost[birth.id] = gone
+            continue
+        turns = _side_by_side(birth, layer)
+        answers = "; ".join(dict.fromkeys(one.answer for one in layer if one.answer is not None))
+        handed_on = (*turns[:-1], replace(turns[-1], suggestion=answers))
+        begun.append(replace(birth, turn_budget=n + 1, turns=handed_on))
+    aggregator = RandomModelPolicy(arena.models, (Role.WORKER,), "mixture-of-agents")
+    ended = {one.id: one for one in play_all(begun, aggregator, arena.pool, arena.grade)}
+    return [lost.get(birth.id) or ended[birth.id] for birth in births]
+
+
+def _lost(birth: Episode, parts: Sequence[Episode]) -> Episode | None:
+    """The episode as missing, if one of its parts is."""
+    for part in parts:
+        if part.status is not Status.FINISHED:
+            return replace(
+                birth, status=Status.MISSING, end_reason=EndReason.ERROR, meta={**birth.meta, **part.meta}
+            )
+    return None
+
+
+def _side_by_side(birth: Episode, parts: Sequence[Episode]) -> tuple[Turn, ...]:
+    """The only turns of independent episodes as the turns of one; a turn without an answer leaves the last one."""
+    turns: list[Turn] = []
+    for index, part in enumerate(parts):
+        turn = replace(part.turns[0], episode_id=birth.id, index=index)
+        if turn.answer_after is None and turns:
+            turn = replace(turn, answer_after=turns[-1].answer_after, correct_after=turns[-1].correct_after)
+        turns.append(turn)
+    return tuple(turns)
+
+
+def labelled_router(
+    arena: Arena,
+    cycles: Mapping[str, ChosenCycle],
+    encoder: Encoder,
+    train: Sequence[Task],
+    tasks: Sequence[Task],
+) -> TablePolicy:
+    """Supervised labels (paper A.5): a linear softmax from the question's hidden state to the model that does best.
+
+    The label of a question is the model that solved it most often in three repeats at its best cycle; ties count
+    evenly, what nobody solved says nothing. Trained to the end (L-BFGS) instead of by some steps of Adam."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    repeats = [
+        solved_by_single(replace(arena, seed=integer((arena.seed, "label", k))), cycles, train)
+        for k in range(LABEL_REPEATS)
+    ]
+    weights = label_weights(mean_reward(np.stack(repeats, axis=-1)))
+    rows, labels = np.nonzero(weights.T)
+    scaler = StandardScaler().fit(question_states(encoder, train))
+    states = scaler.transform(question_states(encoder, train))
+    learned = LogisticRegression(max_iter=2000).fit(
+        states[rows], labels, sample_weight=weights.T[rows, labels]
+    )
+    chosen = learned.predict(scaler.transform(question_states(encoder, tasks)))
+    singles = [single_policy(model, arena.models, cycles[model].cycle) for model in arena.models]
+    by_question = {task.question: singles[int(best)] for task, best in zip(tasks, chosen, strict=True)}
+    return TablePolicy("labels", arena.models, by_question)
+
+
+def label_weights(solved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much each model is the label of each question [models, questions], from the share of repeats in which it
+    solved it (NaN: unknown, counts as not)."""
+    known = np.nan_to_num(solved)
+    best = (known == known.max(axis=0)) & (known > 0)
+    weights: NDArray[np.float64] = best / np.maximum(best.sum(axis=0), 1)
+    return weights

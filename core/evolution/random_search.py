@@ -1,0 +1,84 @@
+"""Random search: candidates drawn evenly from a box, the best one seen is kept (trinity.md 1.8, paper A.5)."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.draws import uniform
+from core.errors import ConfigError
+from core.evolution.states import pack, refusing_damage, unpack
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomSearchState:
+    """`mean` [n] is the best point seen and `best` its fitness; candidates lie at most `step_size` from `centre`
+    [n] in every number."""
+
+    mean: Vector
+    centre: Vector
+    step_size: float
+    population: int
+    seed: int
+    best: float = -float("inf")
+    generation: int = 0
+
+    def to_bytes(self) -> bytes:
+        """As of every learner."""
+        return pack(
+            "random_search",
+            {"mean": self.mean, "centre": self.centre},
+            {
+                "step_size": self.step_size.hex(),
+                "best": self.best.hex(),
+                "population": self.population,
+                "seed": self.seed,
+                "generation": self.generation,
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RandomSearchState:
+        """The state that `to_bytes` wrote; ConfigError for anything else."""
+        with refusing_damage():
+            arrays, scalars = unpack("random_search", data, ("mean", "centre"))
+            floats = {name: float.fromhex(scalars[name]) for name in ("step_size", "best")}
+            return cls(**{**arrays, **scalars, **floats})
+        raise AssertionError("unreachable")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the whole state."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def start(centre: Vector, half_width: float, *, population: int, seed: int) -> RandomSearchState:
+    """The state before the first generation."""
+    if not (half_width > 0 and np.isfinite(half_width)):
+        raise ConfigError(
+            f"A box of half-width {half_width} holds nothing to search: give a positive number."
+        )
+    centre = np.array(centre, float)
+    return RandomSearchState(centre, centre, float(half_width), population, seed)
+
+
+def ask(state: RandomSearchState) -> Vector:
+    """The generation's candidates [population, n], the same at every call."""
+    n = len(state.centre)
+    drawn = uniform(f"{state.seed}/random-search/{state.generation}", state.population * n)
+    return state.centre + state.step_size * (2 * drawn.reshape(state.population, n) - 1)
+
+
+def tell(state: RandomSearchState, fitness: Vector) -> RandomSearchState:
+    """The state after the generation; `fitness` [population] is to be maximised, NaN where it is missing."""
+    moved = replace(state, generation=state.generation + 1)
+    known = np.where(np.isfinite(fitness), fitness, -np.inf)
+    first = int(known.argmax())
+    if known[first] <= state.best:
+        return moved
+    return replace(moved, mean=ask(state)[first], best=float(known[first]))

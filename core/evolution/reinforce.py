@@ -1,0 +1,107 @@
+"""REINFORCE (Williams 1992) on a linear head: the gradient of the log-probability of what was chosen, times how much
+better its episode did than the batch, by Adam (trinity.md 1.8 and 5: Adam 1e-3, batch-mean baseline)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.episode import ROLE_ORDER, Episode
+from core.errors import ConfigError
+from core.evolution.states import pack, refusing_damage, unpack
+
+Vector = NDArray[np.float64]
+
+_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Kingma and Ba 2015
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReinforceState:
+    """`mean` [n] is the head as it is; `first` and `second` [n] are Adam's moments, `step_size` its learning rate."""
+
+    mean: Vector
+    first: Vector
+    second: Vector
+    step_size: float
+    seed: int
+    population: int = 1
+    generation: int = 0
+
+    def to_bytes(self) -> bytes:
+        """As of every learner."""
+        return pack(
+            "reinforce",
+            {"mean": self.mean, "first": self.first, "second": self.second},
+            {
+                "step_size": self.step_size.hex(),
+                "seed": self.seed,
+                "population": self.population,
+                "generation": self.generation,
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ReinforceState:
+        """The state that `to_bytes` wrote; ConfigError for anything else."""
+        with refusing_damage():
+            arrays, scalars = unpack("reinforce", data, ("mean", "first", "second"))
+            return cls(**{**arrays, **scalars, "step_size": float.fromhex(scalars["step_size"])})
+        raise AssertionError("unreachable")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the whole state."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def start(mean: Vector, learning_rate: float, *, seed: int) -> ReinforceState:
+    """The state before the first batch."""
+    if not (learning_rate > 0 and np.isfinite(learning_rate)):
+        raise ConfigError(f"A learning rate of {learning_rate} learns nothing: give a positive number.")
+    mean = np.array(mean, float)
+    zeros = np.zeros_like(mean)
+    return ReinforceState(mean, zeros, zeros, float(learning_rate), seed)
+
+
+def tell(state: ReinforceState, played: Sequence[Episode]) -> ReinforceState:
+    """The state after a batch that was played with the head as it is; missing episodes are left out."""
+    moved = replace(state, generation=state.generation + 1)
+    gradient = policy_gradient(played, len(state.mean))
+    if not gradient.any():
+        return moved
+    first = _BETA_1 * state.first + (1 - _BETA_1) * gradient
+    second = _BETA_2 * state.second + (1 - _BETA_2) * gradient**2
+    unbiased_first = first / (1 - _BETA_1**moved.generation)
+    unbiased_second = second / (1 - _BETA_2**moved.generation)
+    step = state.step_size * unbiased_first / (np.sqrt(unbiased_second) + _EPSILON)
+    return replace(moved, mean=state.mean + step, first=first, second=second)
+
+
+def policy_gradient(played: Sequence[Episode], n: int) -> Vector:
+    """The estimated gradient [n] of the mean reward over a linear head's weights, row after row.
+
+    d log p(choice) / d W = (one-hot(choice) - p) h, summed over an episode's turns, for model and role alike; times
+    its reward less the batch's mean. A choice that the policy did not make has no part in it."""
+    over = [episode for episode in played if episode.reward is not None]
+    if not over:
+        return np.zeros(n)
+    baseline = float(np.mean([episode.reward for episode in over]))
+    total: Vector = np.zeros(n)
+    for episode in over:
+        assert episode.reward is not None
+        advantage = episode.reward - baseline
+        for turn in episode.turns:
+            choice = turn.decision
+            state = np.frombuffer(choice.hidden_state, "<f2").astype(float)
+            rows = -np.array([*choice.model_probs, *choice.role_probs])
+            rows[episode.models.index(choice.model)] += 1
+            if choice.origin == "policy":
+                rows[len(episode.models) + ROLE_ORDER.index(choice.role)] += 1
+            else:
+                rows[len(episode.models) :] = 0
+            total += advantage * np.outer(rows, state).reshape(-1)
+    return total / len(over)

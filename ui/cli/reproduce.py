@@ -1,0 +1,252 @@
+"""`trinity reproduce`: the paper's tables on a pool of one's own, beside what the paper published."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ui.cli.console import JsonOption, PoolOption, StoreOption, print_json, print_table, progress, say, tell
+from ui.cli.leased import leased
+
+if TYPE_CHECKING:
+    from core.published import Published
+    from storage.store import Store
+    from ui.reproduce import Reproduction
+    from ui.reproduction import Outcome, Row, Table
+
+
+def reproduce(
+    table: Annotated[
+        list[str] | None,
+        typer.Argument(help="1, 2, 3, 4, 9, turns, selection or combinations; all when left out."),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, such as 0,1,2: every row is played once under each.")
+    ] = "0,1,2",
+    budget: Annotated[
+        int, typer.Option(min=1, help="Episodes that every learner may play; the paper's budget is 30720.")
+    ] = 30_720,
+    n: Annotated[int, typer.Option("--n", min=1, help="Test tasks per row and seed.")] = 400,
+    task_seed: Annotated[int, typer.Option(min=0, help="Draws the test tasks.")] = 1,
+    turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
+    tasks: Annotated[
+        str, typer.Option(help="pocket or a FILE.jsonl: evolved, validated and tested on.")
+    ] = "pocket",
+    held_out: Annotated[
+        str, typer.Option(help="Task set of table 1, which nothing is evolved on.")
+    ] = "pocket/held-out",
+    pool: PoolOption = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="Encoder: a Hugging Face folder or hub id. Else TRINITY_ENCODER, else pocket."),
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Play nothing: print what the store holds of these tables.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Evolve, play and print the paper's tables, each row beside the paper's own.
+
+    Every row is kept as a run when it is complete, so that the command can be stopped and given again: it goes on
+    where it was, and a longer list of seeds adds to what is there.
+
+    [dim]$[/] trinity reproduce 4 --seeds 0,1,2
+
+    [dim]$[/] trinity reproduce --show
+    """
+    from core.settings import POCKET
+    from storage.store import open_store
+    from ui import wiring
+    from ui.reproduction import Suite, needed, outcomes, selection, stored, suites
+
+    settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
+    wanted = _tables(table)
+    suite = Suite(
+        budget=budget,
+        n=n,
+        task_seed=task_seed,
+        turns=turns,
+        pool=settings.pool,
+        encoder=settings.encoder or POCKET,
+        tasks=tasks,
+        held_out=held_out,
+    )
+    opened = open_store(settings.store)
+    if not show:
+        _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
+    runs = next((runs for one, runs in suites(opened) if one == suite), [])
+    played = stored(opened, runs, {row.key for row in needed(wanted)})
+    found = {one.id: outcomes(one, played) for one in wanted}
+    chosen = {
+        one.id: selection(opened, played[one.rows[0].key])
+        for one in wanted
+        if one.measure == "selection" and one.rows[0].key in played
+    }
+    if as_json:
+        print_json(
+            {
+                "suite": asdict(suite),
+                "tables": {
+                    one.id: {
+                        "title": one.title,
+                        "columns": one.published.columns,
+                        "rows": [_plain(outcome, one.published) for outcome in found[one.id]],
+                        **({"selection": chosen[one.id]} if one.id in chosen else {}),
+                    }
+                    for one in wanted
+                },
+            }
+        )
+    elif not any(found.values()):
+        tell("The store holds nothing of these tables for this suite: leave --show out to play them.")
+    else:
+        for one in wanted:
+            if one.measure == "selection":
+                _print_selection(one, chosen.get(one.id, {}))
+            elif found[one.id]:
+                _print(one, found[one.id])
+    opened.close()
+
+
+def _tables(names: list[str] | None) -> list[Table]:
+    from core.errors import ConfigError
+    from ui.reproduction import TABLES
+
+    unknown = [name for name in names or () if name not in TABLES]
+    if unknown:
+        raise ConfigError(f"There is no table '{unknown[0]}' to reproduce: choose {', '.join(TABLES)}.")
+    return [TABLES[name] for name in dict.fromkeys(names or TABLES)]
+
+
+def _seeds(text: str) -> list[int]:
+    from core.errors import ConfigError
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) < 2**63 for part in parts):
+        raise ConfigError(f"Seeds '{text}' are not understood: give numbers such as 0,1,2.")
+    return list(dict.fromkeys(int(part) for part in parts))
+
+
+def _play(store: Store, suite: Any, rows: list[Row], seeds: list[int], ceiling: float | None) -> None:
+    """Play what the store lacks, seed after seed."""
+    from ui import wiring
+    from ui.reproduce import Reproduction, possible
+    from ui.spending import MeteredPool, agree, estimate
+
+    pool = wiring.resolve_pool(suite.pool)
+    most = estimate(pool.specs, (suite.budget + suite.n) * len(rows) * len(seeds), suite.turns)
+    if sentence := agree(pool.specs, most, ceiling, may_ask=False, agreed=False):
+        say(sentence)
+    game = Reproduction(store, suite, MeteredPool(pool, ceiling))
+    wanted = [(seed, row) for seed in seeds for row in possible(rows, len(pool.specs))]
+    missing = [(seed, row) for seed, row in wanted if not game.done(row, seed)]
+    for place, (seed, row) in enumerate(missing, start=1):
+        say(f"{place} of {len(missing)}: {row.label}, seed {seed}")
+        _evolve(store, game, row, seed)
+        game.measure(row, seed)
+
+
+def _evolve(store: Store, game: Reproduction, row: Row, seed: int) -> None:
+    """Evolve what the row needs, unless that is done, or go on with it."""
+    from storage.recorder import beating
+    from storage.summaries import RunStatus
+    from ui.evolution import Outline, find, played, prepared
+    from ui.lease import finish, owner
+
+    outline = game.outline(row, seed)
+    if outline is None:
+        return
+    known = find(store, outline.name)
+    if known and store.runs.get(known).status is RunStatus.FINISHED:
+        return
+    if known:
+        outline = Outline.from_config(store.runs.get(known).config)
+    parts = replace(prepared(outline), pool=game.metered)  # one ceiling over everything this command plays
+    with leased(store, "evolve", known, asdict(parts.outline)) as run_id:
+        with beating(store, run_id, owner()), progress() as bar:
+            line = bar.add_task("generations", total=parts.outline.config.generations, note="")
+            for generation in played(store, run_id, parts):
+                bar.update(line, completed=generation.index)
+        finish(store, run_id)
+
+
+def _plain(outcome: Outcome, published: Published) -> dict[str, Any]:
+    return {
+        "row": outcome.row.key,
+        "label": outcome.label,
+        "mean": outcome.overall.mean,
+        "ci95": (outcome.overall.low, outcome.overall.high),
+        "by_family": outcome.by_family,
+        "by_seed": {str(seed): value for seed, value in outcome.by_seed.items()},
+        "against_coordinator": None if outcome.against is None else asdict(outcome.against),
+        "paper": {"row": outcome.row.published, "values": _values(outcome, published)},
+        "runs": [one.run_id for one in outcome.runs],
+        "evolutions": [one.evolution for one in outcome.runs if one.evolution],
+    }
+
+
+def _values(outcome: Outcome, published: Published) -> list[float | None]:
+    row = published.rows.get(outcome.row.published, ())
+    return [None if math.isnan(value) else value for value in row]
+
+
+def _print(table: Table, found: list[Outcome]) -> None:
+    families = sorted({family for outcome in found for family in outcome.by_family})
+    shown = "{:.0f}".format if table.measure == "tokens" else "{:.3f}".format
+    signed = "{:+.0f}".format if table.measure == "tokens" else "{:+.3f}".format
+    tell()
+    tell(f"{table.published.name if table.id.isdigit() else table.id}: {table.title}", "bold")
+    rows = []
+    for outcome in found:
+        whole, against = outcome.overall, outcome.against
+        paper = [f"{value:g}" for value in _values(outcome, table.published) if value is not None]
+        rows.append(
+            (
+                outcome.label,
+                shown(whole.mean),
+                f"{shown(whole.low)} to {shown(whole.high)}",
+                " ".join(shown(value) for value in outcome.by_seed.values()),
+                ""
+                if against is None
+                else f"{signed(against.mean)} ({signed(against.low)} to {signed(against.high)})",
+                *(shown(outcome.by_family[family]) for family in families),
+                f"{outcome.row.published}: {' / '.join(paper)}" if paper else "",
+            )
+        )
+    columns = [
+        "row",
+        ">mean",
+        "95 % interval",
+        "seeds",
+        "less the coordinator",
+        *(f">{one}" for one in families),
+    ]
+    print_table([*columns, f"paper ({' / '.join(table.published.columns)})"], rows)
+    if table.note:
+        tell(table.note)
+
+
+def _print_selection(table: Table, shares: dict[str, dict[str, float]]) -> None:
+    if not shares:
+        return
+    models = list(dict.fromkeys(model for of_family in shares.values() for model in of_family))
+    tell()
+    tell(f"{table.published.name}: {table.title}", "bold")
+    print_table(
+        ["family", *(f">{model}" for model in models)],
+        [
+            (family, *(f"{100 * of.get(model, 0.0):.1f} %" for model in models))
+            for family, of in shares.items()
+        ],
+    )
+    print_table(
+        ["paper", *(f">{column}" for column in table.published.columns)],
+        [(name, *(f"{value:.1f} %" for value in row)) for name, row in table.published.rows.items()],
+    )

@@ -1,0 +1,249 @@
+"""Plays the rows of the paper's tables: evolves what has to be evolved, measures each row, keeps it as a run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.encoder import Encoder, load_encoder
+from core.episode import Episode, Role, Status, Task
+from core.errors import ConfigError, PoolError
+from core.evolution.baselines import Arena, best_cycles, learned_router
+from core.evolution.combining import LABEL_REPEATS, cascade, labelled_router, majority, mixture
+from core.evolution.cycles import ChosenCycle
+from core.evolution.evolve import EvolveConfig, shape_of
+from core.evolution.fitness import play_all
+from core.ids import run_id as mint
+from core.policies import RandomPolicy, single_policy
+from core.policy import Policy
+from core.pool.cache import CachedPool
+from core.pool.pool import Pool
+from core.tasks.graders import grade_many
+from core.tasks.sets import load_tasks
+from storage.recorder import record_whole
+from storage.store import Store
+from ui import wiring
+from ui.evolution import Outline, find
+from ui.plan import birth
+from ui.reproduction import EVOLVED, KEY, Row, Suite, suites
+
+#: How often the mean is validated during each evolution; the best of them is what is measured.
+VALIDATIONS = 5
+#: Tasks on which cycles of roles and cascades are chosen.
+CHOOSING = 80
+
+
+@dataclass
+class Reproduction:
+    """A suite over one store. The pool's replies are shared between all rows of the process."""
+
+    store: Store
+    suite: Suite
+    metered: Pool
+    _cycles: dict[str, ChosenCycle] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def pool(self) -> CachedPool:
+        """Asks each model for the same thing once."""
+        return CachedPool(self.metered)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The suite's encoder."""
+        return load_encoder(self.suite.encoder)
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """The pool's slots."""
+        return tuple(spec.name for spec in self.metered.specs)
+
+    def tasks(self, row: Row) -> list[Task]:
+        """The test tasks of a row."""
+        suite = self.suite
+        spec = suite.held_out if row.held_out else suite.tasks
+        return load_tasks(spec, "test", suite.n, suite.task_seed, at_most=True)
+
+    def done(self, row: Row, seed: int) -> bool:
+        """Whether the store has this row under this seed."""
+        return any(
+            run.config[KEY]["row"] == row.key and run.config[KEY]["seed"] == seed
+            for suite, runs in suites(self.store)
+            if suite == self.suite
+            for run in runs
+        )
+
+    # Evolution
+
+    def outline(self, row: Row, seed: int) -> Outline | None:
+        """The evolution behind a row; None when there is none."""
+        kind, _, name = row.how.partition(":")
+        if kind == "evolved":
+            changes = dict(EVOLVED[name])
+        elif kind == "only":
+            best = self.ranked[int(name) - 1]
+            changes = {"barred": tuple(model for model in self.models if model != best)}
+        else:
+            return None
+        suite = self.suite
+        evolution: Mapping[str, Any] = changes.pop("evolution", {})
+        shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
+        per_generation = shape.population * shape.tasks_per_candidate
+        if suite.budget < per_generation:
+            raise ConfigError(
+                f"A budget of {suite.budget} episodes is less than one generation: give at least {per_generation}."
+            )
+        generations = suite.budget // per_generation
+        config = EvolveConfig(
+            **{
+                **evolution,
+                "generations": generations,
+                "population": shape.population,
+                "tasks_per_candidate": shape.tasks_per_candidate,
+                "rotate_every": shape.rotate_every,
+                "turn_budget": suite.turns,
+                "validate_every": max(1, generations // VALIDATIONS),
+                "seed": seed,
+            }
+        )
+        return Outline(
+            tasks=suite.tasks,
+            n=None if suite.tasks.endswith(".jsonl") else 1000,
+            validation=suite.validation,
+            pool=suite.pool,
+            encoder=suite.encoder,
+            max_cost_usd=None,
+            evolution=asdict(config),
+            name=f"{row.how} {seed} {suite.digest}",
+            controls=False,
+            **changes,
+        )
+
+    def evolved(self, row: Row, seed: int) -> tuple[str, str]:
+        """(run, best validated checkpoint) of the finished evolution behind a row."""
+        outline = self.outline(row, seed)
+        run_id = find(self.store, outline.name) if outline else None
+        if run_id is None:
+            raise ConfigError(f"Row '{row.label}' has not been evolved yet.")
+        generations = self.store.evolution.generations(run_id)
+        validated = [one for one in generations if "validation" in one.stats] or generations[-1:]
+        best = max(validated, key=lambda one: one.stats.get("validation", {}).get("accuracy", 0.0))
+        assert best.checkpoint_id is not None  # every generation is kept with its checkpoint
+        return run_id, best.checkpoint_id
+
+    # What is chosen on validation tasks
+
+    @property
+    def cycles(self) -> Mapping[str, ChosenCycle]:
+        """The best cycle of roles of every single model, chosen once in a suite."""
+        if not self._cycles:
+            self._cycles = self._stored_cycles() or best_cycles(self._arena(0), self._choosing())
+        return self._cycles
+
+    @property
+    def ranked(self) -> list[str]:
+        """The pool's models, the best on validation tasks first."""
+        return sorted(self.models, key=lambda model: -self.cycles[model].accuracy)
+
+    def _stored_cycles(self) -> dict[str, ChosenCycle]:
+        for suite, runs in suites(self.store):
+            for run in runs if suite == self.suite else []:
+                if found := run.config[KEY].get("cycles"):
+                    return {
+                        name: ChosenCycle(tuple(Role(role) for role in cycle), accuracy)
+                        for name, (cycle, accuracy) in found.items()
+                    }
+        return {}
+
+    def _choosing(self) -> list[Task]:
+        return load_tasks(self.suite.tasks, "validation", CHOOSING, 0, at_most=True)
+
+    def _arena(self, seed: int) -> Arena:
+        return Arena(self.pool, grade_many, turn_budget=self.suite.turns, seed=seed)
+
+    def _training(self, repeats: int) -> list[Task]:
+        """Tasks that a learner which asks every model about each may use within the budget."""
+        n = max(1, min(1000, self.suite.budget // (repeats * len(self.models))))
+        return load_tasks(self.suite.tasks, "evolve", n, 0, at_most=True)
+
+    # Measuring
+
+    def measure(self, row: Row, seed: int) -> str:
+        """Play the row's test tasks and keep them as a finished run; its id. Nothing is kept before all is played."""
+        run_id = mint(int(time.time()), os.urandom(16))
+        tasks = self.tasks(row)
+        evolution, policy = "", None
+        if self.outline(row, seed) is not None:
+            evolution, checkpoint_id = self.evolved(row, seed)
+            checkpoint = wiring.stored_checkpoint(self.store, checkpoint_id)
+            policy = Coordinator(checkpoint, self.encoder)
+        played = self._played(row, seed, run_id, tasks, policy or self._policy(row, seed, tasks))
+        lost = [one for one in played if one.status is Status.MISSING]
+        if lost:
+            raise PoolError(
+                f"{len(lost)} of {len(played)} episodes of row '{row.label}' are missing "
+                f"({lost[0].meta.get('error', 'no reason given')}): see that the models answer, then try again."
+            )
+        mark = {
+            "row": row.key,
+            "label": row.label,
+            "seed": seed,
+            "policy": played[0].policy,
+            "evolution": evolution,
+            "suite": asdict(self.suite),
+        }
+        if self._cycles:
+            mark["cycles"] = {name: [list(one.cycle), one.accuracy] for name, one in self._cycles.items()}
+        record_whole(self.store, run_id, {KEY: mark}, played)
+        return run_id
+
+    def _played(
+        self, row: Row, seed: int, run_id: str, tasks: Sequence[Task], policy: Policy | None
+    ) -> list[Episode]:
+        turns, arena = row.turns or self.suite.turns, self._arena(seed)
+
+        def births(policy: Policy) -> list[Episode]:
+            return [
+                birth(run_id, place, task, policy, turns=turns, seed=seed, argmax=False)
+                for place, task in enumerate(tasks)
+            ]
+
+        if policy is not None:
+            return play_all(births(policy), policy, self.pool, grade_many)
+        best = self.ranked[0]
+        if row.how == "majority":
+            named = replace(single_policy(best, self.models, (Role.WORKER,)), id=f"majority:{best}")
+            return majority(arena, best, births(named))
+        named = replace(single_policy(best, self.models, (Role.WORKER,)), id="mixture-of-agents")
+        return mixture(arena, births(named))
+
+    def _policy(self, row: Row, seed: int, tasks: Sequence[Task]) -> Policy | None:
+        """The policy of a row that nothing is evolved for; None for those that are no policy."""
+        kind, _, rank = row.how.partition(":")
+        arena = self._arena(seed)
+        if kind == "single":
+            if int(rank) > len(self.models):
+                raise ConfigError(f"This pool has {len(self.models)} models: there is none of rank {rank}.")
+            model = self.ranked[int(rank) - 1]
+            return single_policy(model, self.models, self.cycles[model].cycle)
+        if kind == "random":
+            return RandomPolicy(self.models)
+        if kind == "cascade":
+            return cascade(arena, self._choosing())
+        if kind == "router":
+            return learned_router(arena, self.cycles, self.encoder, self._training(1), tasks)
+        if kind == "labels":
+            return labelled_router(arena, self.cycles, self.encoder, self._training(LABEL_REPEATS), tasks)
+        return None
+
+
+def possible(rows: Sequence[Row], n_models: int) -> Iterator[Row]:
+    """The rows that a pool of this size has: those by rank end with its last model."""
+    for row in rows:
+        kind, _, rank = row.how.partition(":")
+        if kind not in ("single", "only") or int(rank) <= n_models:
+            yield row
