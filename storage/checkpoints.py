@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,12 @@ class Checkpoints:
         if found is None:
             raise _unknown(checkpoint_id)
         return bytes(found)
+
+    def of_run(self, run_id: str) -> Sequence[tuple[CheckpointSummary, bytes]]:
+        """Every checkpoint of a run with its numbers as safetensors bytes, by generation."""
+        query = select(checkpoint).where(checkpoint.c.run_id == run_id).order_by(checkpoint.c.generation)
+        with reading(self.engine) as connection:
+            return [(_summary(row), bytes(row["weights"])) for row in connection.execute(query).mappings()]
 
 
 def checkpoint_row(

@@ -174,6 +174,20 @@ class Runs:
                 )
             )
 
+    def allow(self, run_id: str, max_cost_usd: float | None, dead: str | None = None) -> None:
+        """Change what a run may spend in all. StoreError while it is running, unless its owner is the one known
+        to be `dead`: its worker has read the old."""
+        config = {**self.get(run_id).config, "max_cost_usd": max_cost_usd}
+        resting = run.c.status != RunStatus.RUNNING
+        if dead is not None:
+            resting = or_(resting, run.c.owner == dead)
+        with writing(self.engine) as connection:
+            changed = connection.execute(
+                update(run).where(run.c.id == run_id, resting).values(config=json.dumps(config))
+            )
+        if changed.rowcount != 1:
+            raise StoreError(f"Run {run_id} is running: stop it first, then change its ceiling.")
+
     def pause(self, run_id: str) -> None:
         """Ask the worker to wait before the next turn."""
         self._set(run_id, paused=True, steps=0)

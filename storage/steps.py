@@ -1,4 +1,4 @@
-"""Reads for stepping through one episode: its head without turns, and one turn's decision; no texts."""
+"""Reads for stepping through one episode: its head without turns, and its turns' decisions; no texts."""
 
 from __future__ import annotations
 
@@ -30,3 +30,18 @@ def read_decision(store: Store, episode_id: str, index: int) -> Decision | None:
         row = connection.execute(select(turn).where(*here)).mappings().first()
         hidden = connection.execute(select(state.c.hidden).where(*held)).scalar()
     return None if row is None else mapping.to_decision(row, bytes(hidden or b""))
+
+
+def read_decisions(store: Store, episode_id: str) -> list[Decision]:
+    """The decisions of every turn that has begun, in order, in one query."""
+    query = (
+        select(turn, state.c.hidden)
+        .outerjoin(state, (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx))
+        .where(turn.c.episode_id == episode_id)
+        .order_by(turn.c.idx)
+    )
+    with reading(store.engine) as connection:
+        return [
+            mapping.to_decision(row, bytes(row["hidden"] or b""))
+            for row in connection.execute(query).mappings()
+        ]

@@ -41,6 +41,13 @@ PAGES = [
         help="Two coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
     ),
     st.Page(
+        "views/evolution.py",
+        title="Evolution",
+        icon=":material/trending_up:",
+        url_path="evolution",
+        help="How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
+    ),
+    st.Page(
         "views/results.py",
         title="Results",
         icon=":material/leaderboard:",

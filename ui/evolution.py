@@ -22,6 +22,7 @@ from core.evolution.learners import restored
 from core.pool.cache import CachedPool
 from core.pool.costs import Estimate
 from core.pool.pool import Pool
+from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from storage.checkpoints import checkpoint_row
@@ -29,6 +30,7 @@ from storage.replies import PaidReplies
 from storage.store import Store
 from storage.summaries import CandidateSummary, GenerationSummary
 from ui import wiring
+from ui.halting import HaltingPool, Stopped
 from ui.lease import owner
 from ui.plan import digest
 from ui.spending import MeteredPool, estimate
@@ -93,17 +95,11 @@ class Parts:
 
 def prepared(outline: Outline) -> Parts:
     """The parts; everything that can be wrong is found here, before anything is written."""
-    tasks = load_tasks(outline.tasks, "evolve", outline.n, 0, at_most=True)
+    tasks, validation, notes = task_sets(outline)
     if outline.digest and digest(tasks) != outline.digest:
         raise TaskError(
             f"The tasks in {outline.tasks} have changed since this run began: it cannot be resumed."
         )
-    validation, notes = [], []
-    try:
-        if outline.validation:
-            validation = load_tasks(outline.tasks, "validation", outline.validation, 0, at_most=True)
-    except TaskError as error:
-        notes.append(f"Nothing is validated: {error}")
     pool = wiring.resolve_pool(outline.pool)
     models = tuple(spec.name for spec in pool.specs)
     if outline.models and models != outline.models:
@@ -126,6 +122,17 @@ def prepared(outline: Outline) -> Parts:
     return Parts(outline, pool, encoder, template, tasks, validation, tuple(notes))
 
 
+def task_sets(outline: Outline) -> tuple[list[Task], list[Task], list[str]]:
+    """The tasks to evolve on, those to validate with, and what is worth telling about them."""
+    tasks = load_tasks(outline.tasks, "evolve", outline.n, 0, at_most=True)
+    try:
+        if outline.validation:
+            return tasks, load_tasks(outline.tasks, "validation", outline.validation, 0, at_most=True), []
+    except TaskError as error:
+        return tasks, [], [f"Nothing is validated: {error}"]
+    return tasks, [], []
+
+
 def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
     """The matrices whose singular values are evolved."""
     if not svf:
@@ -145,14 +152,21 @@ def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
 
 def most(parts: Parts) -> Estimate:
     """The most that the evolution can ask for and cost."""
-    config, validated = parts.outline.config, len(parts.validation)
-    questions = [task.question for task in (*parts.tasks, *parts.validation)]
+    return most_of(parts.outline, parts.pool.specs, parts.tasks, parts.validation)
+
+
+def most_of(
+    outline: Outline, specs: Sequence[ModelSpec], tasks: Sequence[Task], validation: Sequence[Task]
+) -> Estimate:
+    """The same of parts that are not yet made ready."""
+    config, validated = outline.config, len(validation)
+    questions = [task.question for task in (*tasks, *validation)]
     per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
     played = config.generations * config.population * per_candidate
     played += (1 + math.ceil(config.generations / config.validate_every)) * validated
-    if parts.outline.controls:
-        played += most_episodes(len(parts.pool.specs), validated)
-    return estimate(parts.pool.specs, played, config.turn_budget, questions)
+    if outline.controls:
+        played += most_episodes(len(specs), validated)
+    return estimate(specs, played, config.turn_budget, questions)
 
 
 def find(store: Store, name: str) -> str | None:
@@ -164,7 +178,8 @@ def find(store: Store, name: str) -> str | None:
 
 
 def played(store: Store, run_id: str, parts: Parts) -> Iterator[Generation]:
-    """Evolve to the end from wherever the run stands; each generation is kept before it is yielded."""
+    """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
+    person asks the run to, between two generations or two waves of calls."""
     earlier = store.evolution.generations(run_id)
     kept = store.evolution.state(run_id)
     ledger = store.evolution.paid_replies(run_id)
@@ -172,7 +187,12 @@ def played(store: Store, run_id: str, parts: Parts) -> Iterator[Generation]:
     spent = store.runs.spent_usd(run_id) + ledger.spent_usd(ledger.generation)
     pool = MeteredPool(parts.pool, parts.outline.max_cost_usd, spent)
     so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
-    shared = CachedPool(pool, ledger=ledger)
+
+    def check() -> None:
+        if store.runs.control(run_id).cancel:
+            raise Stopped("It was asked to stop.")
+
+    shared = CachedPool(HaltingPool(pool, check), ledger=ledger)
     keeper = Keeper(store, run_id, parts, pool, ledger, *so_far)
     config, template = parts.outline.config, replace(parts.template, parent_run=run_id)
     table: dict[str, Any] = {
@@ -194,6 +214,8 @@ def played(store: Store, run_id: str, parts: Parts) -> Iterator[Generation]:
             beside = controls(config, template, **table)
         keeper.keep(generation, beside)
         yield generation
+        if generation.index < config.generations:
+            check()
 
 
 @dataclass

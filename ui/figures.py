@@ -28,7 +28,7 @@ _ENTROPY_COLOUR, _MARGIN_COLOUR = "#7C5CBF", "#0E8A8A"
 _ROW_PX = 27
 
 
-def _figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> go.Figure:
+def drawn(data: list[dict[str, Any]], layout: dict[str, Any]) -> go.Figure:
     """A figure from its plain parts, not validated on every step (ten times slower); the tests do it."""
     return go.Figure(data=data, layout=layout, _validate=False)
 
@@ -86,7 +86,7 @@ def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
         "showgrid": False,
         "title": None,
     }
-    return _figure(
+    return drawn(
         [model_bars, role_bars | {"xaxis": "x2", "yaxis": "y2"}],
         layout(
             rows * _ROW_PX + 30,
@@ -182,7 +182,7 @@ def joint_grid(decision: Decision, models: tuple[str, ...], ink: str) -> go.Figu
     if likeliest != chosen and min(likeliest) >= 0:
         rings = _ring(likeliest, dash="dot") + rings
     axis: dict[str, Any] = {"fixedrange": True, "showgrid": False, "zeroline": False, "title": None}
-    return _figure(
+    return drawn(
         [heat, numbers],
         layout(
             len(rows) * 34 + 66,
@@ -251,7 +251,7 @@ def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...], at: i
         "opacity": 0.25,
     }
     last = max(turns)
-    return _figure(
+    return drawn(
         data,
         layout(
             190,
@@ -333,7 +333,7 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
         "line": {"color": NEUTRAL_COLOUR, "width": 1},
         "opacity": 0.5,
     }
-    return _figure(
+    return drawn(
         data,
         layout(
             len(names) * 42 + 24,

@@ -234,7 +234,41 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "Separable CMA-ES",
             "The optimiser: it needs only rewards, no gradients, and adapts one step size per coordinate.",
         ),
+        Term(
+            "Learner",
+            "What changes the head from generation to generation: separable CMA-ES, or REINFORCE or random "
+            "search, which it is put beside.",
+        ),
         Term("Sigma", "The optimiser's overall step size; it shrinks as the search settles."),
+        Term(
+            "Noise band",
+            "How far chance alone moves a fitness: one standard error of so many tasks, each right or wrong.",
+            "For a candidate that solves half of 8 tasks it is 18 points; the mean of a whole population is far surer.",
+        ),
+        Term(
+            "Control",
+            "What learned nothing, played on the same validation tasks: the optimiser's random walk, and the best "
+            "single model.",
+        ),
+        Term(
+            "Known reply",
+            "A reply that another candidate of the same generation, or an earlier one, has already been given: "
+            "it is not asked for again.",
+        ),
+        Term(
+            "Selection entropy",
+            "How mixed all choices of a population are, in nats: 0 when one model in one role takes every turn.",
+        ),
+        Term(
+            "Pinned task",
+            "A recorded episode whose turns every generation's head is shown again, without asking a model.",
+            "Stored hidden states go through each generation's stored weights. States are kept in half precision, so "
+            "choices that this could turn are not claimed.",
+        ),
+        Term(
+            "Cosine",
+            "How alike two rows of weights point: 1 the same way, 0 at right angles, −1 opposite ways.",
+        ),
     ),
 }
 

@@ -88,6 +88,17 @@ def start_worker(store: Store, run: str) -> int:
     return process.pid
 
 
+def resume(store: Store, run: str) -> None:
+    """Start a worker on a run that stands still, and wait until one has claimed it: before that, pages would
+    still say that it stands still."""
+    store.runs.mark_interrupted()
+    before = store.runs.get(run).heartbeat
+    start_worker(store, run)
+    deadline = time.monotonic() + 8.0
+    while time.monotonic() < deadline and store.runs.get(run).heartbeat == before:
+        time.sleep(0.2)
+
+
 def log_file(run: str) -> Path:
     """Where a run's worker writes what went wrong."""
     return wiring.data_folder() / "workers" / f"{Path(run).name}.log"

@@ -14,7 +14,7 @@ from core.pool.spec import ModelSpec
 from core.settings import POCKET
 from core.tasks.sets import load_tasks
 from storage.store import Store
-from ui import wiring
+from ui import state, wiring
 from ui.glossary import define
 from ui.live import LivePlan
 from ui.panels import text_block
@@ -113,12 +113,19 @@ def choose_policy(store: Store, models: tuple[str, ...], pool: str, encoder: str
     """Who decides and how, as a plan that still lacks its task."""
     born = generations(store.checkpoints.list())
     policies = playable(store, models)
+    if asked := state.param("play"):
+        if asked in policies:
+            st.session_state["policy_choice"] = asked
+        else:
+            st.info(f"{label(asked, 40)} does not fit this pool: choose another.", icon=":material/info:")
     policy = st.selectbox(
         "Who decides",
         policies,
         key="policy_choice",
         format_func=lambda value: who(value, born.get(value)),
         help=define("Policy"),
+        on_change=state.set_params,
+        kwargs={"play": None},
         persist_state="session",
     )
     left, middle, right = st.columns(3)

@@ -30,6 +30,7 @@ VIEWS: dict[str, str] = {
         "replay",
         "pair",
         "checkpoints",
+        "evolution",
         "separability",
         "results",
         "live",

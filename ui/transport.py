@@ -100,9 +100,16 @@ def _play_or_pause(what: str, cursor: int, total: int, go: Callable[[int], None]
         go(0)
 
 
-def transport(what: str, cursor: int, total: int, go: Callable[[int], None], noun: str = "Turn") -> None:
-    """The bar at the foot of the page. `go(index)` moves the cursor over the `noun`s of `what`, an episode or
-    a pair; `cursor` is 0-based."""
+def transport(
+    what: str,
+    cursor: int,
+    total: int,
+    go: Callable[[int], None],
+    noun: str = "Turn",
+    where: str | None = None,
+) -> None:
+    """The bar at the foot of the page. `go(index)` moves the cursor over the `noun`s of `what`, an episode, a pair
+    or an evolution; `cursor` is 0-based. `where` says where it is, when not `Turn 1 of 5`."""
     step = by_hand(go)
     first, last = cursor <= 0, cursor >= total - 1
     with (
@@ -139,7 +146,7 @@ def transport(what: str, cursor: int, total: int, go: Callable[[int], None], nou
             label_visibility="collapsed",
             persist_state="session",
         )
-        st.caption(f"{noun} {cursor + 1} of {total}")
+        st.caption(where or f"{noun} {cursor + 1} of {total}")
 
 
 def _step_button(

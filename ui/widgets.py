@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.metrics import wilson_interval
-from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary
+from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary, RunStatus
 from ui.figures import literal, ticks
-from ui.theme import NEUTRAL_COLOUR, REVISE, badge, correct_mark, label, layout, one_line, percent
+from ui.theme import NEUTRAL_COLOUR, REVISE, Mark, badge, correct_mark, label, layout, one_line, percent
 
 #: What the policies that need no checkpoint do, in a few words.
 POLICY_WORDS = {
@@ -19,6 +19,18 @@ POLICY_WORDS = {
     "random-model": "random model, fixed roles",
     "round-robin": "all models in turn",
 }
+
+#: Where a run stands.
+RUN_MARKS: dict[RunStatus, Mark] = {
+    RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "starting", "blue", "#1F5FBF"),
+    RunStatus.RUNNING: Mark("▶", ":material/play_circle:", "playing", "blue", "#1F5FBF"),
+    RunStatus.FINISHED: Mark("■", ":material/task_alt:", "finished", "green", "#0B8A56"),
+    RunStatus.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", "#B85C00"),
+    RunStatus.CANCELLED: Mark("✕", ":material/cancel:", "cancelled", "gray", "#8894A5"),
+    RunStatus.FAILED: Mark("!", ":material/error:", "failed", "red", "#C2410C"),
+}
+#: What a run is whose process is gone or silent.
+STALLED = Mark("!", ":material/heart_broken:", "stalled", "red", "#C2410C")
 
 
 def who(policy: str, generation: int | None = None) -> str:

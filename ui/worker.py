@@ -1,4 +1,5 @@
-"""The worker process of a live run: claims it, plays it, records every event, and obeys what the page asks.
+"""The worker process of a run that a page has queued, live or evolution: claims it, plays it, records everything,
+and obeys what the page asks.
 
     TRINITY_STORE=URL python -m ui.worker --run RUN
 
@@ -35,7 +36,7 @@ from core.tasks.graders import grade_many
 from storage.recorder import beating, record
 from storage.store import Store, open_store
 from storage.summaries import RunStatus
-from ui import wiring
+from ui import evolving, wiring
 from ui.lease import claim, finish, owner
 from ui.live import LivePlan, episode_of
 from ui.plan import birth
@@ -141,16 +142,12 @@ def work(store: Store, run: str) -> int:
     """Claim the run and see it through; the exit code. A failure is told in the run, in one sentence."""
     if not claim(store, run):
         return 0  # another worker has it, or it is over
+    evolution = store.runs.get(run).kind == "evolve"
     try:
         with beating(store, run, owner()):
-            plan = LivePlan.from_config(store.runs.get(run).config)
-            pool = wiring.resolve_pool(plan.pool, os.environ)
-            models = tuple(spec.name for spec in pool.specs)
-            policy = wiring.Policies(store, models, argmax=plan.argmax, encoder=plan.encoder).resolve(
-                plan.policy
-            )
-            ended = play(store, run, plan, policy, pool)
-        finish(store, run, *outcome(ended))
+            ended = evolving.play(store, run) if evolution else _play_live(store, run)
+        finish(store, run, *ended)
+        return int(ended[0] is RunStatus.FAILED)
     except TrinityError as error:
         finish(store, run, RunStatus.FAILED, str(error))
         return 1
@@ -159,15 +156,25 @@ def work(store: Store, run: str) -> int:
         return 130
     except Exception as error:
         log.exception("The worker of run %s broke", run)
-        broke = f"The worker broke: {type(error).__name__}. Start the run again."
-        finish(store, run, RunStatus.FAILED, broke)
+        broke = f"The worker broke: {type(error).__name__}. "
+        if evolution:  # all its generations are kept
+            finish(store, run, RunStatus.INTERRUPTED, broke + "It can be resumed.")
+        else:
+            finish(store, run, RunStatus.FAILED, broke + "Start the run again.")
         return 1
-    return 0
+
+
+def _play_live(store: Store, run: str) -> tuple[RunStatus, str | None]:
+    plan = LivePlan.from_config(store.runs.get(run).config)
+    pool = wiring.resolve_pool(plan.pool, os.environ)
+    models = tuple(spec.name for spec in pool.specs)
+    policy = wiring.Policies(store, models, argmax=plan.argmax, encoder=plan.encoder).resolve(plan.policy)
+    return outcome(play(store, run, plan, policy, pool))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process's door."""
-    parser = argparse.ArgumentParser(prog="python -m ui.worker", description="Play one queued live run.")
+    parser = argparse.ArgumentParser(prog="python -m ui.worker", description="Play one queued run.")
     parser.add_argument("--run", required=True, help="the run's id")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)

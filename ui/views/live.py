@@ -20,21 +20,12 @@ from ui.live_form import choose_policy, choose_task, playable, pool_specs, spend
 from ui.panels import announcement, decision_panel, turn_card
 from ui.recording import Recording, open_recording
 from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line
-from ui.widgets import ago, generations, nothing_here, who
+from ui.widgets import RUN_MARKS, STALLED, ago, generations, nothing_here, who
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
 _LOADING = "Starting: the worker loads the coordinator and the models …"
 _UNDECIDED = "Nothing is decided yet."
-_STATUS: dict[RunStatus, Mark] = {
-    RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "starting", "blue", "#1F5FBF"),
-    RunStatus.RUNNING: Mark("▶", ":material/play_circle:", "playing", "blue", "#1F5FBF"),
-    RunStatus.FINISHED: Mark("■", ":material/task_alt:", "finished", "green", "#0B8A56"),
-    RunStatus.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", "#B85C00"),
-    RunStatus.CANCELLED: Mark("✕", ":material/cancel:", "cancelled", "gray", "#8894A5"),
-    RunStatus.FAILED: Mark("!", ":material/error:", "failed", "red", "#C2410C"),
-}
-_STALLED = Mark("!", ":material/heart_broken:", "stalled", "red", "#C2410C")
 _PAUSED = Mark("‖", ":material/pause_circle:", "waiting for you", "orange", "#B85C00")
 
 
@@ -93,7 +84,7 @@ def _recent(store: Store) -> None:
     now = time.time()
     with st.container(border=True):
         for run in runs:
-            mark = _STALLED if is_stalled(run, now) else _STATUS[run.status]
+            mark = STALLED if is_stalled(run, now) else RUN_MARKS[run.status]
             st.button(
                 f":blue[{label(_question(run), 60) or label(run.id)}]",
                 key=f"open_{run.id}",
@@ -165,9 +156,9 @@ def _watch(store: Store, run_id: str) -> None:
 def _headline(store: Store, run: RunSummary, recording: Recording | None, stalled: bool) -> None:
     paused = run.status is RunStatus.RUNNING and store.runs.control(run.id).paused
     starting = recording is None and run.status is RunStatus.RUNNING
-    mark = _STATUS[RunStatus.QUEUED if starting else run.status]
+    mark = RUN_MARKS[RunStatus.QUEUED if starting else run.status]
     if stalled:
-        mark = _STALLED
+        mark = STALLED
     elif paused and _between_turns(recording):
         mark = _PAUSED
     parts = [f"**{badge(mark)}**"]
@@ -206,12 +197,7 @@ def _headline(store: Store, run: RunSummary, recording: Recording | None, stalle
 
 def _resume(store: Store, run_id: str) -> None:
     st.session_state.pop("live_over", None)
-    store.runs.mark_interrupted()
-    before = store.runs.get(run_id).owner
-    live.start_worker(store, run_id)
-    deadline = time.monotonic() + 8.0  # until the worker claims it, the page would say stalled or interrupted
-    while time.monotonic() < deadline and store.runs.get(run_id).owner == before:
-        time.sleep(0.2)
+    live.resume(store, run_id)
 
 
 def _between_turns(recording: Recording | None) -> bool:

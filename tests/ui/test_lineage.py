@@ -1,0 +1,274 @@
+"""An evolution's numbers: bands, shares, ranks, what rounding may turn, and figures that Plotly accepts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from scipy.stats import spearmanr
+
+from core.checkpoint import Checkpoint, EncoderIdentity
+from core.episode import Decision, EndReason, Role, Status
+from core.errors import StoreError
+from core.heads import head_of
+from core.metrics import wilson_interval
+from storage.store import open_store
+from storage.summaries import CandidateSummary, EpisodeSummary, GenerationSummary, RunStatus
+from ui.head_figures import choices_strip, cosine_figure, norms_figure
+from ui.lineage import (
+    Lineage,
+    Measure,
+    binomial_error,
+    control_words,
+    rank_correlation,
+    share_entropy,
+    tasks_each,
+)
+from ui.lineage_figures import (
+    candidates_figure,
+    fitness_figure,
+    line_figure,
+    manner_figure,
+    shares_figure,
+)
+from ui.lineage_panels import distances_of
+from ui.rescored import Line, cosines, head_rows, reads_alike, rounding, score
+
+MODELS = ("alpha", "<b>beta</b>", "gamma")
+HEADS = ["linear", "low-rank", "sparse", "block-diagonal-2", "block-diagonal-10", "turn-aware"]
+
+
+def told(accuracy: float, n: int, worker: float = 0.5) -> dict[str, Any]:
+    """What episodes came to, as a run keeps it."""
+    shares = {"alpha worker": worker, "<b>beta</b> verifier": 1 - worker}
+    return {
+        "accuracy": accuracy,
+        "n": n,
+        "missing": 0,
+        "turns_mean": 3.0,
+        "accept_rate": 0.5,
+        "shares": shares,
+    }
+
+
+def lineage(generations: int = 4, **config: Any) -> Lineage:
+    """Fitness grows by a tenth; validated at the even ones; controls at the end."""
+    entries = []
+    for index in range(generations):
+        stats: dict[str, Any] = {"calls": 10, "calls_saved": 30}
+        if index:
+            stats["episodes"] = told(index / 10, 24, 1 - index / 10)
+        if index % 2 == 0:
+            stats["validation"] = told(0.2 + index / 10, 50)
+        if index == generations - 1:
+            stats["controls"] = {"random walk": told(0.1, 50), "single:alpha T W V": told(0.3, 50)}
+        mean = index / 10 if index else 0.2
+        entries.append(
+            GenerationSummary(
+                "r1", index, mean + 0.2, mean, mean, 0.5, 24 * index, 2.0 * index, f"c{index}", stats
+            )
+        )
+    return Lineage(
+        "r1",
+        {"models": list(MODELS), "evolution": {"population": 6, "generations": generations - 1}, **config},
+        tuple(entries),
+    )
+
+
+def test_bands_are_binomial() -> None:
+    assert binomial_error(0.5, 8) == pytest.approx(math.sqrt(0.25 / 8))
+    assert binomial_error(1.2, 8) == 0.0
+    assert binomial_error(0.5, 0) == 0.0
+    assert tasks_each(lineage(), 2) == 4
+    assert tasks_each(lineage(), 0) is None
+    drawn = fitness_figure(lineage(), "gen", 1, None)
+    candidate, mean = (trace for trace in drawn.data if "standard error" in str(trace.name))
+    assert max(candidate.y[:3]) == pytest.approx(0.3 + binomial_error(0.3, 4))
+    assert max(mean.y[:3]) == pytest.approx(0.3 + binomial_error(0.3, 24))
+
+
+def test_validations_and_controls_stand_with_their_intervals() -> None:
+    made = lineage(5)
+    assert made.best == 4
+    names = [one.name for one in made.standings("#000000")]
+    assert names == [
+        "generation 4 (best), n 50",
+        "random walk, n 50",
+        "best single: alpha (T W V), n 50",
+    ]
+    assert Measure.of(told(0.6, 50)).interval == wilson_interval(30, 50)
+    assert control_words("random walk") == "random walk"
+    validation = next(t for t in fitness_figure(made, "gen", 1, None).data if t.name == "validation")
+    low, high = wilson_interval(30, 50)
+    assert validation.error_y.array[-1] == pytest.approx(high - 0.6)
+    assert validation.error_y.arrayminus[-1] == pytest.approx(0.6 - low)
+
+
+def test_learners_are_named_and_an_older_run_is_sep_cma_es() -> None:
+    assert lineage().learner == "sep-cma-es"
+    assert lineage(learner="reinforce").learner_words == "REINFORCE"
+    nested = lineage(evolution={"learner": "random-search", "population": 6})
+    assert (nested.learner_words, nested.reach_words) == ("random search", "half a box")
+    assert lineage().steps == {}
+
+
+def test_shares_are_summed_and_their_entropy_is_in_nats() -> None:
+    shares = {("a", Role.WORKER): 0.25, ("a", Role.THINKER): 0.25, ("b", Role.WORKER): 0.5}
+    assert share_entropy(shares, "model") == pytest.approx(math.log(2))
+    assert share_entropy(shares, "role") == pytest.approx(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
+    assert share_entropy(shares, "pair") == pytest.approx(1.5 * math.log(2))
+
+
+def test_rank_correlation_is_spearmans() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=40).tolist(), rng.integers(0, 5, 40).tolist()
+    assert rank_correlation(x, y) == pytest.approx(float(spearmanr(x, y).statistic))
+    assert rank_correlation([1, 2, 3], [1, 1, 1]) is None
+
+
+def test_distances_are_shown_only_where_every_candidate_has_one() -> None:
+    entry = lineage().generations[1]
+    assert distances_of(entry, 2) is None
+    kept = GenerationSummary("r1", 1, 1, 1, 1, 1, 1, 1, None, {"distances": [1, 2]})
+    assert distances_of(kept, 2) == [1.0, 2.0]
+    assert distances_of(kept, 3) is None
+
+
+# Heads
+
+
+def checkpoint(kind: str, seed: int, width: int = 24) -> Checkpoint:
+    """Random weights of a kind."""
+    head = head_of(kind, len(MODELS), width)
+    vector = (head.initial() + np.random.default_rng(seed).normal(size=head.size)).astype(np.float32)
+    return Checkpoint(vector, MODELS, EncoderIdentity("e", width, "d"), head_kind=kind, generation=seed)
+
+
+def decision(state: np.ndarray[Any, Any], **changes: Any) -> Decision:
+    """One that holds only a state."""
+    return Decision(model="alpha", role=Role.WORKER, hidden_state=state.astype("<f2").tobytes(), **changes)
+
+
+def line(index: int) -> Line:
+    """A recorded turn."""
+    episode = EpisodeSummary(
+        "e1", "r1", "t", "<i>math</i>", "q", "x", None, None, Status.FINISHED, True, EndReason.ACCEPTED, 2, "",
+        0, 0, 0.0, 0.0, None, None, (), 0.0, 1.0,
+    )  # fmt: skip
+    return Line(episode, index, "alpha", Role.WORKER)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_rounding_never_moves_a_logit_further_than_its_bound(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    states = (rng.normal(size=(200, 24)) * 10.0 ** rng.integers(-6, 3, (200, 1))).astype(np.float32)
+    kept = states.astype("<f2").astype(np.float64)
+    turns = [index % 5 for index in range(200)]
+    made = checkpoint(kind, 1)
+    vector = made.head_vector.astype(float)
+    moved = np.abs(made.head.logits(states, vector, turns) - made.head.logits(kept, vector, turns))
+    bound = rounding(made.head, kept, vector)
+    assert (moved <= bound * (1 + 2**-9) + 1e-12).all()
+    assert bound.shape == moved.shape
+
+
+def test_a_choice_within_rounding_is_not_claimed() -> None:
+    head = checkpoint("linear", 1)
+    weight = np.zeros((6, 24), np.float32)
+    weight[1, 0], weight[2, 0], weight[3, 0] = 1.0, 1.0 + 1e-5, 3.0
+    close = head.with_vector(weight.ravel())
+    weight[2, 0] = 1.5
+    clear = head.with_vector(weight.ravel(), generation=2)
+    found = score([close, clear], [line(0)], [decision(np.ones(24))])
+    assert found.unsure.tolist() == [[True, False]]
+    assert found.slots[0, 1] == 2
+    assert found.leads[0, 1] == pytest.approx(0.5)
+    assert found.deviation is None
+    figure = choices_strip(found, 1, "#000000")
+    assert figure.data[0].z[0][0] < 0
+    assert "too close to tell" in figure.data[0].customdata[0][0]
+    assert figure.data[1].text[0] == "?"
+
+
+def test_what_was_masked_is_never_chosen() -> None:
+    made = checkpoint("linear", 5)
+    free = score([made], [line(0)], [decision(np.ones(24))])
+    best = int(free.slots[0, 0])
+    mask = tuple(slot != best for slot in range(3))
+    found = score([made], [line(0)], [decision(np.ones(24), model_mask=mask)])
+    assert found.slots[0, 0] != best
+
+
+def test_states_are_shared_only_by_checkpoints_that_read_alike() -> None:
+    ours = checkpoint("linear", 1).to_config()
+    assert reads_alike(ours, checkpoint("turn-aware", 2).to_config())
+    assert not reads_alike(ours, {**ours, "token_position": -1})
+    assert not reads_alike(ours, {**ours, "encoder": {"name": "e", "digest": "other", "hidden_size": 24}})
+    assert not reads_alike(ours, {**ours, "svf_layout": [["w", 2]]})
+    assert not reads_alike(ours, {**ours, "models": ["alpha"]})
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_rows_are_what_each_logit_reads(kind: str) -> None:
+    made = checkpoint(kind, 4)
+    rows = head_rows(made)
+    if kind == "low-rank":
+        assert rows is None
+        return
+    assert rows is not None
+    state = np.random.default_rng(0).normal(size=(1, 24))
+    z = made.head.logits(state, made.head_vector.astype(float), [0])
+    turn = np.zeros_like(z)
+    if kind == "turn-aware":
+        turn = made.head.logits(np.zeros((1, 24)), made.head_vector.astype(float), [0])
+    assert state @ rows[:, :24].T == pytest.approx(z - turn)
+    found = cosines(rows)
+    assert np.diag(found) == pytest.approx(np.ones(6))
+    assert (np.abs(found) <= 1 + 1e-9).all()
+
+
+def test_every_figure_is_one_that_plotly_takes_and_draws_names_as_text() -> None:
+    made, other = lineage(), lineage(6)
+    found = score([checkpoint("linear", 1), checkpoint("linear", 2)], [line(0)], [decision(np.ones(24))])
+    rows = head_rows(checkpoint("linear", 1))
+    assert rows is not None
+    candidates = [
+        CandidateSummary(0, 0.5, 4),
+        CandidateSummary(1, None, 4, 4),
+        CandidateSummary(2, 0.75, 4, 1),
+    ]
+    figures = [
+        fitness_figure(made, "gen", 1, other),
+        fitness_figure(made, "episodes", 0, None, dark=True),
+        line_figure(made, (("a", "solid", (1.0, None, 2.0, 3.0)),), "time", 1),
+        *(shares_figure(made, by, "gen", 1.0, (0.0, 5.0), "#000000") for by in ("pair", "model", "role")),
+        *(manner_figure(made, other, what, "pair", "gen", 1) for what in ("entropy", "turns", "accepted")),
+        candidates_figure(candidates, [1.0, 2.0, 3.0], 0.5),
+        candidates_figure(candidates, None, 0.5),
+        choices_strip(found, 1, "#000000"),
+        norms_figure(np.ones((2, 6)), [0, 1], MODELS, 1),
+        cosine_figure(cosines(np.vstack([rows, np.zeros((0, 24))])), MODELS, "#000000"),
+    ]
+    for figure in figures:
+        go.Figure(figure.to_dict())  # validates
+        assert "<b>beta" not in str(figure.to_dict())
+        assert "<i>math" not in str(figure.to_dict())
+    stacked = shares_figure(made, "pair", "gen", None, (0.0, 5.0), "#000000").data
+    totals = np.sum([trace.y for trace in stacked], axis=0)
+    assert totals == pytest.approx(np.ones(len(totals)))
+    assert cosine_figure(cosines(np.zeros((6, 24))), MODELS, "#000000").data[0].text[0][1] == "–"
+
+
+def test_a_ceiling_changes_only_while_nobody_works(tmp_path: Any) -> None:
+    store = open_store(tmp_path / "store.db")
+    store.runs.create("r1", "evolve", {"max_cost_usd": 1.0, "name": "x"}, owner="elsewhere:1")
+    with pytest.raises(StoreError, match="stop it first"):
+        store.runs.allow("r1", 2.0)
+    store.runs.allow("r1", 2.0, dead="elsewhere:1")
+    store.runs.finish("r1", RunStatus.INTERRUPTED, owner="elsewhere:1")
+    store.runs.allow("r1", 3.0)
+    assert store.runs.get("r1").config == {"max_cost_usd": 3.0, "name": "x"}
+    store.close()

@@ -1,0 +1,315 @@
+"""The form that begins an evolution: on what, by which settings, and what it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import streamlit as st
+
+from core.episode import ROLE_ORDER
+from core.errors import BudgetError, TrinityError
+from core.heads import HeadKind
+from core.pocket import FAMILIES
+from core.pool.spec import ModelSpec
+from core.settings import POCKET, Settings
+from ui.glossary import define
+from ui.lineage import LEARNERS
+from ui.live_form import pool_specs
+from ui.plan import digest
+from ui.spending import check_ceiling, dollars, paid_models
+from ui.theme import label, one_line
+
+if TYPE_CHECKING:
+    from core.evolution.evolve import EvolveConfig
+    from core.pool.costs import Estimate
+    from ui.evolution import Outline
+
+#: What is evolved on when it is not a family of the pocket world.
+_FILE = "a file of my own (.jsonl)"
+_SVF = {
+    "": "the head alone",
+    "released": "as released: the layer before the last, and all outside the layers",
+}
+_LAYERS = "layers"
+#: Sizes that a click fills in: name -> episodes in all.
+SIZES: dict[str, int] = {"A first look": 1_000, "A short one": 6_000, "The paper's budget": 30_720}
+#: The learner that evolves one policy instead of a population.
+_ALONE = "reinforce"
+
+
+def choose_evolution(settings: Settings) -> tuple[dict[str, Any] | None, str]:
+    """What was chosen as a run's config, and what has to be done before it may begin (empty when nothing).
+
+    The first form of a server takes seconds: the optimiser comes with torch, which no other page needs."""
+    with st.spinner("Reading the optimiser's settings …", show_time=True):
+        from core.evolution.evolve import EvolveConfig
+        from ui.evolution import Outline
+
+    specs = pool_specs(settings.pool)
+    usual = EvolveConfig()
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        with st.container(border=True):
+            tasks, n = _tasks()
+        with st.container(border=True):
+            chosen = _size(usual)
+        with st.expander("Head, optimiser and validation", icon=":material/tune:"):
+            kept, further = _details(usual, str(chosen["learner"]), [one.name for one in specs])
+    with right, st.container(border=True):
+        st.markdown("**Name and cost**")
+        name = st.text_input(
+            "Name",
+            key="ev_name",
+            max_chars=60,
+            help="To find it again, and for `trinity evolve --resume --name`.",
+        ).strip()
+        pool = settings.pool if settings.pool == POCKET else str(Path(settings.pool).resolve())
+        st.caption(
+            f"Pool {label(Path(pool).name, 40)}: {label(', '.join(one.name for one in specs), 200)} · encoder "
+            f"{label(settings.encoder or POCKET, 60)}"
+        )
+        if tasks is None:
+            return None, "Name the file of tasks first."
+        try:
+            outline = Outline(
+                tasks=tasks,
+                n=n,
+                pool=pool,
+                encoder=settings.encoder or POCKET,
+                max_cost_usd=settings.max_cost_usd,
+                name=name,
+                **kept,
+                models=tuple(one.name for one in specs),
+                evolution=asdict(EvolveConfig(**{**asdict(usual), **chosen, **further})),
+            )
+            return _priced(outline, specs)
+        except TrinityError as error:
+            return None, str(error)
+
+
+def _tasks() -> tuple[str | None, int | None]:
+    """Task set and how many of it; None until a file is named."""
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    sets = [POCKET, *(f"{POCKET}/{family}" for family in FAMILIES), _FILE]
+    tasks = left.selectbox(
+        "Tasks", sets, key="ev_tasks", help="Tasks of the evolve split; tests never see them."
+    )
+    own = tasks == _FILE
+    n = right.number_input(
+        "How many of them",
+        min_value=1,
+        value=None if own else 1000,
+        step=1,
+        key="ev_n_file" if own else "ev_n",
+        placeholder="all",
+    )
+    if not own:
+        return tasks, None if n is None else int(n)
+    path = st.text_input("Path of the file on this machine", key="ev_file", max_chars=1000).strip()
+    return (str(Path(path).expanduser().resolve()) if path else None), None if n is None else int(n)
+
+
+def _size(usual: EvolveConfig) -> dict[str, Any]:
+    """Learner, generations, population and tasks per candidate, with sizes that a click fills in."""
+    from core.evolution.evolve import shape_of
+
+    fields = ("ev_generations", "ev_population", "ev_each")
+
+    def fill(values: tuple[int, int, int]) -> None:
+        st.session_state.update(zip(fields, values, strict=True))
+
+    def standard() -> tuple[int, int, int]:
+        shape = shape_of(str(st.session_state["ev_learner"]))
+        return usual.generations, shape.population, shape.tasks_per_candidate
+
+    st.session_state.setdefault("ev_learner", usual.learner)
+    if "ev_generations" not in st.session_state:
+        fill(standard())
+    learner = st.segmented_control(
+        "Learner",
+        list(LEARNERS),
+        key="ev_learner",
+        required=True,
+        format_func=LEARNERS.__getitem__,
+        help=define("Learner"),
+        on_change=lambda: fill(standard()),
+    )
+    sizes = {"The usual size": standard()}
+    for words, budget in SIZES.items():
+        shape = shape_of(str(learner), budget)
+        each = shape.population * shape.tasks_per_candidate
+        sizes[words] = (max(1, budget // each), shape.population, shape.tasks_per_candidate)
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        now = tuple(st.session_state[key] for key in fields)
+        for words, values in sizes.items():
+            st.button(
+                words,
+                key=f"ev_size_{words}",
+                type="primary" if now == values else "secondary",
+                on_click=fill,
+                args=(values,),
+            )
+    one, two, three = st.columns(3)
+    generations = one.number_input(
+        "Generations", 1, 100_000, step=1, key="ev_generations", help=define("Generation")
+    )
+    population = two.number_input(
+        "Candidates in each",
+        1,
+        100_000,
+        step=1,
+        key="ev_population",
+        help=define("Candidate"),
+        disabled=learner == _ALONE,
+    )
+    each = three.number_input("Tasks per candidate", 1, 100_000, step=1, key="ev_each")
+    one, two, three = st.columns(3)
+    turns = one.number_input(
+        "Turn budget", 1, 100, usual.turn_budget, key="ev_turns", help=define("Turn budget")
+    )
+    seed = two.number_input(
+        "Seed",
+        0,
+        2**53 - 1,
+        usual.seed,
+        key="ev_seed",
+        help="The same seed evolves the same again, bit for bit.",
+    )
+    st.caption(f"{generations * population * each:,} episodes in all, besides validation.")
+    return {
+        "learner": str(learner),
+        "generations": int(generations),
+        "population": int(population),
+        "tasks_per_candidate": int(each),
+        "rotate_every": shape_of(str(learner)).rotate_every,
+        "turn_budget": int(turns),
+        "seed": int(seed),
+    }
+
+
+def _details(
+    usual: EvolveConfig, learner: str, models: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings that an outline keeps beside the evolution's own, and further ones of these."""
+    kept: dict[str, Any] = {"head": "linear", "svf": ""}
+    if learner == _ALONE:
+        st.caption("REINFORCE learns a linear head, without singular values.")
+    else:
+        kept = _searched()
+    barred = st.multiselect(
+        "Left out",
+        [*models, *(role.value for role in ROLE_ORDER)],
+        key="ev_barred",
+        format_func=lambda value: one_line(str(value), 30),
+        help="Models and roles that are never chosen, as in an ablation.",
+    )
+    kept["barred"] = tuple(barred)
+    one, two, three = st.columns(3)
+    with one:
+        further = _rate(usual, learner)
+    validation = two.number_input(
+        "Validation tasks",
+        0,
+        100_000,
+        200,
+        key="ev_validation",
+        help="Held apart; the mean is measured on them.",
+    )
+    every = three.number_input("Validate every", 1, 100_000, usual.validate_every, key="ev_every")
+    kept["validation"] = int(validation)
+    one, two = st.columns(2)
+    spread = one.number_input(
+        "First spread of the logits",
+        0.01,
+        1000.0,
+        usual.logit_spread,
+        key="ev_spread",
+        help="How far the first candidates' logits spread; it sets the step size.",
+        disabled=learner == _ALONE,
+    )
+    adaptive = two.toggle(
+        "As many tasks as tell candidates apart",
+        key="ev_adaptive",
+        help="Begin with so many tasks per candidate, then more or fewer, as fitness tells candidates apart.",
+        disabled=learner == _ALONE,
+    )
+    controls = two.toggle(
+        "Play the controls at the end", value=True, key="ev_controls", help=define("Control")
+    )
+    kept["controls"] = bool(controls)
+    adapted = bool(adaptive) and learner != _ALONE
+    return kept, {
+        **further,
+        "validate_every": int(every),
+        "logit_spread": float(spread),
+        "adaptive": adapted,
+    }
+
+
+def _searched() -> dict[str, Any]:
+    """The head, and the singular values that are evolved beside it."""
+    one, two = st.columns(2)
+    head = one.selectbox("Head", get_args(HeadKind), key="ev_head", help=define("Head"))
+    kind = two.selectbox(
+        "What is evolved",
+        [*_SVF, _LAYERS],
+        key="ev_svf",
+        help=define("SVF"),
+        format_func=lambda value: _SVF.get(value, "singular values of layers, too"),
+    )
+    if kind != _LAYERS:
+        return {"head": str(head), "svf": str(kind)}
+    layers = st.text_input("Which layers, such as 1 or 26,27", key="ev_layers", value="1")
+    return {"head": str(head), "svf": layers.strip()}
+
+
+def _rate(usual: EvolveConfig, learner: str) -> dict[str, Any]:
+    """How fast or how far the learner goes."""
+    if learner == _ALONE:
+        rate = st.number_input(
+            "Learning rate", 1e-9, 10.0, usual.learning_rate, key="ev_learning_rate", format="%.4g", step=1e-3
+        )
+        return {"learning_rate": float(rate)}
+    if learner == "random-search":
+        box = st.number_input("Half of its box, in step sizes", 1e-9, 1e6, usual.box, key="ev_box")
+        return {"box": float(box)}
+    rates = st.selectbox(
+        "Learning rates", ["pycma", "cmaes"], key="ev_rates", help="By the library they are from."
+    )
+    return {"rates": str(rates)}
+
+
+def _priced(outline: Outline, specs: Sequence[ModelSpec]) -> tuple[dict[str, Any] | None, str]:
+    """The outline as a run's config, its ceiling chosen, with the most that it can ask for and cost."""
+    marks, most, notes = _counted(outline, tuple(specs))
+    for note in notes:
+        st.info(label(note, 300), icon=":material/info:")
+    outline = replace(outline, digest=marks)
+    if not paid_models(specs):
+        st.markdown(":green[:material/savings:] Nobody bills for these models.")
+        return asdict(outline), ""
+    cost = "an unknown cost" if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
+    st.warning(
+        f"These models cost money: up to {most.calls:,} calls, {label(cost)}.", icon=":material/payments:"
+    )
+    try:
+        check_ceiling(specs, 0.0)
+    except BudgetError as error:
+        return None, str(error)
+    ceiling = st.number_input(
+        "Spend at most, USD", min_value=0.0, value=outline.max_cost_usd, step=0.5, key="ev_max_cost"
+    )
+    if ceiling is None:
+        return None, "Say first what may be spent at most."
+    return asdict(replace(outline, max_cost_usd=float(ceiling))), ""
+
+
+def _counted(outline: Outline, specs: tuple[ModelSpec, ...]) -> tuple[str, Estimate, list[str]]:
+    """The tasks' digest, the most that can be asked, and what is worth telling."""
+    from ui.evolution import most_of, task_sets
+
+    tasks, validation, notes = task_sets(outline)
+    return digest(tasks), most_of(outline, specs, tasks, validation), notes
