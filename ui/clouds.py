@@ -16,6 +16,9 @@ from ui.theme import CLASS_COLOURS, CLASS_SYMBOLS, NEUTRAL_COLOUR, UNKNOWN_COLOU
 #: Classes with a colour of their own; the smaller ones are one grey class.
 MOST_CLASSES = len(CLASS_SYMBOLS)
 
+#: More points than these are drawn smaller.
+CROWD = 600
+
 _OURS, _PAPER_COLOUR = "#1F5FBF", "#B85C00"
 
 
@@ -63,7 +66,7 @@ def cloud(
             "marker": {
                 "color": look.colour,
                 "symbol": look.symbol,
-                "size": 8,
+                "size": 8 if len(labels) <= CROWD else 6,
                 "opacity": 0.8,
                 "line": {"width": 1, "color": look.colour},
             },

@@ -160,6 +160,20 @@ def test_a_discriminant_says_what_it_finds_in_noise() -> None:
     assert noise.fisher < 2 * noise.shuffled
 
 
+def test_labels_are_shuffled_among_tasks_whose_turns_share_one() -> None:
+    # Tasks have places, families mean nothing: dealt out among turns, labels would cut tasks in pieces and
+    # find far less than the true ones do.
+    given = points(n=200, per_task=4)
+    places = np.random.default_rng(1).normal(size=(50, 12)) * 20
+    found = discriminate(
+        replace(given, hidden=(given.hidden + places[np.array(given.tasks)]).astype(np.float32)),
+        "task",
+        "hidden",
+    )
+    assert found is not None
+    assert found.shuffled > 0.5 * found.fisher
+
+
 def test_two_classes_have_a_second_axis_all_the_same() -> None:
     given = points()
     two = tuple("same" if name == "sort" else name for name in given.families)
