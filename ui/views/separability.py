@@ -38,7 +38,7 @@ from ui.clouds import cloud, looks, readings, shown
 from ui.figures import literal, role_word
 from ui.glossary import define
 from ui.theme import CHART_CONFIG, label, one_line, percent
-from ui.widgets import nothing_here, who
+from ui.widgets import nothing_here, run_words, who
 
 #: Value in the address -> its words.
 TURNS = {"all": "Every turn", "first": "First turns"}
@@ -64,7 +64,7 @@ def show() -> None:
         )
         state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
-    chosen = _choose(offered)
+    chosen = _choose(store, offered)
     first_only, method = _options()
     with st.spinner("Reading the states …"):
         states = _read(store, store.url, chosen, first_only)
@@ -85,12 +85,14 @@ def show() -> None:
 # Choosing
 
 
-def _choose(offered: Sequence[Stated]) -> Stated:
+def _choose(store: Store, offered: Sequence[Stated]) -> Stated:
     """The line of choices: a run, and a policy in it. What the address asks for in vain is told."""
     runs = list(dict.fromkeys(one.run_id for one in offered))
     left, right = st.columns(2)
     with left:
-        run = _select("Run", {run: run for run in runs}, name="run", key="stated_run")
+        about = {run.id: run_words(run) for run in store.runs.list(limit=100_000)}
+        words = {run: f"{run} · {about[run]}" if about.get(run) else run for run in runs}
+        run = _select("Run", words, name="run", key="stated_run")
     by_policy = {one.policy: one for one in offered if one.run_id == run}
     with right:
         names = {policy: who(policy, one.generation) for policy, one in by_policy.items()}
