@@ -193,10 +193,9 @@ def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
                 help=f"{one.right} of {one.n} held-apart tasks, 95 % interval {percent(low)} to {percent(high)}",
                 width="content",
             )
-        speed = f"{last.evaluations / last.wall_s:,.0f} a second" if last.wall_s > 0 else None
-        st.metric("Episodes spent", f"{last.evaluations:,}", help=speed, width="content")
+        st.metric("Episodes spent", f"{last.evaluations:,}", width="content")
         st.metric("Time", _duration(last.wall_s), help="Validation included", width="content")
-        if last.wall_s > 0:
+        if last.evaluations and last.wall_s > 0:
             st.metric("Episodes a second", f"{last.evaluations / last.wall_s:,.0f}", width="content")
         for words, spent, saved, help in (
             ("Replies known already", "calls", "calls_saved", define("Known reply")),
