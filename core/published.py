@@ -109,6 +109,7 @@ COMBINATIONS = Published(
     "Figure 3",
     ("MATH500", "RLPR", "LCB"),
     {
+        "TRINITY": (88.00, 40.72, 61.46),
         "Mixture-of-Agents": (83.0, 38.0, 39.0),
         "RouterDC": (float("nan"), 28.0, float("nan")),
         "random": (float("nan"), 32.0, float("nan")),

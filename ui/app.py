@@ -55,6 +55,13 @@ PAGES = [
         help="The paper's tables played here: learners, ablations, heads, other ways to combine models.",
     ),
     st.Page(
+        "views/separability.py",
+        title="Separability",
+        icon=":material/scatter_plot:",
+        url_path="separability",
+        help="Hidden states and logits as points: do task families and chosen models lie apart?",
+    ),
+    st.Page(
         "views/live.py",
         title="Live",
         icon=":material/play_circle:",

@@ -169,6 +169,59 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "Which model is called in which role, and how often.",
         ),
     ),
+    "Separability": (
+        Term(
+            "Separability",
+            "How far apart classes of decisions lie, such as task families or chosen models, in the hidden "
+            "states or in the logits.",
+            "A head can only tell apart what lies apart in the hidden states.",
+        ),
+        Term(
+            "Projection",
+            "Many numbers per decision drawn as two, so that decisions become points of a picture.",
+            "Every projection loses something: two classes that overlap in a picture may still lie apart.",
+        ),
+        Term(
+            "PCA",
+            "Principal component analysis: the two directions in which the points vary most. It sees no labels.",
+        ),
+        Term(
+            "LDA",
+            "Linear discriminant analysis: the two directions in which the classes lie furthest apart.",
+            "It sees the labels, and with many numbers and few points it finds some distance in noise: "
+            "compare its Fisher ratio with that of shuffled labels.",
+        ),
+        Term(
+            "t-SNE",
+            "A picture that keeps neighbours together. Sizes of groups, and distances between them, mean nothing.",
+        ),
+        Term(
+            "UMAP",
+            "A picture that keeps neighbours together, as t-SNE does, and a little more of how groups lie.",
+        ),
+        Term(
+            "Fisher ratio",
+            "How far class means lie apart, over how far points lie from the mean of their own class: "
+            "the larger, the clearer.",
+            "Here in the plane of the two discriminants: the sums of squares between the classes over those "
+            "within.",
+        ),
+        Term(
+            "SVM",
+            "Support vector machine: a classifier that draws the widest border between classes, here to see "
+            "whether there is one.",
+            "Linear borders are straight; RBF borders may bend.",
+        ),
+        Term(
+            "Cross-validation",
+            "Fitting on four fifths of the tasks and scoring on the fifth left over, five times.",
+            "All turns of a task stay on one side. Otherwise a later turn would be recognised by an earlier one.",
+        ),
+        Term(
+            "Majority class",
+            "The accuracy of always naming the most frequent class: what a reading has to beat.",
+        ),
+    ),
     "Evolution": (
         Term(
             "Generation",

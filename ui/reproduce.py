@@ -93,10 +93,6 @@ class Reproduction:
         evolution: Mapping[str, Any] = changes.pop("evolution", {})
         shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
         per_generation = shape.population * shape.tasks_per_candidate
-        if suite.budget < per_generation:
-            raise ConfigError(
-                f"A budget of {suite.budget} episodes is less than one generation: give at least {per_generation}."
-            )
         generations = suite.budget // per_generation
         config = EvolveConfig(
             **{

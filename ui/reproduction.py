@@ -29,6 +29,8 @@ from storage.summaries import EpisodeSummary, RunStatus, RunSummary
 
 #: The key under which a run's config says which row it is.
 KEY = "reproduction"
+#: Ten generations of the smallest population that sep-CMA-ES can have, eight tasks each.
+LEAST_BUDGET = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,11 @@ class Suite:
     held_out: str = "pocket/held-out"
 
     def __post_init__(self) -> None:
-        for name in ("budget", "n", "turns", "validation"):
+        if self.budget < LEAST_BUDGET:
+            raise ConfigError(
+                f"From a budget of {self.budget} episodes nothing can be learned: give at least {LEAST_BUDGET}."
+            )
+        for name in ("n", "turns", "validation"):
             if getattr(self, name) < 1:
                 raise ConfigError(
                     f"A reproduction with a {name} of {getattr(self, name)} measures nothing: give at least 1."

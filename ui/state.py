@@ -31,6 +31,7 @@ VIEWS: dict[str, str] = {
         "pair",
         "checkpoints",
         "evolution",
+        "separability",
         "results",
         "live",
         "glossary",

@@ -29,6 +29,33 @@ MODEL_COLOURS: tuple[str, ...] = (
 )
 UNKNOWN_COLOUR = "#9AA3AF"
 
+#: Tol's bright palette, lengthened by two: classes that are no models, so that no colour means both.
+CLASS_COLOURS: tuple[str, ...] = (
+    "#4477AA",
+    "#EE6677",
+    "#228833",
+    "#CCBB44",
+    "#66CCEE",
+    "#AA3377",
+    "#EE7733",
+    "#7C5CBF",
+)
+#: Plotly symbols of classes, beside their colours. Circle, square and triangle are roles.
+CLASS_SYMBOLS: tuple[str, ...] = (
+    "diamond",
+    "cross",
+    "star",
+    "x",
+    "pentagon",
+    "hourglass",
+    "diamond-open",
+    "cross-open",
+    "star-open",
+    "x-open",
+    "pentagon-open",
+    "hourglass-open",
+)
+
 RIGHT_COLOUR = "#0B8A56"
 WRONG_COLOUR = "#C2410C"
 NEUTRAL_COLOUR = "#8894A5"

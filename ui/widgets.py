@@ -9,8 +9,9 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.metrics import wilson_interval
-from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary, RunStatus
+from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary, RunStatus, RunSummary
 from ui.figures import literal, ticks
+from ui.reproduction import KEY as REPRODUCTION
 from ui.theme import NEUTRAL_COLOUR, REVISE, Mark, badge, correct_mark, label, layout, one_line, percent
 
 #: What the policies that need no checkpoint do, in a few words.
@@ -40,6 +41,14 @@ def who(policy: str, generation: int | None = None) -> str:
     if policy.startswith("single:"):
         return f"{one_line(policy.removeprefix('single:'), 40)} alone"
     return POLICY_WORDS.get(policy, one_line(policy, 40))
+
+
+def run_words(run: RunSummary) -> str:
+    """What a run is about, plain text: the row of a table it is, its name, or its tasks."""
+    row = run.config.get(REPRODUCTION)
+    if row:
+        return f"{row['label']}, seed {row['seed']}"
+    return one_line(str(run.config.get("name") or run.config.get("tasks", "")), 60)
 
 
 def generations(checkpoints: Sequence[CheckpointSummary]) -> dict[str, int | None]:

@@ -7,7 +7,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,13 +17,13 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat
 from core.coordinator.split import SplitModel, split_for
 from core.coordinator.svf import Offsets, SingularValues
 from core.episode import Decide
 from core.errors import CheckpointError
+from core.pocket.quiet import no_progress_bar
 from core.tokens import Prompt, PromptTokens
 
 POCKET = "pocket"
@@ -258,7 +257,7 @@ def load_encoder(
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
     folder, commit = _locate(name, revision)
     try:
-        with _no_progress_bar():
+        with no_progress_bar():
             model = AutoModel.from_pretrained(
                 folder,
                 dtype=_TORCH_DTYPES[dtype],
@@ -298,19 +297,6 @@ def _name(name: str, folder: Path, commit: str) -> str:
     """A name by which `load_encoder` finds this encoder again: "pocket", a hub id or an absolute folder."""
     folder = folder.resolve()
     return POCKET if folder == POCKET_FOLDER.resolve() else name if commit else str(folder)
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Keep transformers from drawing over the terminal while it reads a local folder."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    if shown:
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _locate(name: str, revision: str | None) -> tuple[Path, str]:

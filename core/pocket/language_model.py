@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausa
 
 from core.errors import PoolError
 from core.pocket.decode import Prompt, sample
+from core.pocket.quiet import no_progress_bar
 from core.pocket.specs import MAX_TOKENS
 from core.tokens import PromptTokens
 
@@ -48,7 +49,8 @@ class LanguageModel:
             raise PoolError(
                 f"There are no pocket weights at {folder}: run 'trinity pocket train {folder.name}'."
             )
-        model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        with no_progress_bar():
+            model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
         return cls(model, PreTrainedTokenizerFast.from_pretrained(folder))
 
     def ids(self, content: str) -> tuple[int, ...]:

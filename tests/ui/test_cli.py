@@ -25,6 +25,7 @@ COMMANDS = [
     "checkpoints",
     "episodes",
     "compare",
+    "separability",
     "import",
     "export",
     "pool",

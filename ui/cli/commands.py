@@ -19,6 +19,7 @@ from ui.cli import (
     pool,
     reproduce,
     run,
+    separability,
     serve,
 )
 
@@ -62,6 +63,7 @@ app.command("reproduce")(reproduce.reproduce)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(episodes.app, name="episodes")
 app.command("compare")(compare.compare)
+app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)
 app.add_typer(pool.app, name="pool")

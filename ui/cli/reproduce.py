@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ def reproduce(
         str, typer.Option(help="Seeds, such as 0,1,2: every row is played once under each.")
     ] = "0,1,2",
     budget: Annotated[
-        int, typer.Option(min=1, help="Episodes that every learner may play; the paper's budget is 30720.")
+        int, typer.Option(help="Episodes that every learner may play; the paper's budget is 30720.")
     ] = 30_720,
     n: Annotated[int, typer.Option("--n", min=1, help="Test tasks per row and seed.")] = 400,
     task_seed: Annotated[int, typer.Option(min=0, help="Draws the test tasks.")] = 1,
@@ -73,10 +74,10 @@ def reproduce(
         n=n,
         task_seed=task_seed,
         turns=turns,
-        pool=settings.pool,
+        pool=settings.pool if settings.pool == POCKET else str(Path(settings.pool).resolve()),
         encoder=settings.encoder or POCKET,
-        tasks=tasks,
-        held_out=held_out,
+        tasks=_absolute(tasks),
+        held_out=_absolute(held_out),
     )
     opened = open_store(settings.store)
     if not show:
@@ -113,6 +114,10 @@ def reproduce(
             elif found[one.id]:
                 _print(one, found[one.id])
     opened.close()
+
+
+def _absolute(tasks: str) -> str:
+    return str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks
 
 
 def _tables(names: list[str] | None) -> list[Table]:

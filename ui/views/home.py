@@ -12,9 +12,8 @@ from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import EpisodeSummary, Health, RunSummary
 from ui import state, wiring
-from ui.reproduction import KEY as REPRODUCTION
 from ui.theme import CHART_CONFIG, label
-from ui.widgets import Standing, ago, episode_line, nothing_here, standings_figure, who
+from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
 
 #: How many runs and episodes the page shows.
 RUNS, EPISODES = 3, 8
@@ -104,9 +103,7 @@ def _runs(store: Store) -> None:
 
 
 def _run(store: Store, run: RunSummary) -> None:
-    row = run.config.get(REPRODUCTION, {})
-    what = f"{row['label']}, seed {row['seed']}" if row else run.config.get("tasks", "")
-    tasks = label(str(what), 60)
+    tasks = label(run_words(run), 60)
     left, right = st.columns([4, 1], vertical_alignment="center")
     left.markdown(
         f"**{label(run.id)}** {tasks} · {run.finished_episodes:,} episodes · "

@@ -144,9 +144,8 @@ def here_figure(table: Table, found: Sequence[Outcome]) -> go.Figure:
     return go.Figure(
         [means, by_seed],
         layout(
-            50 + _ROW_PX * len(shown),
+            60 + _ROW_PX * len(shown),
             showlegend=False,
-            margin={"l": 8, "r": 8, "t": 0, "b": 8},
             xaxis={**axis, "zeroline": False},
             yaxis={
                 "automargin": True,
@@ -185,9 +184,7 @@ def paper_figure(table: Table, found: Sequence[Outcome]) -> go.Figure:
     return go.Figure(
         traces,
         layout(
-            50 + _ROW_PX * len(shown),
-            margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            legend={"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0},
+            60 + _ROW_PX * len(shown),
             xaxis={"rangemode": "tozero", "zeroline": False},
             yaxis={
                 "automargin": True,
@@ -228,7 +225,9 @@ def table_frame(table: Table, found: Sequence[Outcome]) -> pd.DataFrame:
                 else "",
             }
         )
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    empty = [name for name in ("less the coordinator", "paper") if not frame[name].any()]
+    return frame.drop(columns=empty)
 
 
 def _rows(table: Table, found: Sequence[Outcome]) -> None:

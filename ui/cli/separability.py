@@ -1,0 +1,190 @@
+"""`trinity separability`: how well the task and the chosen model can be read off hidden states and logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ui.cli.console import JsonOption, StoreOption, percent, print_json, print_table, tell
+
+if TYPE_CHECKING:
+    from core.separability import Accuracy, Discriminant, Score, Space, Target
+    from storage.states import Stated, States
+
+
+class Turns(StrEnum):
+    """Which turns of an episode."""
+
+    FIRST = "first"
+    ALL = "all"
+
+
+def separability(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="A run; the newest with hidden states if left out.", show_default=False),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="A checkpoint that played in it; else its last generation.", show_default=False
+        ),
+    ] = None,
+    turns: Annotated[
+        Turns, typer.Option(help="The first turn of every episode, or all of them.")
+    ] = Turns.ALL,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read the task family and the chosen model off a checkpoint's hidden states and logits.
+
+    Linear and RBF SVMs in cross-validation, all turns of a task in one fold, beside the majority class and
+    the paper's figures; and the Fisher ratio of the classes in their discriminant plane.
+
+    [dim]$[/] trinity separability
+
+    [dim]$[/] trinity separability rp12 --policy cabc123 --turns first --json
+    """
+    from core.errors import StoreError
+    from core.separability import FEWEST_POINTS, SPACES, TARGETS, accuracy, discriminate
+    from storage.states import read_states, stated
+    from storage.store import open_store
+    from ui import wiring
+
+    opened = open_store(wiring.settings(store=store).store)
+    chosen = choose(stated(opened), run, policy)
+    states = read_states(opened, chosen.run_id, chosen.policy, first_only=turns is Turns.FIRST)
+    opened.close()
+    points = states.points
+    if len(points) < FEWEST_POINTS:
+        raise StoreError(
+            f"{chosen.policy} in run {chosen.run_id} has {len(points)} turns with a hidden state: fewer than "
+            f"{FEWEST_POINTS} tell nothing."
+        )
+    found = [
+        (target, space, accuracy(points, target, space), discriminate(points, target, space))
+        for target in TARGETS
+        for space in SPACES
+    ]
+    if as_json:
+        print_json(_as_json(chosen, states, turns, found))
+    else:
+        _print(chosen, states, found)
+
+
+Found = tuple["Target", "Space", "Accuracy | None", "Discriminant | None"]
+
+
+def choose(offered: Sequence[Stated], run: str | None, policy: str | None) -> Stated:
+    """The run and policy that are meant, else the newest run's last generation. StoreError when there is none."""
+    from core.errors import StoreError
+
+    if not offered:
+        raise StoreError("No run has hidden states: only a checkpoint leaves them, so let one play first.")
+    of_run = [one for one in offered if run in (None, one.run_id)]
+    if not of_run:
+        listed = ", ".join(dict.fromkeys(one.run_id for one in offered))
+        raise StoreError(f"No hidden states are kept of a run '{run}'; there are some of: {listed}.")
+    fitting = [one for one in of_run if policy in (None, one.policy)]
+    if not fitting:
+        listed = ", ".join(dict.fromkeys(one.policy for one in of_run))
+        raise StoreError(f"No hidden states are kept of a policy '{policy}'; there are some of: {listed}.")
+    return fitting[0]
+
+
+def _as_json(chosen: Stated, states: States, turns: Turns, found: Sequence[Found]) -> dict[str, object]:
+    from core.separability import PAPER, PAPER_FISHER, classes
+
+    points = states.points
+    return {
+        "run": chosen.run_id,
+        "policy": chosen.policy,
+        "generation": chosen.generation,
+        "turns": turns.value,
+        "points": len(points),
+        "points_of": states.total,
+        "tasks": len(set(points.tasks)),
+        "results": [
+            {
+                "target": target,
+                "space": space,
+                "classes": classes(points, target).kept,
+                "left_out": classes(points, target).rare,
+                "svm": measured,
+                "fisher": plane and {"ratio": plane.fisher, "shuffled": plane.shuffled},
+                "paper": {"svm": PAPER[target, space], "fisher": PAPER_FISHER[space]},
+            }
+            for target, space, measured, plane in found
+        ],
+    }
+
+
+def _print(chosen: Stated, states: States, found: Sequence[Found]) -> None:
+    from core.separability import FOLDS, PAPER, PAPER_FISHER, SHUFFLES, SPACE_WORDS, TARGET_WORDS, classes
+
+    points = states.points
+    drawn = "" if len(points) == states.total else f" (of {states.total:,})"
+    whose = (
+        chosen.policy if chosen.generation is None else f"generation {chosen.generation} ({chosen.policy})"
+    )
+    # Lines, not titles of tables, which are wrapped at the width of their table.
+    tell(
+        f"Run {chosen.run_id}, {whose}: {len(points):,} turns{drawn} of {len(set(points.tasks)):,} tasks",
+        "bold",
+    )
+    print_table(
+        ["read", "from", ">linear SVM", ">RBF SVM", ">majority", ">chance", ">classes", ">turns"],
+        [
+            (TARGET_WORDS[target], SPACE_WORDS[space], *_accuracies(measured))
+            for target, space, measured, _ in found
+        ],
+    )
+    tell("\nThe paper (arXiv 2512.04695): frontier models, other tasks", "bold")
+    print_table(
+        ["read", "from", ">linear SVM", ">RBF SVM", ">chance", ">Fisher"],
+        [
+            (
+                TARGET_WORDS[target],
+                SPACE_WORDS[space],
+                _score(PAPER[target, space].linear),
+                _score(PAPER[target, space].rbf),
+                percent(PAPER[target, space].chance),
+                f"{PAPER_FISHER[space]:.2f}",
+            )
+            for target, space, _, _ in found
+        ],
+    )
+    shuffles = f"the mean of {SHUFFLES} with shuffled labels"
+    tell(f"\nThis run: Fisher ratio in the plane of the two discriminants, and {shuffles}", "bold")
+    print_table(
+        ["apart", "in", ">Fisher", ">shuffled"],
+        [(TARGET_WORDS[target], SPACE_WORDS[space], *_ratios(plane)) for target, space, _, plane in found],
+    )
+    tell(f"\n{FOLDS} folds, all turns of a task in one; ± is the standard deviation over the folds.")
+    for target, words in TARGET_WORDS.items():
+        if rare := classes(points, target).rare:
+            tell(f"Left out of {words}, with fewer than {FOLDS} tasks: {', '.join(rare)}.")
+
+
+def _accuracies(measured: Accuracy | None) -> tuple[object, ...]:
+    if measured is None:
+        return ("-",) * 6
+    return (
+        _score(measured.linear),
+        _score(measured.rbf),
+        percent(measured.majority),
+        percent(measured.chance),
+        measured.classes,
+        measured.n,
+    )
+
+
+def _score(score: Score) -> str:
+    return percent(score.mean) if score.std is None else f"{100 * score.mean:.1f} ± {100 * score.std:.1f} %"
+
+
+def _ratios(plane: Discriminant | None) -> tuple[str, str]:
+    return ("-", "-") if plane is None else (f"{plane.fisher:.2f}", f"{plane.shuffled:.2f}")

@@ -1,0 +1,381 @@
+"""Separability: can the task and the chosen model be read off the coordinator's hidden states and logits?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from core.separability import (
+    FEWEST_POINTS,
+    FOLDS,
+    PAPER,
+    PAPER_FISHER,
+    SPACE_WORDS,
+    SPACES,
+    TARGET_WORDS,
+    TARGETS,
+    Accuracy,
+    Discriminant,
+    Method,
+    Points,
+    Projection,
+    Space,
+    Target,
+    accuracy,
+    classes,
+    discriminate,
+    perplexity,
+    project,
+    umap_installed,
+)
+from storage.states import Stated, States, read_states, stated
+from storage.store import Store
+from ui import state
+from ui.clouds import cloud, looks, readings, shown
+from ui.figures import literal, role_word
+from ui.glossary import define
+from ui.theme import CHART_CONFIG, label, one_line, percent
+from ui.widgets import nothing_here, run_words, who
+
+#: Value in the address -> its words.
+TURNS = {"all": "Every turn", "first": "First turns"}
+METHODS: dict[Method, str] = {"pca": "PCA", "lda": "LDA", "tsne": "t-SNE", "umap": "UMAP"}
+#: Rare classes named one by one.
+MOST_NAMES = 10
+NO_UMAP = "UMAP is an optional extra that is not installed here: `pip install umap-learn` adds it."
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    st.title("Separability", help=define("Separability"))
+    st.caption(
+        "Each point is one decision of the coordinator. Where points of a colour lie together, task family or "
+        "chosen model can be read off what the encoder sees (hidden states) or off what the head makes of it "
+        "(logits)."
+    )
+    offered = stated(store)
+    if not offered:
+        nothing_here(
+            "No run here has hidden states: only a checkpoint leaves them, chance and single models do not."
+        )
+        state.page_link("home", "See how to record or load some", icon=":material/home:")
+        return
+    chosen = _choose(store, offered)
+    first_only, method = _options()
+    with st.spinner("Reading the states …"):
+        states = _read(store, store.url, chosen, first_only)
+    if len(states.points) < FEWEST_POINTS:
+        nothing_here(
+            f"Only {len(states.points)} turns here have a hidden state: fewer than {FEWEST_POINTS} make no picture."
+        )
+        return
+    st.caption(_what(states, chosen))
+    if method == "umap" and not umap_installed():
+        st.info(NO_UMAP, icon=":material/extension:")
+    else:
+        _clouds(states, method)
+    _turns_table(states)
+    _readings(states)
+
+
+# Choosing
+
+
+def _choose(store: Store, offered: Sequence[Stated]) -> Stated:
+    """The line of choices: a run, and a policy in it. What the address asks for in vain is told."""
+    runs = list(dict.fromkeys(one.run_id for one in offered))
+    left, right = st.columns(2)
+    with left:
+        about = {run.id: run_words(run) for run in store.runs.list(limit=100_000)}
+        words = {run: f"{run} · {about[run]}" if about.get(run) else run for run in runs}
+        run = _select("Run", words, name="run", key="stated_run")
+    by_policy = {one.policy: one for one in offered if one.run_id == run}
+    with right:
+        names = {policy: who(policy, one.generation) for policy, one in by_policy.items()}
+        policy = _select("Policy", names, name="policy", key="stated_policy")
+    return by_policy[policy]
+
+
+def _select(words: str, options: Mapping[str, str], *, name: str, key: str) -> str:
+    """A choice among `options` (value -> its words) that stands in the address as `name`, else the first."""
+    first = next(iter(options))
+    asked = state.param(name) or first
+    st.session_state[key] = asked if asked in options else first
+
+    def picked() -> None:
+        # Another run has other policies.
+        state.set_params(**({"policy": None} | {name: st.session_state[key]}))
+
+    st.selectbox(words, list(options), key=key, format_func=options.__getitem__, on_change=picked)
+    if asked not in options:
+        said = f"{words} {asked} has no hidden states here: {options[first]} stands in."
+        st.info(label(said, 300), icon=":material/info:")
+    return str(st.session_state[key])
+
+
+def _options() -> tuple[bool, Method]:
+    with st.container(horizontal=True, gap="medium"):
+        turns = state.choice("Which turns", TURNS, name="turns", key="stated_turns")
+        words = {str(method): name for method, name in METHODS.items()}
+        if not umap_installed():
+            words["umap"] += " (not installed)"
+        picked = state.choice("Projection", words, name="projection", key="projection")
+    return turns == "first", next(method for method in METHODS if method == picked)
+
+
+def _what(states: States, chosen: Stated) -> str:
+    points = states.points
+    said = [f"{len(points):,} turns of {len(set(points.tasks)):,} tasks"]
+    if len(points) + states.unusable < states.total:
+        said.append(f"drawn by a fixed seed from {states.total:,}")
+    if states.unusable:
+        said.append(
+            f"{states.unusable:,} more left out: their hidden state holds numbers too large for the store"
+        )
+    said.append(f"hidden states of {points.hidden.shape[1]:,} numbers")
+    said.append(f"{points.logits.shape[1]} logits, one per model and role")
+    return " · ".join(said) + ". Every number is standardised."
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _read(_store: Store, url: str, chosen: Stated, first_only: bool) -> States:
+    return read_states(_store, chosen.run_id, chosen.policy, first_only=first_only)
+
+
+# Clouds
+
+
+def _clouds(states: States, method: Method) -> None:
+    """Four panels as in the paper's figures 8 to 11: both targets beside each other, both spaces below."""
+    st.caption(_how_to_read(method, len(states.points)))
+    slots = [[column.container(border=True) for column in st.columns(2)] for _ in SPACES]
+    told = _told(states)
+    for space, row in zip(SPACES, slots, strict=True):
+        for target, slot in zip(TARGETS, row, strict=True):
+            with slot:
+                st.markdown(f"**{SPACE_WORDS[space].capitalize()} by {TARGET_WORDS[target]}**")
+                _panel(states, method, target, space, told)
+    st.caption(
+        "A click on a point opens its turn; a click in a legend hides a class, a double click isolates it."
+    )
+
+
+def _how_to_read(method: Method, n: int) -> str:
+    return {
+        "pca": define("PCA"),
+        "lda": define("LDA")
+        + " It sees the labels and finds some distance even in noise: beside each Fisher "
+        "ratio stands that of shuffled labels. The paper names one ratio per space, perhaps by another formula.",
+        "tsne": f"{define('t-SNE')} Perplexity {perplexity(n):.0f}.",
+        "umap": define("UMAP"),
+    }[method]
+
+
+def _panel(states: States, method: Method, target: Target, space: Space, told: Sequence[str]) -> None:
+    points = states.points
+    if not np.ptp(points.matrix(space), axis=0).any():
+        nothing_here(f"All {SPACE_WORDS[space]} are the same, as of a head that has learned nothing yet.")
+        return
+    with st.spinner("Projecting …"):
+        if method == "lda":
+            found = _discriminated(points, points.digest, target, space)
+            if found is None:
+                nothing_here(_too_few(points, target))
+                return
+            st.caption(_fisher(found, space))
+            projection = found.projection
+        else:
+            projection = _projected(points, points.digest, method, space)
+    labels = points.labels(target).tolist()
+    event = st.plotly_chart(
+        cloud(projection, labels, looks(labels, states.slots if target == "model" else ()), told),
+        key=f"cloud_{method}_{target}_{space}_{points.digest[:12]}",
+        config=CHART_CONFIG,
+        on_select="rerun",
+        selection_mode="points",
+        alt=f"{METHODS[method]} of {SPACE_WORDS[space]}, coloured by {TARGET_WORDS[target]}: the classes are "
+        f"{', '.join(sorted(set(labels))[:12])}",
+    )
+    opened(states, event["selection"]["points"])
+
+
+def opened(states: States, selected: Sequence[Mapping[str, object]]) -> None:
+    """Leave for the turn behind the point that was clicked, if one was."""
+    if selected:
+        turn = states.turns[int(str(selected[0]["customdata"]))]
+        state.go("replay", ep=turn.episode_id, t=turn.index + 1)
+
+
+def _told(states: States) -> list[str]:
+    """What hovering says of each point, foreign text escaped."""
+    return [
+        f"<b>{literal(turn.model, 24)}</b> as {role_word(turn.role)}, turn {turn.index + 1}"
+        + ("" if turn.model == turn.argmax_model else f" (likeliest: {literal(turn.argmax_model, 24)})")
+        + f"<br>{literal(turn.family, 24)}: {literal(turn.question, 56)}"
+        for turn in states.turns
+    ]
+
+
+def _fisher(found: Discriminant, space: Space) -> str:
+    return (
+        f"Fisher ratio **{found.fisher:.2f}**, {found.shuffled:.2f} with shuffled labels. "
+        f"Paper, frontier models: about {PAPER_FISHER[space]:.2f}."
+    )
+
+
+def _too_few(points: Points, target: Target) -> str:
+    return (
+        f"Fewer than two classes of {TARGET_WORDS[target]} have {FOLDS} tasks or more: there is nothing to tell "
+        "apart."
+    )
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _projected(_points: Points, digest: str, method: Method, space: Space) -> Projection:
+    return project(_points, method, space)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _discriminated(_points: Points, digest: str, target: Target, space: Space) -> Discriminant | None:
+    return discriminate(_points, target, space)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _measured(_points: Points, digest: str, target: Target, space: Space) -> Accuracy | None:
+    return accuracy(_points, target, space)
+
+
+def _turns_table(states: States) -> None:
+    with st.expander(
+        "The turns behind the points", icon=":material/table_rows:", on_change="rerun", key="stated_table"
+    ) as expander:
+        if expander.open:
+            st.dataframe(
+                rows(states),
+                key="stated_rows",
+                hide_index=True,
+                height=388,
+                column_config={
+                    "turn": st.column_config.LinkColumn("Turn", display_text="Replay", width=80),
+                    "question": st.column_config.TextColumn("Question", width="large"),
+                },
+                alt="The turns behind the points, each with a link to its replay",
+            )
+
+
+def rows(states: States) -> pd.DataFrame:
+    """The turns as a table that can be sorted, each with a link to its replay."""
+    return pd.DataFrame(
+        {
+            "turn": [state.href("replay", ep=one.episode_id, t=one.index + 1) for one in states.turns],
+            "family": [one_line(one.family, 30) for one in states.turns],
+            "model": [one_line(one.model, 40) for one in states.turns],
+            "likeliest": [one_line(one.argmax_model, 40) for one in states.turns],
+            "role": [role_word(one.role) for one in states.turns],
+            "number": [one.index + 1 for one in states.turns],
+            "question": [one_line(one.question, 110) for one in states.turns],
+        }
+    )
+
+
+# How well it is read
+
+
+def _readings(states: States) -> None:
+    """Accuracies beside the majority class, chance and the paper."""
+    st.subheader("How well can it be read?", help=f"{define('SVM')} {define('Cross-validation')}")
+    points = states.points
+    with st.spinner("Fitting the SVMs …"):
+        tried = [_measured(points, points.digest, target, space) for target in TARGETS for space in SPACES]
+    measured = [one for one in tried if one is not None]
+    counts = {one.target: one.n for one in measured}
+    if counts:
+        st.caption(" ".join(_told_apart(points, target, n) for target, n in counts.items()))
+    for target in TARGETS:
+        if target not in counts:
+            nothing_here(_too_few(points, target))
+    if not measured:
+        return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.plotly_chart(
+            readings(measured),
+            key="readings",
+            config=CHART_CONFIG | {"displayModeBar": False},
+            alt="Accuracy of linear and RBF SVMs in this run and in the paper",
+        )
+    with right:
+        _explained(states)
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.markdown("**This run**")
+        st.table(ours(measured), border="horizontal")
+    with right:
+        st.markdown("**The paper, with frontier models** (arXiv 2512.04695)")
+        st.table(theirs(measured), border="horizontal")
+
+
+def _told_apart(points: Points, target: Target, n: int) -> str:
+    """Which classes were read, and which were left out."""
+    found = classes(points, target)
+    said = f"{TARGET_WORDS[target].capitalize()}: {len(found.kept)} classes in {n:,} turns"
+    if found.rare:
+        rare = ", ".join(label(name, 30) for name in found.rare[:MOST_NAMES])
+        more = "" if len(found.rare) <= MOST_NAMES else f" and {len(found.rare) - MOST_NAMES} more"
+        said += f"; {rare}{more} left out, with fewer than {FOLDS} tasks"
+    return f"{said}."
+
+
+def _explained(states: States) -> None:
+    share = np.mean([turn.model == turn.argmax_model for turn in states.turns])
+    st.markdown(
+        f"Stratified cross-validation in {FOLDS} folds. All turns of a task stay in one fold, so no turn is "
+        "recognised by another of its episode. ± is the standard deviation over the folds."
+    )
+    if share < 1:
+        st.markdown(
+            f"Of these choices {percent(float(share))} took the likeliest model and the others were drawn below "
+            "it, so even a perfect reading of the logits ends near there."
+        )
+    st.markdown(
+        "The paper's figures are of Qwen3-0.6B states that choose among models such as GPT-5 and Gemini 2.5 Pro "
+        "on four benchmarks. They are here for orientation: other tasks, other models."
+    )
+
+
+def ours(measured: Sequence[Accuracy]) -> pd.DataFrame:
+    """What this run's points came to, one row per target and space."""
+    return pd.DataFrame(
+        {
+            "Linear SVM": [shown(one.linear) for one in measured],
+            "RBF SVM": [shown(one.rbf) for one in measured],
+            "Majority class": [percent(one.majority) for one in measured],
+            "Chance": [percent(one.chance) for one in measured],
+        },
+        index=_index(measured),
+    )
+
+
+def theirs(measured: Sequence[Accuracy]) -> pd.DataFrame:
+    """The paper's figures for the same rows."""
+    found = [PAPER[one.target, one.space] for one in measured]
+    return pd.DataFrame(
+        {
+            "Linear SVM": [shown(one.linear) for one in found],
+            "RBF SVM": [shown(one.rbf) for one in found],
+            "Chance": [percent(one.chance) for one in found],
+        },
+        index=_index(measured),
+    )
+
+
+def _index(measured: Sequence[Accuracy]) -> list[str]:
+    return [f"{TARGET_WORDS[one.target].capitalize()}, {SPACE_WORDS[one.space]}" for one in measured]
+
+
+if __name__ == "__main__":
+    state.run(show)
