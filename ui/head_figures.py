@@ -45,7 +45,7 @@ def choices_strip(found: Rescored, at: int, ink: str) -> go.Figure:
         "zmax": len(found.models),
         "colorscale": _slot_scale(colours),
         "showscale": False,
-        "xgap": 0 if n_generations > _LETTERS else 1,
+        "xgap": 0 if n_generations > _LETTERS / 2 else 1,
         "ygap": 2,
         "customdata": _told(found),
         "hovertemplate": "%{customdata}<extra></extra>",
@@ -163,7 +163,7 @@ def _letters(found: Rescored, colours: Sequence[str], ink: str) -> dict[str, Any
     black or white on a strong colour, else in `ink`."""
     x, y, text, inks = [], [], [], []
     n_lines, n_columns = found.slots.shape
-    least = max(1, round(n_columns / _LETTERS * 3))
+    least = max(1, round(n_columns / _LETTERS * 4))
     for row in range(n_lines):
         begin = 0
         for column in range(1, n_columns + 1):

@@ -125,7 +125,7 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
     return go.Figure(
         points,
         layout(
-            40 + 40 * len(shown),
+            max(108, 40 + 40 * len(shown)),
             showlegend=False,
             margin={"l": 8, "r": 8, "t": 0, "b": 8},
             xaxis={"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},

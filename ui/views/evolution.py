@@ -111,15 +111,20 @@ def _run_page(store: Store, runs: Sequence[RunSummary]) -> None:
     run, beside = _choose(store, runs)
     lineage = read_lineage(store, run)
     stalled = is_stalled(run, time.time())
-    headline(store, run, lineage, stalled)
+    # Slots that are always there: what stands below keeps its place, and no ghost of it stays behind.
+    told, watched, below = st.container(), st.container(), st.container()
+    with told:
+        headline(store, run, lineage, stalled)
     if run.status in (RunStatus.QUEUED, RunStatus.RUNNING) and not stalled:
-        watch(store, run)
-    if not lineage.generations:
-        before_the_first(run, stalled)
-        return
-    _figures(store, run, lineage)
-    other = read_lineage(store, beside) if beside is not None and beside.generations else None
-    _stage(store, lineage, other)
+        with watched:
+            watch(store, run)
+    with below:
+        if not lineage.generations:
+            before_the_first(run, stalled)
+            return
+        _figures(store, run, lineage)
+        other = read_lineage(store, beside) if beside is not None and beside.generations else None
+        _stage(store, lineage, other)
 
 
 def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSummary | None]:
@@ -188,10 +193,9 @@ def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
                 help=f"{one.right} of {one.n} held-apart tasks, 95 % interval {percent(low)} to {percent(high)}",
                 width="content",
             )
-        speed = f"{last.evaluations / last.wall_s:,.0f} a second" if last.wall_s > 0 else None
-        st.metric("Episodes spent", f"{last.evaluations:,}", help=speed, width="content")
+        st.metric("Episodes spent", f"{last.evaluations:,}", width="content")
         st.metric("Time", _duration(last.wall_s), help="Validation included", width="content")
-        if last.wall_s > 0:
+        if last.evaluations and last.wall_s > 0:
             st.metric("Episodes a second", f"{last.evaluations / last.wall_s:,.0f}", width="content")
         for words, spent, saved, help in (
             ("Replies known already", "calls", "calls_saved", define("Known reply")),
@@ -248,7 +252,7 @@ def _standings_words(lineage: Lineage) -> str:
             f"The best of {measured} validations was chosen on these very tasks, so it flatters a little. "
         )
     if not lineage.controls:
-        said += "Controls were not played: they are at an evolution's end, unless they are switched off."
+        said += "Controls are played at an evolution's end, unless they are switched off."
     return said
 
 
