@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from core.episode import Ask, Reply
 from core.errors import TrinityError
 from core.pool.pool import Pool, closing
+from core.settings import POCKET
 from core.pool.spec import ModelSpec
 
-#: Calls that are begun together; between two such waves it can be stopped.
+#: Calls over a network that are begun together; between two such waves it can be stopped.
 WAVE = 256
 
 
@@ -24,6 +25,8 @@ class HaltingPool:
     def __init__(self, pool: Pool, check: Callable[[], None]) -> None:
         self._pool = pool
         self._check = check
+        hosted = any(spec.provider != POCKET for spec in pool.specs)
+        self._wave = WAVE if hosted else None  # models in this process are quickest when asked all at once
 
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
@@ -32,9 +35,10 @@ class HaltingPool:
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Answers of the pool behind, as they are ready."""
-        for begin in range(0, len(asks), WAVE):
+        wave = self._wave or max(1, len(asks))
+        for begin in range(0, len(asks), wave):
             self._check()
-            with closing(self._pool.ask(asks[begin : begin + WAVE])) as replies:
+            with closing(self._pool.ask(asks[begin : begin + wave])) as replies:
                 for index, reply in replies:
                     yield begin + index, reply
 
