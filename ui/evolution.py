@@ -1,10 +1,9 @@
-"""An evolution as its run keeps it, made ready, and played with every generation kept: for a terminal or a worker."""
+"""An evolution made ready, and played with every generation kept: for a terminal or a worker."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,17 +13,15 @@ from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
 from core.episode import Task
-from core.errors import ConfigError, StoreError, TaskError
-from core.evolution.controls import Control, controls, most_episodes
-from core.evolution.evolve import ADAPTED_AT_MOST, EvolveConfig, Generation, evolve
+from core.errors import ConfigError, TaskError
+from core.evolution.controls import Control, controls
+from core.evolution.evolve import Generation, evolve
 from core.evolution.fitness import Measured
 from core.evolution.learners import restored
 from core.pool.cache import CachedPool
 from core.pool.costs import Estimate
 from core.pool.pool import Pool
-from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
-from core.tasks.sets import load_tasks
 from storage.checkpoints import checkpoint_row
 from storage.replies import PaidReplies
 from storage.store import Store
@@ -32,52 +29,9 @@ from storage.summaries import CandidateSummary, GenerationSummary
 from ui import wiring
 from ui.halting import HaltingPool, Stopped
 from ui.lease import owner
+from ui.outline import RELEASED_SVF, Outline, most_of, task_sets
 from ui.plan import digest
-from ui.spending import MeteredPool, estimate
-
-#: What `--svf` calls the authors' choice: the second-to-last layer, and all matrices outside the layers.
-RELEASED_SVF = "released"
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
-    empty; `barred` and `token_position` as in a checkpoint; `controls`: whether they are played at the end;
-    `digest` tells when a task file changed."""
-
-    tasks: str
-    n: int | None
-    validation: int
-    pool: str
-    encoder: str
-    max_cost_usd: float | None
-    evolution: Mapping[str, Any]
-    name: str = ""
-    head: str = "linear"
-    svf: str = ""
-    barred: tuple[str, ...] = ()
-    token_position: int = -2
-    controls: bool = True
-    models: tuple[str, ...] = ()
-    digest: str = ""
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any], max_cost_usd: float | None = None) -> Outline:
-        """Of a stored run; a ceiling given now replaces the stored one."""
-        try:
-            lists = {name: tuple(config.get(name, ())) for name in ("models", "barred")}
-            outline = cls(**{**config, **lists})
-        except (KeyError, TypeError) as error:
-            raise StoreError(
-                "This run cannot be resumed: it was not recorded by 'trinity evolve'."
-            ) from error
-        return outline if max_cost_usd is None else replace(outline, max_cost_usd=max_cost_usd)
-
-    @property
-    def config(self) -> EvolveConfig:
-        """The evolution's own part."""
-        # A run begun before there was a choice made no difference between constant and other preferences.
-        return EvolveConfig(**{"constant_spread": None, **self.evolution})
+from ui.spending import MeteredPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +76,6 @@ def prepared(outline: Outline) -> Parts:
     return Parts(outline, pool, encoder, template, tasks, validation, tuple(notes))
 
 
-def task_sets(outline: Outline) -> tuple[list[Task], list[Task], list[str]]:
-    """The tasks to evolve on, those to validate with, and what is worth telling about them."""
-    tasks = load_tasks(outline.tasks, "evolve", outline.n, 0, at_most=True)
-    try:
-        if outline.validation:
-            return tasks, load_tasks(outline.tasks, "validation", outline.validation, 0, at_most=True), []
-    except TaskError as error:
-        return tasks, [], [f"Nothing is validated: {error}"]
-    return tasks, [], []
-
-
 def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
     """The matrices whose singular values are evolved."""
     if not svf:
@@ -153,28 +96,6 @@ def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
 def most(parts: Parts) -> Estimate:
     """The most that the evolution can ask for and cost."""
     return most_of(parts.outline, parts.pool.specs, parts.tasks, parts.validation)
-
-
-def most_of(
-    outline: Outline, specs: Sequence[ModelSpec], tasks: Sequence[Task], validation: Sequence[Task]
-) -> Estimate:
-    """The same of parts that are not yet made ready."""
-    config, validated = outline.config, len(validation)
-    questions = [task.question for task in (*tasks, *validation)]
-    per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
-    played = config.generations * config.population * per_candidate
-    played += (1 + math.ceil(config.generations / config.validate_every)) * validated
-    if outline.controls:
-        played += most_episodes(len(specs), validated)
-    return estimate(specs, played, config.turn_budget, questions)
-
-
-def find(store: Store, name: str) -> str | None:
-    """The run of an evolution by its name or id; None when there is none."""
-    for run in store.runs.list(kind="evolve", limit=100_000):
-        if name in (run.id, run.config.get("name")):
-            return run.id
-    return None
 
 
 def played(store: Store, run_id: str, parts: Parts) -> Iterator[Generation]:

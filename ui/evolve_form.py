@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import streamlit as st
 
 from core.episode import ROLE_ORDER
 from core.errors import BudgetError, TrinityError
+from core.evolution.config import EvolveConfig, shape_of
 from core.heads import HeadKind
 from core.pocket import FAMILIES
+from core.pool.costs import Estimate
 from core.pool.spec import ModelSpec
 from core.settings import POCKET, Settings
 from ui.glossary import define
 from ui.lineage import LEARNERS
 from ui.live_form import pool_specs
+from ui.outline import Outline, most_of, task_sets
 from ui.plan import digest
 from ui.spending import check_ceiling, dollars, paid_models
 from ui.theme import label, one_line
-
-if TYPE_CHECKING:
-    from core.evolution.evolve import EvolveConfig
-    from core.pool.costs import Estimate
-    from ui.evolution import Outline
 
 #: What is evolved on when it is not a family of the pocket world.
 _FILE = "a file of my own (.jsonl)"
@@ -41,13 +39,7 @@ _ALONE = "reinforce"
 
 
 def choose_evolution(settings: Settings) -> tuple[dict[str, Any] | None, str]:
-    """What was chosen as a run's config, and what has to be done before it may begin (empty when nothing).
-
-    The first form of a server takes seconds: the optimiser comes with torch, which no other page needs."""
-    with st.spinner("Reading the optimiser's settings …", show_time=True):
-        from core.evolution.evolve import EvolveConfig
-        from ui.evolution import Outline
-
+    """What was chosen as a run's config, and what has to be done before it may begin (empty when nothing)."""
     specs = pool_specs(settings.pool)
     usual = EvolveConfig()
     left, right = st.columns([3, 2], gap="large")
@@ -114,8 +106,6 @@ def _tasks() -> tuple[str | None, int | None]:
 
 def _size(usual: EvolveConfig) -> dict[str, Any]:
     """Learner, generations, population and tasks per candidate, with sizes that a click fills in."""
-    from core.evolution.evolve import shape_of
-
     fields = ("ev_generations", "ev_population", "ev_each")
 
     def fill(values: tuple[int, int, int]) -> None:
@@ -309,7 +299,5 @@ def _priced(outline: Outline, specs: Sequence[ModelSpec]) -> tuple[dict[str, Any
 
 def _counted(outline: Outline, specs: tuple[ModelSpec, ...]) -> tuple[str, Estimate, list[str]]:
     """The tasks' digest, the most that can be asked, and what is worth telling."""
-    from ui.evolution import most_of, task_sets
-
     tasks, validation, notes = task_sets(outline)
     return digest(tasks), most_of(outline, specs, tasks, validation), notes

@@ -59,7 +59,8 @@ def queue(store: Store, config: Mapping[str, Any], ticket: Ticket) -> tuple[str,
 def play(store: Store, run: str) -> tuple[RunStatus, str | None]:
     """Play a claimed evolution from wherever it stands; how it is over, and why when that was not its end. Whatever
     stops it once it is under way leaves it interrupted, to be resumed."""
-    from ui.evolution import Outline, most, played, prepared
+    from ui.evolution import most, played, prepared
+    from ui.outline import Outline
     from ui.spending import agree
 
     begun = bool(store.runs.get(run).generations)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from core.episode import Ask, Reply
 from core.errors import TrinityError
 from core.pool.pool import Pool, closing
-from core.settings import POCKET
 from core.pool.spec import ModelSpec
+from core.settings import POCKET
 
 #: Calls over a network that are begun together; between two such waves it can be stopped.
 WAVE = 256

@@ -15,8 +15,8 @@ from core.episode import Episode, Role, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.combining import LABEL_REPEATS, cascade, labelled_router, majority, mixture
+from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.cycles import ChosenCycle
-from core.evolution.evolve import EvolveConfig, shape_of
 from core.evolution.fitness import play_all
 from core.ids import run_id as mint
 from core.policies import RandomPolicy, single_policy
@@ -28,7 +28,7 @@ from core.tasks.sets import load_tasks
 from storage.recorder import record_whole
 from storage.store import Store
 from ui import wiring
-from ui.evolution import Outline, find
+from ui.outline import Outline, find
 from ui.plan import birth
 from ui.reproduction import EVOLVED, KEY, Row, Suite, suites
 

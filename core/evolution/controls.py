@@ -11,29 +11,14 @@ from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder
 from core.drive import GradeMany
-from core.episode import Role, Task
-from core.evolution.cycles import choose_cycles, try_cycles
-from core.evolution.evolve import (
-    EvolveConfig,
-    random_walk,
-    space_of,
-    validation_episodes,
-    validation_seed,
-)
+from core.episode import Task
+from core.evolution.config import CHOOSING, EvolveConfig
+from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
+from core.evolution.evolve import random_walk, space_of, validation_episodes, validation_seed
 from core.evolution.fitness import Measured, measured, play_all
-from core.policies import SINGLE, Cycle, single_policy
+from core.policies import SINGLE, single_policy
 from core.policy import Policy
 from core.pool.pool import Pool
-
-#: The ways in which a single model may take its turns; the best of them on the first tasks is frozen.
-PLAIN_CYCLES: tuple[Cycle, ...] = (
-    (Role.WORKER,),
-    (Role.THINKER, Role.WORKER),
-    (Role.WORKER, Role.VERIFIER),
-    (Role.THINKER, Role.WORKER, Role.VERIFIER),
-)
-#: Tasks on which single models and their cycles are chosen.
-CHOOSING = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +28,6 @@ class Control:
 
     name: str
     measured: Measured
-
-
-def most_episodes(n_models: int, n_tasks: int) -> int:
-    """How many episodes the controls play at most."""
-    return n_models * len(PLAIN_CYCLES) * min(CHOOSING, n_tasks) + 2 * n_tasks
 
 
 def controls(

@@ -28,6 +28,14 @@ CYCLES: tuple[Cycle, ...] = tuple(
     if Role.WORKER in cycle and not _repeats(cycle)
 )
 
+#: The ways in which a single model may take its turns; the best of them on the first tasks is frozen.
+PLAIN_CYCLES: tuple[Cycle, ...] = (
+    (Role.WORKER,),
+    (Role.THINKER, Role.WORKER),
+    (Role.WORKER, Role.VERIFIER),
+    (Role.THINKER, Role.WORKER, Role.VERIFIER),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:

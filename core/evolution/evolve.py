@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,8 @@ from core.draws import integer, uniform
 from core.drive import GradeMany
 from core.episode import Episode, Status, Task
 from core.errors import ConfigError, PoolError
-from core.evolution import random_search, reinforce, sep_cma
+from core.evolution import sep_cma
+from core.evolution.config import ADAPTED_AT_MOST, EvolveConfig
 from core.evolution.fitness import (
     Measured,
     episodes_of,
@@ -30,113 +30,10 @@ from core.evolution.fitness import (
     play_all,
     rewards,
 )
-from core.evolution.learners import Learner, LearnerName, LearnerState, RandomSearch, Reinforce, SepCMA
+from core.evolution.learners import Learner, LearnerState, RandomSearch, Reinforce, SepCMA
 from core.evolution.search import SearchSpace, Step, survey
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
-
-#: How many times as many tasks per candidate, or as few, an adaptive evolution may come to play.
-ADAPTED_AT_MOST = 4
-
-
-@dataclass(frozen=True, slots=True)
-class EvolveConfig:
-    """What an evolution is, fixed for its whole life.
-
-    `learner`: sep-CMA-ES as in the paper, or what it is put beside: REINFORCE, whose population is 1 and whose batch is
-    `tasks_per_candidate` (Adam at `learning_rate`), or random search in a box of `box` step sizes.
-    `logit_spread` is the standard deviation that the first generation's logits shall have over its
-    candidates in what depends on the transcript, `constant_spread` in what does not (None: no difference is
-    made, see search); the step size follows from the encoder's hidden states, or is `step_size`. `svf_spread`
-    and `svf_step_size` are the same for SVF offsets, where the template has any. `common`:
-    one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
-    Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies
-    by heart. `rates` names the optimiser's learning rates (see sep_cma). Fitness is the mean reward; `diversity`
-    and `turn_cost` weigh the released run's further terms (see fitness). `adaptive`: `tasks_per_candidate` is
-    where it begins; each generation plays more or fewer tasks, as its fitness told candidates apart.
-    """
-
-    learner: LearnerName = "sep-cma-es"
-    generations: int = 60
-    population: int = 192
-    tasks_per_candidate: int = 8
-    adaptive: bool = False
-    common: bool = True
-    logit_spread: float = 6.0
-    constant_spread: float | None = 0.0
-    step_size: float | None = None
-    svf_spread: float = 1.0
-    svf_step_size: float | None = None
-    mirrored: bool = True
-    rotate_every: int = 10
-    turn_budget: int = 5
-    validate_every: int = 10
-    seed: int = 0
-    rates: sep_cma.Preset = "pycma"
-    diversity: float = 0.0
-    turn_cost: float = 0.0
-    learning_rate: float = 1e-3
-    box: float = 3.0
-
-    def __post_init__(self) -> None:
-        for name in (
-            "generations",
-            "population",
-            "tasks_per_candidate",
-            "turn_budget",
-            "rotate_every",
-            "validate_every",
-        ):
-            if getattr(self, name) < 1:
-                what = f"{name.replace('_', ' ')} of {getattr(self, name)}"
-                raise ConfigError(f"An evolution with {what} does nothing: give at least 1.")
-        self._check_learner()
-
-    def _check_learner(self) -> None:
-        """What a learner refuses is refused before anything begins."""
-        if self.learner not in get_args(LearnerName):
-            raise ConfigError(
-                f"There is no learner '{self.learner}': choose {', '.join(get_args(LearnerName))}."
-            )
-        if self.learner == "reinforce":
-            if self.population != 1:
-                raise ConfigError(
-                    "REINFORCE plays one policy: give a population of 1, and its batch as tasks per candidate."
-                )
-            reinforce.start(np.zeros(1), self.learning_rate, seed=self.seed)
-        elif self.learner == "random-search":
-            random_search.start(np.zeros(1), self.box, population=self.population, seed=self.seed)
-        else:
-            sep_cma.start(
-                np.zeros(1),
-                1.0,
-                population=self.population,
-                seed=self.seed,
-                mirrored=self.mirrored,
-                preset=self.rates,
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a learner spreads a generation's episodes, unless told otherwise."""
-
-    population: int
-    tasks_per_candidate: int
-    rotate_every: int
-
-
-def shape_of(learner: str, budget: int = 30_720) -> Shape:
-    """How a learner spreads `budget` episodes: at least ten generations of them, where there are that many.
-
-    REINFORCE draws chances anew for each batch of 512, random search gives each candidate 32 trials (paper A.5);
-    192 candidates of 8 tasks was the best use of sep-CMA-ES's episodes in trials on the pocket world."""
-    each = max(1, budget // 10)
-    if learner == "reinforce":
-        return Shape(1, min(512, each), 1)
-    if learner == "random-search":
-        return Shape(max(1, min(16, each // 32)), min(32, each), 10)
-    return Shape(2 * max(1, min(96, each // 16)), 8, 10)
 
 
 @dataclass(frozen=True, slots=True)

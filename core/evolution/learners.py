@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from core.evolution.sep_cma import SepCMAState
 from core.evolution.states import kind_of
 
 Vector = NDArray[np.float64]
-LearnerName = Literal["sep-cma-es", "reinforce", "random-search"]
 
 
 class LearnerState(Protocol):

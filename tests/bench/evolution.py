@@ -25,7 +25,8 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoded, load_encoder
 from core.drive import drive
 from core.episode import Ask, EpisodeFinished, Reply
-from core.evolution.evolve import EvolveConfig, evolve
+from core.evolution.config import EvolveConfig
+from core.evolution.evolve import evolve
 from core.evolution.fitness import episodes_of
 from core.pocket import MODELS
 from core.pocket.pool import PocketPool

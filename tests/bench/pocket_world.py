@@ -32,7 +32,8 @@ from core.evolution.baselines import (
     family_router,
     learned_router,
 )
-from core.evolution.evolve import EvolveConfig, random_walk
+from core.evolution.config import EvolveConfig
+from core.evolution.evolve import random_walk
 from core.evolution.search import survey
 from core.metrics import mcnemar_p, paired_difference, wilson_interval
 from core.pocket import TRAINED_FAMILIES

@@ -14,9 +14,9 @@ from core.draws import integer
 from core.episode import Ask, EndReason, Failure, Protocol, Role, Task
 from core.errors import ConfigError, PoolError
 from core.evolution.baselines import Arena, best_cycles, best_single, learned_router
+from core.evolution.config import EvolveConfig
 from core.evolution.cycles import CYCLES, ChosenCycle
 from core.evolution.evolve import (
-    EvolveConfig,
     Generation,
     adapted,
     draw,

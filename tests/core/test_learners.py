@@ -13,7 +13,8 @@ from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import ROLE_ORDER, Episode, Role
 from core.errors import CheckpointError, ConfigError
 from core.evolution import random_search, reinforce
-from core.evolution.evolve import EvolveConfig, Generation, evolve, shape_of
+from core.evolution.config import EvolveConfig, shape_of
+from core.evolution.evolve import Generation, evolve
 from core.evolution.fitness import episodes_of, play_all
 from core.evolution.learners import LearnerState, restored
 from core.evolution.reinforce import policy_gradient

@@ -11,7 +11,7 @@ from storage.evolution import Evolution
 from storage.store import open_store
 from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.sums import Sums
-from ui.evolution import Outline
+from ui.outline import Outline
 
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 

@@ -56,8 +56,8 @@ def digest(store: Store, run: str) -> str:
 
 def config(world: Sums, name: str = "", **evolution: Any) -> dict[str, Any]:
     """What the form makes of SMALL."""
-    from core.evolution.evolve import EvolveConfig
-    from ui.evolution import Outline, task_sets
+    from core.evolution.config import EvolveConfig
+    from ui.outline import Outline, task_sets
     from ui.plan import digest as digest_of
 
     small = {

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from core.evolution.evolve import Generation
     from core.settings import Settings
     from storage.store import Store
-    from ui.evolution import Outline, Parts
+    from ui.evolution import Parts
+    from ui.outline import Outline
 
 PLAIN = "plain"
 
@@ -172,12 +173,13 @@ def evolve(
     [dim]$[/] trinity evolve --name mine --resume
     """
     from core.errors import ConfigError
-    from core.evolution.evolve import EvolveConfig, shape_of
+    from core.evolution.config import EvolveConfig, shape_of
     from core.settings import POCKET
     from storage.store import open_store
     from ui import wiring
-    from ui.evolution import Outline, find, prepared
+    from ui.evolution import prepared
     from ui.lease import finish
+    from ui.outline import Outline, find
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     shape = shape_of(learner)
@@ -276,7 +278,7 @@ def _as_begun(
 ) -> Outline:
     """The stored outline; ConfigError for an option given now that would make it another evolution."""
     from core.errors import ConfigError
-    from ui.evolution import Outline
+    from ui.outline import Outline
 
     begun = Outline.from_config(store.runs.get(run_id).config, settings.max_cost_usd)
     for option in context.params:

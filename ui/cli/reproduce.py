@@ -162,8 +162,9 @@ def _evolve(store: Store, game: Reproduction, row: Row, seed: int) -> None:
     """Evolve what the row needs, unless that is done, or go on with it."""
     from storage.recorder import beating
     from storage.summaries import RunStatus
-    from ui.evolution import Outline, find, played, prepared
+    from ui.evolution import played, prepared
     from ui.lease import finish, owner
+    from ui.outline import Outline, find
 
     outline = game.outline(row, seed)
     if outline is None:
