@@ -35,6 +35,8 @@ def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(worl
     assert list(result.json) == ["run", "generations", "checkpoint", "digest", "best", "controls", "took"]
     assert result.json["generations"] == 3
     assert "generation 2, mean" in result.err
+    assert "first steps of the head" in result.err
+    assert "spread the logits by 6" in result.err
     walk, single = result.json["controls"]
     assert walk == "random walk"
     assert single.startswith("single:adder ")

@@ -352,6 +352,10 @@ def describe(generation: Generation) -> str:
     if generation.validation is not None:
         parts.append(f"validation {percent(generation.validation.accuracy)} of {generation.validation.n}")
     parts.append(f"step size {generation.state.step_size:.3g}")
+    for block, step in generation.steps.items():
+        parts.append(
+            f"first steps of the {block} {step.step_size:.3g} spread the logits by {step.logit_spread:.2g}"
+        )
     return ", ".join(parts)
 
 
