@@ -282,10 +282,17 @@ def suites(store: Store) -> list[tuple[Suite, list[RunSummary]]]:
     """The suites of which the store holds finished rows, newest first, with their runs."""
     found: dict[str, tuple[Suite, list[RunSummary]]] = {}
     for run in store.runs.list(kind="run", status=RunStatus.FINISHED, limit=100_000):
-        if KEY in run.config:
-            suite = Suite(**run.config[KEY]["suite"])
+        if suite := _suite_of(run):
             found.setdefault(suite.digest, (suite, []))[1].append(run)
     return list(found.values())
+
+
+def _suite_of(run: RunSummary) -> Suite | None:
+    """None for a run that is no row, or one of another version's suite."""
+    try:
+        return Suite(**run.config[KEY]["suite"])
+    except (KeyError, TypeError, ConfigError):
+        return None
 
 
 def stored(store: Store, runs: Sequence[RunSummary], keys: set[str]) -> dict[str, list[Played]]:
