@@ -10,7 +10,7 @@ from typing import Any, get_args
 import streamlit as st
 
 from core.episode import ROLE_ORDER
-from core.errors import BudgetError, TrinityError
+from core.errors import TrinityError
 from core.evolution.config import EvolveConfig, shape_of
 from core.heads import HeadKind
 from core.pocket import FAMILIES
@@ -19,10 +19,10 @@ from core.pool.spec import ModelSpec
 from core.settings import POCKET, Settings
 from ui.glossary import define
 from ui.lineage import LEARNERS
-from ui.live_form import pool_specs
+from ui.live_form import pool_specs, spending
 from ui.outline import Outline, most_of, task_sets
 from ui.plan import digest
-from ui.spending import check_ceiling, dollars, paid_models
+from ui.spending import paid_models
 from ui.theme import label, one_line
 
 #: What is evolved on when it is not a family of the pocket world.
@@ -281,20 +281,8 @@ def _priced(outline: Outline, specs: Sequence[ModelSpec]) -> tuple[dict[str, Any
     if not paid_models(specs):
         st.markdown(":green[:material/savings:] Nobody bills for these models.")
         return asdict(outline), ""
-    cost = "an unknown cost" if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
-    st.warning(
-        f"These models cost money: up to {most.calls:,} calls, {label(cost)}.", icon=":material/payments:"
-    )
-    try:
-        check_ceiling(specs, 0.0)
-    except BudgetError as error:
-        return None, str(error)
-    ceiling = st.number_input(
-        "Spend at most, USD", min_value=0.0, value=outline.max_cost_usd, step=0.5, key="ev_max_cost"
-    )
-    if ceiling is None:
-        return None, "Say first what may be spent at most."
-    return asdict(replace(outline, max_cost_usd=float(ceiling))), ""
+    ceiling, to_do = spending(specs, most, outline.max_cost_usd, key="ev_max_cost")
+    return (None, to_do) if to_do else (asdict(replace(outline, max_cost_usd=ceiling)), "")
 
 
 def _counted(outline: Outline, specs: tuple[ModelSpec, ...]) -> tuple[str, Estimate, list[str]]:

@@ -18,7 +18,7 @@ from ui.live import is_stalled
 from ui.live_form import pool_specs
 from ui.spending import paid_models
 from ui.theme import badge, label
-from ui.widgets import RUN_MARKS, STALLED, ago, nothing_here
+from ui.widgets import RUN_MARKS, STALLED, ago, nothing_here, worker_trouble
 
 #: How often an evolution under way is looked at, in seconds.
 REFRESH_S = 2.0
@@ -47,17 +47,8 @@ def headline(store: Store, run: RunSummary, lineage: Lineage, stalled: bool) -> 
             for block, (step, spread) in lineage.steps.items()
         )
         st.caption(f"First step size of the {said}.", help=define("Sigma"))
-    if run.error:
-        st.error(label(run.error, 400), icon=":material/error:")
-    if stalled:
-        silent = "has never begun" if run.status is RunStatus.QUEUED else "has gone silent"
-        st.warning(
-            f"The process that evolves {silent}. Every finished generation is kept, and every reply that was paid for.",
-            icon=":material/heart_broken:",
-        )
-    log = live.log_file(run.id)
-    if (stalled or run.error) and log.exists() and log.stat().st_size:
-        st.caption(f"What the process said last is in {label(str(log), 400)}")
+    kept = "Every finished generation is kept, and every reply that was paid for."
+    worker_trouble(run, live.log_file(run.id), "evolves", kept, stalled=stalled)
     if stalled or run.status is RunStatus.INTERRUPTED:
         _resumable(store, run)
     elif run.status in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.generations:

@@ -10,6 +10,7 @@ import streamlit as st
 from core.episode import Grader, Task
 from core.errors import BudgetError, ConfigError
 from core.pocket import FAMILIES, MODELS
+from core.pool.costs import Estimate
 from core.pool.spec import ModelSpec
 from core.settings import POCKET
 from core.tasks.sets import load_tasks
@@ -18,7 +19,7 @@ from ui import state, wiring
 from ui.glossary import define
 from ui.live import LivePlan
 from ui.panels import text_block
-from ui.spending import check_ceiling, dollars, estimate, paid_models
+from ui.spending import check_ceiling, dollars, paid_models
 from ui.theme import label
 from ui.widgets import generations, who
 
@@ -182,19 +183,20 @@ def choose_policy(store: Store, models: tuple[str, ...], pool: str, encoder: str
     )
 
 
-def spending(specs: Sequence[ModelSpec], turns: int, preset: float | None) -> tuple[float | None, str]:
+def spending(
+    specs: Sequence[ModelSpec], most: Estimate, preset: float | None, *, key: str = "max_cost"
+) -> tuple[float | None, str]:
     """For models that cost money: the most it can cost and the ceiling, `preset` unless changed; and what
     has to be done before anything may be spent, empty when nothing."""
     if not paid_models(specs):
         return None, ""
-    most = estimate(specs, 1, turns)
     cost = "an unknown cost" if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
     st.warning(
-        f"These models cost money: up to {most.calls} calls, {label(cost)}.", icon=":material/payments:"
+        f"These models cost money: up to {most.calls:,} calls, {label(cost)}.", icon=":material/payments:"
     )
     try:
         check_ceiling(specs, 0.0)
     except BudgetError as error:
         return None, str(error)
-    ceiling = st.number_input("Spend at most, USD", min_value=0.0, value=preset, step=0.1, key="max_cost")
+    ceiling = st.number_input("Spend at most, USD", min_value=0.0, value=preset, step=0.1, key=key)
     return ceiling, "" if ceiling is not None else "Say first what may be spent at most."

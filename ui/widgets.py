@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -151,6 +152,17 @@ def ink() -> str:
 def episode_line(summary: EpisodeSummary, name: str) -> str:
     """One episode as a line of markdown under its link: outcome, strip, policy."""
     return f"{outcome(summary)} · {label(strip_text(summary.strip)) or '–'} · :gray[{label(name, 60)}]"
+
+
+def worker_trouble(run: RunSummary, log: Path, doing: str, kept: str, *, stalled: bool) -> None:
+    """What went wrong with a run's process: its sentence, its silence, and where it wrote what it said last."""
+    if run.error:
+        st.error(label(run.error, 400), icon=":material/error:")
+    if stalled:
+        silent = "has never begun" if run.status is RunStatus.QUEUED else "has gone silent"
+        st.warning(f"The process that {doing} {silent}. {kept}", icon=":material/heart_broken:")
+    if (stalled or run.error) and log.exists() and log.stat().st_size:
+        st.caption(f"What the process said last is in {label(str(log), 400)}")
 
 
 def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:

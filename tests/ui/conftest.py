@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from storage.store import Store, open_store
 from tests.browsing import PATIENCE_S, serving
+from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.pages import APP, SUM
 from tests.ui.recorded import sample
 from tests.ui.sample_store import sample_store
@@ -65,6 +66,19 @@ def world(
     """Sums as tasks, and two models that add."""
     with sums(tmp_path, monkeypatch, capsys) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def _tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_qwen3(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def evolving(world: Sums, monkeypatch: pytest.MonkeyPatch, _tiny_encoder: Path) -> Sums:
+    """The world with tasks to evolve on and a tiny encoder."""
+    world.add_tasks_to_evolve_on()
+    monkeypatch.setenv("TRINITY_ENCODER", str(_tiny_encoder))
+    return world
 
 
 @pytest.fixture

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from storage.evolution import Evolution
 from storage.store import open_store
-from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.sums import Sums
 from ui.outline import Outline
 
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("encoder"))
-
-
 @pytest.fixture
-def world(world: Sums, monkeypatch: pytest.MonkeyPatch, encoder: Path) -> Sums:
-    """The world with tasks to evolve on and a tiny encoder."""
-    world.add_tasks_to_evolve_on()
-    monkeypatch.setenv("TRINITY_ENCODER", str(encoder))
-    return world
+def world(evolving: Sums) -> Sums:
+    """There are tasks to evolve on, and a tiny encoder."""
+    return evolving
 
 
 def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(world: Sums) -> None:

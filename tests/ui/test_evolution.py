@@ -7,7 +7,6 @@ import os
 import socket
 import threading
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from storage.steps import read_decisions
 from storage.store import Store
 from storage.summaries import RunStatus
 from tests.core.faulty_server import Answer, Request
-from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.pages import assert_literal, opened, press, shown, until
 from tests.ui.sums import Sums, answer
 from ui import live
@@ -34,17 +32,10 @@ from ui.worker import work
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("encoder"))
-
-
 @pytest.fixture
-def world(world: Sums, monkeypatch: pytest.MonkeyPatch, encoder: Path) -> Sums:
-    """The world with tasks to evolve on and a tiny encoder."""
-    world.add_tasks_to_evolve_on()
-    monkeypatch.setenv("TRINITY_ENCODER", str(encoder))
-    return world
+def world(evolving: Sums) -> Sums:
+    """There are tasks to evolve on, and a tiny encoder."""
+    return evolving
 
 
 def digest(store: Store, run: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from core.errors import PoolError
 from core.pool.scripted import Line, ScriptedPool
 from core.pool.spec import ModelSpec
 from storage.store import Store, open_store
-from tests.core.tiny_encoder import tiny_qwen3
 from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
 from ui.reproduce import Reproduction
@@ -23,17 +21,10 @@ PLAYED = ("4", "combinations", "turns", "selection", "9")
 OPTIONS = ("--budget", 160, "--n", 12, "--turns", 3)
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("encoder"))
-
-
 @pytest.fixture
-def world(world: Sums, monkeypatch: pytest.MonkeyPatch, encoder: Path) -> Sums:
-    """The world with tasks to evolve on and a tiny encoder."""
-    world.add_tasks_to_evolve_on()
-    monkeypatch.setenv("TRINITY_ENCODER", str(encoder))
-    return world
+def world(evolving: Sums) -> Sums:
+    """There are tasks to evolve on, and a tiny encoder."""
+    return evolving
 
 
 def reproduce(world: Sums, *arguments: object) -> Result:

@@ -29,6 +29,13 @@ StoreOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(help="Encoder: a Hugging Face folder or hub id. Else TRINITY_ENCODER, else pocket."),
+]
+MaxCostOption = Annotated[
+    float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
+]
 PoolOption = Annotated[
     str | None,
     typer.Option(

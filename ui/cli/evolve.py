@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ui.cli.console import (
+    EncoderOption,
     JsonOption,
+    MaxCostOption,
     PoolOption,
     StoreOption,
     given,
@@ -144,13 +146,8 @@ def evolve(
         ),
     ] = True,
     pool: PoolOption = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(help="Encoder: a Hugging Face folder or hub id. Else TRINITY_ENCODER, else pocket."),
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
-    ] = None,
+    encoder: EncoderOption = None,
+    max_cost: MaxCostOption = None,
     name: Annotated[
         str, typer.Option(help="What to call the evolution; with --resume, which one (or a run's id).")
     ] = "",

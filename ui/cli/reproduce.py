@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import JsonOption, PoolOption, StoreOption, print_json, print_table, progress, say, tell
+from ui.cli.console import (
+    EncoderOption,
+    JsonOption,
+    MaxCostOption,
+    PoolOption,
+    StoreOption,
+    print_json,
+    print_table,
+    progress,
+    say,
+    tell,
+)
 from ui.cli.leased import leased
 
 if TYPE_CHECKING:
@@ -40,13 +51,8 @@ def reproduce(
         str, typer.Option(help="Task set of table 1, which nothing is evolved on.")
     ] = "pocket/held-out",
     pool: PoolOption = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(help="Encoder: a Hugging Face folder or hub id. Else TRINITY_ENCODER, else pocket."),
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
-    ] = None,
+    encoder: EncoderOption = None,
+    max_cost: MaxCostOption = None,
     show: Annotated[
         bool, typer.Option("--show", help="Play nothing: print what the store holds of these tables.")
     ] = False,

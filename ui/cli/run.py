@@ -12,6 +12,7 @@ import typer
 
 from ui.cli.console import (
     JsonOption,
+    MaxCostOption,
     PoolOption,
     StoreOption,
     interval,
@@ -67,9 +68,7 @@ def run(
     encoder: Annotated[
         str | None, typer.Option(help="Encoder folder or hub id of the checkpoints. Else the one they name.")
     ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
-    ] = None,
+    max_cost: MaxCostOption = None,
     validate: Annotated[
         int | None,
         typer.Option(

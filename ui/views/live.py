@@ -19,8 +19,9 @@ from ui.live import LivePlan, episode_of, is_stalled, queue
 from ui.live_form import choose_policy, choose_task, playable, pool_specs, spending
 from ui.panels import announcement, decision_panel, turn_card
 from ui.recording import Recording, open_recording
+from ui.spending import estimate
 from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line
-from ui.widgets import RUN_MARKS, STALLED, ago, generations, nothing_here, who
+from ui.widgets import RUN_MARKS, STALLED, ago, generations, nothing_here, who, worker_trouble
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
@@ -55,7 +56,7 @@ def _form_page(store: Store) -> None:
         task = choose_task()
         with st.container(border=True):
             plan = choose_policy(store, models, settings.pool, settings.encoder)
-        ceiling, to_do = spending(specs, plan.turns, settings.max_cost_usd)
+        ceiling, to_do = spending(specs, estimate(specs, 1, plan.turns), settings.max_cost_usd)
         if task is None:
             to_do = "Write the question and the expected answer first."
         play = st.button(
@@ -173,17 +174,9 @@ def _headline(store: Store, run: RunSummary, recording: Recording | None, stalle
         parts.append(f":gray[turn {len(recording.outlines)} of at most {recording.episode.turn_budget}]")
         parts.append(f":gray[expected answer {label(recording.episode.task.answer, 40)}]")
     st.markdown(" · ".join(parts))
-    if run.error:
-        st.error(label(run.error, 400), icon=":material/error:")
-    if stalled:
-        silent = "has never begun" if run.status is RunStatus.QUEUED else "has gone silent"
-        st.warning(
-            f"The process that plays this run {silent}. Every finished turn is kept.",
-            icon=":material/heart_broken:",
-        )
-    log = live.log_file(run.id)
-    if (stalled or run.status is RunStatus.FAILED) and log.exists() and log.stat().st_size:
-        st.caption(f"What the process said last is in {label(str(log), 400)}")
+    worker_trouble(
+        run, live.log_file(run.id), "plays this run", "Every finished turn is kept.", stalled=stalled
+    )
     if stalled or run.status is RunStatus.INTERRUPTED:
         st.button(
             "Go on after the last turn",
@@ -360,7 +353,8 @@ def _again(store: Store, plan: LivePlan) -> None:
     policy = st.selectbox(
         "Who decides", others, key="swap_policy", format_func=lambda value: who(value, born.get(value))
     )
-    ceiling, to_do = spending(pool_specs(plan.pool), plan.turns, plan.max_cost_usd)
+    specs = pool_specs(plan.pool)
+    ceiling, to_do = spending(specs, estimate(specs, 1, plan.turns), plan.max_cost_usd)
     again = st.button(
         "Play it again",
         key="play_again",
