@@ -18,6 +18,7 @@ from core.evolution.controls import Control, controls
 from core.evolution.evolve import Generation, evolve
 from core.evolution.fitness import Measured
 from core.evolution.learners import restored
+from core.evolution.sep_cma import usual_population
 from core.pool.cache import CachedPool
 from core.pool.costs import Estimate
 from core.pool.pool import Pool
@@ -74,6 +75,13 @@ def prepared(outline: Outline) -> Parts:
     )
     outline = replace(outline, models=models, digest=digest(tasks))
     return Parts(outline, pool, encoder, template, tasks, validation, tuple(notes))
+
+
+def with_usual_population(parts: Parts) -> Parts:
+    """The same with as many candidates as sep-CMA-ES usually has for so many numbers."""
+    size = usual_population(len(parts.template.vector), parts.outline.config.mirrored)
+    evolution = {**parts.outline.evolution, "population": size}
+    return replace(parts, outline=replace(parts.outline, evolution=evolution))
 
 
 def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:

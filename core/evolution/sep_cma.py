@@ -84,13 +84,12 @@ def start(
     mirrored: bool = True,
     preset: Preset = "pycma",
 ) -> SepCMAState:
-    """The state before the first generation. `population` None: 4 + 3 ln n (eq. 48), rounded up, and made
-    even for mirrored pairs. `scales` [n]: the first step of each number relative to `step_size`."""
+    """The state before the first generation. `population` None: as is usual. `scales` [n]: the first step of each
+    number relative to `step_size`."""
     if preset not in get_args(Preset):
         raise ConfigError(f"There are no rates '{preset}': choose {' or '.join(get_args(Preset))}.")
     n = len(mean)
-    size = population or math.ceil(4 + 3 * math.log(n))
-    size += size % 2 if mirrored and population is None else 0
+    size = population or usual_population(n, mirrored)
     if not (step_size > 0 and math.isfinite(step_size)):
         raise ConfigError(f"A step size of {step_size} cannot search: give a positive number.")
     if size < 2 or (mirrored and size % 2):
@@ -103,6 +102,12 @@ def start(
     return SepCMAState(
         np.array(mean, float), variances, zeros, zeros, float(step_size), size, seed, mirrored, 0, preset
     )
+
+
+def usual_population(n: int, mirrored: bool = True) -> int:
+    """4 + 3 ln n (eq. 48), rounded up, and made even for mirrored pairs: 32 for the paper's 10,240 numbers."""
+    size = math.ceil(4 + 3 * math.log(n))
+    return size + size % 2 if mirrored else size
 
 
 def normals(state: SepCMAState) -> Vector:

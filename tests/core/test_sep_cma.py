@@ -85,6 +85,12 @@ def test_equal_to_pycma_on_the_same_normals(
         assert abs(ours.step_size - theirs.sigma) <= 1e-12
 
 
+def test_the_usual_population_is_the_papers() -> None:
+    assert sep_cma.usual_population(10_240) == 32
+    assert sep_cma.usual_population(19_456, mirrored=False) == 34  # the released run
+    assert sep_cma.start(np.ones(6), 0.5, seed=0).population == sep_cma.usual_population(6) == 10
+
+
 def test_gets_as_far_as_pycma_on_the_ellipsoid() -> None:
     n, population, generations = 30, 14, 400
     ours = climb(ellipsoid, sep_cma.start(np.ones(n), 0.5, population=population, seed=1), generations)

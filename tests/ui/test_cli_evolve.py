@@ -43,6 +43,20 @@ def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(worl
     store.close()
 
 
+def test_a_population_is_given_or_the_usual_one(world: Sums) -> None:
+    tiny = ["--generations", 1, "--replicates", 2, "--turns", 1, "--validation", 0]
+    result = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--population", "auto", "--name", "a")
+    assert result.code == 0, result.err
+    store = open_store(world.store)
+    run = store.runs.list(kind="evolve")[0]
+    assert len(store.evolution.candidates(run.id, 1)) == run.config["evolution"]["population"] == 20
+    store.close()
+    again = world.trinity("evolve", "--resume", "--name", "a", "--population", "auto")
+    assert "there is nothing to resume" in again.err
+    wrong = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--population", "many")
+    assert "A population of 'many' is not understood" in " ".join(wrong.err.split())
+
+
 def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:

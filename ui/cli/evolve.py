@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ui.evolution import Parts
     from ui.outline import Outline
 
-PLAIN = "plain"
+PLAIN, AUTO = "plain", "auto"
 
 
 def evolve(
@@ -43,8 +43,12 @@ def evolve(
     ] = "sep-cma-es",
     generations: Annotated[int, typer.Option(min=1, help="How many generations.")] = 60,
     population: Annotated[
-        int | None,
-        typer.Option(min=1, help="Candidates per generation. Left out: 192; random-search 16, reinforce 1."),
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Candidates per generation; auto: 4 + 3 ln n for n numbers. Left out: 192; random-search 16, "
+            "reinforce 1.",
+        ),
     ] = None,
     replicates: Annotated[
         int | None,
@@ -174,7 +178,7 @@ def evolve(
     from core.settings import POCKET
     from storage.store import open_store
     from ui import wiring
-    from ui.evolution import prepared
+    from ui.evolution import prepared, with_usual_population
     from ui.lease import finish
     from ui.outline import Outline, find
 
@@ -200,7 +204,7 @@ def evolve(
             EvolveConfig(
                 learner=learner,  # type: ignore[arg-type]  # checked where it is used
                 generations=generations,
-                population=population or shape.population,
+                population=_population(population) or shape.population,
                 tasks_per_candidate=replicates or shape.tasks_per_candidate,
                 rotate_every=shape.rotate_every,
                 learning_rate=learning_rate,
@@ -236,6 +240,8 @@ def evolve(
     if known:
         outline = _as_begun(context, opened, known, outline, settings)
     parts = prepared(outline)
+    if population == AUTO and not known:
+        parts = with_usual_population(parts)
     for note in parts.notes:
         say(note)
     _show_estimate(parts, already_agreed=known is not None)
@@ -279,7 +285,7 @@ def _as_begun(
 
     begun = Outline.from_config(store.runs.get(run_id).config, settings.max_cost_usd)
     for option in context.params:
-        if option in _FREE or not given(context, option):
+        if option in _FREE or not given(context, option) or context.params[option] == AUTO:
             continue
         kept: tuple[Any, Any] = (begun, asked) if option in _OUTLINE else (begun.config, asked.config)
         was, now = (getattr(one, _FIELDS.get(option, option)) for one in kept)
@@ -289,6 +295,19 @@ def _as_begun(
                 "leave the option out."
             )
     return begun
+
+
+def _population(text: str | None) -> int | None:
+    """None where it is left to somebody else."""
+    from core.errors import ConfigError
+
+    if text is None or text == AUTO:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(
+            f"A population of '{text}' is not understood: give a number of 1 or more, or 'auto'."
+        )
+    return int(text)
 
 
 def _constant(spread: str) -> float | None:
