@@ -166,7 +166,8 @@ def score(heads: Sequence[Checkpoint], lines: Sequence[Line], decisions: Sequenc
     shape = (len(lines), len(heads))
     slots, roles = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     chances, leads, unsure = np.zeros(shape), np.zeros(shape), np.zeros(shape, bool)
-    tolerance, deviations = 0.0, [0.0] * 0
+    tolerance = 0.0
+    deviations: list[float] = []
     for column, checkpoint in enumerate(heads):
         vector = checkpoint.head_vector.astype(np.float64)
         z = checkpoint.head.logits(states, vector, turns)
