@@ -190,11 +190,10 @@ class _Course:
         role = self.suggested_role
         if role is None or decision.origin == "override":
             return decision
-        masks = [
-            mask for mask in (self.role_mask, decision.role_mask) if mask
-        ]  # asked for, or the policy's own
-        if not all(mask[ROLE_ORDER.index(role)] for mask in masks):
-            return decision
+        place = ROLE_ORDER.index(role)
+        for mask in (self.role_mask, decision.role_mask):  # what was asked for, and the policy's own
+            if mask and not mask[place]:
+                return decision
         return replace(decision, role=role, origin="suggested_role")
 
     def situation(self, dialect: Dialect) -> roles.Situation:

@@ -27,6 +27,7 @@ from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from storage.recorder import record_whole
 from storage.store import Store
+from storage.summaries import RunSummary
 from ui import wiring
 from ui.outline import Outline, find
 from ui.plan import birth
@@ -68,14 +69,12 @@ class Reproduction:
         spec = suite.held_out if row.held_out else suite.tasks
         return load_tasks(spec, "test", suite.n, suite.task_seed, at_most=True)
 
-    def done(self, row: Row, seed: int) -> bool:
-        """Whether the store has this row under this seed."""
-        return any(
-            run.config[KEY]["row"] == row.key and run.config[KEY]["seed"] == seed
-            for suite, runs in suites(self.store)
-            if suite == self.suite
-            for run in runs
-        )
+    def done(self) -> set[tuple[str, int]]:
+        """(row, seed) of all that the store has of this suite."""
+        return {(run.config[KEY]["row"], run.config[KEY]["seed"]) for run in self._runs()}
+
+    def _runs(self) -> list[RunSummary]:
+        return next((runs for suite, runs in suites(self.store) if suite == self.suite), [])
 
     # Evolution
 
@@ -146,14 +145,13 @@ class Reproduction:
         return sorted(self.models, key=lambda model: -self.cycles[model].accuracy)
 
     def _stored_cycles(self) -> dict[str, ChosenCycle]:
-        for suite, runs in suites(self.store):
-            for run in runs if suite == self.suite else []:
-                if found := run.config[KEY].get("cycles"):
-                    return {
-                        name: ChosenCycle(tuple(Role(role) for role in cycle), accuracy)
-                        for name, (cycle, accuracy) in found.items()
-                    }
-        return {}
+        found: Mapping[str, Any] = next(
+            (run.config[KEY]["cycles"] for run in self._runs() if "cycles" in run.config[KEY]), {}
+        )
+        return {
+            name: ChosenCycle(tuple(Role(role) for role in cycle), accuracy)
+            for name, (cycle, accuracy) in found.items()
+        }
 
     def _choosing(self) -> list[Task]:
         return load_tasks(self.suite.tasks, "validation", CHOOSING, 0, at_most=True)

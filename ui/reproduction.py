@@ -79,6 +79,11 @@ class Row:
     turns: int | None = None  # None: the suite's
 
     @property
+    def is_coordinator(self) -> bool:
+        """Whether the others of its table are put against it: the coordinator, at the suite's own turn budget."""
+        return self.how == "evolved:trinity" and self.turns is None
+
+    @property
     def key(self) -> str:
         """Tells rows apart."""
         where = " held-out" if self.held_out else ""
@@ -315,9 +320,7 @@ def outcomes(table: Table, played: Mapping[str, Sequence[Played]]) -> list[Outco
     """The table's rows of which something is stored. The reference is the row that stands for the coordinator."""
     found = []
     values = {key: _values(some, table.measure) for key, some in played.items()}
-    reference = next((row for row in table.rows if row.how == "evolved:trinity" and row.key in values), None)
-    if table.id == "turns":
-        reference = None
+    reference = next((row for row in table.rows if row.is_coordinator and row.key in values), None)
     for row in table.rows:
         if row.how == "union":
             if union := _union(row, table, played):

@@ -138,10 +138,11 @@ def choose(
 
     What the checkpoint bars or the request masks is minus infinity before the softmax."""
     decisions, models = [], checkpoint.models
+    own_models, own_roles = checkpoint.model_mask, checkpoint.role_mask
     for row, request in enumerate(requests):
         model_z, role_z = split(z[row], len(models))
-        model_mask = _both(request.model_mask, checkpoint.model_mask)
-        role_mask = _both(request.role_mask, checkpoint.role_mask)
+        model_mask = _both(request.model_mask, own_models)
+        role_mask = _both(request.role_mask, own_roles)
         model_probs, role_probs = softmax(model_z, model_mask), softmax(role_z, role_mask)
         best = int(np.argmax(model_probs)), int(np.argmax(role_probs))
         if argmax:

@@ -13,7 +13,7 @@ from core.coordinator.encoder import Encoder
 from core.draws import integer
 from core.episode import EndReason, Episode, Role, Status, Task, Turn
 from core.evolution.baselines import Arena, TablePolicy, question_states, solved_by_single
-from core.evolution.cycles import ChosenCycle
+from core.evolution.cycles import ChosenCycle, EachItsOwn
 from core.evolution.fitness import mean_reward, play_all, rewards
 from core.policies import CyclePolicy, RandomModelPolicy, single_policy
 
@@ -102,17 +102,12 @@ def mixture(arena: Arena, births: Sequence[Episode]) -> list[Episode]:
         for one in births
         for model in arena.models
     ]
-    workers = {one.id: one.id.rpartition("/")[2] for one in proposals}
-    asked: dict[str, list[Episode]] = {model: [] for model in arena.models}
-    for one in proposals:
-        asked[workers[one.id]].append(one)
-    over: dict[str, Episode] = {}
-    for model, mine in asked.items():
-        worker = single_policy(model, arena.models, (Role.WORKER,))
-        over |= {one.id: one for one in play_all(mine, worker, arena.pool, arena.grade)}
+    workers = [single_policy(model, arena.models, (Role.WORKER,)) for model in arena.models]
+    each = EachItsOwn(arena.models, {one.id: workers[place % n] for place, one in enumerate(proposals)})
+    over = play_all(proposals, each, arena.pool, arena.grade)
     begun, lost = [], {}
     for place, birth in enumerate(births):
-        layer = [over[one.id] for one in proposals[n * place : n * (place + 1)]]
+        layer = over[n * place : n * (place + 1)]
         if gone := _lost(birth, layer):
             lost[birth.id] = gone
             continue

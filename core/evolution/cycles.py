@@ -75,7 +75,7 @@ def try_cycles(
         for key in tried
         for task in tasks
     ]
-    each = _Each(models, {one.id: policies[one.policy] for one in episodes})
+    each = EachItsOwn(models, {one.id: policies[one.policy] for one in episodes})
     for event in drive_many(episodes, each, pool, grade):
         if isinstance(event, EpisodeFinished):
             yield Trial(*tried[event.episode.policy], event.episode)
@@ -110,12 +110,13 @@ def _best(name: str, by_cycle: Mapping[Cycle, Sequence[Episode]]) -> ChosenCycle
 
 
 @dataclass(frozen=True, slots=True)
-class _Each:
-    """Lets every episode be decided by its own policy."""
+class EachItsOwn:
+    """Lets every episode be decided by its own policy, by the episode's id."""
 
     models: tuple[str, ...]
     policy_of: Mapping[str, Policy]
-    id: str = "cycles"
+    id: str = "each its own"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The decision of each request's own policy."""
         return [self.policy_of[request.episode_id].decide([request])[0] for request in requests]

@@ -157,7 +157,8 @@ def _play(store: Store, suite: Any, rows: list[Row], seeds: list[int], ceiling: 
         say(sentence)
     game = Reproduction(store, suite, MeteredPool(pool, ceiling))
     wanted = [(seed, row) for seed in seeds for row in possible(rows, len(pool.specs))]
-    missing = [(seed, row) for seed, row in wanted if not game.done(row, seed)]
+    done = game.done()
+    missing = [(seed, row) for seed, row in wanted if (row.key, seed) not in done]
     for place, (seed, row) in enumerate(missing, start=1):
         say(f"{place} of {len(missing)}: {row.label}, seed {seed}")
         _evolve(store, game, row, seed)

@@ -145,7 +145,7 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
         "Evolution",
         list(by_id),
         key="evolution_run",
-        format_func=lambda value: _words(store, by_id[value]),
+        format_func=lambda value: _words(by_id[value]),
         on_change=lambda: state.set_params(
             run=st.session_state["evolution_run"], gen=None, ep=None, **{"with": None}
         ),
@@ -154,7 +154,7 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
         "Beside it",
         others,
         key="evolution_with",
-        format_func=lambda value: _words(store, by_id[value]) if value else "nothing",
+        format_func=lambda value: _words(by_id[value]) if value else "nothing",
         disabled=len(others) < 2,
         help="A second evolution on the same axes, such as another learner's.",
         on_change=lambda: state.set_params(**{"with": st.session_state["evolution_with"]}),
@@ -164,17 +164,11 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
     return run, by_id.get(st.session_state["evolution_with"])
 
 
-def _words(store: Store, run: RunSummary) -> str:
-    """One evolution in a list, plain text."""
-    lineage = read_lineage(store, run)
-    parts = [
-        lineage.name,
-        lineage.learner_words,
-        f"generation {lineage.indices[-1] if lineage.indices else '–'}",
-    ]
-    if lineage.best is not None and (one := lineage.validations[lineage.best]):
-        parts.append(f"validated {percent(one.accuracy)}")
-    return " · ".join([*parts, run.status])
+def _words(run: RunSummary) -> str:
+    """One evolution in a list, plain text; there may be hundreds, so no generation is read."""
+    about = Lineage(run.id, run.config, ())
+    done = f"generation {run.generations - 1}" if run.generations else "not begun"
+    return " · ".join([about.name, about.learner_words, done, run.status])
 
 
 # What came of it

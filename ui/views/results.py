@@ -34,11 +34,14 @@ def show() -> None:
         with st.container(border=True):
             nothing_here("No table has been reproduced yet. From a terminal, for the pocket world:")
             st.code("trinity reproduce 4 --seeds 0,1,2", language=None)
+            st.caption(
+                "It takes about an hour on two cores. With `--budget 3000 --seeds 0` it is a quick look."
+            )
         return
     suite, runs = _choose_suite(found)
     names = {one.id: one.name for one in TABLES.values()}
     table = TABLES[state.choice("Table", names, name="table", key="table_choice")]
-    played = _outcomes(store, table, [run.id for run in runs], runs)
+    played = _outcomes(store.url, table.id, tuple(run.id for run in runs), store, runs)
     st.subheader(table.title)
     if table.measure == "selection":
         _selection(store, table, runs)
@@ -67,18 +70,13 @@ def _suite_words(suite: Suite) -> str:
     return f"{one_line(suite.tasks, 40)}, {suite.budget:,} episodes to learn from, {suite.n} test tasks"
 
 
-def _outcomes(store: Store, table: Table, ids: Sequence[str], _runs: Sequence[RunSummary]) -> list[Outcome]:
-    return _cached(store.url, table.id, tuple(ids), store, _runs)
-
-
 @st.cache_data(max_entries=32, show_spinner="Reading the table …")
-def _cached(
+def _outcomes(
     url: str, table_id: str, ids: tuple[str, ...], _store: Store, _runs: Sequence[RunSummary]
 ) -> list[Outcome]:
     """Finished runs never change, so their ids say it all."""
     table = TABLES[table_id]
-    keys = {row.key for row in needed([table])} | {"union"}
-    return outcomes(table, stored(_store, _runs, keys))
+    return outcomes(table, stored(_store, _runs, {row.key for row in needed([table])}))
 
 
 def _figures(table: Table, found: Sequence[Outcome]) -> None:
@@ -112,7 +110,7 @@ def here_figure(table: Table, found: Sequence[Outcome]) -> go.Figure:
         mode="markers+text",
         marker={
             "size": 11,
-            "color": [_HERE if one.row.how == "evolved:trinity" else NEUTRAL_COLOUR for one in shown],
+            "color": [_HERE if one.row.is_coordinator else NEUTRAL_COLOUR for one in shown],
         },
         text=[_shown(table, one.overall.mean) for one in shown],
         textposition="top center",
