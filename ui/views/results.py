@@ -19,6 +19,8 @@ from ui.widgets import nothing_here
 
 _HERE, _PAPER = "#1F5FBF", "#C77700"
 _ROW_PX = 34
+#: The same for both charts, with room for a legend, so that a row stands at one height in both.
+_MARGIN = {"l": 8, "r": 8, "t": 44, "b": 36}
 
 
 def show() -> None:
@@ -142,7 +144,8 @@ def here_figure(table: Table, found: Sequence[Outcome]) -> go.Figure:
     return go.Figure(
         [means, by_seed],
         layout(
-            60 + _ROW_PX * len(shown),
+            80 + _ROW_PX * len(shown),
+            margin=_MARGIN,
             showlegend=False,
             xaxis={**axis, "zeroline": False},
             yaxis={
@@ -182,7 +185,8 @@ def paper_figure(table: Table, found: Sequence[Outcome]) -> go.Figure:
     return go.Figure(
         traces,
         layout(
-            60 + _ROW_PX * len(shown),
+            80 + _ROW_PX * len(shown),
+            margin=_MARGIN,
             xaxis={"rangemode": "tozero", "zeroline": False},
             yaxis={
                 "automargin": True,
@@ -229,7 +233,7 @@ def table_frame(table: Table, found: Sequence[Outcome]) -> pd.DataFrame:
 
 
 def _rows(table: Table, found: Sequence[Outcome]) -> None:
-    st.dataframe(table_frame(table, found), hide_index=True, width="stretch")
+    st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
     if table.note:
         st.caption(table.note)
 
