@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,10 +84,10 @@ class Reproduction:
         """The evolution behind a row; None when there is none."""
         kind, _, name = row.how.partition(":")
         if kind == "evolved":
-            changes = dict(EVOLVED[name])
+            stem, changes = name, dict(EVOLVED[name])
         elif kind == "only":
             best = self.ranked[int(name) - 1]
-            changes = {"barred": tuple(model for model in self.models if model != best)}
+            stem, changes = f"{best}-only", {"barred": tuple(model for model in self.models if model != best)}
         else:
             return None
         suite = self.suite
@@ -105,7 +107,7 @@ class Reproduction:
                 "seed": seed,
             }
         )
-        return Outline(
+        outline = Outline(
             tasks=suite.tasks,
             n=None if suite.tasks.endswith(".jsonl") else 1000,
             validation=suite.validation,
@@ -113,10 +115,12 @@ class Reproduction:
             encoder=suite.encoder,
             max_cost_usd=None,
             evolution=asdict(config),
-            name=f"{row.how} {seed} {suite.digest}",
             controls=False,
             **changes,
         )
+        # By what it is, not by what it is measured with: suites that differ only in test tasks share it.
+        own = hashlib.sha256(json.dumps(asdict(outline), sort_keys=True).encode()).hexdigest()[:8]
+        return replace(outline, name=f"{stem}-seed{seed}-{own}")
 
     def evolved(self, row: Row, seed: int) -> tuple[str, str]:
         """(run, best validated checkpoint) of the finished evolution behind a row."""
