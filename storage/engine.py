@@ -20,6 +20,9 @@ from core.errors import StoreError
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
+#: The revision of the schema that this version works with.
+HEAD = "0003"
+
 #: A second writer waits this long for the first before it is told that the store is busy.
 BUSY_TIMEOUT_MS = 30_000
 
@@ -131,6 +134,9 @@ def _prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
 def _begin(connection: Connection) -> None:
     """Writers take the write lock at once, so that two of them queue instead of failing half way."""
     options = connection.get_execution_options()
+    if options.get("trinity_schema"):
+        # A table is changed by making it anew: its old self must not take all that refers to it along.
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
     if not options.get("trinity_write"):
         connection.exec_driver_sql("BEGIN")
         return
@@ -145,15 +151,15 @@ def _migrate(engine: Engine, shown: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     script = ScriptDirectory.from_config(config)
-    head = script.get_current_head()
     with engine.connect() as connection:
-        if _revision(connection) == head:
+        if _revision(connection) == HEAD:
             return
-    with engine.connect().execution_options(trinity_write=True) as connection, connection.begin():
-        if _revision(connection) == head:  # another process was faster
+    options = {"trinity_write": True, "trinity_schema": True}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        if _revision(connection) == HEAD:  # another process was faster
             return
         config.attributes["connection"] = connection
-        environment = EnvironmentContext(config, script, fn=lambda rev, _: script._upgrade_revs("head", rev))
+        environment = EnvironmentContext(config, script, fn=lambda rev, _: script._upgrade_revs(HEAD, rev))
         try:
             with environment:
                 script.run_env()
@@ -162,6 +168,7 @@ def _migrate(engine: Engine, shown: str) -> None:
                 f"The store {shown} was made by a newer version of trinity: "
                 "update trinity, or choose another store."
             ) from error
+    engine.dispose()  # of the connection without foreign keys
 
 
 def _revision(connection: Connection) -> str | None:

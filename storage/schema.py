@@ -58,7 +58,7 @@ run = Table(
     Column("cancel", Boolean, nullable=False, server_default="0"),
     Column("paused", Boolean, nullable=False, server_default="0"),
     Column("steps", Integer, nullable=False, server_default="0"),
-    CheckConstraint("kind IN ('run', 'evolve', 'live', 'import')", name="kind"),
+    CheckConstraint("kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')", name="kind"),
     CheckConstraint(
         "status IN ('queued', 'running', 'finished', 'interrupted', 'cancelled', 'failed')", name="status"
     ),
@@ -266,4 +266,46 @@ paid_reply = Table(
     Column("generation", Integer, nullable=False),  # the one under way when it was paid
     Column("cost_usd", Float),
     Column("body", Text, nullable=False),  # JSON of the reply
+)
+
+# What people said about an episode, a turn or a span of its reply. Append only: of the rows of one author under
+# one name at one place the last counts, and the others are the history.
+label = Table(
+    "label",
+    metadata,
+    Column("id", _rowid, primary_key=True),
+    Column("episode_id", String, _to("episode.id"), nullable=False),
+    Column("idx", Integer),  # a turn; NULL: the whole episode
+    Column("span_start", Integer),  # characters of the turn's reply; NULL: all of it
+    Column("span_end", Integer),
+    Column("name", String, nullable=False),
+    Column("value", String, nullable=False),  # empty: withdrawn
+    Column("note", Text, nullable=False),
+    Column("author", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Index(None, "episode_id", "idx"),
+    Index(None, "name", "value", "episode_id"),
+)
+
+# A list of episodes kept under a name: the address of its page.
+view = Table(
+    "view",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("query", Text, nullable=False),  # JSON object of query parameters
+    Column("created", Float, nullable=False),
+)
+
+# What another checkpoint would have chosen at a recorded turn, where its encoder had to read the transcript again.
+second_opinion = Table(
+    "second_opinion",
+    metadata,
+    Column("episode_id", String, _to("episode.id"), primary_key=True),
+    Column("idx", Integer, primary_key=True),
+    Column("checkpoint_id", String, _to("checkpoint.id"), primary_key=True),
+    Column("run_id", String, _to("run.id"), nullable=False),
+    Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
+    Column("role_logits", LargeBinary, nullable=False),
+    Index(None, "run_id"),
 )

@@ -14,7 +14,7 @@ from core.episode import EndReason, Flag, Message, Reply, Role, Status, Verdict
 
 T = TypeVar("T")
 
-RunKind = Literal["run", "evolve", "live", "import"]
+RunKind = Literal["run", "evolve", "live", "import", "fork", "reencode"]
 Order = Literal["newest", "oldest", "turns", "tokens", "cost", "margin", "entropy", "latency"]
 
 #: Counts stop here: "1,000+" is enough for a reader and spares the store a full scan.

@@ -233,7 +233,7 @@ def test_health(store: Store) -> None:
     store.runs.create("r1", "run", {})
     health = store.health()
     assert (health.runs, health.running, health.stalled, health.episodes) == (1, 1, 0, 0)
-    assert health.schema == "0002"
+    assert health.schema == "0003"
     assert health.size_bytes
     assert ".backup" in health.backup_hint
 
@@ -254,6 +254,31 @@ def test_the_migrations_make_exactly_the_schema(store: Store) -> None:
         assert compare_metadata(context, metadata) == []
 
 
+def test_an_older_store_keeps_everything_when_it_is_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.engine.HEAD", "0002")
+    old = open_store(tmp_path / "old.db")
+    assert old.health().schema == "0002"
+    old.runs.create("r1", "evolve", {"name": "kept"})
+    old.evolution.add(
+        GenerationSummary("r1", 0, best=1.0, mean=0.5, median=0.5, sigma=1.0, evaluations=1, wall_s=1.0),
+        [],
+        b"state",
+    )
+    old.close()
+    monkeypatch.undo()
+    new = open_store(tmp_path / "old.db")
+    assert new.health().schema == "0003"
+    assert new.runs.get("r1").config == {"name": "kept"}
+    assert [one.best for one in new.evolution.generations("r1")] == [1.0]
+    new.runs.create("r2", "fork", {})
+    new.runs.finish("r1")
+    new.runs.delete("r1")
+    assert new.evolution.generations("r1") == []  # what belongs to a run goes with it again
+    new.close()
+
+
 def test_a_store_opens_again(tmp_path: Path) -> None:
     for url in (str(tmp_path / "a.db"), f"sqlite:///{tmp_path / 'a.db'}"):
         opened = open_store(url)
@@ -267,7 +292,7 @@ def test_a_store_opens_again(tmp_path: Path) -> None:
 def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as workers:
         opened = list(workers.map(open_store, [tmp_path / "new.db"] * 6))
-    assert {one.health().schema for one in opened} == {"0002"}
+    assert {one.health().schema for one in opened} == {"0003"}
     for one in opened:
         one.close()
 
