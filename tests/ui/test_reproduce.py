@@ -85,9 +85,9 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(world: Sums
 
     again = reproduce(world, "4", "--seeds", "0,1", "--json").json["tables"]["4"]["rows"]
     assert all(set(row["by_seed"]) == {"0", "1"} for row in again)
-    evolved = [row["evolutions"] for row in again]
+    evolutions = [row["evolutions"] for row in again]
     other = reproduce(world, "4", "--seeds", "0,1", "--n", 10, "--task-seed", 2, "--json").json
-    assert [row["evolutions"] for row in other["tables"]["4"]["rows"]] == evolved  # only measured anew
+    assert [row["evolutions"] for row in other["tables"]["4"]["rows"]] == evolutions  # only measured anew
     printed = reproduce(world, "4", "9", "--show").out
     assert "Table 4: Learners" in printed
     assert "REINFORCE: 25.3 / 45.9 / 50 / 26.6" in printed
