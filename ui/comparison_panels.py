@@ -234,6 +234,7 @@ def tasks(store: Store, line: Line, shared: Mapping[str, Sequence[Matched]], nam
         key=f"items_{cell}_{family}_{page}",
         hide_index=True,
         height="content",
+        placeholder="–",
         column_config=_columns(line, names),
         alt="Shared tasks with what became of them under each policy, and links to the episodes",
     )

@@ -26,6 +26,8 @@ COST_WORDS = {
 }
 #: A table of more rows than this is cut, and says so; the strip holds them all.
 MOST_ROWS = 100
+#: So many rows are seen without scrolling.
+IN_SIGHT = 7
 
 
 def divergence_kl(
@@ -73,11 +75,11 @@ def row_table(
     column: int,
     go: Callable[[int], None],
 ) -> None:
-    """One line per row that is shown, the first divergence pinned above them; selecting a line goes there, and either
-    side's cell opens its turn in Replay."""
+    """One line per row that is shown, the first divergence pinned above what must be scrolled. Selecting a line goes
+    there, and either side's cell opens its turn in Replay."""
     first = alignment.first_divergence
     shown = list(rows[:MOST_ROWS])
-    pinned = first is not None and first in rows and rows[column] != first
+    pinned = first is not None and first in rows and len(shown) > IN_SIGHT
     told = [first, *shown] if pinned and first is not None else shown
     table = row_lines(a, b, alignment, told, rows[column])
     config = {
@@ -101,7 +103,8 @@ def row_table(
         table,
         key=key,
         hide_index=True,
-        height=38 + 35 * min(len(told), 7),
+        height=38 + 35 * IN_SIGHT if len(told) > IN_SIGHT else "content",
+        placeholder="–",
         column_config=config,
         on_select=chosen,
         selection_mode="single-row",

@@ -33,7 +33,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
     for run in ("r1", "r2", "f1"):
         store.runs.create(run, "fork" if run == "f1" else "run", {})
     sources = [one.episode for one in events(births("r1", tasks(30))) if isinstance(one, EpisodeFinished)]
-    draws, whole = random.Random(5), []
+    draws = random.Random(5)
+    whole: list[Episode] = []
     plays = [("base", "r1", range(20)), ("base", "r2", range(20)), ("base", "r2", range(7))]
     plays += [("b", "r1", range(4, 24)), ("b", "r1", range(4, 9)), ("c", "r2", range(12, 30))]
     plays += [("b", "f1", range(20))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Position
 
 from core.comparison import Matched, compare, compare_counts
 from storage.pairs import CELLS, items
@@ -49,7 +49,8 @@ def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
     assert len(table) == len(expected) > 0
     for i, side in enumerate(sides):  # every cell of the list opens its own episode
         links = [one.split("#")[0] for one in table[f"side {i}"]]
-        assert links == [f"/replay?ep={one.outcomes[i].episode}" for one in expected if one.outcomes[i]]
+        shown_here = [outcome for one in expected if (outcome := one.outcomes[i])]
+        assert links == [f"/replay?ep={outcome.episode}" for outcome in shown_here]
         assert all(samples.episodes.summary(one[11:]).policy == side.policy for one in links)
     pairs = [(one.outcomes[1], one.outcomes[3]) for one in expected]
     assert list(table["pair"]) == [f"/pair?a={a.episode}&b={b.episode}" for a, b in pairs if a and b]
@@ -152,10 +153,10 @@ def test_two_clicks_lead_from_a_cell_to_the_first_diverging_turn(tab: Page, serv
     tab.wait_for_url(f"**cell={cell}*")
     settled(tab)
     table = tab.get_by_test_id("stDataFrame").nth(1)
-    link = {"x": 45, "y": 52}  # in the first row; it opens once the pointer is over it
+    link: Position = {"x": 45, "y": 52}  # in the first row; it opens once the pointer is over it
     table.hover(position=link)
     tab.wait_for_timeout(500)
-    with tab.context.expect_page(timeout=20_000) as popup:
+    with tab.context.expect_page(timeout=60_000) as popup:
         table.click(position=link)  # the second
     pair = popup.value
     outcomes = items(served.store, *sides, sides, cell=cell)[0].outcomes

@@ -50,15 +50,22 @@ def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest, recorded: St
     assert "answer [-32-]{+36+}" in said
     assert "KL divergence" in said
     table = app.dataframe[0].value
-    assert list(table["Row"]) == ["⚑ 1", "⚑ 1", "2", "3", "4 ◀", "5"]  # the first divergence is pinned on top
+    assert list(table["Row"]) == ["⚑ 1", "2", "3", "4 ◀", "5"]
     assert "↻ Revise" in unquote(" ".join(table["B"].dropna()))
-    assert table["A"].iloc[4].startswith("/replay?ep=e-right&t=")
+    assert table["A"].iloc[3].startswith("/replay?ep=e-right&t=")
     x, y = (recorded.episodes.outline(one)[3] for one in ("e-right", "e-wrong"))
-    assert table["B minus A"].iloc[4] == y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out
+    assert table["B minus A"].iloc[3] == y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out
     both = [recorded.episodes.get(one).turns[3].decision for one in ("e-right", "e-wrong")]
     joint = [[m * r for m in one.model_probs for r in one.role_probs] for one in both]
-    assert table["KL"].iloc[4] == pytest.approx(kl_divergence(*joint))
+    assert table["KL"].iloc[3] == pytest.approx(kl_divergence(*joint))
     assert len(app.get("plotly_chart")) == 1
+
+
+def test_the_first_divergence_is_pinned_above_rows_that_scroll(app: AppTest) -> None:
+    rows = list(opened(app, a="e-long", b="e-right", t="9").dataframe[0].value["Row"])
+    assert rows[0].startswith("⚑")
+    assert rows.count(rows[0]) == 2
+    assert "9 ◀" in rows
 
 
 def test_outcomes_stand_side_by_side(app: AppTest) -> None:
