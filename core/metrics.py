@@ -15,6 +15,8 @@ from core.episode import Decision
 
 #: Bootstrap resamples: the interval's ends move by less than a tenth of their width between keys.
 RESAMPLES = 10_000
+#: Random sign flips: a p of 0.05 is found to within 0.0014 nineteen times in twenty.
+SIGN_FLIPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,30 @@ def paired_difference(
 ) -> PairedDifference:
     """B minus A over `n` shared tasks, of which `only_a` went right for A alone and `only_b` for B alone.
 
-    Resampling tasks with replacement is one multinomial draw over the three possible differences (-1, 0, 1),
-    so the bootstrap needs no per-task data. The same `key` gives the same interval.
+    The same `key` gives the same interval.
     """
+    found = over_tasks(
+        [-1.0, 1.0, 0.0], [only_a, only_b, n - only_a - only_b], key=key, confidence=confidence
+    )
+    return PairedDifference(*found, n)
+
+
+def over_tasks(
+    values: Sequence[float], tasks: Sequence[int], *, key: str, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """The mean over tasks, `tasks[i]` of them with `values[i]`, and its percentile bootstrap interval.
+
+    Tasks are drawn with replacement, each with all of its episodes, so that repeats of one task count as no more
+    than one task. That is one multinomial draw over the values, so no per-task data is needed. (0, -1, 1) without
+    tasks."""
+    n = sum(tasks)
     if n == 0:
-        return PairedDifference(0.0, -1.0, 1.0, 0)
+        return 0.0, -1.0, 1.0
     digest = hashlib.sha256(f"bootstrap/{key}".encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-    counts = rng.multinomial(n, [only_a / n, only_b / n, (n - only_a - only_b) / n], size=RESAMPLES)
-    differences = (counts[:, 1] - counts[:, 0]) / n
-    low, high = np.quantile(differences, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return PairedDifference((only_b - only_a) / n, float(low), float(high), n)
+    means = rng.multinomial(n, [count / n for count in tasks], size=RESAMPLES) @ np.asarray(values) / n
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return sum(v * count for v, count in zip(values, tasks, strict=True)) / n, float(low), float(high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +106,32 @@ def over_seeds(outcomes: NDArray[np.float64], *, key: str, confidence: float = 0
 
 def mcnemar_p(only_a: int, only_b: int) -> float:
     """Exact two-sided McNemar p: how likely chance splits the discordant tasks so unevenly (McNemar 1947)."""
-    if only_a + only_b == 0:
-        return 1.0
-    from scipy.stats import binomtest  # here, because importing scipy.stats takes longer than all the rest
+    n, ways, fewer = only_a + only_b, 1, 0
+    for i in range(min(only_a, only_b) + 1):  # in whole numbers, so that no flip is too many
+        fewer += ways
+        ways = ways * (n - i) // (i + 1)
+    return min(1.0, 2 * fewer / (1 << n))
 
-    return float(binomtest(only_a, only_a + only_b, 0.5).pvalue)
+
+def sign_flip_p(values: Sequence[float], tasks: Sequence[int], *, key: str) -> float:
+    """Two-sided p of paired differences, `tasks[i]` tasks with `values[i]`, if each task's sides could be swapped.
+
+    Where all differences are equally large this is the exact McNemar test. Where repeats make some larger than
+    others, signs are drawn at random (Fisher 1935) `SIGN_FLIPS` times, a task's episodes always together."""
+    sizes: dict[float, list[int]] = {}
+    for value, count in zip(values, tasks, strict=True):
+        if value and count:
+            sizes.setdefault(round(abs(value), 12), [0, 0])[value > 0] += count
+    if len(sizes) < 2:
+        return mcnemar_p(*next(iter(sizes.values()), (0, 0)))
+    digest = hashlib.sha256(f"sign-flip/{key}".encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    drawn = np.zeros(SIGN_FLIPS)
+    for size, (down, up) in sizes.items():
+        drawn += size * (2.0 * rng.binomial(down + up, 0.5, size=SIGN_FLIPS) - (down + up))
+    seen = abs(sum(size * (up - down) for size, (down, up) in sizes.items()))
+    # The data themselves are one of the ways to swap, so that p is never 0 (Phipson and Smyth 2010).
+    return float((1 + np.count_nonzero(np.abs(drawn) >= seen - 1e-9)) / (1 + SIGN_FLIPS))
 
 
 def entropy(probs: Sequence[float]) -> float:

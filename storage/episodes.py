@@ -10,7 +10,7 @@ from sqlalchemy import Engine, func, select
 
 from core.episode import Episode, Message, Reply, Role, Status, Task, Verdict
 from core.errors import StoreError
-from storage import mapping, paging, pairs
+from storage import mapping, paging
 from storage.engine import reading, writing
 from storage.filters import EpisodeFilter, conditions
 from storage.listing import LIGHT, ORDERS, facets, to_summary
@@ -20,8 +20,6 @@ from storage.summaries import (
     QUESTION_CUT,
     EpisodeSummary,
     Facets,
-    Flip,
-    FlipCounts,
     Order,
     Page,
     PendingReply,
@@ -190,29 +188,6 @@ class Episodes:
         )
         with reading(self.engine) as connection:
             return [to_summary(row) for row in connection.execute(query).mappings()]
-
-    def flips(
-        self,
-        a: str,
-        b: str,
-        *,
-        run: str | None = None,
-        run_b: str | None = None,
-        kind: str | None = None,
-        limit: int = 1000,
-    ) -> list[Flip]:
-        """Tasks that policies `a` and `b` both finished, those with different outcomes first.
-
-        `run` limits both sides to one run (`run_b`: b's, when it is another). `kind` is both_right, only_a,
-        only_b or both_wrong. Of repeats of a task the first counts.
-        """
-        with reading(self.engine) as connection:
-            return pairs.flips(connection, a, b, run, run_b or run, kind, limit)
-
-    def flip_counts(self, a: str, b: str, *, run: str | None = None, run_b: str | None = None) -> FlipCounts:
-        """The 2x2 table over the same tasks as `flips`."""
-        with reading(self.engine) as connection:
-            return pairs.flip_counts(connection, a, b, run, run_b or run)
 
     def delete(self, episode_ids: Sequence[str]) -> int:
         """Delete episodes with their turns and texts; returns how many. Running ones are refused."""

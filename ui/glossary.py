@@ -161,8 +161,20 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "difference is.",
         ),
         Term(
+            "Sign-flip p",
+            "How often a difference this large comes up when, task by task, a coin decides which side is called A.",
+            "It takes the place of the McNemar p where tasks were played several times: the episodes of one task "
+            "stay together, so that repeats are no new evidence. With one episode per task both are the same test.",
+        ),
+        Term(
             "Divergence",
             "The first turn at which two episodes of the same task differ in model or role.",
+        ),
+        Term(
+            "KL divergence",
+            "How far one choice's probabilities are from another's, in nats: 0 when they are the same.",
+            "Of B from A: how surprised B would be, on average, by choices that A draws. Model and role are drawn "
+            "independently, so that of the joint choice is the sum of both.",
         ),
         Term(
             "Routing",

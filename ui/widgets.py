@@ -79,12 +79,14 @@ def outcome(summary: EpisodeSummary) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One policy's accuracy: `correct` of `n` finished episodes."""
+    """One policy's accuracy: `correct` of `n` finished episodes. `ends` is its 95 % interval when that is not
+    Wilson's, as where tasks were played more than once."""
 
     name: str
     correct: int
     n: int
     colour: str = "#1F5FBF"
+    ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, summary: PolicySummary) -> Standing:
@@ -94,10 +96,10 @@ class Standing:
 
 
 def standings_figure(standings: Sequence[Standing]) -> go.Figure:
-    """Accuracy of each policy with its 95 % Wilson interval, one line each, first on top."""
+    """Accuracy of each policy with its 95 % interval, one line each, first on top."""
     shown = [one for one in standings if one.n][::-1]
     share = [one.correct / one.n for one in shown]
-    ends = [wilson_interval(one.correct, one.n) for one in shown]
+    ends = [one.ends or wilson_interval(one.correct, one.n) for one in shown]
     points = go.Scatter(
         x=share,
         y=list(range(len(shown))),
