@@ -66,9 +66,10 @@ def _pairs(a: str, b: str, run_a: str | None, run_b: str | None) -> Select[Any]:
 
 
 def _first(policy: str, run: str | None) -> Subquery:
+    own = episode.c.parent_episode_id.is_(None)  # a fork was begun by another policy, or by hand
     query = (
         select(episode.c.task_key, func.min(episode.c.id).label("id"))
-        .where(episode.c.policy == policy, episode.c.status == Status.FINISHED)
+        .where(episode.c.policy == policy, episode.c.status == Status.FINISHED, own)
         .group_by(episode.c.task_key)
     )
     return (query.where(episode.c.run_id == run) if run is not None else query).subquery()
