@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, case, func, select
 
 from core.episode import Episode, Status
+from storage import paging
 from storage.engine import reading, writing
+from storage.filters import EpisodeFilter, conditions
 from storage.listing import LIGHT, to_summary
 from storage.runs import check_owner
 from storage.schema import episode, state, text, turn
 from storage.store import Store
-from storage.summaries import EpisodeSummary
+from storage.summaries import Count, EpisodeSummary
 from storage.whole import chunks, insert_episode, read_episodes
 
 
@@ -67,9 +69,30 @@ def parents(store: Store, ids: Sequence[str]) -> dict[str, Episode]:
         return {one.id: one for one in read_episodes(connection, ids)}
 
 
+def originals(store: Store, where: EpisodeFilter, limit: int) -> tuple[list[EpisodeSummary], Count]:
+    """The newest episodes a filter finds, and how many there are; forks only when it names a run or an episode's
+    task, so that forks of forks are never made unasked."""
+    found = conditions(where, store.engine.dialect.name)
+    if where.run is None and where.task is None:
+        found.append(episode.c.parent_episode_id.is_(None))
+    newest = select(*LIGHT).where(*found).order_by(episode.c.started.desc(), episode.c.id.desc()).limit(limit)
+    with reading(store.engine) as connection:
+        total = paging.count(connection, select(episode.c.id).where(*found))
+        return [to_summary(row) for row in connection.execute(newest).mappings()], total
+
+
+def of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[Child]]:
+    """The children that runs have begun, by run, in the order of their ids."""
+    found: dict[str, list[Child]] = {one: [] for one in run_ids}
+    for chunk in chunks(run_ids):
+        for child in _children(store, [episode.c.run_id.in_(chunk)]):
+            found[child.summary.run_id].append(child)
+    return found
+
+
 def of_run(store: Store, run_id: str) -> list[Child]:
-    """The children that a run has begun, in the order of their ids."""
-    return _children(store, [episode.c.run_id == run_id])
+    """The children that one run has begun."""
+    return of_runs(store, [run_id])[run_id]
 
 
 def of_parents(store: Store, parents: Sequence[str]) -> list[Child]:

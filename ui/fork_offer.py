@@ -65,8 +65,8 @@ def found_by(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
     where = EpisodeFilter.from_query(dict(parse_qsl(batch)))
     if where.flag not in BATCHES:
         raise ConfigError("A batch of forks needs flag=false_accept or flag=answer_broke in its filter.")
-    page = store.episodes.page(where, limit=max(1, min(most, MOST_EPISODES)))
-    ids = [one.id for one in page.items]
+    newest, _ = forks.originals(store, where, max(1, min(most, MOST_EPISODES)))
+    ids = [one.id for one in newest]
     whole = forks.parents(store, ids)
     turns = [(one, blundered(whole[one], where.flag)) for one in ids if one in whole]
     return [(name, turn) for name, turn in turns if turn is not None]

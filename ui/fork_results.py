@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,43 +93,74 @@ class Results:
 def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
     """The results of a run as they stand now: no texts are read but to see that the parents are as they were."""
     own = forks.of_run(store, run_id)
-    reused = [name for branch in plan.branches for name in branch.reused.values()]
-    stood = forks.by_id(store, reused)
-    grown = tuple(_grown(branch, own, stood) for branch in plan.branches)
+    stood = forks.by_id(store, _reused(plan))
+    grown = _all_grown(plan, [*own, *stood])
+    baseline, fork = _sides(grown)
     costs = [one.spent_usd for one in own]
     digests = forks.digests(store, [branch.parent for branch in plan.branches])
     return Results(
         grown,
-        _side(
-            [list(one.baseline.values()) for one in grown], sum(one.branch.baseline for one in grown), False
-        ),
-        _side(
-            [list(one.forks.values()) for one in grown],
-            sum(one.branch.n for one in grown),
-            all(one.branch.certain for one in grown),
-        ),
-        clustered_difference([one.pairs for one in grown]),
+        baseline,
+        fork,
+        _difference(grown, baseline, fork),
         None if None in costs else sum(cost for cost in costs if cost is not None),
         all(digests.get(branch.parent) == branch.digest for branch in plan.branches),
-        len(reused) - len(stood),
+        len(_reused(plan)) - len(stood),
     )
 
 
-def _grown(branch: Branch, own: Iterable[Child], stood: Sequence[Child]) -> Grown:
-    """A branch with its children: those of the run, and those that stood in the store before."""
-    reused = set(branch.reused.values())
-    mine = [one for one in own if (one.parent_id, one.turn) == (branch.parent, branch.turn)]
-    mine += [one for one in stood if one.id in reused]
+def read_tallies(store: Store, plans: Mapping[str, ForkPlan]) -> dict[str, tuple[Side, Side]]:
+    """Baseline and fork of many runs, by run: two queries."""
+    own = forks.of_runs(store, list(plans))
+    reused = dict.fromkeys(name for plan in plans.values() for name in _reused(plan))
+    stood = {one.id: one for one in forks.by_id(store, list(reused))}
+    return {
+        run: _sides(_all_grown(plan, [*own[run], *(stood[one] for one in _reused(plan) if one in stood)]))
+        for run, plan in plans.items()
+    }
+
+
+def _reused(plan: ForkPlan) -> list[str]:
+    return [name for branch in plan.branches for name in branch.reused.values()]
+
+
+def _all_grown(plan: ForkPlan, children: Iterable[Child]) -> tuple[Grown, ...]:
+    by_turn: dict[tuple[str, int], list[Child]] = defaultdict(list)
+    for child in children:
+        by_turn[child.parent_id, child.turn].append(child)
+    return tuple(_grown(branch, by_turn[branch.parent, branch.turn]) for branch in plan.branches)
+
+
+def _sides(grown: Sequence[Grown]) -> tuple[Side, Side]:
+    """Baseline and fork."""
+    certain = all(one.branch.certain for one in grown)
+    return (
+        _side([one.baseline for one in grown], sum(one.branch.baseline for one in grown), False),
+        _side([one.forks for one in grown], sum(one.branch.n for one in grown), certain),
+    )
+
+
+def _difference(grown: Sequence[Grown], baseline: Side, fork: Side) -> PairedDifference:
+    """Fork minus baseline, paired by seed. A certain fork of one turn has no spread: the baseline's is all there is."""
+    pairs = [one.pairs for one in grown]
+    if len(grown) > 1 or not fork.certain or not pairs[0]:
+        return clustered_difference(pairs)
+    end, share = float(fork.right), baseline.share or 0.0
+    return PairedDifference(end - share, end - baseline.high, end - baseline.low, len(pairs[0]))
+
+
+def _grown(branch: Branch, children: Iterable[Child]) -> Grown:
+    """A branch with its children by part and number."""
     parts: dict[str, dict[int, Child]] = {BASELINE: {}, FORK: {}}
-    for one in mine:
+    for one in children:
         if one.meta.get(PART) in parts and one.meta.get(NUMBER, "").isdecimal():
             parts[one.meta[PART]][int(one.meta[NUMBER])] = one
     return Grown(branch, parts[BASELINE], parts[FORK])
 
 
-def _side(clusters: Sequence[Sequence[Child]], wanted: int, certain: bool) -> Side:
-    over = [[one for one in cluster if one.correct is not None] for cluster in clusters]
-    right, n = sum(bool(one.correct) for each in over for one in each), sum(map(len, over))
-    share, low, high = clustered_share([[bool(one.correct) for one in cluster] for cluster in over])
-    ids = tuple(one.id for cluster in clusters for one in cluster)
+def _side(sides: Sequence[Mapping[int, Child]], wanted: int, certain: bool) -> Side:
+    over = [[bool(one.correct) for one in side.values() if one.correct is not None] for side in sides]
+    right, n = sum(map(sum, over)), sum(map(len, over))
+    share, low, high = clustered_share(over)
+    ids = tuple(one.id for side in sides for one in side.values())
     return Side(right, n, wanted, share if n else None, low, high, certain and bool(n), ids)

@@ -189,7 +189,7 @@ def _show_estimate(store: Store, plan: ForkPlan, pool: Pool, *, agreed: bool) ->
     reused = f"; {len(branch.reused)} stand in the store already" if branch.reused else ""
     say(
         f"Kept: {branch.turn} turn{'' if branch.turn == 1 else 's'}, hash {branch.prefix[:12]}. "
-        f"To play: {branch.baseline} of the unchanged baseline, then {branch.n} forks{reused}."
+        f"To play: {branch.baseline} of the unchanged baseline, then {branch.n} fork{'s' * (branch.n > 1)}{reused}."
     )
     parents = forks.parents(store, [one.parent for one in plan.branches])
     most = most_of(plan, pool.specs, parents)
