@@ -74,7 +74,10 @@ def paired_score_interval(
     (low_a, high_a), (low_b, high_b) = (wilson_interval(x, n, confidence) for x in (right_a, right_b))
     a, b = right_a / n, right_b / n
     margins = right_a * (n - right_a) * right_b * (n - right_b)
-    phi = (both * neither - only_a * only_b) / math.sqrt(margins) if margins else 0.0
+    together = both * neither - only_a * only_b
+    if together > 0:  # the continuity correction of his method 10
+        together = max(0.0, together - n / 2)
+    phi = together / math.sqrt(margins) if margins else 0.0
     down = (b - low_b, high_a - a)
     up = (high_b - b, a - low_a)
     below, above = (math.sqrt(max(0.0, x * x - 2 * phi * x * y + y * y)) for x, y in (down, up))

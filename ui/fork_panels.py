@@ -15,7 +15,7 @@ from storage.store import Store
 from storage.summaries import EpisodeSummary, RunStatus, RunSummary
 from ui import live, state
 from ui.fork_figures import MOST_LEAVES, PARENT, Path, tree_figure
-from ui.fork_plan import ForkPlan
+from ui.fork_plan import Branch, ForkPlan
 from ui.fork_results import Grown, Results, Side
 from ui.fork_words import change_words
 from ui.glossary import define
@@ -212,7 +212,7 @@ def _proof(plan: ForkPlan, results: Results) -> None:
             if one.turn == 0
             else f"Kept: turns 1 to {one.turn}, hash `{one.prefix[:16]}`"
         )
-        st.caption(f":material/call_split: {kept}. Played anew: from turn {one.turn + 1} on.")
+        st.caption(f":material/call_split: {kept}. {_anew(plan, one)}")
     whose = (
         "The recorded episode is"
         if len(plan.branches) == 1
@@ -227,6 +227,14 @@ def _proof(plan: ForkPlan, results: Results) -> None:
         )
     if results.gone:
         st.caption(f"{results.gone} children that were counted here were deleted since.")
+
+
+def _anew(plan: ForkPlan, one: Branch) -> str:
+    """What the children played themselves."""
+    turn = one.turn + 1
+    if one.certain:
+        return f"The baseline plays from turn {turn} on, the fork nothing."
+    return f"Played anew: from turn {turn} on{', which the fork has by hand' if plan.change.by_hand else ''}."
 
 
 # One turn: the tree and its children

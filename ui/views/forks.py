@@ -40,7 +40,6 @@ from ui.recording import open_recording
 from ui.theme import badge, label
 from ui.widgets import RUN_MARKS, STALLED, ago, episode_line, nothing_here, who
 
-
 _FLAG_TITLES = {
     "false_accept": "Wrong answers that were accepted",
     "answer_broke": "Right answers that were lost",
