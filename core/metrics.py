@@ -74,7 +74,7 @@ def paired_score_interval(
     (low_a, high_a), (low_b, high_b) = (wilson_interval(x, n, confidence) for x in (right_a, right_b))
     a, b = right_a / n, right_b / n
     margins = right_a * (n - right_a) * right_b * (n - right_b)
-    together = both * neither - only_a * only_b
+    together = float(both * neither - only_a * only_b)
     if together > 0:  # the continuity correction of his method 10
         together = max(0.0, together - n / 2)
     phi = together / math.sqrt(margins) if margins else 0.0

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 
-from core.errors import StoreError
 from core.forking import BASELINE, FORK
 from core.metrics import PairedDifference
+from storage import forks
 from storage.forks import Child
+from storage.steps import read_head
 from storage.store import Store
-from storage.summaries import EpisodeSummary, RunStatus, RunSummary
+from storage.summaries import RunStatus, RunSummary
 from ui import live, state
 from ui.fork_figures import MOST_LEAVES, PARENT, Path, tree_figure
 from ui.fork_plan import Branch, ForkPlan
@@ -40,6 +41,7 @@ from ui.widgets import (
     nothing_here,
     standings_figure,
     strip_text,
+    who,
     worker_trouble,
 )
 
@@ -151,6 +153,7 @@ def finding(plan: ForkPlan, results: Results) -> None:
     with st.container(border=True):
         if not results.baseline.n and not results.fork.n:
             nothing_here("No child has finished yet.", ":material/hourglass_top:")
+            _proof(plan, results)
             return
         st.markdown(f"**{label(results.verdict, 400)}**")
         if results.open:
@@ -243,7 +246,7 @@ def _anew(plan: ForkPlan, one: Branch) -> str:
 def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     """The variation tree of one forked turn; a click on a turn opens it in Replay."""
     st.subheader("Where do the courses part?", help=define("Variation tree"))
-    parent = _summary(store, grown.branch.parent)
+    parent = forks.summaries(store, [grown.branch.parent]).get(grown.branch.parent)
     children = [*grown.baseline.values(), *grown.forks.values()]
     ids = [one.id for one in children] + ([parent.id] if parent else [])
     outlines = store.episodes.outlines(ids)
@@ -254,7 +257,7 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     if not children or not paths:
         nothing_here("The tree grows with the first child.", ":material/hourglass_top:")
         return
-    models = store_models(store, paths[0].episode_id)
+    models = read_head(store, paths[0].episode_id).models
     figure, left_out = tree_figure(paths, grown.branch.turn, models, change_words(plan.change))
     with st.container(border=True):
         st.caption(
@@ -283,20 +286,6 @@ def _tree_alt(grown: Grown) -> str:
         for words, side in (("baseline episodes", grown.baseline), ("forks", grown.forks))
     ]
     return f"Tree of courses from turn {grown.branch.turn + 1}: {', '.join(told)}"
-
-
-def store_models(store: Store, episode_id: str) -> tuple[str, ...]:
-    """The pool slots of an episode, for their colours."""
-    from storage.steps import read_head
-
-    return read_head(store, episode_id).models
-
-
-def _summary(store: Store, episode_id: str) -> EpisodeSummary | None:
-    try:
-        return store.episodes.summary(episode_id)
-    except StoreError:
-        return None  # deleted since
 
 
 def pairs_table(grown: Grown) -> None:
@@ -337,18 +326,20 @@ def branches_table(store: Store, results: Results) -> None:
     """A batch's episodes, those that the change moved most first; each opens its own tree."""
     st.subheader("Episode by episode")
     rows = sorted(results.grown, key=lambda one: -abs(_mean(one.pairs)))
-    questions = _questions(store, [one.branch.parent for one in rows[:MOST_LISTED]])
+    parents = forks.summaries(store, [one.branch.parent for one in rows[:MOST_LISTED]])
     with st.container(border=True):
         for one in rows[:MOST_LISTED]:
+            parent = parents.get(one.branch.parent)
             left, right = st.columns([3, 2], vertical_alignment="center")
             left.button(
-                f":blue[{label(questions.get(one.branch.parent, 'deleted'), 70)}]",
+                f":blue[{label(parent.question if parent else 'deleted since', 70) or '(no question)'}]",
                 key=f"open_{one.branch.parent}",
                 type="tertiary",
                 on_click=state.set_params,
                 kwargs={"ep": one.branch.parent},
             )
-            right.markdown(f"turn {one.branch.turn + 1} · {_tally(one)}")
+            by = f" · :gray[{label(who(parent.policy, parent.generation), 40)}]" if parent else ""
+            right.markdown(f"{_tally(one)} · turn {one.branch.turn + 1}{by}")
         if len(rows) > MOST_LISTED:
             st.caption(f"The first {MOST_LISTED} of {len(rows)}.")
 
@@ -359,13 +350,9 @@ def _tally(one: Grown) -> str:
         f"{words} {sum(bool(child.correct) for child in side.values())} of {len(side)}"
         for words, side in sides
     ]
-    return f"{' · '.join(told)} · **{100 * _mean(one.pairs):+.0f} points**"
+    points = f"**{100 * _mean(one.pairs):+.0f} points**" if one.pairs else "–"
+    return f"{points} · {' · '.join(told)}"
 
 
 def _mean(pairs: Sequence[tuple[bool, bool]]) -> float:
     return sum(b - a for a, b in pairs) / len(pairs) if pairs else 0.0
-
-
-def _questions(store: Store, ids: Sequence[str]) -> Mapping[str, str]:
-    found = (_summary(store, one) for one in ids)
-    return {one.id: one.question for one in found if one is not None}

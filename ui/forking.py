@@ -49,7 +49,7 @@ class Bridle:
                 return None
             control = self.store.runs.control(self.run)
             self.cancelled = control.cancel
-            if not control.paused:
+            if control.cancel or not control.paused:
                 self._looked = time.monotonic()
                 break
             self.sleep(LOOK_S)
