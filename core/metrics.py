@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -72,6 +73,72 @@ def over_tasks(
     means = rng.multinomial(n, [count / n for count in tasks], size=RESAMPLES) @ np.asarray(values) / n
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return sum(v * count for v, count in zip(values, tasks, strict=True)) / n, float(low), float(high)
+
+
+def paired_score_interval(
+    both: int, only_a: int, only_b: int, neither: int, *, confidence: float = 0.95
+) -> PairedDifference:
+    """B minus A over paired outcomes with Newcombe's hybrid score interval (Newcombe 1998, method 10).
+
+    Honest for few pairs, where a bootstrap is not: eight pairs that agree do not prove that there is no
+    difference."""
+    n = both + only_a + only_b + neither
+    if n == 0:
+        return PairedDifference(0.0, -1.0, 1.0, 0)
+    right_a, right_b = both + only_a, both + only_b
+    (low_a, high_a), (low_b, high_b) = (wilson_interval(x, n, confidence) for x in (right_a, right_b))
+    a, b = right_a / n, right_b / n
+    margins = right_a * (n - right_a) * right_b * (n - right_b)
+    together = float(both * neither - only_a * only_b)
+    if together > 0:  # the continuity correction of his method 10
+        together = max(0.0, together - n / 2)
+    phi = together / math.sqrt(margins) if margins else 0.0
+    down = (b - low_b, high_a - a)
+    up = (high_b - b, a - low_a)
+    below, above = (math.sqrt(max(0.0, x * x - 2 * phi * x * y + y * y)) for x, y in (down, up))
+    return PairedDifference(b - a, max(-1.0, b - a - below), min(1.0, b - a + above), n)
+
+
+def clustered_difference(
+    clusters: Sequence[Sequence[tuple[bool, bool]]], *, confidence: float = 0.95
+) -> PairedDifference:
+    """B minus A over pairs (right for A, right for B) that come in clusters: the mean over clusters.
+
+    Pairs of one cluster share an episode, so the interval is Student's over the clusters' means, yet never
+    narrower than that of as many independent pairs. One cluster alone is taken as it is. `n` counts pairs."""
+    filled = [cluster for cluster in clusters if cluster]
+    counts = Counter(pair for cluster in filled for pair in cluster)
+    table = [counts[pair] for pair in ((True, True), (True, False), (False, True), (False, False))]
+    single = paired_score_interval(*table, confidence=confidence)
+    if len(filled) < 2:
+        return single
+    means = np.array([np.mean([b - a for a, b in cluster]) for cluster in filled], float)
+    mean, half = float(means.mean()), _student_half(means, confidence)
+    shift = mean - single.difference  # clusters of unequal size
+    low, high = min(mean - half, single.low + shift), max(mean + half, single.high + shift)
+    return PairedDifference(mean, max(-1.0, low), min(1.0, high), single.n)
+
+
+def clustered_share(
+    clusters: Sequence[Sequence[bool]], *, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """(share, low, high) of what is right, over clusters in the same way; (0, 0, 1) when nothing was observed."""
+    filled = [cluster for cluster in clusters if cluster]
+    right, n = sum(sum(cluster) for cluster in filled), sum(len(cluster) for cluster in filled)
+    low, high = wilson_interval(right, n, confidence)
+    if len(filled) < 2:
+        return (right / n if n else 0.0), low, high
+    means = np.array([np.mean(cluster) for cluster in filled], float)
+    mean, half = float(means.mean()), _student_half(means, confidence)
+    shift = mean - right / n
+    return mean, max(0.0, min(mean - half, low + shift)), min(1.0, max(mean + half, high + shift))
+
+
+def _student_half(means: NDArray[np.float64], confidence: float) -> float:
+    from scipy.special import stdtrit  # here, because importing scipy takes longer than all the rest
+
+    t = float(stdtrit(len(means) - 1, 0.5 + confidence / 2))
+    return t * float(means.std(ddof=1)) / math.sqrt(len(means))
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,9 +111,17 @@ class Episodes:
 
     def outline(self, episode_id: str) -> list[TurnOutline]:
         """Every turn begun so far, without texts."""
-        query = select(*_OUTLINE).where(turn.c.episode_id == episode_id).order_by(turn.c.idx)
+        return self.outlines([episode_id])[episode_id]
+
+    def outlines(self, episode_ids: Sequence[str]) -> dict[str, list[TurnOutline]]:
+        """The same of several episodes at once, by id."""
+        found: dict[str, list[TurnOutline]] = {one: [] for one in episode_ids}
         with reading(self.engine) as connection:
-            return [_outline(row) for row in connection.execute(query).mappings()]
+            for chunk in chunks(episode_ids):
+                query = select(*_OUTLINE).where(turn.c.episode_id.in_(chunk)).order_by(turn.c.idx)
+                for row in connection.execute(query).mappings():
+                    found[row["episode_id"]].append(_outline(row))
+        return found
 
     def text(self, episode_id: str, index: int) -> TurnText:
         """The texts of one turn, as far as they are written; StoreError when it has not begun."""

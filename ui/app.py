@@ -69,6 +69,13 @@ PAGES = [
         help="Play a new problem now and watch every decision as it is made.",
     ),
     st.Page(
+        "views/forks.py",
+        title="Forks",
+        icon=":material/call_split:",
+        url_path="forks",
+        help="Change one thing at one turn, play on, and see whether it mattered beyond chance.",
+    ),
+    st.Page(
         "views/glossary.py",
         title="Glossary",
         icon=":material/menu_book:",

@@ -167,6 +167,30 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "stay together, so that repeats are no new evidence. With one episode per task both are the same test.",
         ),
         Term(
+            "Fork",
+            "A recorded episode played on from one of its turns with exactly one thing changed there.",
+            "It is an episode of its own: the recorded one is only read, and its hash is shown before and after.",
+        ),
+        Term(
+            "Baseline",
+            "The same turn played again unchanged, as often as the forks: what chance alone does from there.",
+            "The turn is asked again just as it was decided, then the policy goes on. Fork and baseline of one number "
+            "share their seed, so they can be compared in pairs. Set against another policy, the baseline's own "
+            "policy decides the turn anew.",
+        ),
+        Term(
+            "Prefix hash",
+            "A SHA-256 over the task and everything decided, sent and said in the turns a fork keeps.",
+        ),
+        Term(
+            "Variation tree",
+            "Episodes of one problem merged as long as they do the same: it shows where their courses part.",
+        ),
+        Term(
+            "Seed",
+            "A number that fixes every random choice: the same seed plays the same again.",
+        ),
+        Term(
             "Divergence",
             "The first turn at which two episodes of the same task differ in model or role.",
         ),

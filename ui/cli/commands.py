@@ -15,6 +15,7 @@ from ui.cli import (
     episodes,
     evolve,
     exchange,
+    fork,
     pocket,
     pool,
     reproduce,
@@ -63,6 +64,7 @@ app.command("reproduce")(reproduce.reproduce)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(episodes.app, name="episodes")
 app.command("compare")(compare.compare)
+app.command("fork")(fork.fork)
 app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)

@@ -20,6 +20,7 @@ def upgrade() -> None:
         run.create_check_constraint(
             "ck_run_kind", "kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')"
         )
+    op.create_index("ix_episode_parent_episode_id", "episode", ["parent_episode_id"])
     op.create_table(
         "label",
         sa.Column("id", _ROWID, nullable=False),
