@@ -69,6 +69,13 @@ PAGES = [
         help="Play a new problem now and watch every decision as it is made.",
     ),
     st.Page(
+        "views/data.py",
+        title="Data",
+        icon=":material/database:",
+        url_path="data",
+        help="Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
+    ),
+    st.Page(
         "views/glossary.py",
         title="Glossary",
         icon=":material/menu_book:",

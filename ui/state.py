@@ -34,6 +34,7 @@ VIEWS: dict[str, str] = {
         "separability",
         "results",
         "live",
+        "data",
         "glossary",
     )
 }

@@ -194,7 +194,8 @@ def plain(text: str, limit: int | None = None) -> str:
     if limit is not None and len(text) > limit:
         text, cut = text[:limit], len(text) - limit
     text = text.replace("\r\n", "\n")
-    shown = "".join(_reveal(char) if _is_hidden(char) else char for char in text)
+    # By distinct character: texts of megabytes have a few hundred of them.
+    shown = text.translate({ord(char): _reveal(char) for char in set(text) if _is_hidden(char)})
     return f"{shown}\n… {cut:,} more characters" if cut else shown
 
 

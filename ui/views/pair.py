@@ -15,6 +15,7 @@ from storage.summaries import EpisodeSummary
 from ui import state
 from ui.components.turn_strip import Cell, CellMark, Lane, turn_strip
 from ui.course import cells, in_words
+from ui.export.button import save_button
 from ui.figures import two_choices
 from ui.panels import seconds, text_block, turn_card, word_diff
 from ui.recording import Recording, open_recording
@@ -156,6 +157,7 @@ def _header(a: Recording, b: Recording | None) -> None:
                 type="tertiary",
                 on_click=_to_divergence,
             )
+            save_button(a.store, a.summary.id, b.summary.id)
     st.subheader(label(a.episode.task.question, 220), anchor=False)
     if len(a.episode.task.question) > 220 or "\n" in a.episode.task.question:
         with st.expander("The whole question"):

@@ -11,6 +11,7 @@ from storage.summaries import RunStatus, TurnOutline
 from ui import state
 from ui.components.turn_strip import turn_strip
 from ui.course import blunders, lane, low_margins, next_of
+from ui.export.button import save_button
 from ui.figures import doubt_over_turns
 from ui.glossary import define
 from ui.neighbours import neighbours
@@ -90,6 +91,7 @@ def _header(recording: Recording) -> None:
         ) as popover:
             if popover.open:
                 _same_task(recording)
+        save_button(recording.store, summary.id)
     st.subheader(label(episode.task.question, 220), anchor=False)
     if len(episode.task.question) > 220 or "\n" in episode.task.question:
         with st.expander("The whole question"):
