@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import plotly.graph_objects as go
@@ -15,7 +16,10 @@ FIGURES_AS = "figures_as"
 IMAGE_FORMATS = {"svg": "SVG, sharp at any size", "png": "PNG, twice the size on screen"}
 
 
-def chart(figure: go.Figure, *, key: str, alt: str, small: bool = False, **options: Any) -> Any:
+_NO_NAME = re.compile(r"[^A-Za-z0-9]+")  # what a key may hold and the name of a file should not
+
+
+def plot(figure: go.Figure, *, key: str, alt: str, small: bool = False, **options: Any) -> Any:
     """`st.plotly_chart` as this app draws it; returns what that returns. A `small` figure keeps of the tool bar
     only the camera."""
     return st.plotly_chart(figure, key=key, alt=alt, config=chart_config(key, small=small), **options)
@@ -31,7 +35,7 @@ def chart_config(name: str, *, small: bool = False) -> dict[str, Any]:
     kind = image_format()
     saved = {
         "format": kind,
-        "filename": f"trinity-{name.replace('_', '-')}",
+        "filename": f"trinity-{_NO_NAME.sub('-', name)[:60]}",
         "scale": 2 if kind == "png" else 1,
     }
     config = CHART_CONFIG | {"toImageButtonOptions": saved}

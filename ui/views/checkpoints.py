@@ -16,11 +16,11 @@ from storage.routing import Routed, routing
 from storage.store import Store
 from storage.summaries import CheckpointSummary, Flip, PolicySummary
 from ui import state
+from ui.chart import plot
 from ui.figures import literal, role_word, ticks
 from ui.glossary import define
 from ui.spending import dollars
 from ui.theme import (
-    CHART_CONFIG,
     DIFFERENCE_SCALE,
     NEUTRAL_COLOUR,
     PROBABILITY_SCALE,
@@ -218,7 +218,7 @@ def _difference(compared: Comparison, names: Mapping[str, str]) -> None:
     with st.container(border=True):
         st.markdown(f"**{verdict(compared)}**")
         a_right, b_right = compared.both + compared.a_only, compared.both + compared.b_only
-        st.plotly_chart(
+        plot(
             standings_figure(
                 [
                     Standing(f"A · {names['a']}", a_right, compared.n, NEUTRAL_COLOUR),
@@ -226,7 +226,7 @@ def _difference(compared: Comparison, names: Mapping[str, str]) -> None:
                 ]
             ),
             key="accuracies",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt="Accuracy of A and of B over the shared tasks, each with its 95 % Wilson interval",
         )
         found = compared.difference
@@ -359,10 +359,10 @@ def _routing(a: Sequence[Routed], b: Sequence[Routed], slots: list[str]) -> None
     ):
         with column:
             st.markdown(f"**{title}**")
-            st.plotly_chart(
+            plot(
                 heat(grid, models, scale, low, high),
                 key=f"routing_{title}",
-                config=CHART_CONFIG | {"displayModeBar": False},
+                small=True,
                 alt=f"Routing by model and role: {title}",
             )
 
