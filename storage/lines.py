@@ -14,8 +14,9 @@ whose `kind` says what it is; they come in this order:
                 turns and texts included; hidden states are base64 of little-endian float16, logits all digits
     end         counts: {kind: lines}, sha256: of every byte before this line
 
-Times are Unix seconds. Only finished turns are written; what was running is written as interrupted. Base64 is
-URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond 64 bits are refused.
+A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
+rest. Times are Unix seconds. Only finished turns are written; what was running is written as interrupted. Base64
+is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond 64 bits are refused.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from core.episode import Episode
-from storage.summaries import CandidateSummary, RunStatus
+from storage.summaries import CandidateSummary, RunKind, RunStatus
 
 FORMAT = "trinity-jsonl"
 VERSION = 1
 
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
+#: What an id may look like: it stands in addresses and in names of files.
+ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
+Id = Annotated[str, Field(pattern=ID)]
 
 
 class _Line(BaseModel):
@@ -60,7 +63,7 @@ class RunLine(_Line):
 
     kind: Literal["run"] = "run"
     id: Id
-    run_kind: Literal["run", "evolve", "live", "import"]
+    run_kind: RunKind
     status: RunStatus
     config: dict[str, Any]
     created: float

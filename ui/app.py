@@ -76,6 +76,13 @@ PAGES = [
         help="Change one thing at one turn, play on, and see whether it mattered beyond chance.",
     ),
     st.Page(
+        "views/data.py",
+        title="Data",
+        icon=":material/database:",
+        url_path="data",
+        help="Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
+    ),
+    st.Page(
         "views/glossary.py",
         title="Glossary",
         icon=":material/menu_book:",

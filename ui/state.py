@@ -35,6 +35,7 @@ VIEWS: dict[str, str] = {
         "results",
         "live",
         "forks",
+        "data",
         "glossary",
     )
 }

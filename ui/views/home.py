@@ -12,7 +12,8 @@ from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import EpisodeSummary, Health, RunSummary
 from ui import state, wiring
-from ui.theme import CHART_CONFIG, label
+from ui.chart import plot
+from ui.theme import label
 from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
 
 #: How many runs and episodes the page shows.
@@ -113,10 +114,10 @@ def _run(store: Store, run: RunSummary) -> None:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
-        st.plotly_chart(
+        plot(
             standings_figure([Standing.of(one) for one in policies]),
             key=f"standings_{run.id}",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
         )
 

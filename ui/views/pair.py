@@ -11,15 +11,17 @@ from core.comparison import RULE, TEXT_CUT, Alignment, Move, Row, align
 from core.episode import ROLE_ORDER, Status
 from storage.summaries import EpisodeSummary
 from ui import state
+from ui.chart import plot
 from ui.components.turn_strip import Cell, CellMark, Lane, turn_strip
 from ui.course import cells, in_words
+from ui.export.button import save_button
 from ui.figures import two_choices
 from ui.glossary import define
 from ui.pair_rows import COST_WORDS, divergence_kl, row_table
 from ui.panels import seconds, text_block, turn_card, word_diff
 from ui.recording import Recording, open_recording
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, END_WORDS, badge, correct_mark, label, one_line
+from ui.theme import END_WORDS, badge, correct_mark, label, one_line
 from ui.transport import by_hand, keys_of, steps, stop, tick, transport
 from ui.widgets import who
 
@@ -145,6 +147,7 @@ def _header(a: Recording, b: Recording | None) -> None:
                 type="tertiary",
                 on_click=_to_divergence,
             )
+            save_button(a.store, a.summary.id, b.summary.id)
     st.subheader(label(a.episode.task.question, 220), anchor=False)
     if len(a.episode.task.question) > 220 or "\n" in a.episode.task.question:
         with st.expander("The whole question"):
@@ -366,10 +369,10 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     if da is None or db is None or not (da.model_probs or db.model_probs):
         st.caption("Neither policy has a head here: there are no probabilities to compare.")
         return
-    st.plotly_chart(
+    plot(
         two_choices(da, a.models, db, b.models),
         key="both_decisions",
-        config=CHART_CONFIG | {"displayModeBar": False},
+        small=True,
         alt="Probability of each model and role under A and under B.",
     )
     models = divergence_kl(da.model_probs, db.model_probs, a.models, b.models)

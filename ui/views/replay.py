@@ -9,15 +9,17 @@ import streamlit as st
 from core.episode import Role, Status
 from storage.summaries import RunStatus, TurnOutline
 from ui import state
+from ui.chart import plot
 from ui.components.turn_strip import turn_strip
 from ui.course import blunders, lane, low_margins, next_of
+from ui.export.button import save_button
 from ui.figures import doubt_over_turns
 from ui.glossary import define
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, decision_panel, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, END_WORDS, STATUS_MARKS, badge, correct_mark, label
+from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
 from ui.transport import by_hand, keys_of, steps, stop, tick, transport
 from ui.widgets import who
 
@@ -90,6 +92,7 @@ def _header(recording: Recording) -> None:
         ) as popover:
             if popover.open:
                 _same_task(recording)
+        save_button(recording.store, summary.id)
     st.subheader(label(episode.task.question, 220), anchor=False)
     if len(episode.task.question) > 220 or "\n" in episode.task.question:
         with st.expander("The whole question"):
@@ -214,10 +217,10 @@ def _doubt(outlines: Sequence[TurnOutline], cursor: int) -> None:
         return
     with st.container(border=True):
         st.markdown("**How sure was the coordinator?**", help=f"{define('Margin')} {define('Entropy')}")
-        st.plotly_chart(
+        plot(
             doubt,
             key="doubt",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt="Entropy and margin of every decision, turn by turn.",
         )
         st.caption(
