@@ -27,15 +27,18 @@ from core.errors import CheckpointError, ImportFormatError, StoreError
 from storage import evolution
 from storage.checkpoints import checkpoint_row, keep
 from storage.engine import reading, writing
+from storage.labels import insert_line
 from storage.lines import (
     FORMAT,
     VERSION,
+    VERSIONS,
     Body,
     CheckpointLine,
     EndLine,
     EpisodeLine,
     GenerationLine,
     HeaderLine,
+    LabelLine,
     Line,
     OptimiserLine,
     RunLine,
@@ -176,9 +179,9 @@ class _Reader:
             raise self.fault(
                 "is not the header of a trinity-jsonl file" if self.number == 1 else "is a second header"
             )
-        if isinstance(line, HeaderLine) and (line.format, line.version) != (FORMAT, VERSION):
+        if isinstance(line, HeaderLine) and (line.format != FORMAT or line.version not in VERSIONS):
             raise self.fault(
-                f"says {line.format} version {line.version}, and only {FORMAT} version {VERSION} is known"
+                f"says {line.format} version {line.version}, and only {FORMAT} up to version {VERSION} is known"
             )
         return line
 
@@ -253,6 +256,8 @@ def _add(connection: Connection, line: Body) -> None:
         case OptimiserLine():
             row = {"run_id": line.run, "generation": line.generation, "state": line.state}
             connection.execute(insert(optimiser), row)
+        case LabelLine():
+            insert_line(connection, line)
         case EpisodeLine():
             insert_episode(connection, line.episode, line.started, line.finished, line.turn_started)
 
