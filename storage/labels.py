@@ -82,7 +82,7 @@ class Labels:
 
     def of(self, episode_id: str) -> tuple[Label, ...]:
         """What counts now about an episode, its turns and their words, in the order it was said."""
-        return _counting(self.history(episode_id))
+        return counting(self.history(episode_id))
 
     def of_many(self, episode_ids: Sequence[str]) -> dict[str, tuple[Label, ...]]:
         """The same for many episodes at once, those without labels left out. Reads no turn text."""
@@ -175,6 +175,13 @@ def labelled(
     return episode.c.id.in_(select(label.c.episode_id).where(*wanted, label.c.value != "", ~replaced))
 
 
+def counting(history: Sequence[Label]) -> tuple[Label, ...]:
+    """What counts of a history: of each author's labels under one name at one place the last, unless that
+    withdraws it; in the order it was said."""
+    last = {(one.place, one.name, one.author): one for one in history}
+    return tuple(sorted((one for one in last.values() if one.value), key=lambda one: one.at))
+
+
 def latest(*where: ColumnElement[bool]) -> Select[Any]:
     """The rows that count among those which `where` leaves: conditions on episode, name and author."""
     order = func.row_number().over(
@@ -243,12 +250,6 @@ def _row(said: Label) -> dict[str, Any]:
         "author": said.author,
         "at": said.at,
     }
-
-
-def _counting(history: Sequence[Label]) -> tuple[Label, ...]:
-    """Of each author's labels under one name at one place the last, unless that withdraws it."""
-    last = {(one.place, one.name, one.author): one for one in history}
-    return tuple(sorted((one for one in last.values() if one.value), key=lambda one: one.at))
 
 
 def _word(given: str, what: str) -> str:

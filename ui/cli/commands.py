@@ -22,6 +22,7 @@ from ui.cli import (
     separability,
     serve,
 )
+from ui.versions import version as program_version
 
 app = typer.Typer(
     name="trinity",
@@ -38,7 +39,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(doctor.version())
+        typer.echo(program_version())
         raise typer.Exit
 
 
