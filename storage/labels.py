@@ -69,16 +69,40 @@ class Labels:
 
     def say(self, place: Place, name: str, value: str, *, author: str, note: str = "") -> Label:
         """Add a label. ConfigError for words that cannot be used, StoreError for a place that there is not."""
-        if not (value := _word(value, "value")):
+        if not value.strip():
             raise ConfigError("A label needs a value, such as quality=good.")
-        return self._add(place, name, value, author, note)
+        return self.put(place, [(name, value)], author=author, note=note)[0]
 
     def withdraw(self, place: Place, name: str, *, author: str, note: str = "") -> Label:
-        """Take back what this author said under this name at this place; it stays in the history."""
-        said = [one for one in self.of(place.episode_id) if (one.place, one.name) == (place, name)]
-        if author not in {one.author for one in said}:
-            raise StoreError(f"{author} has no label '{name}' there that could be withdrawn.")
-        return self._add(place, name, "", author, note)
+        """Take back what this author said under this name at this place; it stays in the history. StoreError when
+        nothing of the kind counts."""
+        return self.put(place, [(name, "")], author=author, note=note)[0]
+
+    def put(
+        self, place: Place, pairs: Sequence[tuple[str, str]], *, author: str, note: str = ""
+    ) -> tuple[Label, ...]:
+        """Say several (name, value) pairs about one place, all or none of them; an empty value withdraws."""
+        if not (author := " ".join(author.split())) or len(author) > LONGEST_AUTHOR:
+            raise ConfigError(f"A label needs its author's name, of at most {LONGEST_AUTHOR} characters.")
+        if len(note := note.strip()) > LONGEST_NOTE:
+            raise ConfigError(f"The note has {len(note):,} characters: {LONGEST_NOTE:,} are the most.")
+        at = self.now()
+        said = tuple(
+            Label(place, _word(name, "name"), _word(value, "value"), note, author, at)
+            for name, value in pairs
+        )
+        if not all(one.name for one in said):
+            raise ConfigError("A label needs a name, such as quality=good.")
+        if gone := [one.name for one in said if not one.value]:
+            mine = {
+                one.name for one in self.of(place.episode_id) if (one.place, one.author) == (place, author)
+            }
+            if missing := [name for name in gone if name not in mine]:
+                raise StoreError(f"{author} has no label '{missing[0]}' there that could be withdrawn.")
+        with writing(self.engine) as connection:
+            _check_place(connection, place)
+            connection.execute(insert(label), [_row(one) for one in said])
+        return said
 
     def of(self, episode_id: str) -> tuple[Label, ...]:
         """What counts now about an episode, its turns and their words, in the order it was said."""
@@ -139,19 +163,6 @@ class Labels:
         with reading(self.engine) as connection:
             found = [FacetValue(author, n) for author, n in connection.execute(query)]
         return tuple(sorted(found, key=lambda one: (-one.n, one.value)))
-
-    def _add(self, place: Place, name: str, value: str, author: str, note: str) -> Label:
-        if not (name := _word(name, "name")):
-            raise ConfigError("A label needs a name, such as quality=good.")
-        if not (author := " ".join(author.split())) or len(author) > LONGEST_AUTHOR:
-            raise ConfigError(f"A label needs its author's name, of at most {LONGEST_AUTHOR} characters.")
-        if len(note := note.strip()) > LONGEST_NOTE:
-            raise ConfigError(f"The note has {len(note):,} characters: {LONGEST_NOTE:,} are the most.")
-        said = Label(place, name, value, note, author, self.now())
-        with writing(self.engine) as connection:
-            _check_place(connection, place)
-            connection.execute(insert(label), _row(said))
-        return said
 
 
 def labelled(

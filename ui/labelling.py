@@ -6,8 +6,6 @@ overwritten: a label replaces one's own of the same name at the same place, and 
 
 from __future__ import annotations
 
-import getpass
-import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -18,6 +16,7 @@ from storage.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD, NOTE, Lab
 from storage.store import Store
 from ui import state, wiring
 from ui.glossary import define
+from ui.quotes import find_span, login
 from ui.theme import label, one_line, plain
 from ui.widgets import ago
 
@@ -27,7 +26,7 @@ _FIELDS = ("label_name", "label_value", "label_note", "label_quote")
 
 def author() -> str:
     """Who labels in this tab: what was typed, else the name one is logged in with."""
-    return str(st.session_state.get(_AUTHOR) or _login())
+    return str(st.session_state.get(_AUTHOR) or login())
 
 
 def author_field(key: str = "label_author") -> None:
@@ -75,18 +74,6 @@ def undo(store: Store) -> str | None:
     else:
         store.labels.say(before.place, before.name, before.value, author=before.author, note=before.note)
     return str(said.place.episode_id)
-
-
-def find_span(reply: str, quote: str) -> tuple[int, int]:
-    """Where the quoted words stand in a reply, as [start, end); line breaks and spaces may differ. ConfigError when
-    they do not stand there, or more than once."""
-    words = [re.escape(word) for word in quote.split()]
-    found = list(re.finditer(r"\s+".join(words), reply)) if words else []
-    if len(found) == 1:
-        return found[0].span()
-    if found:
-        raise ConfigError(f"These words stand {len(found)} times in the reply: quote a few more around them.")
-    raise ConfigError("These words do not stand in this turn's reply: copy them from it as they are.")
 
 
 def label_panel(store: Store, episode_id: str, index: int | None = None) -> None:
@@ -277,10 +264,3 @@ def _add(store: Store, place: Place) -> None:
     say(store, place, name, value, note)
     for field in _FIELDS[1:]:
         st.session_state[field] = ""
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()[:LONGEST_AUTHOR]
-    except (OSError, KeyError):  # a user id without a name, as in containers
-        return "reviewer"

@@ -15,6 +15,7 @@ from ui.cli import (
     episodes,
     evolve,
     exchange,
+    labels,
     pocket,
     pool,
     reproduce,
@@ -63,6 +64,8 @@ app.command("evolve")(evolve.evolve)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(episodes.app, name="episodes")
+app.command("label")(labels.label)
+app.command("labels")(labels.labels)
 app.command("compare")(compare.compare)
 app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)

@@ -96,8 +96,8 @@ def _health(store: Store, health: Health) -> None:
     st.code(health.backup_hint, language=None, wrap_lines=True)
     st.markdown(f"**Schema {label(health.schema)}**, migrated by itself when an older store is opened")
     st.markdown(
-        "\n".join(
-            f"- {':green[:material/check:]' if step.applied else ':gray[:material/pending:]'} "
+        "  \n".join(
+            f"{':green[:material/check:]' if step.applied else ':gray[:material/pending:]'} "
             f"`{step.revision}` {label(step.words, 200)}"
             for step in migrations(store.engine)
         )
@@ -184,9 +184,11 @@ def tail(file: Path) -> str:
 
 def _keys() -> None:
     st.caption("Keys rest while you type in a field. H shows the keys of the page you are on.")
-    left, right = st.columns(2, gap="large")
-    for i, (page, keys) in enumerate(key_sheets().items()):
-        with left if i % 2 == 0 else right:
+    columns, filled = st.columns(2, gap="large"), [0, 0]
+    for page, keys in key_sheets().items():
+        shorter = filled.index(min(filled))
+        filled[shorter] += len(keys) + 3  # its title and the head of its table
+        with columns[shorter]:
             st.markdown(f"**{page}**")
             st.markdown(
                 "\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in keys)])
@@ -251,7 +253,11 @@ def _about() -> None:
         held = cached()
         if held:
             rows = [f"| {label(name)} | {size} |" for name, size in held.items()]
-            st.markdown("\n".join(["| What is remembered | How much |", "|:--|--:|", *rows]))
+            st.markdown(
+                "\n".join(
+                    ["| What is remembered, by the function that made it | Entries |", "|:--|--:|", *rows]
+                )
+            )
         else:
             st.caption("Nothing is remembered now.")
         st.button("Clear caches", key="clear_caches", icon=":material/delete_sweep:", on_click=_clear)
@@ -267,9 +273,7 @@ def cached() -> dict[str, str]:
     ):
         for one in (stat for family in provider.get_stats().values() for stat in family):
             size = getattr(one, "byte_length", 0)
-            held[getattr(one, "cache_name", "")] = (
-                f"{size:,} {unit}" if unit == "entries" else size_words(size)
-            )
+            held[getattr(one, "cache_name", "")] = f"{size:,}" if unit == "entries" else size_words(size)
     return dict(sorted(held.items()))
 
 
