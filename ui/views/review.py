@@ -212,6 +212,8 @@ def _way(queue: Queue, recording: Recording, progress: Progress, mine: bool) -> 
             ("Next", "queue_next", "N", None, False, False),
         ):
             to = queue.next(here, backwards=backwards, unlabelled=unlabelled)
+            if to is None and key == "review_next" and (first := queue.next(None)) != here:
+                to = first  # those passed over come last
             st.button(
                 words,
                 key=key,

@@ -140,14 +140,14 @@ def _run(run: RunSummary, now: float) -> None:
     parts = [badge(mark), f"**{label(run.id)}**", run.kind]
     if about := run_words(run):
         parts.append(label(about, 60))
-    parts.append(f"{run.finished_episodes:,} of {run.episodes:,} episodes")
+    if run.episodes:
+        parts.append(f"{run.finished_episodes:,} of {run.episodes:,} episodes")
     if run.generations:
         parts.append(f"{run.generations:,} generations")
     st.markdown(" · ".join(parts))
-    alive = "none yet" if run.heartbeat is None else ago(run.heartbeat, now)
-    st.caption(
-        f"begun {ago(run.created, now)} · process {label(run.owner or 'none', 60)} · last sign of life {alive}"
-    )
+    alive = "no sign of life yet" if run.heartbeat is None else f"last sign of life {ago(run.heartbeat, now)}"
+    owner = f"process {label(run.owner, 60)}" if run.owner else "no process"
+    st.caption(f"begun {ago(run.created, now)} · {owner} · {alive}")
     if run.error:
         st.text(plain(run.error, 600))
     _ways_on(run)
