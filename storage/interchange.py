@@ -28,16 +28,19 @@ from storage import evolution
 from storage.checkpoints import checkpoint_row, keep
 from storage.drafts import drafted
 from storage.engine import reading, writing
+from storage.labels import insert_line
 from storage.lines import (
     FORMAT,
     ID,
     VERSION,
+    VERSIONS,
     Body,
     CheckpointLine,
     EndLine,
     EpisodeLine,
     GenerationLine,
     HeaderLine,
+    LabelLine,
     Line,
     OptimiserLine,
     RunLine,
@@ -189,9 +192,9 @@ class _Reader:
             raise self.fault(
                 "is not the header of a trinity-jsonl file" if self.number == 1 else "is a second header"
             )
-        if isinstance(line, HeaderLine) and (line.format, line.version) != (FORMAT, VERSION):
+        if isinstance(line, HeaderLine) and (line.format != FORMAT or line.version not in VERSIONS):
             raise self.fault(
-                f"says {line.format} version {line.version}, and only {FORMAT} version {VERSION} is known"
+                f"says {line.format} version {line.version}, and only {FORMAT} up to version {VERSION} is known"
             )
         return line
 
@@ -268,6 +271,8 @@ def _add(connection: Connection, line: Body) -> None:
         case OptimiserLine():
             row = {"run_id": line.run, "generation": line.generation, "state": line.state}
             connection.execute(insert(optimiser), row)
+        case LabelLine():
+            insert_line(connection, line)
         case EpisodeLine():
             insert_episode(connection, line.episode, line.started, line.finished, line.turn_started)
 

@@ -11,7 +11,16 @@ from sqlalchemy import ColumnElement, Connection, Select, or_, select
 
 from core.episode import Status
 from core.errors import StoreError
-from storage.lines import Body, CheckpointLine, EpisodeLine, GenerationLine, OptimiserLine, RunLine
+from storage.labels import lines_of_labels
+from storage.lines import (
+    Body,
+    CheckpointLine,
+    EpisodeLine,
+    GenerationLine,
+    LabelLine,
+    OptimiserLine,
+    RunLine,
+)
 from storage.mapping import Rows
 from storage.schema import candidate, checkpoint, episode, generation, optimiser, run, turn
 from storage.summaries import CandidateSummary, RunStatus
@@ -63,6 +72,9 @@ def stored_twin(connection: Connection, line: Body) -> Body | None:
             found = [_run(connection, line.id)]
         case EpisodeLine():
             found = _episodes(connection, [line.episode.id])
+        case LabelLine():
+            said = lines_of_labels(connection, [line.episode]).get(line.episode, [])
+            found = [one for one in said if one == line]
         case GenerationLine():
             found = _generations(connection, line.run, only=line.index)
         case OptimiserLine():
@@ -159,7 +171,8 @@ def _optimiser(connection: Connection, run_id: str) -> OptimiserLine | None:
     return OptimiserLine(run=run_id, generation=row.generation, state=bytes(row.state)) if row else None
 
 
-def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLine]:
+def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLine | LabelLine]:
+    """Each episode, then what was said about it."""
     for chunk in chunks(ids, 100):
         times = {
             row.id: row
@@ -177,6 +190,7 @@ def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLin
         )
         for episode_id, at in connection.execute(turns):
             began[episode_id].append(at)
+        said = lines_of_labels(connection, chunk)
         for whole in read_episodes(connection, chunk):
             running = whole.status is Status.RUNNING
             yield EpisodeLine(
@@ -185,3 +199,4 @@ def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLin
                 turn_started=tuple(began[whole.id]),
                 episode=replace(whole, status=Status.INTERRUPTED) if running else whole,
             )
+            yield from said.get(whole.id, ())

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from ui import state
+
 ASSETS = Path(__file__).parent / "assets"
 
 st.set_page_config(
@@ -90,6 +92,20 @@ PAGES = [
         help="The words used here: logit, margin, flip, SVF and the others.",
     ),
     st.Page(
+        "views/review.py",
+        title="Review",
+        icon=":material/rate_review:",
+        url_path="review",
+        help="Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
+    ),
+    st.Page(
+        "views/settings.py",
+        title="Settings & health",
+        icon=":material/settings:",
+        url_path="settings",
+        help="The keys of every page, the store and its tables, who works on what, caches and versions.",
+    ),
+    st.Page(
         "views/replay.py",
         title="Replay",
         icon=":material/smart_display:",
@@ -107,4 +123,6 @@ PAGES = [
     ),
 ]
 
-st.navigation(PAGES, position="top").run()
+page = st.navigation(PAGES, position="top")
+state.remember_place(page.url_path)
+page.run()

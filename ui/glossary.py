@@ -205,6 +205,30 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "Which model is called in which role, and how often.",
         ),
     ),
+    "A review": (
+        Term(
+            "Label",
+            "What a person says about an episode, a turn or some of its words: a name and a value, such as "
+            "`quality: good`.",
+            "Of one reviewer's labels under one name at one place the latest counts. None is ever changed: "
+            "the earlier ones are the history.",
+        ),
+        Term("Queue", "The episodes of a list, to be read and labelled one after the other."),
+        Term(
+            "Blind review",
+            "Labelling without seeing how an episode ended, what was expected, or what others said, until one "
+            "has judged it.",
+        ),
+        Term(
+            "Cohen's kappa",
+            "How far two reviewers agree beyond chance: 1 is always, 0 is no more than chance would give.",
+            "The interval is wide for few items. It cannot be told when both gave one value only.",
+        ),
+        Term(
+            "Krippendorff's alpha",
+            "The same for any number of reviewers, who need not have labelled the same items.",
+        ),
+    ),
     "Separability": (
         Term(
             "Separability",

@@ -24,6 +24,8 @@ COMMANDS = [
     "evolve",
     "checkpoints",
     "episodes",
+    "label",
+    "labels",
     "compare",
     "separability",
     "import",

@@ -27,9 +27,11 @@ from ui.panels import text_block
 from ui.recording import open_recording
 from ui.spending import dollars
 from ui.theme import END_WORDS, FLAG_WORDS, ROLE_LOOKS, STATUS_MARKS, correct_mark, label, one_line
+from ui.transport import Keys
 from ui.widgets import ago, generations, nothing_here, outcome, strip_text, who
 
 PAGE_SIZE = 50
+KEYS: Keys = (("J / K", "next / previous episode, while one is peeked at"),)
 ORDERS: dict[Order, str] = {
     "newest": "newest first",
     "oldest": "oldest first",

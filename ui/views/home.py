@@ -30,6 +30,7 @@ def show() -> None:
         "role: Thinker, Worker or Verifier. Here you see every choice, its numbers and what came of it."
     )
     newest = store.episodes.page(limit=EPISODES).items
+    _resume()
     if not newest:
         _empty(store)
     else:
@@ -40,6 +41,19 @@ def show() -> None:
         with right:
             _newest(newest)
     _health_line(health)
+
+
+def _resume() -> None:
+    """Back to what was read last in this tab."""
+    if (place := state.last_place()) is None:
+        return
+    page, query = place
+    what = {"replay": "the replay", "pair": "the comparison", "review": "the review"}[page]
+    episode = label(query.get("ep") or query.get("a", ""), 40)
+    turn = f", turn {label(query['t'], 8)}" if query.get("t") else ""
+    state.page_link(
+        page, f":blue[**Go on with {what}**] of {episode}{turn}", icon=":material/resume:", **query
+    )
 
 
 def _empty(store: Store) -> None:
@@ -146,6 +160,9 @@ def _health_line(health: Health) -> None:
     if health.warning:
         st.caption(f":orange[:material/warning:] {label(health.warning, 300)}")
     with st.container(horizontal=True, gap="medium"):
+        state.page_link("settings", "Settings & health", icon=":material/settings:")
+        if health.stalled:
+            state.page_link("settings", "What stalled?", icon=":material/heart_broken:", part="work")
         state.page_link("glossary", "New words? The glossary explains them", icon=":material/menu_book:")
         with st.popover("Where the store is", icon=":material/folder:", type="tertiary"):
             st.code(health.url, language=None, wrap_lines=True)

@@ -15,6 +15,7 @@ from ui.course import blunders, lane, low_margins, next_of
 from ui.export.button import save_button
 from ui.figures import doubt_over_turns
 from ui.glossary import define
+from ui.labelling import label_panel
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, decision_panel, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
@@ -33,6 +34,7 @@ KEYS = keys_of(
     ("M", "next low-margin turn"),
     ("S", "next turn of the same model"),
     ("O", "next turn in the same role"),
+    ("L", "label the turn or the episode"),
     ("N / P", "next / previous episode of the list you came from"),
 )
 
@@ -196,6 +198,7 @@ def _stage(recording: Recording, cursor: int) -> None:
         plain=bool(st.session_state.get("plain_strip", False)),
     )
     _jumps(recording, cursor)
+    label_panel(recording.store, recording.summary.id, cursor)
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     with left:
