@@ -18,6 +18,7 @@ from storage.sides import Course, Figures, Side
 from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
+from ui.chart import plot
 from ui.comparing import CELL_WORDS, Line, basis, p_source, p_words, points, verdict
 from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, looks, routing_change
 from ui.glossary import define
@@ -58,7 +59,7 @@ def standings(
             )
             for i, one in enumerate(found)
         ]
-        st.plotly_chart(
+        plot(
             standings_figure(rows),
             key="accuracies",
             config=_CHART,
@@ -323,7 +324,7 @@ def families(line: Line, shared: Mapping[str, Sequence[Matched]]) -> None:
         for family in sorted(largest)
     }
     st.subheader("In which families is B better?", help=define("Paired difference"))
-    event = st.plotly_chart(
+    event = plot(
         by_family(found),
         key="families",
         config=_CHART,
@@ -412,9 +413,7 @@ def _to(side: Side) -> dict[str, str | None]:
 
 def _chart(figure: go.Figure, key: str, alt: str, caption: str) -> Sequence[Any]:
     """The figure; what the point that was clicked carries, nothing when none was."""
-    event = st.plotly_chart(
-        figure, key=key, config=_CHART, on_select="rerun", selection_mode="points", alt=alt
-    )
+    event = plot(figure, key=key, config=_CHART, on_select="rerun", selection_mode="points", alt=alt)
     st.caption(caption)
     picked = event["selection"]["points"]
     return picked[0]["customdata"] if picked else ()

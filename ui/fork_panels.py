@@ -15,6 +15,7 @@ from storage.steps import read_head
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import live, state
+from ui.chart import plot
 from ui.fork_figures import MOST_LEAVES, PARENT, Path, tree_figure
 from ui.fork_plan import Branch, ForkPlan
 from ui.fork_results import Grown, Results, Side
@@ -25,7 +26,6 @@ from ui.live import is_stalled
 from ui.live_form import pool_specs
 from ui.spending import dollars, paid_models
 from ui.theme import (
-    CHART_CONFIG,
     NEUTRAL_COLOUR,
     STATUS_MARKS,
     badge,
@@ -165,10 +165,10 @@ def finding(plan: ForkPlan, results: Results) -> None:
             Standing(f"Fork, {change_words(plan.change)}", results.fork.right, results.fork.n),
         ]
         if len(plan.branches) == 1 and not results.fork.certain:
-            st.plotly_chart(
+            plot(
                 standings_figure(standings),
                 key="fork_standings",
-                config=CHART_CONFIG | {"displayModeBar": False},
+                small=True,
                 alt=f"How often the baseline and the fork end right, with 95 % intervals. {results.verdict}",
             )
         _sides(results)
@@ -264,10 +264,10 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
             f"Before the dashed line nothing differs. Grey and dotted: the recorded course and the baseline. Blue: "
             f"{label(change_words(plan.change), 80)}. Letters are roles; a click opens the turn in Replay."
         )
-        event = st.plotly_chart(
+        event = plot(
             figure,
             key=f"fork_tree_{grown.branch.parent}_{len(children)}",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             on_select="rerun",
             selection_mode="points",
             alt=_tree_alt(grown),
