@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from core.agreement import cohen_kappa, krippendorff_alpha
+from core.reviewers import cohen_kappa, krippendorff_alpha
 from core.errors import ConfigError, ImportFormatError, StoreError
 from storage.engine import reading
 from storage.filters import EpisodeFilter
