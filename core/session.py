@@ -90,6 +90,11 @@ def play(
     return course.finished(end)
 
 
+def draw_key(episode: Episode, index: int) -> str:
+    """What keys the random choices of an episode's turn, from 0."""
+    return f"{episode.seed}/{episode.task.id}/{index}"
+
+
 def _check(
     episode: Episode, specs: Mapping[str, ModelSpec], model_mask: Sequence[bool], role_mask: Sequence[bool]
 ) -> None:
@@ -139,7 +144,7 @@ class _Course:
     @property
     def key(self) -> str:
         """Keys every random choice of the next turn; the policy is no part of it (common random numbers)."""
-        return f"{self.episode.seed}/{self.episode.task.id}/{len(self.turns)}"
+        return draw_key(self.episode, len(self.turns))
 
     def add(self, turn: Turn) -> None:
         """Take a finished turn into account."""

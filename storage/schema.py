@@ -135,6 +135,7 @@ episode = Table(
     Index(None, "policy", "started", "id"),
     Index(None, "task_key", "policy"),
     Index(None, "checkpoint_id"),
+    Index(None, "parent_episode_id"),
     # Covers facets, run lists and accuracies, so that no count touches the wide rows.
     Index(
         "ix_episode_counts",

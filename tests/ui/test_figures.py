@@ -12,7 +12,8 @@ from core.policies import PLAN_WORK_CHECK, RandomModelPolicy, RandomPolicy, cycl
 from core.policy import Policy
 from storage.summaries import TurnOutline
 from ui import figures
-from ui.panels import alternatives, choice_in_words, word_diff
+from ui.decision_panels import alternatives, choice_in_words
+from ui.panels import word_diff
 from ui.theme import PROBABILITY_SCALE, ROLE_LOOKS
 from ui.transport import dwell_s
 from ui.views.checkpoints import heat
