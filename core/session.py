@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core import roles
-from core.draws import integer
+from core.draws import integer, turn_key
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -92,7 +92,16 @@ def play(
 
 def draw_key(episode: Episode, index: int) -> str:
     """What keys the random choices of an episode's turn, from 0."""
-    return f"{episode.seed}/{episode.task.id}/{index}"
+    return turn_key(episode.seed, episode.task.id, index)
+
+
+def requests(episode: Episode) -> list[Decide]:
+    """What the policy was asked before each recorded turn, as far as the turns tell: masks are left open."""
+    course, asked = _Course(episode, (), ()), []
+    for turn in episode.turns:
+        asked.append(course.decide())
+        course.add(turn)
+    return asked
 
 
 def _check(

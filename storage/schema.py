@@ -308,5 +308,7 @@ second_opinion = Table(
     Column("run_id", String, _to("run.id"), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
+    Column("prompt_digest", String, nullable=False),  # of what was read: the turn's own, if read alike
+    Column("device", String, nullable=False),  # what it was computed on
     Index(None, "run_id"),
 )

@@ -56,6 +56,8 @@ def upgrade() -> None:
         sa.Column("run_id", sa.String(), nullable=False),
         sa.Column("model_logits", sa.LargeBinary(), nullable=False),
         sa.Column("role_logits", sa.LargeBinary(), nullable=False),
+        sa.Column("prompt_digest", sa.String(), nullable=False),
+        sa.Column("device", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(
             ["episode_id"], ["episode.id"], name="fk_second_opinion_episode_id_episode", ondelete="CASCADE"
         ),
