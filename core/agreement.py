@@ -137,8 +137,8 @@ class Agreement:
     @property
     def interval(self) -> tuple[float, float]:
         """Its 95 % interval; all turns of a task count as one draw."""
-        hits = np.bincount(self.at.tasks, (self.same & self.called).astype(np.float64))
-        return clustered_interval(hits, np.bincount(self.at.tasks, self.called.astype(np.float64)))
+        hits = np.bincount(self.at.tasks, (self.same & self.called))
+        return clustered_interval(hits, np.bincount(self.at.tasks, self.called))
 
     def among(self, rows: Flags) -> Agreement:
         """The same over some of the turns."""

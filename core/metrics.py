@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,7 +139,7 @@ def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
     return max(total, 0.0)
 
 
-def clustered_interval(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> tuple[float, float]:
+def clustered_interval(hits: NDArray[Any], counts: NDArray[Any]) -> tuple[float, float]:
     """The 95 % interval of a share over clusters, such as turns of a task: `hits[i]` of `counts[i]` observations.
 
     Wilson's, of as many independent observations as the clusters are worth (Korn and Graubard 1998); where all or

@@ -126,7 +126,7 @@ def read_judged(store: Store, scope: Scope, most: int = MOST_TURNS) -> Judged:
             .order_by(turn.c.episode_id.desc(), turn.c.idx)
         )
         judged = tuple(
-            JudgedTurn(*row)._replace(hidden=row[-1] or b"")
+            JudgedTurn._make(row)._replace(hidden=row[-1] or b"")
             for row in connection.execute(query)
             if row[0] in episodes
         )

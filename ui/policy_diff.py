@@ -98,7 +98,7 @@ class Diff:
     @cached_property
     def used(self) -> Flags:
         """The turns at which every checkpoint has logits, [n]."""
-        return np.all([one.having(*HAS_LOGITS) for one in self.judgements], axis=0)
+        return np.asarray(np.all([one.having(*HAS_LOGITS) for one in self.judgements], axis=0))
 
     @cached_property
     def turns(self) -> list[JudgedTurn]:
