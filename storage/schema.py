@@ -146,6 +146,7 @@ episode = Table(
         "end_reason",
         "flags",
         "turns",
+        "generation",
     ),
 )
 

@@ -16,7 +16,7 @@ from tests.browsing import settled
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, opened_in, press, shown
 from ui import state
-from ui.views.episodes import flag_word
+from ui.facets import flag_word
 
 pytestmark = pytest.mark.usefixtures("samples")
 
@@ -88,7 +88,7 @@ def test_ticks_become_a_basket_and_a_peek(samples: Store) -> None:
     def script() -> None:
         import streamlit as st
 
-        from ui.views.episodes import tick
+        from ui.episode_table import tick
 
         ids = ["e-1", "e-2", "e-3"]
         tick(ids, [1])
