@@ -1,4 +1,4 @@
-"""What lists of episodes select: light columns, orders and facet counts. Never a turn's text."""
+"""What lists of episodes select: light columns, orders, facet counts and groups. Never a turn's text."""
 
 from __future__ import annotations
 

@@ -67,7 +67,14 @@ def _turns(where: EpisodeFilter, facets: Facets) -> None:
     def chosen() -> None:
         change(min_turns=st.session_state["facet_turns"], max_turns=st.session_state["facet_turns"])
 
-    _pills("turns", "Turns played", exact, few, str, chosen)
+    _pills(
+        "turns",
+        "Turns played",
+        exact,
+        few,
+        lambda value: f"{value} {'turn' if value == '1' else 'turns'} ·",
+        chosen,
+    )
 
 
 def _end_word(value: str) -> str:

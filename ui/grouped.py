@@ -56,7 +56,12 @@ def show_groups(
             "open": st.column_config.LinkColumn("Open", width=80, display_text="Episodes"),
             "group": st.column_config.TextColumn(GROUPS[by].removeprefix("by ").capitalize(), width=300),
             "accuracy": st.column_config.ProgressColumn(
-                "Accuracy", width=130, format="percent", min_value=0, max_value=1, help="Of finished episodes"
+                "Accuracy",
+                width=130,
+                format="%.1f %%",
+                min_value=0,
+                max_value=100,
+                help="Of finished episodes",
             ),
             "interval": st.column_config.TextColumn("95 % interval", width=130),
             "n": st.column_config.NumberColumn("Episodes", width=80, format="localized"),
@@ -85,7 +90,7 @@ def _rows(
         {
             "open": [state.href("episodes", **rest, **{by: one.value}) for one in groups],
             "group": [_name(by, one.value, born) for one in groups],
-            "accuracy": [one.accuracy for one in groups],
+            "accuracy": [None if one.accuracy is None else 100 * one.accuracy for one in groups],
             "interval": [_interval(one) for one in groups],
             "right": [one.correct for one in groups],
             "finished": [one.finished for one in groups],

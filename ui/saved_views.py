@@ -8,7 +8,7 @@ from dataclasses import replace
 import streamlit as st
 
 from core.errors import StoreError
-from storage.expression import Every, joined, write
+from storage.expression import Among, Every, Name, joined, write
 from storage.filters import EpisodeFilter, expression
 from storage.parsing import parse
 from storage.store import Store
@@ -103,7 +103,5 @@ def keep_basket(store: Store, ids: list[str]) -> SavedView:
     """A view of exactly these episodes. StoreError for none."""
     if not ids:
         raise StoreError("Tick some episodes first: a view of them is then kept under its own link.")
-    from storage.expression import Among, Name
-
     said = write(Among(Name("id"), tuple(ids)))
     return store.views.add(f"{len(ids)} chosen episodes", {"q": said})

@@ -56,8 +56,7 @@ def show() -> None:
     store = state.store()
     query = st.query_params.to_dict()
     view = _view(store, query)
-    if view is not None:
-        query = {look: view.query[look] for look in LOOKS if look in view.query} | query
+    query = st.query_params.to_dict()
     own = EpisodeFilter.from_query(query)
     state.remember_list({name: value for name, value in query.items() if name != "peek"})
     try:
@@ -67,7 +66,7 @@ def show() -> None:
     checkpoints = store.checkpoints.list()
     facets = store.episodes.facets(where)
     with st.sidebar:
-        show_facets(own if view is None else where, facets, checkpoints)
+        show_facets(own, facets, checkpoints)
     st.title("Episodes")
     _lines(own, facets, mistake)
     show_chips(own, checkpoints, view)
@@ -96,14 +95,18 @@ def show() -> None:
 
 
 def _view(store: Store, query: Mapping[str, str]) -> SavedView | None:
-    """The view of the address; one that is gone is said to be, and the list goes on without it."""
+    """The view of the address, which takes over its order, groups and columns when it is opened. One that is
+    gone is said to be, and the list goes on without it."""
     try:
-        return named_view(store, query)
+        view = named_view(store, query)
     except StoreError as error:
-        st.warning(
-            f"{label(str(error), 200)} Shown are the episodes without it.", icon=":material/bookmark_remove:"
-        )
+        words = f"{label(str(error), 200)} The episodes below are shown without it."
+        st.warning(words, icon=":material/bookmark_remove:")
         return None
+    if view is not None and st.session_state.get("view_opened") != view.id:
+        state.set_params(**{look: view.query.get(look) for look in LOOKS if look not in query})
+    st.session_state["view_opened"] = None if view is None else view.id
+    return view
 
 
 def _cursor() -> dict[str, Any]:
@@ -117,7 +120,7 @@ def _cursor() -> dict[str, Any]:
 
 def _lines(where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
     """The filter line with its help and its error, and the search beside it."""
-    line, helping, search = st.columns([11, 1, 6], vertical_alignment="center", gap="small")
+    line, search = st.columns([5, 3], vertical_alignment="center", gap="small")
     with line:
         filter_line(
             where.q or "",
@@ -127,8 +130,6 @@ def _lines(where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None
             placeholder="Filter: correct == False and turns > 4 …",
             wrong=mistake is not None,
         )
-    with helping:
-        _help()
     st.session_state["search_text"] = where.text or ""
     search.text_input(
         "Search",
@@ -146,31 +147,21 @@ def _lines(where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None
             )
             st.code(plain(mistake.pointer), language=None)
             st.caption(f"Column {mistake.column}. Nothing is listed until the filter can be read.")
+            _help()
 
 
 def _help() -> None:
     """What can be written, with questions to begin from; drawn only when it is opened."""
     with st.popover(
-        "",
-        icon=":material/help:",
-        type="tertiary",
-        help="What can I write here?",
-        key="filter_help",
-        on_change="rerun",
+        "What can I ask?", icon=":material/help:", type="tertiary", key="filter_help", on_change="rerun"
     ) as opened:
         if not opened.open:
             return
         st.markdown("**Ask in one line.** Suggestions come as you type; Enter applies.")
-        for words, said in EXAMPLES.items():
-            st.button(
-                words,
-                key=f"example_{words}",
-                icon=":material/arrow_forward:",
-                type="tertiary",
-                on_click=change,
-                kwargs={"q": said},
-            )
-            st.code(said, language=None, wrap_lines=True)
+        with st.container(gap=None):
+            for words, said in EXAMPLES.items():
+                st.button(words, key=f"example_{words}", type="tertiary", on_click=change, kwargs={"q": said})
+                st.caption(f"`{said}`")
         st.markdown(
             '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
             'text · `"low_margin" in flags` · `and` `or` `not` and brackets join · `any(…)` `all(…)` `count(…)` ask '
@@ -198,16 +189,17 @@ def _meaning(name: str) -> str:
 def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:
     """Order, grouping, columns, saved views, and the list as an expression."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.session_state["list_order"] = order_of(query)
-        st.selectbox(
-            "Order",
-            list(ORDERS),
-            key="list_order",
-            label_visibility="collapsed",
-            width=170,
-            format_func=lambda value: ORDERS[value],
-            on_change=lambda: change(order=st.session_state["list_order"]),
-        )
+        if group_asked() is None:
+            st.session_state["list_order"] = order_of(query)
+            st.selectbox(
+                "Order",
+                list(ORDERS),
+                key="list_order",
+                label_visibility="collapsed",
+                width=170,
+                format_func=lambda value: ORDERS[value],
+                on_change=lambda: change(order=st.session_state["list_order"]),
+            )
         st.session_state["list_group"] = group_asked()
         st.selectbox(
             "Group",
@@ -221,6 +213,7 @@ def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None
             on_change=lambda: change(group=st.session_state["list_group"]),
         )
         st.space("stretch")
+        _help()
         if group_asked() is None:
             column_chooser()
         views_popover(store, query, where)

@@ -76,3 +76,8 @@ def upgrade() -> None:
         "episode",
         ["run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation"],
     )
+    op.create_index(
+        "ix_turn_asked",
+        "turn",
+        ["episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"],
+    )
