@@ -147,6 +147,7 @@ episode = Table(
         "end_reason",
         "flags",
         "turns",
+        "generation",
     ),
 )
 
@@ -193,6 +194,8 @@ turn = Table(
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
     Index(None, "role", "episode_id"),
+    # What filters ask of an episode's turns, answered without the wide rows.
+    Index("ix_turn_asked", "episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"),
 )
 
 text = Table(

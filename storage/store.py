@@ -1,4 +1,4 @@
-"""The store: one opened database with its four shelves (runs, episodes, checkpoints, evolution)."""
+"""The store: one opened database with its shelves (runs, episodes, checkpoints, evolution, views)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from storage.evolution import Evolution
 from storage.health import read_health
 from storage.runs import Runs
 from storage.summaries import Health
+from storage.views import Views
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Store:
     episodes: Episodes
     checkpoints: Checkpoints
     evolution: Evolution
+    views: Views
 
     @property
     def address(self) -> str:
@@ -61,4 +63,5 @@ def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
         episodes=Episodes(engine),
         checkpoints=Checkpoints(engine, now),
         evolution=Evolution(engine),
+        views=Views(engine, now),
     )

@@ -15,8 +15,8 @@ from ui import state, wiring
 from ui.theme import CHART_CONFIG, label
 from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
 
-#: How many runs and episodes the page shows.
-RUNS, EPISODES = 3, 8
+#: How many runs, episodes and saved views the page shows.
+RUNS, EPISODES, VIEWS = 3, 8, 3
 
 
 def show() -> None:
@@ -37,6 +37,7 @@ def show() -> None:
         with left:
             _runs(store)
         with right:
+            _views(store)
             _newest(newest)
     _health_line(health)
 
@@ -119,6 +120,16 @@ def _run(store: Store, run: RunSummary) -> None:
             config=CHART_CONFIG | {"displayModeBar": False},
             alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
         )
+
+
+def _views(store: Store) -> None:
+    """The lists kept under a name, newest first; nothing until there is one."""
+    views = store.views.list(VIEWS)
+    if views:
+        st.subheader("Saved views")
+        with st.container(border=True):
+            for one in views:
+                state.page_link("episodes", label(one.name, 64), icon=":material/bookmark:", view=one.id)
 
 
 def _newest(newest: Sequence[EpisodeSummary]) -> None:

@@ -73,3 +73,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("episode_id", "idx", "checkpoint_id", name="pk_second_opinion"),
     )
     op.create_index("ix_second_opinion_run_id", "second_opinion", ["run_id"])
+    op.drop_index("ix_episode_counts", "episode")
+    op.create_index(
+        "ix_episode_counts",
+        "episode",
+        ["run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation"],
+    )
+    op.create_index(
+        "ix_turn_asked",
+        "turn",
+        ["episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"],
+    )
