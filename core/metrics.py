@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ class PairedDifference:
     n: int
 
 
-def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """The Wilson score interval of a proportion (Wilson 1927); (0, 1) when nothing was observed."""
     if n == 0:
         return 0.0, 1.0
@@ -239,3 +240,21 @@ def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
         if a > 0:
             total += a * math.log(a / b) if b > 0 else math.inf
     return max(total, 0.0)
+
+
+def clustered_interval(hits: NDArray[Any], counts: NDArray[Any]) -> tuple[float, float]:
+    """The 95 % interval of a share over clusters, such as turns of a task: `hits[i]` of `counts[i]` observations.
+
+    Wilson's, of as many independent observations as the clusters are worth (Korn and Graubard 1998); where all or
+    none hit, of as many as there are clusters. (0, 1) when nothing was observed."""
+    total, clusters = float(counts.sum()), int((counts > 0).sum())
+    if not clusters:
+        return 0.0, 1.0
+    share = float(hits.sum()) / total
+    effective = float(clusters)
+    if 0 < share < 1:
+        scatter = float(((hits - share * counts) ** 2).sum()) / total**2
+        if clusters > 1 and scatter > 0:
+            effective = share * (1 - share) / (scatter * clusters / (clusters - 1))
+        effective = min(total, max(1.0, effective))
+    return wilson_interval(share * effective, effective)

@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core import roles
-from core.draws import integer
+from core.draws import integer, turn_key
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -107,6 +107,20 @@ def reread(episode: Episode, index: int, reply: Reply) -> Turn:
     return course.read(turn.decision, turn.messages, reply, *roles.spoken_to(turn.messages))
 
 
+def draw_key(episode: Episode, index: int) -> str:
+    """What keys the random choices of an episode's turn, from 0."""
+    return turn_key(episode.seed, episode.task.id, index)
+
+
+def requests(episode: Episode) -> list[Decide]:
+    """What the policy was asked before each recorded turn, as far as the turns tell: masks are left open."""
+    course, asked = _Course(episode, (), ()), []
+    for turn in episode.turns:
+        asked.append(course.decide())
+        course.add(turn)
+    return asked
+
+
 def _check(
     episode: Episode, specs: Mapping[str, ModelSpec], model_mask: Sequence[bool], role_mask: Sequence[bool]
 ) -> None:
@@ -156,7 +170,7 @@ class _Course:
     @property
     def key(self) -> str:
         """Keys every random choice of the next turn; the policy is no part of it (common random numbers)."""
-        return f"{self.episode.seed}/{self.episode.task.id}/{len(self.turns)}"
+        return draw_key(self.episode, len(self.turns))
 
     def add(self, turn: Turn) -> None:
         """Take a finished turn into account."""

@@ -13,13 +13,15 @@ from core.errors import StoreError
 from storage import mapping, paging
 from storage.engine import reading, writing
 from storage.filters import EpisodeFilter, conditions
-from storage.listing import LIGHT, ORDERS, facets, to_summary
+from storage.listing import LIGHT, ORDERS, facets, groups, to_summary
 from storage.mapping import Rows
 from storage.schema import episode, task, text, turn
 from storage.summaries import (
     QUESTION_CUT,
     EpisodeSummary,
     Facets,
+    Group,
+    GroupBy,
     Order,
     Page,
     PendingReply,
@@ -92,6 +94,22 @@ class Episodes:
         """Counts by field over the filtered episodes, each field without its own condition."""
         with reading(self.engine) as connection:
             return facets(connection, where, self.engine.dialect.name)
+
+    def groups(
+        self, by: GroupBy, where: EpisodeFilter = _EVERYTHING, *, limit: int = 200
+    ) -> tuple[list[Group], bool]:
+        """The filtered episodes counted by a field, largest groups first, and whether there are more groups."""
+        with reading(self.engine) as connection:
+            return groups(connection, where, by, self.engine.dialect.name, limit)
+
+    def summaries(self, episode_ids: Sequence[str]) -> list[EpisodeSummary]:
+        """The lines of these episodes, in this order; those that are gone are left out."""
+        found: dict[str, EpisodeSummary] = {}
+        with reading(self.engine) as connection:
+            for chunk in chunks(episode_ids):
+                rows = connection.execute(select(*LIGHT).where(episode.c.id.in_(chunk))).mappings()
+                found |= {row["id"]: to_summary(row) for row in rows}
+        return [found[one] for one in episode_ids if one in found]
 
     def summary(self, episode_id: str) -> EpisodeSummary:
         """One line of the list; StoreError when there is no such episode."""

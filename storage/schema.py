@@ -147,6 +147,7 @@ episode = Table(
         "end_reason",
         "flags",
         "turns",
+        "generation",
     ),
 )
 
@@ -193,6 +194,8 @@ turn = Table(
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
     Index(None, "role", "episode_id"),
+    # What filters ask of an episode's turns, answered without the wide rows.
+    Index("ix_turn_asked", "episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"),
 )
 
 text = Table(
@@ -308,5 +311,7 @@ second_opinion = Table(
     Column("run_id", String, _to("run.id"), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
+    Column("prompt_digest", String, nullable=False),  # of what was read: the turn's own, if read alike
+    Column("device", String, nullable=False),  # what it was computed on
     Index(None, "run_id"),
 )

@@ -15,6 +15,7 @@ from core.episode import EndReason, Flag, Message, Reply, Role, Status, Verdict
 T = TypeVar("T")
 
 RunKind = Literal["run", "evolve", "live", "import", "fork", "reencode"]
+GroupBy = Literal["run", "policy", "task", "family"]
 Order = Literal["newest", "oldest", "turns", "tokens", "cost", "margin", "entropy", "latency"]
 
 #: Counts stop here: "1,000+" is enough for a reader and spares the store a full scan.
@@ -261,15 +262,47 @@ class FacetValue:
 
 @dataclass(frozen=True, slots=True)
 class Facets:
-    """Counts by field over the filtered episodes, largest first; runs newest first."""
+    """Counts by field over the filtered episodes, largest first; runs newest first, numbers in order."""
 
     run: tuple[FacetValue, ...]
     policy: tuple[FacetValue, ...]
+    generation: tuple[FacetValue, ...]
     family: tuple[FacetValue, ...]
     correct: tuple[FacetValue, ...]  # values "right", "wrong", "none"
     end_reason: tuple[FacetValue, ...]
     status: tuple[FacetValue, ...]
     flag: tuple[FacetValue, ...]
+    turns: tuple[FacetValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The episodes of a list that share a value, counted. Values as `EpisodeFilter` takes them."""
+
+    value: str
+    n: int
+    finished: int
+    correct: int
+    missing: int
+    turns: float | None  # mean over finished episodes
+    tokens: int
+    cost_usd: float | None  # None when some price is unknown
+    newest: float
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of finished episodes that ended right; None before the first."""
+        return self.correct / self.finished if self.finished else None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedView:
+    """A list of episodes kept under a name: the query parameters of its page."""
+
+    id: str
+    name: str
+    query: Mapping[str, str]
+    created: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,20 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "Head", "The linear layer that maps the hidden state to logits: the part that evolution changes."
         ),
         Term(
+            "Head lens",
+            "What each number of the hidden state gives to a logit: the head's weight times the number, an exact sum.",
+            "It shows what put the choice ahead of the runner-up, and what changed in that since the turn before.",
+        ),
+        Term(
+            "Tolerance",
+            "The most that keeping a hidden state in half precision can have moved a logit.",
+            "A choice whose lead is within it is too close to call and is never claimed.",
+        ),
+        Term(
+            "KL divergence",
+            "How far one head's probabilities are from another's, in nats: 0 when they are the same.",
+        ),
+        Term(
             "SVF",
             "Singular value fine-tuning: scaling the singular values of a weight matrix, a few numbers "
             "per matrix.",

@@ -154,6 +154,12 @@ def href(page: str, **params: str | int | None) -> str:
     return f"/{page}?{query}" if query else f"/{page}"
 
 
+def here() -> str:
+    """The whole address of this view, to be copied."""
+    query = urlencode(st.query_params.to_dict())
+    return f"{st.context.url or ''}{'?' if query else ''}{query}"
+
+
 def go(page: str, **params: str | int | None) -> NoReturn:
     """Leave for another view now."""
     st.switch_page(VIEWS[page], query_params={k: str(v) for k, v in params.items() if v not in (None, "")})

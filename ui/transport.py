@@ -82,7 +82,7 @@ def help_button(keys: Keys) -> None:
         _help(keys)
 
 
-@st.dialog("Keys")
+@st.dialog("Keys", on_dismiss="rerun")
 def _help(keys: Keys) -> None:
     st.markdown("\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in keys)]))
     st.caption("Keys rest while you type in a field.")

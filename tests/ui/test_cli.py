@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -329,3 +330,23 @@ def test_a_lease_knows_the_living_and_the_dead() -> None:
     assert is_dead(f"{socket.gethostname()}:{gone.pid}")
     assert not is_dead(f"elsewhere:{gone.pid}")
     assert not is_dead(None)
+
+
+def test_where_lists_what_the_expression_says_and_points_at_a_mistake(played: Sums) -> None:
+    every = played.trinity("episodes", "--json")
+    found = played.trinity(
+        "episodes", "--json", "--where", 'any(turn.role == "V") or policy == "round-robin"'
+    )
+    assert (every.code, found.code) == (0, 0)
+    chosen = [
+        one
+        for one in json.loads(every.out)["episodes"]
+        if "V" in one["strip"] or one["policy"] == "round-robin"
+    ]
+    assert json.loads(found.out)["episodes"] == chosen
+    assert 0 < len(chosen) < len(json.loads(every.out)["episodes"])
+    refused = played.trinity("episodes", "--where", "turns > 1 and trns < 4")
+    assert refused.code == 1
+    sentence, line, caret = refused.err.splitlines()
+    assert sentence == "trinity: Column 15 of the filter: there is no field “trns”: did you mean turns?"
+    assert line[caret.index("^") :].startswith("trns")

@@ -15,7 +15,8 @@ from storage.sides import Course
 from storage.summaries import TurnOutline
 from ui import figures
 from ui.comparison_figures import routing_change
-from ui.panels import alternatives, choice_in_words, word_diff
+from ui.decision_panels import alternatives, choice_in_words
+from ui.panels import word_diff
 from ui.theme import ROLE_LOOKS
 from ui.transport import dwell_s
 from ui.widgets import Standing, standings_figure

@@ -16,8 +16,8 @@ from ui.chart import plot
 from ui.theme import label
 from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
 
-#: How many runs and episodes the page shows.
-RUNS, EPISODES = 3, 8
+#: How many runs, episodes and saved views the page shows.
+RUNS, EPISODES, VIEWS = 3, 8, 3
 
 
 def show() -> None:
@@ -39,6 +39,7 @@ def show() -> None:
         with left:
             _runs(store)
         with right:
+            _views(store)
             _newest(newest)
     _health_line(health)
 
@@ -134,6 +135,16 @@ def _run(store: Store, run: RunSummary) -> None:
             small=True,
             alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
         )
+
+
+def _views(store: Store) -> None:
+    """The lists kept under a name, newest first; nothing until there is one."""
+    views = store.views.list(VIEWS)
+    if views:
+        st.subheader("Saved views")
+        with st.container(border=True):
+            for one in views:
+                state.page_link("episodes", label(one.name, 64), icon=":material/bookmark:", view=one.id)
 
 
 def _newest(newest: Sequence[EpisodeSummary]) -> None:

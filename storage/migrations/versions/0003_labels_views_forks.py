@@ -38,6 +38,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name="pk_label"),
     )
+    op.create_index("ix_episode_parent_episode_id", "episode", ["parent_episode_id"])
     op.create_index("ix_label_episode_id_idx", "label", ["episode_id", "idx"])
     op.create_index("ix_label_name_value_episode_id", "label", ["name", "value", "episode_id"])
     op.create_table(
@@ -56,6 +57,8 @@ def upgrade() -> None:
         sa.Column("run_id", sa.String(), nullable=False),
         sa.Column("model_logits", sa.LargeBinary(), nullable=False),
         sa.Column("role_logits", sa.LargeBinary(), nullable=False),
+        sa.Column("prompt_digest", sa.String(), nullable=False),
+        sa.Column("device", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(
             ["episode_id"], ["episode.id"], name="fk_second_opinion_episode_id_episode", ondelete="CASCADE"
         ),
@@ -71,3 +74,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("episode_id", "idx", "checkpoint_id", name="pk_second_opinion"),
     )
     op.create_index("ix_second_opinion_run_id", "second_opinion", ["run_id"])
+    op.drop_index("ix_episode_counts", "episode")
+    op.create_index(
+        "ix_episode_counts",
+        "episode",
+        ["run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation"],
+    )
+    op.create_index(
+        "ix_turn_asked",
+        "turn",
+        ["episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"],
+    )
