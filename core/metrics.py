@@ -46,17 +46,30 @@ def paired_difference(
 ) -> PairedDifference:
     """B minus A over `n` shared tasks, of which `only_a` went right for A alone and `only_b` for B alone.
 
-    Resampling tasks with replacement is one multinomial draw over the three possible differences (-1, 0, 1),
-    so the bootstrap needs no per-task data. The same `key` gives the same interval.
+    The same `key` gives the same interval.
     """
+    found = over_tasks(
+        [-1.0, 1.0, 0.0], [only_a, only_b, n - only_a - only_b], key=key, confidence=confidence
+    )
+    return PairedDifference(*found, n)
+
+
+def over_tasks(
+    values: Sequence[float], tasks: Sequence[int], *, key: str, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """The mean over tasks, `tasks[i]` of them with `values[i]`, and its percentile bootstrap interval.
+
+    Tasks are drawn with replacement, each with all of its episodes, so that repeats of one task count as no more
+    than one task. That is one multinomial draw over the values, so no per-task data is needed. (0, -1, 1) without
+    tasks."""
+    n = sum(tasks)
     if n == 0:
-        return PairedDifference(0.0, -1.0, 1.0, 0)
+        return 0.0, -1.0, 1.0
     digest = hashlib.sha256(f"bootstrap/{key}".encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-    counts = rng.multinomial(n, [only_a / n, only_b / n, (n - only_a - only_b) / n], size=RESAMPLES)
-    differences = (counts[:, 1] - counts[:, 0]) / n
-    low, high = np.quantile(differences, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return PairedDifference((only_b - only_a) / n, float(low), float(high), n)
+    means = rng.multinomial(n, [count / n for count in tasks], size=RESAMPLES) @ np.asarray(values) / n
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return sum(v * count for v, count in zip(values, tasks, strict=True)) / n, float(low), float(high)
 
 
 @dataclass(frozen=True, slots=True)
