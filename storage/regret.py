@@ -4,7 +4,6 @@ task by task; and tasks that one policy played several times."""
 from __future__ import annotations
 
 import json
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
