@@ -18,7 +18,7 @@ from storage.schema import episode, turn
 from storage.store import Store
 
 #: The logits of so many changed picks are read: enough for shares to a percent.
-MOST_READ = 5_000
+MOST_READ = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +57,25 @@ def without_models(store: Store, where: EpisodeFilter, off: Sequence[str]) -> Wi
         .where(*finished(store, where), decided, gone)
         .limit(MOST_READ)
     )
-    takers: dict[str, float] = {}
     with reading(store.engine) as connection:
         turns, changed, episodes, touched = connection.execute(counts).one()
-        read = connection.execute(picks).all()
-    for models, logits, mask in read:
-        for model, p in _shares(json.loads(models), to_floats(logits), mask, off).items():
-            if p:
-                takers[model] = takers.get(model, 0.0) + p
+        alike: dict[tuple[str, str], list[bytes]] = {}
+        for models, logits, mask in connection.execute(picks):
+            alike.setdefault((models, mask), []).append(bytes(logits))
+    takers: dict[str, float] = {}
+    for (models, mask), logits in alike.items():
+        for model, p in _taken(json.loads(models), logits, mask, off).items():
+            takers[model] = takers.get(model, 0.0) + p
+    read = sum(map(len, alike.values()))
     ordered = dict(sorted(takers.items(), key=lambda one: (-one[1], one[0])))
-    return Without(turns, changed or 0, episodes, touched, len(read), ordered)
+    return Without(turns, changed or 0, episodes, touched, read, ordered)
 
 
-def _shares(
-    models: Sequence[str], logits: Sequence[float], mask: str, off: Sequence[str]
-) -> dict[str, float]:
-    """Probabilities over the models that may still be chosen; empty when none may."""
+def _taken(models: Sequence[str], logits: Sequence[bytes], mask: str, off: Sequence[str]) -> dict[str, float]:
+    """Probability over the models that may still be chosen, summed over decisions; empty when none may."""
     left = [model not in off and (not mask or mask[i] == "1") for i, model in enumerate(models)]
-    if len(logits) != len(models) or not any(left):
+    if not any(left):
         return {}
-    return dict(zip(models, softmax(np.array(logits), left).tolist(), strict=True))
+    z = np.array([to_floats(one) for one in logits])
+    summed = softmax(z, left).sum(axis=0)
+    return {model: float(p) for model, p, kept in zip(models, summed, left, strict=True) if kept}

@@ -14,11 +14,12 @@ from storage.store import Store
 from storage.verdicts import LACKS, Kept, PolicyCost, Share, TurnGroup, roles_kept, spent
 from ui import state
 from ui.figures import literal, role_word
+from ui.glossary import define
 from ui.routing_figures import ROLES, Cell, matrix
 from ui.scope import Scope
 from ui.spending import dollars
 from ui.theme import CHART_CONFIG, NEUTRAL_COLOUR, model_colour, one_line, percent
-from ui.verdict_figures import by_budget, price_and_accuracy, spend_bars
+from ui.verdict_figures import by_budget, price_and_accuracy, spend_bars, whole
 from ui.widgets import ink, nothing_here
 
 _CONFIG = CHART_CONFIG | {"displayModeBar": False}
@@ -45,7 +46,7 @@ def cost(
             f"{len(unknown)} of these policies called a model without a known price: they have no price here."
         )
     _cost_table(scope, costs)
-    st.subheader("Is the dearer one better?")
+    st.subheader("Is the dearer one better?", help=define("Frontier"))
     st.caption(
         "Each mark is a policy. The dotted line joins those that no other beats in both price and share solved. "
         "Click a mark for its episodes."
@@ -164,7 +165,7 @@ def _where_it_goes(groups: Sequence[TurnGroup], models: Sequence[str], in_dollar
                     "turns": st.column_config.NumberColumn("Turns", format="localized"),
                     "tokens": st.column_config.NumberColumn("Tokens per turn", format="%.0f"),
                     "dollars": "Cost",
-                    "seconds": st.column_config.NumberColumn("Seconds per turn", format="%.2f"),
+                    "seconds": st.column_config.NumberColumn("Seconds per turn", format="%.3f"),
                 },
             )
 
@@ -198,6 +199,11 @@ def budget(store: Store, scope: Scope) -> None:
             for name, curve in curves
         ),
     )
+    if not all(whole(one, curve) for _, curve in curves for one in curve):
+        st.caption(
+            "Hollow marks: there not all episodes tell, because some had a smaller budget of their own. Such a point "
+            "is about other episodes than the one before it: choose one policy or run to compare like with like."
+        )
     rows = [(name, one) for name, curve in curves for one in curve]
     st.dataframe(
         {
@@ -296,7 +302,9 @@ def _kept_cell(one: Kept | None, role: Role, name: str) -> Cell:
     if one is None:
         return Cell(None, "", f"{words}: never")
     return Cell(
-        one.kept.value, f"{100 * (one.kept.value or 0.0):.0f}", f"{words}: {one.kept.k:,} of {one.kept.n:,} turns"
+        one.kept.value,
+        f"{100 * (one.kept.value or 0.0):.0f}",
+        f"{words}: {one.kept.k:,} of {one.kept.n:,} turns",
     )
 
 

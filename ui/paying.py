@@ -9,11 +9,12 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from storage.masking import Without, without_models
-from storage.regret import Contestant, Regret, Replicate, regret, replicated, replicates
+from storage.regret import SINGLE, Contestant, Regret, Replicate, regret, replicated, replicates
 from storage.routing import pool_order
 from storage.store import Store
 from ui import state
 from ui.figures import literal, ticks
+from ui.glossary import define
 from ui.routing_figures import replicate_tree
 from ui.scope import Scope, Side
 from ui.theme import CHART_CONFIG, NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent
@@ -25,7 +26,7 @@ ORACLE = "the best of them, task by task"
 
 def paying(store: Store, scope: Scope) -> None:
     """The policy against every model alone, on the tasks that all played."""
-    st.subheader("Does coordinating pay?")
+    st.subheader("Does coordinating pay?", help=define("Regret"))
     for side in scope.sides:
         policy = side.where.policy or _some_policy(store, side)
         if policy is None:
@@ -38,7 +39,7 @@ def _some_policy(store: Store, side: Side) -> str | None:
     """The policy with most episodes that is no model alone, checkpoints first."""
     known = {one.id for one in store.checkpoints.list()}
     played = [
-        one.value for one in store.episodes.facets(side.where).policy if not one.value.startswith("single:")
+        one.value for one in store.episodes.facets(side.where).policy if not one.value.startswith(SINGLE)
     ]
     return next((one for one in played if one in known), played[0] if played else None)
 
@@ -97,7 +98,7 @@ def pays(found: Regret, scope: Scope) -> str:
     alone = [one for one in found.contestants if one.name is not None]
     best = max(alone, key=lambda one: one.accuracy.value)
     ahead = best.ahead
-    name, other = label(scope.say(found.policy), 60), label(_name(best, scope), 60)
+    name, other = label(scope.say(found.policy), 60), label((best.name or "").removeprefix(SINGLE), 60)
     points = f"{abs(100 * ahead.value):.1f} points (95 % {100 * ahead.low:+.1f} to {100 * ahead.high:+.1f})"
     if ahead.low > 0:
         return f"**Yes.** {name} solves more than the best model alone, {other}, by {points}."
@@ -179,7 +180,7 @@ def _missed(found: Regret, letter: str) -> None:
                 "pair": [state.href("pair", a=a, b=b) for a, b in zip(ours, theirs, strict=True)],
                 "question": [one_line(one.question, 100) for one in found.missed],
                 "ours": [f"{one.ours.right} of {one.ours.n}" for one in found.missed],
-                "best": [one_line(one.best.removeprefix("single:"), 40) for one in found.missed],
+                "best": [one_line(one.best.removeprefix(SINGLE), 40) for one in found.missed],
                 "theirs": [f"{one.theirs.right} of {one.theirs.n}" for one in found.missed],
             },
             key=f"missed_{letter}",
@@ -209,7 +210,9 @@ def luck(store: Store, scope: Scope) -> None:
     elif chosen is not None and policy is None:
         policy = next((one.policy for one in tasks if one.task_id == chosen), None)
     if chosen is None or policy is None:
-        nothing_here("No policy has played a task more than once here. Play the same file of tasks again with another seed:")
+        nothing_here(
+            "No policy has played a task more than once here. Play the same file of tasks again with another seed:"
+        )
         st.code("trinity run --policy … --tasks … --seed 1", language=None)
         return
     found = replicates(store, side.where, policy, chosen)

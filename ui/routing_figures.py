@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,8 @@ def matrix(
 ) -> go.Figure:
     """A heat map of cells, rows and columns named by escaped labels; every cell is a point that can be clicked."""
     values = [abs(cell.value) for row in cells for cell in row if cell.value is not None]
-    top = most or max(values, default=0.0) or 1.0
+    # The scale goes on beyond the largest value, so that the page's ink is readable on every cell.
+    top = (most or max(values, default=0.0) or 1.0) / 0.62
     flat = [(x, y, cell) for y, row in enumerate(cells) for x, cell in enumerate(row)]
     heat = go.Heatmap(
         z=[[cell.value for cell in row] for row in cells],
@@ -135,27 +136,30 @@ def graph(traffic: Traffic, models: Sequence[str]) -> go.Figure:
         for x, model in enumerate(models)
         for y, role in enumerate(ROLES)
     }
-    start, end = (-1.0, 1.0), (float(len(models)), 1.0)
     steps = traffic.steps()
     whole = sum(steps.values()) or 1
     links = []
     for (here, there), n in steps.most_common(MOST_LINKS):
+        known = [at[move] for move in (here, there) if move is not None]
+        # Beginnings and ends are stubs: lines to two common posts would cross everything else.
+        begin = known[0] if here else (known[0][0] - 0.38, known[0][1] + 0.16)
+        end = known[-1] if there else (known[-1][0] + 0.38, known[-1][1] + 0.16)
         links.append(
             _Link(
-                at.get(here, start) if here else start,
-                at.get(there, end) if there else end,
+                begin,
+                end,
                 n / whole,
-                model_colour(here.model, models) if here else NEUTRAL_COLOUR,
+                model_colour(here.model, models) if here and there else NEUTRAL_COLOUR,
                 f"{literal(move_words(here, 'the beginning'), 40)} → {literal(move_words(there), 40)}"
                 f"<br>{n:,} times, {share(n / whole)} of all steps",
                 f"{token(here) if here else 'start'}>{token(there) if there else 'end'}",
             )
         )
     nodes = [move for move in at if traffic.turns[move]]
-    data = [*_arrows(links), _nodes(traffic, nodes, [at[move] for move in nodes], models)]
-    data.append(_posts([start, end], ["start", "end"]))
-    figure = _drawing(data, 330)
-    figure.update_xaxes(range=[-1.4, len(models) + 0.4], **ticks([literal(model, 14) for model in models]))
+    figure = _drawing(
+        [*_arrows(links, _bent), _nodes(traffic, nodes, [at[move] for move in nodes], models)], 330
+    )
+    figure.update_xaxes(range=[-0.6, len(models) - 0.4], **ticks([literal(model, 14) for model in models]))
     figure.update_yaxes(range=[2.5, -0.65], **ticks([role_word(role) for role in ROLES]))
     return figure
 
@@ -194,7 +198,7 @@ def unrolled(traffic: Traffic, models: Sequence[str]) -> go.Figure:
         [f"{token(move)}@{at - 1}" for at, move, _ in played],
         models,
     )
-    figure = _drawing([*_arrows(arrows), points], 60 + 34 * max(3, len(moves)))
+    figure = _drawing([*_arrows(arrows, _eased), points], 60 + 34 * max(3, len(moves)))
     figure.update_xaxes(
         range=[0.6, last + 0.9],
         tickvals=list(range(1, last + 1)),
@@ -265,25 +269,16 @@ def _points(
     )
 
 
-def _posts(at: Sequence[tuple[float, float]], words: Sequence[str]) -> go.Scatter:
-    return go.Scatter(
-        x=[x for x, _ in at],
-        y=[y for _, y in at],
-        mode="markers+text",
-        marker={"symbol": "diamond-open", "size": 12, "color": NEUTRAL_COLOUR},
-        text=words,
-        textposition="bottom center",
-        textfont={"size": 11},
-        hoverinfo="skip",
-    )
+_Curve = tuple[list[float], list[float]]
+_Draw = Callable[[tuple[float, float], tuple[float, float]], _Curve]
 
 
-def _arrows(links: Sequence[_Link]) -> list[go.Scatter]:
-    """Bent lines, so that both directions are seen, and one trace of heads that carry the keys."""
+def _arrows(links: Sequence[_Link], draw: _Draw) -> list[go.Scatter]:
+    """Lines, heaviest on top, and one trace of heads that carry the keys."""
     heaviest = max((link.weight for link in links), default=1.0)
     found, heads = [], []
     for link in sorted(links, key=lambda one: one.weight):
-        xs, ys = _bent(link.start, link.end)
+        xs, ys = draw(link.start, link.end)
         weight = link.weight / heaviest
         found.append(
             go.Scatter(
@@ -318,9 +313,14 @@ def _arrows(links: Sequence[_Link]) -> list[go.Scatter]:
     return found
 
 
-def _bent(
-    start: tuple[float, float], end: tuple[float, float], n: int = 21
-) -> tuple[list[float], list[float]]:
+def _eased(start: tuple[float, float], end: tuple[float, float], n: int = 21) -> _Curve:
+    """From left to right, level at both ends, as rivers of a Sankey diagram run."""
+    (x0, y0), (x1, y1) = start, end
+    ts = [i / (n - 1) for i in range(n)]
+    return [x0 + t * (x1 - x0) for t in ts], [y0 + (3 - 2 * t) * t * t * (y1 - y0) for t in ts]
+
+
+def _bent(start: tuple[float, float], end: tuple[float, float], n: int = 21) -> _Curve:
     """A quadratic curve to the left of the straight line; from a place to itself a loop above it."""
     (x0, y0), (x1, y1) = start, end
     if start == end:
@@ -393,7 +393,7 @@ def replicate_tree(found: Sequence[Replicate]) -> go.Figure:
         [f"{len(found)} episodes"],
         [""],
         [0],
-        ["rgba(136,148,165,0.25)"],
+        [NEUTRAL_COLOUR],
         [""],
     )
     place = {"/": 0}
@@ -424,7 +424,9 @@ def replicate_tree(found: Sequence[Replicate]) -> go.Figure:
             parents=parents,
             values=values,
             branchvalues="total",
-            marker={"colors": colours},
+            marker={"colors": colours, "line": {"width": 1.5, "color": "rgba(255,255,255,0.9)"}},
+            leaf={"opacity": 1},
+            root={"color": NEUTRAL_COLOUR},
             tiling={"orientation": "v"},
             texttemplate="%{label}<br>%{value}",
             hovertemplate="%{label}: %{value} of " + str(len(found)) + " episodes<extra></extra>",

@@ -97,7 +97,10 @@ def accepts(of: Mapping[tuple[int, bool], int]) -> go.Figure:
             x=turns,
             y=[of.get((turn, right), 0) for turn in turns],
             name=f"{mark} {word}",
-            marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "rgba(255,255,255,0.55)"}},
+            marker={
+                "color": colour,
+                "pattern": {"shape": pattern, "fgcolor": "rgba(255,255,255,0.55)", "fillmode": "overlay"},
+            },
             hovertemplate=f"accepted at turn %{{x}}: %{{y:,}} {word}<extra></extra>",
         )
         for right, mark, word, colour, pattern in (
@@ -114,6 +117,11 @@ def accepts(of: Mapping[tuple[int, bool], int]) -> go.Figure:
             yaxis={"title": None, "fixedrange": True},
         ),
     )
+
+
+def whole(one: AtBudget, curve: Sequence[AtBudget]) -> bool:
+    """Nearly all episodes tell at this budget, so that it can be set beside the others."""
+    return one.n >= 0.95 * max(other.n for other in curve)
 
 
 def by_budget(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> go.Figure:
@@ -141,7 +149,10 @@ def by_budget(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> go.Figure:
                 name=literal(name, 40),
                 mode="lines+markers+text",
                 line={"color": colour, "dash": dash, "width": 2},
-                marker={"symbol": symbol, "size": 9},
+                marker={
+                    "symbol": [symbol if whole(one, curve) else f"{symbol}-open" for one in curve],
+                    "size": 9,
+                },
                 text=[percent(one.accuracy) for one in curve],
                 textposition="top center" if colour == SIDES[0][0] else "bottom center",
                 textfont={"size": 11},
@@ -194,7 +205,7 @@ def price_and_accuracy(
         text=[
             literal(say(one.policy), 26) if one.policy in best or len(known) <= 8 else "" for one, _ in known
         ],
-        textposition="top center",
+        textposition="top left",  # where nobody is, of those that no other beats
         textfont={"size": 11},
         error_y={
             "type": "data",

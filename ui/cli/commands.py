@@ -18,6 +18,7 @@ from ui.cli import (
     pocket,
     pool,
     reproduce,
+    routing,
     run,
     separability,
     serve,
@@ -63,6 +64,8 @@ app.command("reproduce")(reproduce.reproduce)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(episodes.app, name="episodes")
 app.command("compare")(compare.compare)
+app.command("routing")(routing.routing)
+app.command("verifier")(routing.verifier)
 app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)

@@ -214,9 +214,14 @@ def _order(scope: Scope, traffic: Sequence[Traffic], models: Sequence[str]) -> N
         key="routing_turns",
     )
     draw = unrolled if how == "unrolled" else graph
+    stubs = (
+        ""
+        if how == "unrolled"
+        else " Grey arrows from the left: episodes begin there; to the right: they end."
+    )
     st.caption(
-        "Colour is the model, shape the role (● Thinker, ■ Worker, ▲ Verifier), width how often. Click an arrow head "
-        "or a mark for the turns behind it; only the most frequent steps are drawn."
+        f"Colour is the model, shape the role (● Thinker, ■ Worker, ▲ Verifier), width how often.{stubs} Click an "
+        "arrow head or a mark for the turns behind it; only the most frequent steps are drawn."
     )
     for side, one in zip(scope.sides, traffic, strict=True):
         if scope.compared:

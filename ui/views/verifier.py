@@ -82,7 +82,7 @@ def show() -> None:
 def _answers(scope: Scope, books: Sequence[Sequence[Ledger]], costs: Sequence[Sequence[PolicyCost]]) -> None:
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
-        st.markdown("**Which verifier accepts wrong answers most?**", help=define("False accept"))
+        st.markdown("**Which verifier accepts wrong answers most?**", help=define("False-accept rate"))
         for side, of in zip(scope.sides, books, strict=True):
             st.markdown(f"{side.letter + ': ' if side.letter else ''}{worst(of)}")
     with right, st.container(border=True, height="stretch"):
