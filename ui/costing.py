@@ -43,7 +43,7 @@ def cost(
     st.subheader("What does a solved problem cost?")
     if in_dollars and unknown:
         st.caption(
-            f"{len(unknown)} of these policies called a model without a known price: they have no price here."
+            f"{len(unknown)} of these policies had replies without a known price: they have no price here."
         )
     _cost_table(scope, costs)
     st.subheader("Is the dearer one better?", help=define("Frontier"))

@@ -377,4 +377,4 @@ def _changed(found: Without, side: Side) -> None:
         "No model is asked: stored logits are read without the models left out. From the first changed pick on, an "
         "episode would have gone another way; how it would have ended, only playing tells."
     )
-    st.markdown(f"[Episodes of this selection]({side.episodes(status='finished')})")
+    side.link("Episodes of this selection", status="finished")

@@ -36,6 +36,10 @@ class Side:
         """A link to these episodes, narrowed."""
         return state.href("episodes", **{**self.where.to_query(), **more})
 
+    def link(self, words: str, **more: str | None) -> None:
+        """The same as a link on the page; `words` are markdown."""
+        state.page_link("episodes", words, icon=":material/table_rows:", **{**self.where.to_query(), **more})
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -95,6 +99,7 @@ def _choice(
     st.selectbox(
         words,
         list(counts),
+        index=None,  # so that it can be emptied again
         key=key,
         placeholder="all",
         format_func=lambda value: f"{say(value)} · {counts[value]:,}",
@@ -118,6 +123,7 @@ def _compare_with(a: str | None, b: str | None, policies: Sequence[str], say: Ca
     st.selectbox(
         "B" if b else "Set against",
         others,
+        index=None,
         key="scope_b",
         placeholder="nothing",
         format_func=say,

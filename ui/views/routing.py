@@ -81,12 +81,13 @@ def show() -> None:
     _told(scope, traffic)
     if part == "who":
         _who(scope, traffic, models)
+        _into(store, scope)
         _first(scope, traffic, models)
     elif part == "order":
         _order(scope, traffic, models)
+        _into(store, scope)
     else:
         _groups(scope, found, models)
-    _into(store, scope)
 
 
 def _nothing(scope: Scope, traffic: Sequence[Traffic]) -> None:
@@ -105,10 +106,12 @@ def _models(store: Store, scope: Scope) -> list[str]:
 def _told(scope: Scope, traffic: Sequence[Traffic]) -> None:
     for side, one in zip(scope.sides, traffic, strict=True):
         right = percent(one.right / one.episodes)
-        st.markdown(
-            f"**{side.title}**: {one.episodes:,} finished episodes, {one.total:,} turns, {right} right. "
-            f"[List them]({side.episodes(status='finished')})"
-        )
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.markdown(
+                f"**{side.title}**: {one.episodes:,} finished episodes, {one.total:,} turns, {right} right",
+                width="content",
+            )
+            side.link("List them", status="finished")
 
 
 # Who does what

@@ -116,7 +116,7 @@ def solved_cost(found: Sequence[PolicyCost]) -> str:
         return "Nothing was solved."
     words = f"**{tokens / right:,.0f} tokens**, over {right:,} solved of {sum(one.n for one in found):,}"
     if any(one.cost_usd is None for one in found):
-        return f"{words}. In dollars it is not known: some model has no known price."
+        return f"{words}. In dollars it is not known: some replies have no known price."
     cost = sum(one.cost_usd or 0.0 for one in found)
     if not cost:
         return f"{words}. These models are free of charge, so tokens are what it cost."
@@ -353,9 +353,9 @@ def _accepts(side: Side, found: Sequence[PolicyCost]) -> None:
     share = Share(false, ended)
     st.markdown(
         f"{side.letter + ': ' if side.letter else ''}A Verifier ended {ended:,} of {sum(one.n for one in found):,} "
-        f"episodes; of these **{with_interval(share)} with a wrong answer**. "
-        f"[List these]({side.episodes(flag='false_accept')})"
+        f"episodes; of these **{with_interval(share)} with a wrong answer**."
     )
+    side.link("List these", flag="false_accept")
     st.plotly_chart(
         accepts(counts),
         key=f"accepts{side.letter}",
