@@ -50,6 +50,20 @@ PAGES = [
         help="How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
     ),
     st.Page(
+        "views/routing.py",
+        title="Routing",
+        icon=":material/route:",
+        url_path="routing",
+        help="Who is called in which role, who follows whom, what it depends on, and whether it pays.",
+    ),
+    st.Page(
+        "views/verifier.py",
+        title="Verifier & cost",
+        icon=":material/fact_check:",
+        url_path="verifier",
+        help="Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
+    ),
+    st.Page(
         "views/results.py",
         title="Results",
         icon=":material/leaderboard:",

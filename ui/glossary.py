@@ -74,6 +74,11 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "False accept",
             "An episode that a Verifier ended with ACCEPT although the answer is wrong.",
         ),
+        Term(
+            "False-accept rate",
+            "Of the wrong answers that a Verifier judged with a readable verdict, the share it accepted.",
+            "Its counterpart is the share of right answers that it sent back.",
+        ),
         Term("Self-verified", "A Verifier turn in which a model judged its own answer."),
         Term(
             "Missing",
@@ -217,6 +222,15 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         Term(
             "Routing",
             "Which model is called in which role, and how often.",
+        ),
+        Term(
+            "Regret",
+            "How many more tasks a model alone, or the best of them task by task, solves than the policy.",
+            "The best of them task by task is flattered by luck: with several models one is right by chance.",
+        ),
+        Term(
+            "Frontier",
+            "The policies that no other beats in both price and share solved.",
         ),
     ),
     "A review": (

@@ -31,6 +31,8 @@ VIEWS: dict[str, str] = {
         "pair",
         "checkpoints",
         "evolution",
+        "routing",
+        "verifier",
         "separability",
         "results",
         "live",

@@ -20,6 +20,7 @@ from ui.cli import (
     pocket,
     pool,
     reproduce,
+    routing,
     run,
     separability,
     serve,
@@ -69,6 +70,8 @@ app.command("label")(labels.label)
 app.command("labels")(labels.labels)
 app.command("compare")(compare.compare)
 app.command("fork")(fork.fork)
+app.command("routing")(routing.routing)
+app.command("verifier")(routing.verifier)
 app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)

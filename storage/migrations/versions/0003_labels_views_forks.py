@@ -21,6 +21,26 @@ def upgrade() -> None:
             "ck_run_kind", "kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')"
         )
     op.create_index("ix_episode_parent_episode_id", "episode", ["parent_episode_id"])
+    op.create_index(
+        "ix_turn_counts",
+        "turn",
+        [
+            "episode_id",
+            "idx",
+            "stage",
+            "role",
+            "model",
+            "verdict",
+            "correct_after",
+            "flags",
+            "tokens_in",
+            "tokens_out",
+            "cost_usd",
+            "latency_s",
+            "sampled",
+            "margin",
+        ],
+    )
     op.create_table(
         "label",
         sa.Column("id", _ROWID, nullable=False),
@@ -79,9 +99,4 @@ def upgrade() -> None:
         "ix_episode_counts",
         "episode",
         ["run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation"],
-    )
-    op.create_index(
-        "ix_turn_asked",
-        "turn",
-        ["episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"],
     )
