@@ -143,14 +143,18 @@ class Episodes:
 
     def text(self, episode_id: str, index: int) -> TurnText:
         """The texts of one turn, as far as they are written; StoreError when it has not begun."""
-        query = select(text.c.kind, text.c.body).where(text.c.episode_id == episode_id, text.c.idx == index)
+        said = (text.c.episode_id == turn.c.episode_id) & (text.c.idx == turn.c.idx)
+        query = (
+            select(turn.c.stage, text.c.kind, text.c.body)
+            .outerjoin(text, said)
+            .where(turn.c.episode_id == episode_id, turn.c.idx == index)
+        )
         with reading(self.engine) as connection:
-            found: dict[str, str] = {kind: body for kind, body in connection.execute(query)}  # noqa: C416
-            stage = connection.execute(
-                select(turn.c.stage).where(turn.c.episode_id == episode_id, turn.c.idx == index)
-            ).scalar()
-        if stage is None:
+            rows = connection.execute(query).all()
+        if not rows:
             raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
+        stage: str = rows[0].stage
+        found: dict[str, str] = {row.kind: row.body for row in rows if row.kind}
         return TurnText(
             messages=mapping.to_messages(found.get("prompt", "")),
             reply=found.get("partial", "") if stage == "asked" else found.get("reply", ""),

@@ -21,7 +21,7 @@ from ui.lineage_panels import PANELS
 from ui.live import is_stalled
 from ui.spending import dollars
 from ui.theme import label, percent
-from ui.transport import by_hand, keys_of, steps, tick, transport
+from ui.transport import keys_of, moved, steps, tick, transport
 from ui.widgets import standings_figure
 
 #: The panel in the address that is the form.
@@ -269,7 +269,7 @@ def _stage(store: Store, lineage: Lineage, beside: Lineage | None) -> None:
             "Generation",
             lineage.indices,
             key="generation",
-            on_change=lambda: by_hand(go)(lineage.position(st.session_state["generation"])),
+            on_change=lambda: moved(go)(lineage.position(st.session_state["generation"])),
         )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         steps(at, total, go, KEYS)

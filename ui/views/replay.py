@@ -28,7 +28,7 @@ from ui.recording import Recording, open_recording
 from ui.sharing import share
 from ui.spending import dollars
 from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
-from ui.transport import by_hand, keys_of, steps, stop, tick, transport
+from ui.transport import by_hand, keys_of, moved, steps, stop, tick, transport
 from ui.variations import branch_turns, family_of, variation_tree
 from ui.widgets import who
 
@@ -391,7 +391,7 @@ def _go_to(total: int, cursor: int) -> None:
         label_visibility="collapsed",
         width=130,
         help=f"Any turn from 1 to {total:,}",
-        on_change=lambda: by_hand(go)(int(st.session_state["go_to"]) - 1),
+        on_change=lambda: moved(go)(int(st.session_state["go_to"]) - 1),
     )
 
 
