@@ -277,7 +277,8 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     points = event["selection"]["points"]
     if points:
         ep, turn, _ = points[0]["customdata"]
-        state.go("replay", ep=str(ep), t=int(turn))
+        # With the run, because the browser's way back leads over this page under the parameters of the next.
+        state.go("replay", ep=str(ep), t=int(turn), run=state.param("run"))
 
 
 def _tree_alt(grown: Grown) -> str:

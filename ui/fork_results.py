@@ -44,6 +44,11 @@ class Grown:
     baseline: Mapping[int, Child]
     forks: Mapping[int, Child]
 
+    def holds(self, episode_id: str | None) -> bool:
+        """Whether an episode is this branch's parent or one of its children."""
+        children = (*self.baseline.values(), *self.forks.values())
+        return episode_id in (self.branch.parent, *(one.id for one in children))
+
     @property
     def pairs(self) -> list[tuple[bool, bool]]:
         """(baseline right, fork right) of each seed that both have finished. A fork that is certain stands beside

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
-from playwright.sync_api import Page
 
 from core.episode import Status, Verdict
 from core.errors import ConfigError, StoreError
@@ -17,9 +16,7 @@ from storage.filters import EpisodeFilter
 from storage.recorder import record
 from storage.store import Store
 from storage.summaries import RunStatus
-from tests.browsing import settled
 from tests.core.faulty_server import fail
-from tests.ui.conftest import Served
 from tests.ui.pages import opened, press, shown, until
 from tests.ui.sums import Sums, answer
 from ui import forking, wiring
@@ -246,6 +243,9 @@ def test_the_page_from_the_list_to_a_result(
     page.button_group(key="fork_kind").set_value("verdict").run()
     assert page.query_params["change"] == "verdict"
     assert "says **REVISE** instead" in shown(page)
+    assert "says **REVISE** instead" in shown(
+        opened("forks", ep=parent, t="3", change="verdict")
+    )  # the same link
     page.number_input(key="fork_n").set_value(2).run()
     page.number_input(key="fork_baseline").set_value(2).run()
     press(page, "fork_start")
@@ -305,17 +305,6 @@ def test_the_tree_merges_what_is_the_same_and_keeps_forks_apart(
     assert left_out == 0
     assert go.Figure(figure.to_dict())  # validates, which drawing does not
     assert {point[0] for point in figure.data[-1].customdata} <= set(outlines)
-
-
-def test_the_form_stands_in_the_address(tab: Page, served: Served) -> None:
-    one = served.store.episodes.page(EpisodeFilter(flag="false_accept"), limit=1).items[0]
-    tab.goto(f"/forks?ep={one.id}&t={one.turns}")
-    tab.get_by_text("Change exactly one thing").wait_for()
-    tab.get_by_role("radio", name="Verdict").click()
-    tab.wait_for_url("**change=verdict**")
-    settled(tab)
-    tab.reload()
-    tab.get_by_text("says REVISE instead").wait_for()
 
 
 # The command line

@@ -243,7 +243,7 @@ def _run_page(store: Store, run_id: str) -> None:
     plan = ForkPlan.from_config(run.config)
     results = read_results(store, run_id, plan)
     asked = state.param("ep")
-    one = next((each for each in results.grown if each.branch.parent == asked), None)
+    one = next((each for each in results.grown if each.holds(asked)), None)
     if one is None and len(results.grown) == 1:
         one = results.grown[0]
     _back(
