@@ -147,6 +147,7 @@ episode = Table(
         "flags",
         "turns",
         "generation",
+        "id",
     ),
 )
 

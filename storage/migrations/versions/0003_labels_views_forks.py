@@ -74,7 +74,18 @@ def upgrade() -> None:
     op.create_index(
         "ix_episode_counts",
         "episode",
-        ["run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation"],
+        [
+            "run_id",
+            "policy",
+            "status",
+            "family",
+            "correct",
+            "end_reason",
+            "flags",
+            "turns",
+            "generation",
+            "id",
+        ],
     )
     op.create_index(
         "ix_turn_asked",
