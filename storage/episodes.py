@@ -56,6 +56,8 @@ class Episodes:
         matching = conditions(where, self.engine.dialect.name)
         with reading(self.engine) as connection:
             total = paging.count(connection, select(episode.c.id).where(*matching))
+            if not total.n:  # a second search for nothing would take as long again
+                return Page((), total)
             rows = select(*LIGHT, keyset.key.label("page_key")).where(*matching)
             return paging.page(
                 connection,

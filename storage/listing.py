@@ -66,13 +66,13 @@ FIGURES: tuple[ColumnElement[Any], ...] = (
 _FACETS = {
     "run": episode.c.run_id,
     "policy": episode.c.policy,
-    "generation": episode.c.generation,
     "status": episode.c.status,
     "family": episode.c.family,
     "correct": episode.c.correct,
     "end_reason": episode.c.end_reason,
     "flag": episode.c.flags,
     "turns": episode.c.turns,
+    "generation": episode.c.generation,
 }
 _OUTCOMES = {True: "right", False: "wrong", None: "none"}
 

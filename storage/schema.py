@@ -148,6 +148,7 @@ episode = Table(
         "flags",
         "turns",
         "generation",
+        "id",
     ),
 )
 

@@ -98,5 +98,16 @@ def upgrade() -> None:
     op.create_index(
         "ix_episode_counts",
         "episode",
-        ["run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation"],
+        [
+            "run_id",
+            "policy",
+            "status",
+            "family",
+            "correct",
+            "end_reason",
+            "flags",
+            "turns",
+            "generation",
+            "id",
+        ],
     )
