@@ -89,6 +89,13 @@ def show() -> None:
         _in_figures(store, (run_a, a), (run_b, b))
     with right:
         _difference(compared, names)
+    if {a, b} <= born.keys():
+        state.page_link(
+            "policy",
+            "What would each choose at the same turns? Policy diff",
+            icon=":material/difference:",
+            c=f"{a},{b}",
+        )
     _tasks(store.episodes.flips(a, b, run=run_a, run_b=run_b, kind=_kind(), limit=MOST_ROWS))
     _routing(routing(store, run_a, a), routing(store, run_b, b), _slots(checkpoints, a, b))
     _config_differences(checkpoints, a, b)
