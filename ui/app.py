@@ -43,6 +43,13 @@ PAGES = [
         help="Two coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
     ),
     st.Page(
+        "views/policy.py",
+        title="Policy diff",
+        icon=":material/difference:",
+        url_path="policy",
+        help="What other checkpoints would choose at the recorded turns, without asking a model.",
+    ),
+    st.Page(
         "views/evolution.py",
         title="Evolution",
         icon=":material/trending_up:",

@@ -210,6 +210,35 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "A number that fixes every random choice: the same seed plays the same again.",
         ),
         Term(
+            "Policy diff",
+            "What several checkpoints would choose at the same recorded turns, without asking any model.",
+            "Stored hidden states go through each checkpoint's head; where the encoder itself differs, it reads the "
+            "recorded transcript again.",
+        ),
+        Term(
+            "Agreement",
+            "The share of turns at which two checkpoints would choose the same model in the same role, of those that "
+            "can be told.",
+        ),
+        Term(
+            "Too close to call",
+            "A choice so narrow that the half precision of the stored hidden state could turn it. It counts neither "
+            "as agreement nor as disagreement.",
+        ),
+        Term(
+            "Teacher-forced",
+            "Shown the transcript as it was recorded, whatever would have been chosen instead before.",
+        ),
+        Term(
+            "First disagreement",
+            "The first turn of an episode at which two checkpoints would choose otherwise: up to there both would have "
+            "seen this very transcript.",
+        ),
+        Term(
+            "Second opinion",
+            "The logits of another checkpoint at a recorded turn, after its own encoder has read the transcript again.",
+        ),
+        Term(
             "Divergence",
             "The first turn at which two episodes of the same task differ in model or role.",
         ),

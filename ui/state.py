@@ -30,6 +30,7 @@ VIEWS: dict[str, str] = {
         "replay",
         "pair",
         "checkpoints",
+        "policy",
         "evolution",
         "routing",
         "verifier",

@@ -40,7 +40,7 @@ KINDS: tuple[HeadKind, ...] = (
 def made(kind: HeadKind = "linear", seed: int = 0, **fields: object) -> Checkpoint:
     """A checkpoint of random numbers over the recorded models."""
     size = head_of(kind, len(MODELS), WIDTH).size
-    vector = np.random.default_rng(seed).normal(size=size) * 0.3
+    vector = (np.random.default_rng(seed).normal(size=size) * 0.3).astype(np.float32)
     return Checkpoint(
         vector,
         MODELS,

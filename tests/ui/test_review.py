@@ -15,9 +15,9 @@ from storage.filters import EpisodeFilter
 from storage.labels import Place
 from storage.store import Store, open_store
 from tests.browsing import settled
+from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
 from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown
-from tests.ui.recorded import HOSTILE
 from tests.ui.sums import Sums
 from ui.quotes import find_span, login
 from ui.views.review import KEYS

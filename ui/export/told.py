@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from core.comparison import TEXT_CUT, Alignment, Move, Row, align
 from core.episode import ROLE_ORDER, Decision, Role, Status
 from storage.summaries import EpisodeSummary
+from ui.decision_panels import alternatives
 from ui.export.played import Played
 from ui.figures import role_word, share
-from ui.panels import alternatives, seconds
+from ui.panels import seconds
 from ui.spending import dollars
 from ui.theme import END_WORDS, ROLE_LOOKS, STATUS_MARKS, Mark, correct_mark, model_colour
 from ui.widgets import who

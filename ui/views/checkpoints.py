@@ -74,7 +74,21 @@ def _compare(
         )
     went = _courses(store, store.url, line.sides, known)
     behaviour(line, went, _budgets(store, store.url, line.sides, known), _slots(checkpoints, line), names)
+    _at_the_same_turns(line, checkpoints)
     config_differences(line, checkpoints, names)
+
+
+def _at_the_same_turns(line: Line, checkpoints: Sequence[CheckpointSummary]) -> None:
+    """The way on to what the checkpoints among them would each choose."""
+    known = {one.id for one in checkpoints}
+    stored = [side.policy for side in line.sides if side.policy in known]
+    if len(stored) > 1:
+        state.page_link(
+            "policy",
+            "What would each choose at the same turns? Policy diff",
+            icon=":material/difference:",
+            c=",".join(stored),
+        )
 
 
 # What the store tells, remembered: finished episodes never change, so counts of them tell what is known.
