@@ -16,7 +16,8 @@ whose `kind` says what it is; they come in this order:
                 episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
     end         counts: {kind: lines}, sha256: of every byte before this line
 
-Version 1 had no labels and is read as well. Times are Unix seconds. Only finished turns are written; what was
+A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
+rest. Version 1 had no labels and is read as well. Times are Unix seconds. Only finished turns are written; what was
 running is written as interrupted. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers
 beyond 64 bits are refused.
 """
@@ -30,14 +31,16 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from core.episode import Episode
-from storage.summaries import CandidateSummary, RunStatus
+from storage.summaries import CandidateSummary, RunKind, RunStatus
 
 FORMAT = "trinity-jsonl"
 VERSION = 2
 #: What can be read.
 VERSIONS = (1, 2)
 
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
+#: What an id may look like: it stands in addresses and in names of files.
+ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
+Id = Annotated[str, Field(pattern=ID)]
 
 
 class _Line(BaseModel):
@@ -65,7 +68,7 @@ class RunLine(_Line):
 
     kind: Literal["run"] = "run"
     id: Id
-    run_kind: Literal["run", "evolve", "live", "import"]
+    run_kind: RunKind
     status: RunStatus
     config: dict[str, Any]
     created: float

@@ -1,4 +1,4 @@
-"""What the store holds, as lines of an interchange file: whole runs to export, single twins to compare."""
+"""What the store holds, as lines of an interchange file: runs or episodes to export, twins to compare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, or_, select
 
 from core.episode import Status
 from core.errors import StoreError
@@ -31,17 +31,37 @@ _ALIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 def lines_of(connection: Connection, run_ids: Sequence[str]) -> Iterator[Body]:
     """Everything of these runs, in the order in which a reader needs it. StoreError for an unknown run."""
-    for run_id in run_ids:
-        line = _run(connection, run_id)
-        if line is None:
-            raise StoreError(f"The store holds no run {run_id}: list the runs to see which there are.")
-        yield line
-    yield from _checkpoints(connection, run_ids)
+    yield from _runs(connection, run_ids)
+    played = select(episode.c.checkpoint_id).where(episode.c.run_id.in_(run_ids))
+    yield from _checkpoints(connection, run_ids, or_(checkpoint.c.run_id.in_(run_ids), _used(played)))
     for run_id in run_ids:
         yield from _generations(connection, run_id)
     for run_id in run_ids:
         ids = select(episode.c.id).where(episode.c.run_id == run_id).order_by(episode.c.id)
         yield from _episodes(connection, connection.execute(ids).scalars().all())
+
+
+def lines_of_some(
+    connection: Connection, run_ids: Sequence[str], episode_ids: Sequence[str]
+) -> Iterator[Body]:
+    """These episodes with what they refer to: the runs they are of and the checkpoints they were played by."""
+    yield from _runs(connection, run_ids)
+    seen: set[str] = set()
+    for some in chunks(episode_ids):
+        played = select(episode.c.checkpoint_id).where(episode.c.id.in_(some))
+        for line in _checkpoints(connection, run_ids, _used(played)):
+            if line.id not in seen:
+                seen.add(line.id)
+                yield line
+    yield from _episodes(connection, episode_ids)
+
+
+def runs_of(connection: Connection, episode_ids: Sequence[str]) -> list[str]:
+    """The runs that these episodes are of, each once, in the order of their ids."""
+    found: set[str] = set()
+    for some in chunks(episode_ids):
+        found.update(connection.execute(select(episode.c.run_id).where(episode.c.id.in_(some))).scalars())
+    return sorted(found)
 
 
 def stored_twin(connection: Connection, line: Body) -> Body | None:
@@ -69,6 +89,14 @@ def stored_twin(connection: Connection, line: Body) -> Body | None:
     return next(iter(found), None)
 
 
+def _runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[RunLine]:
+    for run_id in run_ids:
+        line = _run(connection, run_id)
+        if line is None:
+            raise StoreError(f"The store holds no run {run_id}: list the runs to see which there are.")
+        yield line
+
+
 def _run(connection: Connection, run_id: str) -> RunLine | None:
     row = connection.execute(select(run).where(run.c.id == run_id)).mappings().first()
     if row is None:
@@ -86,12 +114,17 @@ def _run(connection: Connection, run_id: str) -> RunLine | None:
     )
 
 
-def _checkpoints(connection: Connection, run_ids: Sequence[str]) -> Iterator[CheckpointLine]:
-    """The runs' own checkpoints and those their episodes were played with."""
-    played = select(episode.c.checkpoint_id).where(episode.c.run_id.in_(run_ids))
+def _used(played: Select[tuple[str | None]]) -> ColumnElement[bool]:
+    return checkpoint.c.id.in_(played)
+
+
+def _checkpoints(
+    connection: Connection, run_ids: Sequence[str], wanted: ColumnElement[bool]
+) -> Iterator[CheckpointLine]:
+    """The wanted checkpoints; a run that is not in the file is not named."""
     query = (
         select(checkpoint)
-        .where(or_(checkpoint.c.run_id.in_(run_ids), checkpoint.c.id.in_(played)))
+        .where(wanted)
         .order_by(checkpoint.c.run_id, checkpoint.c.generation, checkpoint.c.id)
     )
     for row in connection.execute(query).mappings():

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from sqlalchemy import Engine, func, not_, select
 
-from core.agreement import Kappa, cohen_kappa, krippendorff_alpha
+from core.reviewers import Kappa, cohen_kappa, krippendorff_alpha
 from storage import paging
 from storage.engine import reading
 from storage.filters import EpisodeFilter, conditions

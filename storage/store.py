@@ -1,4 +1,4 @@
-"""The store: one opened database with its shelves (runs, episodes, checkpoints, evolution, labels, reviews)."""
+"""The store: one opened database with its shelves (runs, episodes, checkpoints, evolution, labels, reviews, views)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from storage.labels import Labels
 from storage.reviews import Reviews
 from storage.runs import Runs
 from storage.summaries import Health
+from storage.views import Views
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Store:
     evolution: Evolution
     labels: Labels
     reviews: Reviews
+    views: Views
 
     @property
     def address(self) -> str:
@@ -67,4 +69,5 @@ def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
         evolution=Evolution(engine),
         labels=Labels(engine, now),
         reviews=Reviews(engine),
+        views=Views(engine, now),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from core.agreement import Kappa
+from core.reviewers import Kappa
 from storage.filters import EpisodeFilter
 from storage.reviews import Agreement, PairAgreement
 from storage.store import Store

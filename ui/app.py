@@ -50,6 +50,20 @@ PAGES = [
         help="How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
     ),
     st.Page(
+        "views/routing.py",
+        title="Routing",
+        icon=":material/route:",
+        url_path="routing",
+        help="Who is called in which role, who follows whom, what it depends on, and whether it pays.",
+    ),
+    st.Page(
+        "views/verifier.py",
+        title="Verifier & cost",
+        icon=":material/fact_check:",
+        url_path="verifier",
+        help="Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
+    ),
+    st.Page(
         "views/results.py",
         title="Results",
         icon=":material/leaderboard:",
@@ -69,6 +83,20 @@ PAGES = [
         icon=":material/play_circle:",
         url_path="live",
         help="Play a new problem now and watch every decision as it is made.",
+    ),
+    st.Page(
+        "views/forks.py",
+        title="Forks",
+        icon=":material/call_split:",
+        url_path="forks",
+        help="Change one thing at one turn, play on, and see whether it mattered beyond chance.",
+    ),
+    st.Page(
+        "views/data.py",
+        title="Data",
+        icon=":material/database:",
+        url_path="data",
+        help="Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
     ),
     st.Page(
         "views/glossary.py",

@@ -31,9 +31,13 @@ VIEWS: dict[str, str] = {
         "pair",
         "checkpoints",
         "evolution",
+        "routing",
+        "verifier",
         "separability",
         "results",
         "live",
+        "forks",
+        "data",
         "glossary",
         "review",
         "settings",
@@ -150,6 +154,12 @@ def href(page: str, **params: str | int | None) -> str:
     """A link to another view, relative to the server: `/replay?ep=e1&t=3`."""
     query = urlencode({name: value for name, value in params.items() if value not in (None, "")})
     return f"/{page}?{query}" if query else f"/{page}"
+
+
+def here() -> str:
+    """The whole address of this view, to be copied."""
+    query = urlencode(st.query_params.to_dict())
+    return f"{st.context.url or ''}{'?' if query else ''}{query}"
 
 
 def go(page: str, **params: str | int | None) -> NoReturn:

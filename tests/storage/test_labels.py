@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from core.agreement import cohen_kappa, krippendorff_alpha
 from core.errors import ConfigError, ImportFormatError, StoreError
+from core.reviewers import cohen_kappa, krippendorff_alpha
 from storage.engine import reading
 from storage.filters import EpisodeFilter
 from storage.interchange import export_runs, import_file

@@ -15,10 +15,12 @@ from ui.cli import (
     episodes,
     evolve,
     exchange,
+    fork,
     labels,
     pocket,
     pool,
     reproduce,
+    routing,
     run,
     separability,
     serve,
@@ -67,6 +69,9 @@ app.add_typer(episodes.app, name="episodes")
 app.command("label")(labels.label)
 app.command("labels")(labels.labels)
 app.command("compare")(compare.compare)
+app.command("fork")(fork.fork)
+app.command("routing")(routing.routing)
+app.command("verifier")(routing.verifier)
 app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)

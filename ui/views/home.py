@@ -12,11 +12,12 @@ from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import EpisodeSummary, Health, RunSummary
 from ui import state, wiring
-from ui.theme import CHART_CONFIG, label
+from ui.chart import plot
+from ui.theme import label
 from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
 
-#: How many runs and episodes the page shows.
-RUNS, EPISODES = 3, 8
+#: How many runs, episodes and saved views the page shows.
+RUNS, EPISODES, VIEWS = 3, 8, 3
 
 
 def show() -> None:
@@ -38,6 +39,7 @@ def show() -> None:
         with left:
             _runs(store)
         with right:
+            _views(store)
             _newest(newest)
     _health_line(health)
 
@@ -127,12 +129,22 @@ def _run(store: Store, run: RunSummary) -> None:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
-        st.plotly_chart(
+        plot(
             standings_figure([Standing.of(one) for one in policies]),
             key=f"standings_{run.id}",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
         )
+
+
+def _views(store: Store) -> None:
+    """The lists kept under a name, newest first; nothing until there is one."""
+    views = store.views.list(VIEWS)
+    if views:
+        st.subheader("Saved views")
+        with st.container(border=True):
+            for one in views:
+                state.page_link("episodes", label(one.name, 64), icon=":material/bookmark:", view=one.id)
 
 
 def _newest(newest: Sequence[EpisodeSummary]) -> None:

@@ -15,9 +15,10 @@ from storage.summaries import RunStatus, RunSummary
 from ui import live, state, wiring
 from ui.components.turn_strip import turn_strip
 from ui.course import lane
+from ui.decision_panels import decision_panel
 from ui.live import LivePlan, episode_of, is_stalled, queue
 from ui.live_form import choose_policy, choose_task, playable, pool_specs, spending
-from ui.panels import announcement, decision_panel, turn_card
+from ui.panels import announcement, turn_card
 from ui.recording import Recording, open_recording
 from ui.spending import estimate
 from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line
