@@ -20,7 +20,13 @@ VARIABLES: dict[str, str] = {
 }
 
 #: What reviewers label with one key, unless they say otherwise.
-LABELS = "quality=good, quality=bad, verdict=wrong, cause=prompt bug, outcome=lucky"
+LABELS = (
+    ("quality", "good"),
+    ("quality", "bad"),
+    ("verdict", "wrong"),
+    ("cause", "prompt bug"),
+    ("outcome", "lucky"),
+)
 #: One for each digit key.
 MOST_LABELS = 9
 
@@ -41,7 +47,7 @@ class Settings:
     encoder: str | None = None
     port: int = 8501
     max_cost_usd: float | None = None
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = LABELS
 
 
 def read_settings(
@@ -67,7 +73,7 @@ def read_settings(
     ceiling = _number(*values["max_cost_usd"]) if "max_cost_usd" in values else None
     if port != int(port) or not 0 < port < 65536:
         raise ConfigError(f"{values['port'][1]} must be a port between 1 and 65535, not {values['port'][0]}.")
-    labels = _labels(*values.get("labels", (LABELS, "")))
+    labels = _labels(*values["labels"]) if "labels" in values else LABELS
     return Settings(data_folder, str(store), str(pool), encoder, int(port), ceiling, labels)
 
 
