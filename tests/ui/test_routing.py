@@ -132,4 +132,4 @@ def test_a_cell_is_clicked_and_its_turns_open(tab: Page, served: Served) -> None
     tab.mouse.click(box["x"] + box["width"] / len(MODELS) / 2, box["y"] + box["height"] / 2)
     tab.wait_for_url("**into=worker*")
     tab.get_by_text("Turns behind it", exact=True).wait_for()
-    tab.get_by_text(f"Episodes with Worker on {MODELS[0]}").wait_for()
+    tab.get_by_role("link", name=f"Episodes with Worker on {MODELS[0]}").first.wait_for()
