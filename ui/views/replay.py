@@ -12,6 +12,7 @@ from storage.steps import Variation
 from storage.summaries import RunStatus, TurnOutline
 from ui import state
 from ui.basket import basket
+from ui.beside_turn import PANELS, beside_turn
 from ui.chart import plot
 from ui.components.turn_strip import WINDOW, CellMark, Lane, turn_strip
 from ui.course import blunders, lane, low_margins, next_of
@@ -21,7 +22,6 @@ from ui.finding import find_field, found_in, found_list
 from ui.glossary import define
 from ui.labelling import label_panel
 from ui.lens_figures import MEASURES, spend_over_turns
-from ui.lens_panels import PANELS, beside_turn
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
