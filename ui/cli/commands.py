@@ -16,6 +16,7 @@ from ui.cli import (
     evolve,
     exchange,
     pocket,
+    policy,
     pool,
     reproduce,
     run,
@@ -63,6 +64,7 @@ app.command("reproduce")(reproduce.reproduce)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(episodes.app, name="episodes")
 app.command("compare")(compare.compare)
+app.command("policy")(policy.policy)
 app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)
