@@ -130,14 +130,14 @@ def _reencode(store: Store, diff: Diff, scope: Scope) -> None:
 
 
 def _as_json(diff: Diff, names: dict[str, str]) -> dict[str, Any]:
-    from core.agreement import NEVER, confusion, divergence_by_turn, firsts
+    from core.agreement import NEVER, confusion, divergence_by_turn
     from ui.policy_diff import HAS_LOGITS
     from ui.policy_figures import pair_name
     from ui.policy_panels import by_family, rows_of
 
     models, told = diff.checkpoints[0].models, []
     for place, (share, found) in enumerate(zip(rows_of(diff, names), diff.agreements, strict=True), 1):
-        parted, counts = firsts(found), confusion(diff.picks[0], diff.picks[place], found.called)
+        parted, counts = diff.partings[place - 1], confusion(diff.picks[0], diff.picks[place], found.called)
         first = {
             "never" if turn == NEVER else str(turn + 1): int((parted.turns == turn).sum())
             for turn in sorted(set(parted.turns.tolist()))
@@ -191,7 +191,7 @@ def _figures(share: Share) -> dict[str, Any]:
 
 
 def _print(diff: Diff, names: dict[str, str]) -> None:
-    from core.agreement import NEVER, firsts
+    from core.agreement import NEVER
     from ui.policy_panels import by_family, rows_of, trust_lines
 
     if diff.turns:
@@ -200,10 +200,9 @@ def _print(diff: Diff, names: dict[str, str]) -> None:
             ["beside A", ">agreement", "95 % interval", ">turns", ">too close to call"],
             [_row(one) for one in rows_of(diff, names)],
         )
-    for one, found in zip(rows_of(diff, names), diff.agreements, strict=True):
+    for one, found, parted in zip(rows_of(diff, names), diff.agreements, diff.partings, strict=True):
         if not one.n:
             continue
-        parted = firsts(found)
         tell(f"\n{one.name}: first turn at which it would choose otherwise", "bold")
         turns = sorted(set(parted.turns.tolist()), key=lambda turn: (turn == NEVER, turn))
         print_table(
@@ -222,9 +221,8 @@ def _print(diff: Diff, names: dict[str, str]) -> None:
         "Teacher-forced: after the first disagreement the other would have seen another transcript.",
         style="dim",
     )
-    if diff.readable():
-        turns = sum(diff.readable().values())
-        tell(f"{turns:,} turns more can be judged when they are read again: add --reencode.", style="dim")
+    if more := sum(diff.readable().values()):
+        tell(f"{more:,} turns more can be judged when they are read again: add --reencode.", style="dim")
 
 
 def _row(one: Share) -> tuple[object, ...]:
