@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,10 @@ from sqlalchemy import event, insert, select, update
 
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.draws import uniform
-from core.episode import ROLE_ORDER, Decision, Episode, Role
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role, Transcript, TranscriptEntry
+from core.errors import CheckpointError
 from core.heads import HeadKind, head_of, softmax, split
+from core.reading import prompt_tokens
 from core.rounding import drawn, likeliest, rounding
 from storage.recorder import record
 from storage.schema import episode as stored
@@ -21,10 +24,12 @@ from storage.steps import find_in_texts, read_family
 from storage.store import Store, open_store
 from tests.ui.pages import opened, press, shown
 from tests.ui.recorded import MODELS, episode, events
+from tests.ui.sample_store import EVOLVED
 from ui import state as ui_state
 from ui.lens import ahead, check, draws, look, moved, without
 from ui.nearest import nearest
 from ui.recording import open_recording
+from ui.saw import read_again, request_at
 
 WIDTH = 64
 KINDS: tuple[HeadKind, ...] = (
@@ -40,7 +45,7 @@ KINDS: tuple[HeadKind, ...] = (
 def made(kind: HeadKind = "linear", seed: int = 0, **fields: object) -> Checkpoint:
     """A checkpoint of random numbers over the recorded models."""
     size = head_of(kind, len(MODELS), WIDTH).size
-    vector = np.random.default_rng(seed).normal(size=size) * 0.3
+    vector = (np.random.default_rng(seed).normal(size=size) * 0.3).astype(np.float32)
     return Checkpoint(
         vector,
         MODELS,
@@ -270,3 +275,42 @@ def test_a_turn_of_two_thousand_is_a_window_and_takes_few_queries(headed: Store)
     assert page.query_params["t"] == "1500"
     queries = [one for one in asked if one.lstrip().startswith(("SELECT", "WITH"))]
     assert len(queries) <= 6, queries
+
+
+@pytest.mark.usefixtures("samples")
+def test_a_slider_that_has_not_heard_of_the_newest_step_neither_stops_the_playing_nor_takes_it_back() -> None:
+    page = opened("evolution", run=EVOLVED, gen="0")
+    press(page, "go_play")
+    page.session_state["replay_due"] = (0, time.monotonic() - 1)
+    page.run()
+    assert page.query_params["gen"] == "1"
+    page.select_slider(key="generation").set_value(
+        0
+    ).run()  # the browser's last word, sent with another event
+    assert page.query_params["gen"] == "1"
+    assert page.session_state["replay_playing"]
+    press(page, "go_play")
+    assert not page.session_state["replay_playing"]
+    last = page.select_slider(key="generation").options[-1]
+    page.select_slider(key="generation").set_value(int(last)).run()  # where playing has not been
+    assert page.query_params["gen"] == last
+
+
+def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> None:
+    asked = Decide(Transcript("What is 2 + 3?", (TranscriptEntry(Role.WORKER, "jack", "answer 5"),)), 1, "k")
+    checkpoint = Checkpoint.begin(("jack",), EncoderIdentity("pocket", 96))
+    exact = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>worker jack\nanswer 5<|im_end|>\n"
+    prompt = prompt_tokens("pocket").prompt(asked, "segments")
+    read = read_again(checkpoint, asked, Decision("jack", Role.WORKER, prompt_digest=prompt.digest))
+    assert read.text == f"{exact}<|im_start|>assistant\n<think>\n\n⟦</think>⟧\n\n"
+    assert read.same
+    assert (read.place, read.cut_at, read.whole) == (read.tokens - 2, None, read.tokens)
+    long = Decide(Transcript("word " * 40_000), 0, "k")
+    cut = read_again(checkpoint, long, Decision("jack", Role.WORKER, prompt_digest="other"))
+    assert not cut.same
+    assert cut.cut_at is not None
+    assert cut.tokens < cut.whole
+    played = episode("e-said")
+    assert request_at(played, 2).transcript.entries[1].text == played.turns[1].reply.text
+    with pytest.raises(CheckpointError, match="not on this machine"):
+        prompt_tokens("nobody/nothing")
