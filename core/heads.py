@@ -59,7 +59,8 @@ class Head:
         return product(states, self.arrays(vector)["weight"])
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
-        """What each array that reads the state multiplies when the state is `state` [d]: name -> its input."""
+        """What each array that reads the state multiplies when the state is `state` [d] or [n, d]: name -> its
+        input."""
         return {"weight": state}
 
     def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
@@ -181,7 +182,7 @@ class BlockDiagonalHead(Head):
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
         """Each block reads its part of the state."""
-        return {f"block_{k}": state[d.start : d.stop] for k, (_, d) in enumerate(self._parts)}
+        return {f"block_{k}": state[..., d.start : d.stop] for k, (_, d) in enumerate(self._parts)}
 
     def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
         """As in `Head`; zero outside a row's own block."""
@@ -230,7 +231,8 @@ class TurnAwareHead(Head):
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
         """W reads the state, and the turn, which is not counted here."""
-        return {"weight": np.concatenate([state, np.zeros(self.embedding)])}
+        unread = np.zeros((*state.shape[:-1], self.embedding))
+        return {"weight": np.concatenate([state, unread], axis=-1)}
 
     def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
         """As in `Head`, and after the state's numbers those of the turn's embedding."""

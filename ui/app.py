@@ -6,6 +6,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from ui import state
+
 ASSETS = Path(__file__).parent / "assets"
 
 st.set_page_config(
@@ -41,11 +43,32 @@ PAGES = [
         help="Two coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
     ),
     st.Page(
+        "views/policy.py",
+        title="Policy diff",
+        icon=":material/difference:",
+        url_path="policy",
+        help="What other checkpoints would choose at the recorded turns, without asking a model.",
+    ),
+    st.Page(
         "views/evolution.py",
         title="Evolution",
         icon=":material/trending_up:",
         url_path="evolution",
         help="How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
+    ),
+    st.Page(
+        "views/routing.py",
+        title="Routing",
+        icon=":material/route:",
+        url_path="routing",
+        help="Who is called in which role, who follows whom, what it depends on, and whether it pays.",
+    ),
+    st.Page(
+        "views/verifier.py",
+        title="Verifier & cost",
+        icon=":material/fact_check:",
+        url_path="verifier",
+        help="Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
     ),
     st.Page(
         "views/results.py",
@@ -69,11 +92,39 @@ PAGES = [
         help="Play a new problem now and watch every decision as it is made.",
     ),
     st.Page(
+        "views/forks.py",
+        title="Forks",
+        icon=":material/call_split:",
+        url_path="forks",
+        help="Change one thing at one turn, play on, and see whether it mattered beyond chance.",
+    ),
+    st.Page(
+        "views/data.py",
+        title="Data",
+        icon=":material/database:",
+        url_path="data",
+        help="Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
+    ),
+    st.Page(
         "views/glossary.py",
         title="Glossary",
         icon=":material/menu_book:",
         url_path="glossary",
         help="The words used here: logit, margin, flip, SVF and the others.",
+    ),
+    st.Page(
+        "views/review.py",
+        title="Review",
+        icon=":material/rate_review:",
+        url_path="review",
+        help="Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
+    ),
+    st.Page(
+        "views/settings.py",
+        title="Settings & health",
+        icon=":material/settings:",
+        url_path="settings",
+        help="The keys of every page, the store and its tables, who works on what, caches and versions.",
     ),
     st.Page(
         "views/replay.py",
@@ -93,4 +144,6 @@ PAGES = [
     ),
 ]
 
-st.navigation(PAGES, position="top").run()
+page = st.navigation(PAGES, position="top")
+state.remember_place(page.url_path)
+page.run()

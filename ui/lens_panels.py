@@ -10,14 +10,13 @@ import streamlit as st
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decision
 from ui import state
+from ui.chart import plot
 from ui.glossary import define
 from ui.lens import Check, Lens, ahead, check, look, moved, rival
 from ui.lens_figures import parts_figure
 from ui.recording import Recording
-from ui.theme import CHARTBARE, ROLE_LOOKS, label
+from ui.theme import ROLE_LOOKS, label
 
-#: Charts beside a turn have no buttons of their own.
-BARE = CHARTBARE | {"displayModeBar": False}
 _SOFTMAXES = {"model": "Why this model", "role": "Why this role"}
 
 
@@ -152,10 +151,10 @@ def _lead(lens: Lens, seen: Seen, names: Sequence[str], chosen: int, other: int,
     if not parts:
         st.caption("Nothing: both rows of the head give the same logit on every state.")
         return
-    st.plotly_chart(
+    plot(
         parts_figure(parts, lens.width, lens.parts.shape[1]),
         key="lens_ahead",
-        config=BARE,
+        small=True,
         alt="What each number of the hidden state gives to the lead of the choice over the runner-up.",
     )
     told = f"Together {difference:+.4f}, recorded {recorded[row] - recorded[against]:+.4f}, tolerance {error:.1g}."
@@ -190,10 +189,10 @@ def _since(
     if not parts:
         st.caption("Nothing moved it.")
         return
-    st.plotly_chart(
+    plot(
         parts_figure(parts, lens.width, lens.parts.shape[1]),
         key="lens_moved",
-        config=BARE,
+        small=True,
         alt="What each number of the hidden state changed in that lead since the turn before.",
     )
     st.caption(

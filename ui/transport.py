@@ -89,6 +89,11 @@ def steps(cursor: int, total: int, go: Callable[[int], None], keys: Keys) -> Non
             on_click=by_hand(go),
             args=(to,),
         )
+    help_button(keys)
+
+
+def help_button(keys: Keys) -> None:
+    """The button, key H, that shows a page's keys."""
     if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
         _help(keys)
 

@@ -13,13 +13,14 @@ from core.episode import ROLE_ORDER, Decision, Role
 from storage.steps import read_decisions, read_second_opinion
 from storage.summaries import CheckpointSummary
 from ui import state
+from ui.chart import plot
 from ui.decision_panels import pair_words
 from ui.figures import joint_grid, share, softmax_bars
 from ui.glossary import define
 from ui.kept_heads import checkpoint_of, others, readers
 from ui.lens import Otherwise, look, otherwise, without
 from ui.lens_figures import ghosted_bars
-from ui.lens_panels import BARE, Seen, why_not
+from ui.lens_panels import Seen, why_not
 from ui.nearest import COUNTED, SAMPLE, SHOWN, neighbourhood
 from ui.rescored import allowed
 from ui.theme import ROLE_LOOKS, correct_mark, label, plain
@@ -57,10 +58,10 @@ def other_checkpoint(seen: Seen) -> None:
     )
     name = label(who(chosen.id, chosen.generation), 60)
     st.markdown(f"{name} {_would(found, seen)}.")
-    st.plotly_chart(
+    plot(
         ghosted_bars(seen.decision, found.decision, seen.recording.models),
         key="other_bars",
-        config=BARE,
+        small=True,
         alt="Probability of each model and role, as recorded and by the other checkpoint.",
     )
     st.caption(
@@ -162,13 +163,11 @@ def without_a_model(seen: Seen) -> None:
         st.caption("Untick models or roles: their logits are removed and the rest share the probability.")
     slot, role = found.pair
     shown = _as_chosen(found, models[slot], role)
-    st.plotly_chart(
-        softmax_bars(shown, models), key="mask_bars", config=BARE, alt="Probabilities of what is left in."
-    )
-    st.plotly_chart(
+    plot(softmax_bars(shown, models), key="mask_bars", small=True, alt="Probabilities of what is left in.")
+    plot(
         joint_grid(shown, models, ink()),
         key="mask_grid",
-        config=BARE,
+        small=True,
         alt="Joint probabilities of what is left in.",
     )
     if barred:

@@ -12,9 +12,10 @@ from streamlit.testing.v1 import AppTest
 from core.errors import StoreError
 from storage.recorder import record
 from storage.store import Store, open_store
+from tests.hostile import HOSTILE
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
-from tests.ui.recorded import HOSTILE, episode, events
+from tests.ui.recorded import episode, events
 from ui.panels import CUT
 from ui.recording import open_recording
 

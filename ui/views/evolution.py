@@ -11,6 +11,7 @@ import streamlit as st
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import evolving, live, state, wiring
+from ui.chart import plot
 from ui.evolve_form import choose_evolution
 from ui.evolve_status import before_the_first, headline, watch
 from ui.glossary import define
@@ -19,7 +20,7 @@ from ui.lineage_figures import OURS
 from ui.lineage_panels import PANELS
 from ui.live import is_stalled
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, label, percent
+from ui.theme import label, percent
 from ui.transport import keys_of, moved, steps, tick, transport
 from ui.widgets import standings_figure
 
@@ -203,10 +204,10 @@ def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
     if standings:
         with right, st.container(border=True):
             st.markdown("**Is it better than what learned nothing?**", help=define("Control"))
-            st.plotly_chart(
+            plot(
                 standings_figure(standings),
                 key="standings",
-                config=CHART_CONFIG | {"displayModeBar": False},
+                small=True,
                 alt="Validated accuracy of the best and last generation beside the controls, with 95 % intervals",
             )
             st.caption(_standings_words(lineage))
