@@ -1,4 +1,4 @@
-"""What stands beside a turn: its decision, or one of the panels that look into it, each under a tab with its key."""
+"""What stands beside a turn: the decision and the panels that look at it again, one at a time, named in the address."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from core.errors import TrinityError
 from ui import state
 from ui.decision_panels import decision_panel
 from ui.kept_heads import checkpoint_of
-from ui.lens_panels import Seen, badge, head_lens, near_by, other_checkpoint, without_a_model
+from ui.lens_panels import Seen, badge, head_lens
 from ui.recording import Recording
 from ui.theme import label
+from ui.what_if_panels import near_by, other_checkpoint, without_a_model
 
 Panel = Callable[[Seen], None]
 #: What can stand beside a turn, as the address says it -> its words and what draws it, in the order of their keys.
