@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Literal
 
 import plotly.graph_objects as go
@@ -19,10 +20,25 @@ IMAGE_FORMATS = {"svg": "SVG, sharp at any size", "png": "PNG, twice the size on
 _NO_NAME = re.compile(r"[^A-Za-z0-9]+")  # what a key may hold and the name of a file should not
 
 
-def plot(figure: go.Figure, *, key: str, alt: str, small: bool = False, **options: Any) -> Any:
+def plot(
+    figure: go.Figure,
+    *,
+    key: str,
+    alt: str,
+    small: bool = False,
+    on_select: Callable[[], None] | Literal["ignore", "rerun"] = "ignore",
+    selection_mode: str | tuple[str, ...] = ("points", "box", "lasso"),
+) -> Any:
     """`st.plotly_chart` as this app draws it; returns what that returns. A `small` figure keeps of the tool bar
     only the camera."""
-    return st.plotly_chart(figure, key=key, alt=alt, config=chart_config(key, small=small), **options)
+    return st.plotly_chart(
+        figure,
+        key=key,
+        alt=alt,
+        config=chart_config(key, small=small),
+        on_select=on_select,
+        selection_mode=selection_mode,  # type: ignore[arg-type]  # one of them, or several
+    )
 
 
 def image_format() -> Literal["svg", "png"]:

@@ -27,10 +27,9 @@ from ui.lens_figures import ghosted_bars, parts_figure
 from ui.nearest import COUNTED, SAMPLE, SHOWN, neighbourhood
 from ui.recording import Recording
 from ui.rescored import allowed
-from ui.theme import CHART_CONFIG, ROLE_LOOKS, correct_mark, label, plain
+from ui.theme import ROLE_LOOKS, correct_mark, label, plain
 from ui.widgets import ink, who
 
-_CONFIG = CHART_CONFIG | {"displayModeBar": False}
 _SOFTMAXES = {"model": "Why this model", "role": "Why this role"}
 
 
@@ -168,7 +167,7 @@ def _lead(lens: Lens, seen: Seen, names: Sequence[str], chosen: int, other: int,
     plot(
         parts_figure(parts, lens.width, lens.parts.shape[1]),
         key="lens_ahead",
-        config=_CONFIG,
+        small=True,
         alt="What each number of the hidden state gives to the lead of the choice over the runner-up.",
     )
     told = f"Together {difference:+.4f}, recorded {recorded[row] - recorded[against]:+.4f}, tolerance {error:.1g}."
@@ -206,7 +205,7 @@ def _since(
     plot(
         parts_figure(parts, lens.width, lens.parts.shape[1]),
         key="lens_moved",
-        config=_CONFIG,
+        small=True,
         alt="What each number of the hidden state changed in that lead since the turn before.",
     )
     st.caption(
@@ -249,7 +248,7 @@ def other_checkpoint(seen: Seen) -> None:
     plot(
         ghosted_bars(seen.decision, found.decision, seen.recording.models),
         key="other_bars",
-        config=_CONFIG,
+        small=True,
         alt="Probability of each model and role, as recorded and by the other checkpoint.",
     )
     st.caption(
@@ -351,13 +350,11 @@ def without_a_model(seen: Seen) -> None:
         st.caption("Untick models or roles: their logits are removed and the rest share the probability.")
     slot, role = found.pair
     shown = _as_chosen(found, models[slot], role)
-    plot(
-        softmax_bars(shown, models), key="mask_bars", config=_CONFIG, alt="Probabilities of what is left in."
-    )
+    plot(softmax_bars(shown, models), key="mask_bars", small=True, alt="Probabilities of what is left in.")
     plot(
         joint_grid(shown, models, ink()),
         key="mask_grid",
-        config=_CONFIG,
+        small=True,
         alt="Joint probabilities of what is left in.",
     )
     if barred:
