@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any, Literal
 
 import plotly.graph_objects as go
@@ -26,8 +25,8 @@ def plot(
     key: str,
     alt: str,
     small: bool = False,
-    on_select: Callable[[], None] | Literal["ignore", "rerun"] = "ignore",
-    selection_mode: str | tuple[str, ...] = ("points", "box", "lasso"),
+    on_select: Any = "ignore",
+    selection_mode: Any = ("points", "box", "lasso"),
 ) -> Any:
     """`st.plotly_chart` as this app draws it; returns what that returns. A `small` figure keeps of the tool bar
     only the camera."""
@@ -37,7 +36,7 @@ def plot(
         alt=alt,
         config=chart_config(key, small=small),
         on_select=on_select,
-        selection_mode=selection_mode,  # type: ignore[arg-type]  # one of them, or several
+        selection_mode=selection_mode,
     )
 
 

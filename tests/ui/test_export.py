@@ -173,7 +173,7 @@ def test_the_command_exports_every_format(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert trinity("export", "--correct", "wrong", "--policy", "random", "--format", form) == 0
+    assert trinity("export", "--where", "correct == False", "--policy", "random", "--format", form) == 0
     told = capsys.readouterr().err
     written = sorted(path.name for path in tmp_path.iterdir())
     expected = {
@@ -199,6 +199,7 @@ def test_the_command_says_in_one_sentence_what_it_cannot_do(
         ([], "Say what to export in one way"),
         (["--all", "--correct", "wrong"], "Say what to export in one way"),
         (["--correct", "maybe"], "--correct cannot be 'maybe'"),
+        (["--where", "turns >"], "turns >"),
         (["--all", "--format", "docx"], "--format cannot be 'docx'"),
         (["--episode", "e-nobody"], "holds no episode e-nobody"),
         (["--episode", "e-nobody", "--format", "html"], "holds no episode e-nobody"),

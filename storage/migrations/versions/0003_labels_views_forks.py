@@ -58,7 +58,6 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name="pk_label"),
     )
-    op.create_index("ix_episode_parent_episode_id", "episode", ["parent_episode_id"])
     op.create_index("ix_label_episode_id_idx", "label", ["episode_id", "idx"])
     op.create_index("ix_label_name_value_episode_id", "label", ["name", "value", "episode_id"])
     op.create_table(
