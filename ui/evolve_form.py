@@ -48,7 +48,7 @@ def choose_evolution(settings: Settings) -> tuple[dict[str, Any] | None, str]:
             tasks, n = _tasks()
         with st.container(border=True):
             chosen = _size(usual)
-        with st.expander("Head, optimiser and validation", icon=":material/tune:"):
+        with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             kept, further = _details(usual, str(chosen["learner"]), [one.name for one in specs])
     with right, st.container(border=True):
         st.markdown("**Name and cost**")
@@ -230,13 +230,72 @@ def _details(
         "Play the controls at the end", value=True, key="ev_controls", help=define("Control")
     )
     kept["controls"] = bool(controls)
+    kept["token_position"], rewarded = _rewarded(usual, learner, svf=bool(kept["svf"]))
     adapted = bool(adaptive) and learner != _ALONE
     return kept, {
         **further,
+        **rewarded,
         "validate_every": int(every),
         "logit_spread": float(spread),
         "adaptive": adapted,
     }
+
+
+def _rewarded(usual: EvolveConfig, learner: str, *, svf: bool) -> tuple[int, dict[str, Any]]:
+    """The token that is read, and what else makes an evolution the paper's or the released run's."""
+    one, two, three = st.columns(3)
+    token = one.selectbox(
+        "Token whose state is read",
+        [-2, -1],
+        key="ev_token",
+        format_func={-2: "the last but one", -1: "the last"}.__getitem__,
+        help="The paper reads the last but one.",
+    )
+    weights = {
+        name: float(
+            column.number_input(words, 0.0, 100.0, getattr(usual, name), 0.05, key=f"ev_{name}", help=told)
+        )
+        for column, name, words, told in (
+            (
+                two,
+                "diversity",
+                "Weight of diversity",
+                "Rewards asking different models; the released run has 0.15.",
+            ),
+            (
+                three,
+                "turn_cost",
+                "Weight of turns",
+                "Counts against long episodes; the released run has 0.1.",
+            ),
+        )
+    }
+    one, two, three = st.columns(3)
+    own = one.toggle(
+        "Own tasks for each candidate",
+        key="ev_own_tasks",
+        help="As the paper draws them. Otherwise all candidates of a generation play the same tasks.",
+    )
+    constant = two.number_input(
+        "Spread of what is constant",
+        0.0,
+        1000.0,
+        usual.constant_spread or 0.0,
+        key="ev_constant",
+        help="First spread of preferences that do not depend on the transcript; 0 evolves none.",
+        disabled=learner == _ALONE,
+    )
+    offsets = three.number_input(
+        "Spread by singular values",
+        0.01,
+        1000.0,
+        usual.svf_spread,
+        key="ev_svf_spread",
+        help="How far the first candidates' logits spread by singular values alone.",
+        disabled=not svf,
+    )
+    spreads = {"constant_spread": float(constant), "svf_spread": float(offsets)}
+    return int(token), {**weights, **spreads, "common": not own}
 
 
 def _searched() -> dict[str, Any]:

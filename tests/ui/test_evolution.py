@@ -291,11 +291,18 @@ def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(
     page.text_input(key="ev_file").set_value(world.tasks)
     for key, value in {"ev_generations": 2, "ev_each": 8, "ev_turns": 2}.items():
         page.number_input(key=key).set_value(value)
-    page.multiselect(key="ev_barred").select("guesser").run()
+    page.multiselect(key="ev_barred").select("guesser")
+    page.selectbox(key="ev_token").select(-1)
+    page.toggle(key="ev_own_tasks").set_value(True)
+    page.number_input(key="ev_diversity").set_value(0.15)
+    page.number_input(key="ev_turn_cost").set_value(0.1).run()
     press(page, "begin")
     (run,) = started
     assert work(store, run) == 0
     kept = store.runs.get(run).config
+    assert kept["token_position"] == -1
+    assert not kept["evolution"]["common"]
+    assert (kept["evolution"]["diversity"], kept["evolution"]["turn_cost"]) == (0.15, 0.1)
     assert (kept["evolution"]["learner"], kept["evolution"]["rotate_every"]) == ("reinforce", 1)
     assert kept["barred"] == ["guesser"]
     beside = finished_by_worker(store, world)

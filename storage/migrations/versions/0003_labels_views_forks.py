@@ -20,6 +20,27 @@ def upgrade() -> None:
         run.create_check_constraint(
             "ck_run_kind", "kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')"
         )
+    op.create_index("ix_episode_parent_episode_id", "episode", ["parent_episode_id"])
+    op.create_index(
+        "ix_turn_counts",
+        "turn",
+        [
+            "episode_id",
+            "idx",
+            "stage",
+            "role",
+            "model",
+            "verdict",
+            "correct_after",
+            "flags",
+            "tokens_in",
+            "tokens_out",
+            "cost_usd",
+            "latency_s",
+            "sampled",
+            "margin",
+        ],
+    )
     op.create_table(
         "label",
         sa.Column("id", _ROWID, nullable=False),
@@ -55,6 +76,8 @@ def upgrade() -> None:
         sa.Column("run_id", sa.String(), nullable=False),
         sa.Column("model_logits", sa.LargeBinary(), nullable=False),
         sa.Column("role_logits", sa.LargeBinary(), nullable=False),
+        sa.Column("prompt_digest", sa.String(), nullable=False),
+        sa.Column("device", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(
             ["episode_id"], ["episode.id"], name="fk_second_opinion_episode_id_episode", ondelete="CASCADE"
         ),
@@ -86,9 +109,4 @@ def upgrade() -> None:
             "generation",
             "id",
         ],
-    )
-    op.create_index(
-        "ix_turn_asked",
-        "turn",
-        ["episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"],
     )
