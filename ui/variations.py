@@ -16,8 +16,14 @@ from ui.widgets import who
 def family_of(store: Store, episode_id: str) -> list[Variation]:
     """Every episode that shares recorded turns with this one by a fork, parents first; empty for one that neither is
     a fork nor has any."""
-    found = read_family(store, episode_id)
+    found = _family(store, store.url, episode_id)
     return found if len(found) > 1 else []
+
+
+@st.cache_resource(max_entries=256, ttl=10, show_spinner=False)
+def _family(_store: Store, url: str, episode_id: str) -> list[Variation]:
+    """Remembered for a few steps; forks that are being played appear soon enough."""
+    return read_family(_store, episode_id)
 
 
 def branch_turns(family: Sequence[Variation], episode_id: str) -> frozenset[int]:
