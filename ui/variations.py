@@ -50,8 +50,9 @@ def _line(one: Variation, episode_id: str) -> None:
     turn = (one.fork_turn or 0) + 1
     place = "The first recording" if one.depth == 0 else f"fork at turn {turn}"
     end = badge(correct_mark(summary.correct)) if summary.finished else badge(STATUS_MARKS[summary.status])
+    indent = "\u2003" * (2 * one.depth)  # spaces of our own width: four common ones would make it code
     words = (
-        f"{' ' * (2 * one.depth)}{'└ ' if one.depth else ''}{place} · {end} · {summary.turns} turns · "
+        f"{indent}{'└ ' if one.depth else ''}{place} · {end} · {summary.turns} turns · "
         f"{label(who(summary.policy, summary.generation), 50)}"
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
