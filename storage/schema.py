@@ -192,22 +192,6 @@ turn = Table(
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
     Index(None, "role", "episode_id"),
-    # Covers what is counted over turns (verdicts, roles, spend), so that no count touches the wide rows.
-    Index(
-        "ix_turn_counts",
-        "episode_id",
-        "idx",
-        "stage",
-        "role",
-        "model",
-        "verdict",
-        "correct_after",
-        "flags",
-        "tokens_in",
-        "tokens_out",
-        "cost_usd",
-        "latency_s",
-    ),
 )
 
 text = Table(

@@ -20,24 +20,6 @@ def upgrade() -> None:
         run.create_check_constraint(
             "ck_run_kind", "kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')"
         )
-    op.create_index(
-        "ix_turn_counts",
-        "turn",
-        [
-            "episode_id",
-            "idx",
-            "stage",
-            "role",
-            "model",
-            "verdict",
-            "correct_after",
-            "flags",
-            "tokens_in",
-            "tokens_out",
-            "cost_usd",
-            "latency_s",
-        ],
-    )
     op.create_table(
         "label",
         sa.Column("id", _ROWID, nullable=False),
