@@ -20,6 +20,11 @@ def uniform(key: str, n: int = 1) -> NDArray[np.float64]:
     return generator.random(n)
 
 
+def turn_key(seed: int, task_id: str, index: int) -> str:
+    """What keys the random choices of a turn, from 0; the policy is no part of it (common random numbers)."""
+    return f"{seed}/{task_id}/{index}"
+
+
 def pick(probabilities: ArrayLike, u: float) -> int:
     """Index drawn from `probabilities` (non-negative, of any sum) by the uniform number `u`, by inverse CDF.
 

@@ -59,8 +59,14 @@ class Head:
         return product(states, self.arrays(vector)["weight"])
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
-        """What each array that reads the state multiplies when the state is `state` [d]: name -> its input."""
+        """What each array that reads the state multiplies when the state is `state` [d] or [n, d]: name -> its
+        input."""
         return {"weight": state}
+
+    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
+        """What the head adds up for each logit, [rows, parts]: the rows' sums are the logits of `state` [d]. The first
+        d parts are those of the state's numbers, unless the head bends what it reads."""
+        return np.asarray(self.arrays(vector)["weight"], np.float64) * np.asarray(state, np.float64)
 
 
 class LowRankHead(Head):
@@ -89,13 +95,21 @@ class LowRankHead(Head):
 
     def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
         """As in the class."""
-        arrays = self.arrays(vector)
-        inner = product(states, arrays["down"])
-        return 3.0 * product(np.where(inner > 0, inner, 0.1 * np.expm1(np.minimum(inner, 0.0))), arrays["up"])
+        return 3.0 * product(self._inner(states, vector), self.arrays(vector)["up"])
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
         """U reads the state."""
         return {"down": state}
+
+    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
+        """One part per direction that U reads: behind the ELU no number of the state has a part of its own."""
+        up = np.asarray(self.arrays(vector)["up"], np.float64)
+        return np.asarray(3.0 * up * self._inner(np.asarray(state)[None], vector)[0])
+
+    def _inner(self, states: NDArray[Any], vector: NDArray[Any]) -> Array:
+        """ELU(U h), [n, rank]."""
+        inner = product(states, self.arrays(vector)["down"])
+        return np.where(inner > 0, inner, 0.1 * np.expm1(np.minimum(inner, 0.0)))
 
 
 class SparseHead(Head):
@@ -127,6 +141,10 @@ class SparseHead(Head):
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
         """W reads what alpha leaves of the state."""
         return {"weight": state * self._alpha(vector)}
+
+    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
+        """As in `Head`; zero for the numbers that are not read."""
+        return super().parts(np.asarray(state, np.float64) * self._alpha(vector), vector, turn)
 
     def _alpha(self, vector: NDArray[Any]) -> Array:
         arrays = {name: np.asarray(array, np.float64) for name, array in self.arrays(vector).items()}
@@ -164,7 +182,15 @@ class BlockDiagonalHead(Head):
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
         """Each block reads its part of the state."""
-        return {f"block_{k}": state[d.start : d.stop] for k, (_, d) in enumerate(self._parts)}
+        return {f"block_{k}": state[..., d.start : d.stop] for k, (_, d) in enumerate(self._parts)}
+
+    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
+        """As in `Head`; zero outside a row's own block."""
+        found = np.zeros((self.rows, self.width))
+        for (rows, numbers), block in zip(self._parts, self.arrays(vector).values(), strict=True):
+            read = np.asarray(state, np.float64)[numbers.start : numbers.stop]
+            found[rows.start : rows.stop, numbers.start : numbers.stop] = np.asarray(block, np.float64) * read
+        return found
 
 
 class OneBlockEachHead(BlockDiagonalHead):
@@ -192,16 +218,25 @@ class TurnAwareHead(Head):
 
     def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
         """As in the class."""
+        return product(
+            np.concatenate([np.asarray(states, np.float64), self._where(turns)], axis=1),
+            self.arrays(vector)["weight"],
+        )
+
+    def _where(self, turns: Sequence[int]) -> Array:
+        """The embedding of the turns, [n, embedding]."""
         half = -(-self.embedding // 2)
         angles = np.asarray(turns, np.float64)[:, None] / 10_000 ** (np.arange(half) / half)
-        where = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, : self.embedding]
-        return product(
-            np.concatenate([np.asarray(states, np.float64), where], axis=1), self.arrays(vector)["weight"]
-        )
+        return np.asarray(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, : self.embedding])
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
         """W reads the state, and the turn, which is not counted here."""
-        return {"weight": np.concatenate([state, np.zeros(self.embedding)])}
+        unread = np.zeros((*state.shape[:-1], self.embedding))
+        return {"weight": np.concatenate([state, unread], axis=-1)}
+
+    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
+        """As in `Head`, and after the state's numbers those of the turn's embedding."""
+        return super().parts(np.concatenate([state, self._where([turn])[0]]), vector, turn)
 
 
 _HEADS: Mapping[str, type[Head]] = {

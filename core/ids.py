@@ -1,4 +1,4 @@
-"""Short, sortable, URL-safe names, minted in core at birth: runs, episodes, checkpoints."""
+"""Short, sortable, URL-safe names, minted in core at birth: runs, episodes, checkpoints, views."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ def run_id(now_s: int, entropy: bytes) -> str:
 
     Ids of later seconds sort later.
     """
-    time = "".join(_DIGITS[now_s >> shift & 31] for shift in range(30, -1, -5))
-    return f"r{time}{_base32(entropy, 6)}"
+    return f"r{_time(now_s)}{_base32(entropy, 6)}"
+
+
+def view_id(now_s: int, entropy: bytes) -> str:
+    """`v`, the time as in a run's id, four of `entropy`."""
+    return f"v{_time(now_s)}{_base32(entropy, 4)}"
 
 
 def episode_id(run: str, index: int) -> str:
@@ -25,6 +29,10 @@ def episode_id(run: str, index: int) -> str:
 def checkpoint_id(content: bytes | str) -> str:
     """`c` and ten characters of a SHA-256 over `content` (a digest will do): same content, same id."""
     return f"c{_base32(content.encode() if isinstance(content, str) else content, 10)}"
+
+
+def _time(now_s: int) -> str:
+    return "".join(_DIGITS[now_s >> shift & 31] for shift in range(30, -1, -5))
 
 
 def _base32(content: bytes, length: int) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import cast
 
-from sqlalchemy import ColumnElement, exists, false, select
+from sqlalchemy import ColumnElement, false
 
 from core.episode import EndReason, Role, Status
 from storage import search
-from storage.mapping import flag_bits
-from storage.schema import episode, turn
+from storage.compiled import condition
+from storage.expression import AnyTurn, Compare, Every, Holds, Name, Node, Search, Sign, joined, write
+from storage.parsing import LONGEST, parse
 from storage.summaries import EPISODE_FLAGS
 
 _OUTCOMES: dict[str, bool | None] = {"right": True, "wrong": False, "none": None}
@@ -22,9 +24,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "flag": EPISODE_FLAGS,
     "role": tuple(Role),
 }
-_NUMBERS = ("min_turns", "max_turns")
+_NUMBERS = ("generation", "min_turns", "max_turns")
 _LONGEST = 200
-_MOST_TURNS = 10**6  # no episode has as many, and no database refuses the number
+_MOST = 10**6  # nothing has as many turns or generations, and no database refuses the number
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,14 @@ class EpisodeFilter:
     """All conditions must hold; None means "any". Values come from `Facets`, so they can be clicked together.
 
     `correct` is "right", "wrong" or "none"; `model` and `role` match episodes with at least one such turn
-    (the same turn when both are given); `text` is searched in questions and replies.
+    (the same turn when both are given); `text` is searched in questions and replies; `q` is an expression of the
+    filter language (`storage/expression.py`).
     """
 
     run: str | None = None
     policy: str | None = None
     checkpoint: str | None = None
+    generation: int | None = None
     family: str | None = None
     task: str | None = None
     correct: str | None = None
@@ -49,6 +53,7 @@ class EpisodeFilter:
     model: str | None = None
     role: str | None = None
     text: str | None = None
+    q: str | None = None
 
     def to_query(self) -> dict[str, str]:
         """The filter as URL query parameters; unset fields are left out."""
@@ -57,59 +62,71 @@ class EpisodeFilter:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> EpisodeFilter:
-        """The filter a URL asks for; unknown keys and unusable values are ignored: stale links open."""
+        """The filter a URL asks for; unknown keys and unusable values are ignored: stale links open.
+
+        An unreadable `q` is kept: what it asks for is unknown, and whoever reads the list must hear of it.
+        """
         found: dict[str, str | int] = {}
         for field in fields(cls):
             value = query.get(field.name, "")
-            if not value or len(value) > _LONGEST:
+            if field.name == "q" and value.strip():
+                found["q"] = value[: LONGEST + 1]
+            elif not value or len(value) > _LONGEST:
                 continue
-            if field.name in _NUMBERS:
+            elif field.name in _NUMBERS:
                 if value.isascii() and value.isdecimal() and len(value) < 7:
                     found[field.name] = int(value)
             elif value in CHOICES.get(field.name, (value,)):
                 found[field.name] = value
         return cls(**found)  # type: ignore[arg-type]  # numbers and texts sorted above
 
-    def without(self, name: str) -> EpisodeFilter:
-        """The same filter with one field open."""
-        return replace(self, **{name: None})
+    def without(self, *names: str) -> EpisodeFilter:
+        """The same filter with these fields open."""
+        return replace(self, **dict.fromkeys(names))
 
 
 def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
-    """The filter as conditions on `episode`. A value that nothing can match gives a false condition."""
+    """The filter as conditions on `episode`. A value that nothing can match gives a false condition.
+
+    ExpressionError for a `q` that cannot be read.
+    """
     if any(getattr(where, name) not in (None, *choices) for name, choices in CHOICES.items()):
         return [false()]
-    found: list[ColumnElement[bool]] = []
-    for value, column in (
-        (where.run, episode.c.run_id),
-        (where.policy, episode.c.policy),
-        (where.checkpoint, episode.c.checkpoint_id),
-        (where.family, episode.c.family),
-        (where.task, episode.c.task_id),
-        (where.end_reason, episode.c.end_reason),
-        (where.status, episode.c.status),
-    ):
-        if value is not None:
-            found.append(column == value)
+    return [condition(node, dialect) for node in _nodes(where)]
+
+
+def expression(where: EpisodeFilter) -> str:
+    """The whole filter as one expression; empty when it is open. ExpressionError for an unreadable `q`."""
+    nodes = _nodes(where)
+    return write(joined(Every, nodes)) if nodes else ""
+
+
+def _nodes(where: EpisodeFilter) -> list[Node]:
+    """Each field that is set, said in the filter language, and what the expression itself says."""
+    found: list[Node] = [
+        Compare(Name(name), "==", value)
+        for name in ("run", "policy", "checkpoint", "generation", "family", "task", "end_reason", "status")
+        if (value := getattr(where, name)) is not None
+    ]
     if where.correct is not None:
-        found.append(episode.c.correct.is_(_OUTCOMES[where.correct]))
+        found.append(Compare(Name("correct"), "==", _OUTCOMES[where.correct]))
     if where.flag is not None:
-        found.append(episode.c.flags.op("&")(flag_bits([where.flag])) != 0)
-    if where.min_turns is not None:
-        found.append(episode.c.turns >= min(where.min_turns, _MOST_TURNS))
-    if where.max_turns is not None:
-        found.append(episode.c.turns <= min(where.max_turns, _MOST_TURNS))
-    if where.model is not None or where.role is not None:
-        found.append(_has_turn(where.model, where.role))
-    if where.text is not None and (match := search.matching(where.text, dialect)) is not None:
-        found.append(match)
+        found.append(Holds(Name("flags"), where.flag))
+    if where.min_turns is not None and where.min_turns == where.max_turns:
+        found.append(Compare(Name("turns"), "==", min(where.min_turns, _MOST)))
+    else:
+        for sign, limit in ((">=", where.min_turns), ("<=", where.max_turns)):
+            if limit is not None:
+                found.append(Compare(Name("turns"), cast(Sign, sign), min(limit, _MOST)))
+    of_turn: list[Node] = [
+        Compare(Name(f"turn.{name}"), "==", value)
+        for name, value in (("model", where.model), ("role", where.role))
+        if value is not None
+    ]
+    if of_turn:
+        found.append(AnyTurn(joined(Every, of_turn)))
+    if where.text is not None and search.terms(where.text):
+        found.append(Search(where.text))
+    if where.q is not None:
+        found.append(parse(where.q))
     return found
-
-
-def _has_turn(model: str | None, role: str | None) -> ColumnElement[bool]:
-    such = select(turn.c.idx).where(turn.c.episode_id == episode.c.id)
-    if model is not None:
-        such = such.where(turn.c.model == model)
-    if role is not None:
-        such = such.where(turn.c.role == role)
-    return exists(such)

@@ -1,4 +1,4 @@
-"""What lists of episodes select: light columns, orders and facet counts. Never a turn's text."""
+"""What lists of episodes select: light columns, orders, figures, facet counts and groups. Never a turn's text."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
 
 from core.episode import EndReason, Status
 from storage.filters import EpisodeFilter, conditions
 from storage.mapping import Rows, to_flag_names
 from storage.paging import Keyset
 from storage.schema import episode
-from storage.summaries import QUESTION_CUT, EpisodeSummary, Facets, FacetValue, Order
+from storage.summaries import QUESTION_CUT, EpisodeSummary, Facets, FacetValue, Group, GroupBy, Order
 
 _CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
 #: The columns of an EpisodeSummary.
@@ -32,6 +32,36 @@ ORDERS: dict[Order, Keyset] = {
     "margin": Keyset(func.coalesce(episode.c.min_margin, _NEVER), episode.c.id, False),
 }
 
+_finished = episode.c.status == Status.FINISHED
+_accepted = and_(_finished, episode.c.end_reason == EndReason.ACCEPTED)
+
+
+def _counted(condition: ColumnElement[bool]) -> ColumnElement[Any]:
+    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+
+#: How a group of episodes did: the numbers of a PolicySummary.
+FIGURES: tuple[ColumnElement[Any], ...] = (
+    func.max(episode.c.checkpoint_id).label("checkpoint_id"),
+    func.max(episode.c.generation).label("generation"),
+    _counted(_finished).label("n"),
+    _counted(and_(_finished, episode.c.correct)).label("correct"),
+    _counted(episode.c.status == Status.MISSING).label("missing"),
+    _counted(episode.c.status == Status.RUNNING).label("running"),
+    func.avg(case((_finished, episode.c.turns))).label("mean_turns"),
+    _counted(_accepted).label("accepted"),
+    _counted(and_(_accepted, episode.c.correct.is_(False))).label("false_accepts"),
+    func.coalesce(func.sum(case((_finished, episode.c.tokens_in + episode.c.tokens_out), else_=0)), 0).label(
+        "tokens"
+    ),
+    # One unknown price makes the sum unknown, never too small.
+    case(
+        (_counted(and_(_finished, episode.c.cost_usd.is_(None))) > 0, None),
+        else_=func.sum(episode.c.cost_usd),
+    ).label("cost_usd"),
+    func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0).label("latency_s"),
+)
+
 #: Facets, in the order of the index that covers them.
 _FACETS = {
     "run": episode.c.run_id,
@@ -41,6 +71,8 @@ _FACETS = {
     "correct": episode.c.correct,
     "end_reason": episode.c.end_reason,
     "flag": episode.c.flags,
+    "turns": episode.c.turns,
+    "generation": episode.c.generation,
 }
 _OUTCOMES = {True: "right", False: "wrong", None: "none"}
 
@@ -62,12 +94,18 @@ def facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets
 
     One query over the covering index for all open fields, one more for each field that is set.
     """
-    is_set = [name for name in _FACETS if getattr(where, name) is not None]
+    is_set = [name for name in _FACETS if _own(where, name)]
     counts: dict[str, Counter[str]] = {name: Counter() for name in _FACETS}
     _add(connection, where, dialect, [name for name in _FACETS if name not in is_set], counts)
     for name in is_set:
-        _add(connection, where.without(name), dialect, [name], counts)
+        _add(connection, where.without(*_own(where, name)), dialect, [name], counts)
     return Facets(**{name: _values(name, found) for name, found in counts.items()})
+
+
+def _own(where: EpisodeFilter, name: str) -> list[str]:
+    """The fields of the filter that set this facet."""
+    names = ("min_turns", "max_turns") if name == "turns" else (name,)
+    return [one for one in names if getattr(where, one) is not None]
 
 
 def _add(
@@ -97,7 +135,49 @@ def _shown(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _values(name: str, found: Counter[str]) -> tuple[FacetValue, ...]:
-    """Largest first; runs newest first (their ids sort by time)."""
+    """Largest first; runs newest first (their ids sort by time), numbers in order."""
+    if name in ("generation", "turns"):
+        return tuple(FacetValue(value, found[value]) for value in sorted(found, key=int))
     if name == "run":
         return tuple(FacetValue(value, found[value]) for value in sorted(found, reverse=True))
     return tuple(FacetValue(value, n) for value, n in sorted(found.items(), key=lambda it: (-it[1], it[0])))
+
+
+_GROUPS = {
+    "run": episode.c.run_id,
+    "policy": episode.c.policy,
+    "task": episode.c.task_id,
+    "family": episode.c.family,
+}
+
+
+def groups(
+    connection: Connection, where: EpisodeFilter, by: GroupBy, dialect: str, limit: int
+) -> tuple[list[Group], bool]:
+    """The largest groups of the filtered episodes, and whether there are more. One query."""
+    column, done = _GROUPS[by], episode.c.status == Status.FINISHED
+    query = (
+        select(
+            column.label("value"),
+            func.count().label("n"),
+            func.count().filter(done).label("finished"),
+            func.count().filter(done, episode.c.correct.is_(True)).label("correct"),
+            func.count().filter(episode.c.status == Status.MISSING).label("missing"),
+            func.avg(episode.c.turns).filter(done).label("turns"),
+            func.sum(episode.c.tokens_in + episode.c.tokens_out).label("tokens"),
+            case((func.count() == func.count(episode.c.cost_usd), func.sum(episode.c.cost_usd))).label(
+                "cost_usd"
+            ),
+            func.max(episode.c.started).label("newest"),
+        )
+        .where(*conditions(where, dialect))
+        .group_by(column)
+        .order_by(func.count().desc(), column)
+        .limit(limit + 1)
+    )
+    found = []
+    for row in connection.execute(query).mappings():
+        values = dict(row)
+        turns = values.pop("turns")
+        found.append(Group(**values, turns=None if turns is None else float(turns)))
+    return found[:limit], len(found) > limit

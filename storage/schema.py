@@ -135,6 +135,7 @@ episode = Table(
     Index(None, "policy", "started", "id"),
     Index(None, "task_key", "policy"),
     Index(None, "checkpoint_id"),
+    Index(None, "parent_episode_id"),
     # Covers facets, run lists and accuracies, so that no count touches the wide rows.
     Index(
         "ix_episode_counts",
@@ -146,6 +147,8 @@ episode = Table(
         "end_reason",
         "flags",
         "turns",
+        "generation",
+        "id",
     ),
 )
 
@@ -192,6 +195,24 @@ turn = Table(
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
     Index(None, "role", "episode_id"),
+    # Covers what is counted over turns (verdicts, roles, spend), so that no count touches the wide rows.
+    Index(
+        "ix_turn_counts",
+        "episode_id",
+        "idx",
+        "stage",
+        "role",
+        "model",
+        "verdict",
+        "correct_after",
+        "flags",
+        "tokens_in",
+        "tokens_out",
+        "cost_usd",
+        "latency_s",
+        "sampled",
+        "margin",
+    ),
 )
 
 text = Table(
@@ -307,5 +328,7 @@ second_opinion = Table(
     Column("run_id", String, _to("run.id"), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
+    Column("prompt_digest", String, nullable=False),  # of what was read: the turn's own, if read alike
+    Column("device", String, nullable=False),  # what it was computed on
     Index(None, "run_id"),
 )

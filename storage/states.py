@@ -56,6 +56,87 @@ class States:
     unusable: int
 
 
+@dataclass(frozen=True, slots=True)
+class PastTurn:
+    """A decision of some finished episode: what was chosen, and whether the episode ended right."""
+
+    episode_id: str
+    index: int
+    family: str
+    question: str  # cut to QUESTION_CUT characters
+    model: str
+    role: Role
+    correct: bool | None
+    prompt_digest: str
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """Decisions with the states they were read from, float32 [n, hidden size]. `total` is how many there were to draw
+    from, at most MOST_KEYS."""
+
+    turns: tuple[PastTurn, ...]
+    hidden: np.ndarray[Any, np.dtype[np.float32]]
+    total: int
+
+
+#: Decisions to draw a past from: the newest so many.
+MOST_KEYS = 50_000
+
+
+def read_past(store: Store, policies: Sequence[str], most: int) -> Past:
+    """A seeded sample of at most `most` decisions of these policies' finished episodes; those taken by hand are left
+    out. Two queries. StoreError when their states are of different sizes."""
+    has_state = (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx)
+    keys = (
+        select(turn.c.episode_id, turn.c.idx)
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .join(state, has_state)
+        .where(
+            episode.c.policy.in_(policies),
+            episode.c.status == Status.FINISHED,
+            turn.c.stage == "finished",
+            turn.c.origin == "policy",
+        )
+        .order_by(turn.c.episode_id.desc(), turn.c.idx)
+        .limit(MOST_KEYS)
+    )
+    with reading(store.engine) as connection:
+        found = [(row.episode_id, row.idx) for row in connection.execute(keys)]
+        drawn = [found[i] for i in _drawn(f"past/{'/'.join(policies)}", len(found), most)]
+        columns = (
+            select(
+                *(turn.c[name] for name in ("episode_id", "idx", "model", "role", "prompt_digest")),
+                *(episode.c[name] for name in ("family", "question", "correct")),
+                state.c.hidden,
+            )
+            .join(episode, episode.c.id == turn.c.episode_id)
+            .join(state, has_state)
+            .where(tuple_(turn.c.episode_id, turn.c.idx).in_(drawn))
+        )
+        rows = connection.execute(columns).mappings().all() if drawn else []
+    hidden = _matrix([bytes(row["hidden"]) for row in rows], "<f2", "these checkpoints")
+    finite = np.isfinite(hidden).all(axis=1)
+    return Past(
+        tuple(_past_turn(row) for row, usable in zip(rows, finite, strict=True) if usable),
+        hidden[finite],
+        len(found),
+    )
+
+
+def _past_turn(row: RowMapping) -> PastTurn:
+    return PastTurn(
+        row["episode_id"],
+        row["idx"],
+        row["family"],
+        row["question"],
+        row["model"],
+        Role(row["role"]),
+        row["correct"],
+        row["prompt_digest"],
+    )
+
+
 def stated(store: Store) -> list[Stated]:
     """All policies with hidden states, newest run first, in it the last generation first. One query."""
     query = (

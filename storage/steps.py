@@ -1,47 +1,154 @@
-"""Reads for stepping through one episode: its head without turns, and its turns' decisions; no texts."""
+"""Reads for stepping through one episode: its head, its turns' decisions, where its texts say something, its forks."""
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, case, func, literal, select
 
 from core.episode import Decision, Episode
 from core.errors import StoreError
 from storage import mapping
 from storage.engine import reading
-from storage.schema import episode, state, task, turn
+from storage.listing import LIGHT, to_summary
+from storage.schema import episode, second_opinion, state, task, text, turn
 from storage.store import Store
+from storage.summaries import EpisodeSummary
+
+#: Characters of a text around what was found in it.
+AROUND = 60
+#: A family of forks is shown up to this many members and this many forks of forks.
+FAMILY, DEEPEST = 200, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A turn whose reply or reasoning (`kind`) holds what was looked for, with the words around the first place."""
+
+    index: int
+    kind: str
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """One episode of a family of forks: `depth` forks below the first, from turn `fork_turn` (0-based) of `parent`."""
+
+    summary: EpisodeSummary
+    parent: str | None
+    fork_turn: int | None
+    depth: int
 
 
 def read_head(store: Store, episode_id: str) -> Episode:
     """The episode with its task and outcome but no turns; StoreError when there is no such episode."""
+    query = select(episode, *(column.label(f"asked_{column.name}") for column in task.c)).join(
+        task, task.c.key == episode.c.task_key
+    )
     with reading(store.engine) as connection:
-        row = connection.execute(select(episode).where(episode.c.id == episode_id)).mappings().first()
-        if row is None:
-            raise StoreError(f"There is no episode {episode_id!r} in this store.")
-        asked = connection.execute(select(task).where(task.c.key == row["task_key"])).mappings().one()
+        row = connection.execute(query.where(episode.c.id == episode_id)).mappings().first()
+    if row is None:
+        raise StoreError(f"There is no episode {episode_id!r} in this store.")
+    asked = {column.name: row[f"asked_{column.name}"] for column in task.c}
     return mapping.to_episode(row, mapping.to_task(asked), ())
 
 
 def read_decision(store: Store, episode_id: str, index: int) -> Decision | None:
     """The decision of a turn that has begun, its reply written or not; None when there is no such turn."""
-    here = (turn.c.episode_id == episode_id, turn.c.idx == index)
-    held = (state.c.episode_id == episode_id, state.c.idx == index)
+    query = _decisions(episode_id).where(turn.c.idx == index)
     with reading(store.engine) as connection:
-        row = connection.execute(select(turn).where(*here)).mappings().first()
-        hidden = connection.execute(select(state.c.hidden).where(*held)).scalar()
-    return None if row is None else mapping.to_decision(row, bytes(hidden or b""))
+        row = connection.execute(query).mappings().first()
+    return None if row is None else mapping.to_decision(row, bytes(row["hidden"] or b""))
+
+
+def _decisions(episode_id: str) -> Select[Any]:
+    here = (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx)
+    return (
+        select(turn, state.c.hidden)
+        .outerjoin(state, here)
+        .where(turn.c.episode_id == episode_id)
+        .order_by(turn.c.idx)
+    )
 
 
 def read_decisions(store: Store, episode_id: str) -> list[Decision]:
     """The decisions of every turn that has begun, in order, in one query."""
-    query = (
-        select(turn, state.c.hidden)
-        .outerjoin(state, (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx))
-        .where(turn.c.episode_id == episode_id)
-        .order_by(turn.c.idx)
-    )
     with reading(store.engine) as connection:
         return [
             mapping.to_decision(row, bytes(row["hidden"] or b""))
-            for row in connection.execute(query).mappings()
+            for row in connection.execute(_decisions(episode_id)).mappings()
         ]
+
+
+def read_second_opinion(
+    store: Store, episode_id: str, index: int, checkpoint_id: str
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Model and role logits that another checkpoint gave a turn when it read the transcript again; None if it has
+    not."""
+    query = select(second_opinion.c.model_logits, second_opinion.c.role_logits).where(
+        second_opinion.c.episode_id == episode_id,
+        second_opinion.c.idx == index,
+        second_opinion.c.checkpoint_id == checkpoint_id,
+    )
+    with reading(store.engine) as connection:
+        row = connection.execute(query).first()
+    return None if row is None else (mapping.to_floats(bytes(row[0])), mapping.to_floats(bytes(row[1])))
+
+
+def find_in_texts(store: Store, episode_id: str, words: str, limit: int = 200) -> list[Found]:
+    """The turns of an episode that say `words`, whatever their case, in order; only the excerpts leave the store."""
+    instr = func.instr if store.engine.dialect.name == "sqlite" else func.strpos
+    at = instr(func.lower(text.c.body), func.lower(literal(words)))
+    begin = case((at > AROUND, at - AROUND), else_=1)
+    query = (
+        select(text.c.idx, text.c.kind, func.substr(text.c.body, begin, 2 * AROUND + len(words)))
+        .where(text.c.episode_id == episode_id, text.c.kind.in_(["reply", "partial", "reasoning"]), at > 0)
+        .order_by(text.c.idx, text.c.kind.desc())
+        .limit(limit)
+    )
+    with reading(store.engine) as connection:
+        return [
+            Found(index, "reply" if kind == "partial" else kind, excerpt)
+            for index, kind, excerpt in connection.execute(query)
+        ]
+
+
+def read_family(store: Store, episode_id: str) -> list[Variation]:
+    """The forks that an episode belongs to, from the first recording downwards, each after its parent; the episode
+    alone when it neither is a fork nor has any. One query."""
+    up = (
+        select(episode.c.id, episode.c.parent_episode_id, literal(0).label("height"))
+        .where(episode.c.id == episode_id)
+        .cte("up", recursive=True)
+    )
+    above = select(episode.c.id, episode.c.parent_episode_id, up.c.height + 1)
+    up = up.union_all(above.join(up, episode.c.id == up.c.parent_episode_id).where(up.c.height < DEEPEST))
+    top = select(up.c.id, literal(0).label("depth")).order_by(up.c.height.desc()).limit(1).subquery()
+    down = select(top.c.id, top.c.depth).cte("down", recursive=True)
+    below = select(episode.c.id, down.c.depth + 1)
+    down = down.union_all(
+        below.join(down, episode.c.parent_episode_id == down.c.id).where(down.c.depth < DEEPEST)
+    )
+    query = (
+        select(*LIGHT, episode.c.parent_episode_id, episode.c.fork_turn, down.c.depth)
+        .join(down, down.c.id == episode.c.id)
+        .order_by(down.c.depth, episode.c.fork_turn, episode.c.id)
+        .limit(FAMILY)
+    )
+    with reading(store.engine) as connection:
+        rows = connection.execute(query).mappings().all()
+    return _parents_first(
+        [Variation(to_summary(row), row["parent_episode_id"], row["fork_turn"], row["depth"]) for row in rows]
+    )
+
+
+def _parents_first(members: list[Variation]) -> list[Variation]:
+    """Each member right after its parent, and its own forks right after it."""
+    told: list[Variation] = []
+    waiting = [one for one in members if one.depth == 0]
+    while waiting:
+        one = waiting.pop(0)
+        told.append(one)
+        waiting = [m for m in members if m.parent == one.summary.id and m.depth == one.depth + 1] + waiting
+    return told

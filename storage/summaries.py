@@ -15,6 +15,7 @@ from core.episode import EndReason, Flag, Message, Reply, Role, Status, Verdict
 T = TypeVar("T")
 
 RunKind = Literal["run", "evolve", "live", "import", "fork", "reencode"]
+GroupBy = Literal["run", "policy", "task", "family"]
 Order = Literal["newest", "oldest", "turns", "tokens", "cost", "margin", "entropy", "latency"]
 
 #: Counts stop here: "1,000+" is enough for a reader and spares the store a full scan.
@@ -188,9 +189,9 @@ class RunControl:
 
 @dataclass(frozen=True, slots=True)
 class PolicySummary:
-    """How one policy did in one run, over its finished episodes."""
+    """How one policy did, over its finished episodes of one run, or of all (`run_id` None)."""
 
-    run_id: str
+    run_id: str | None
     policy: str
     checkpoint_id: str | None
     generation: int | None
@@ -261,43 +262,47 @@ class FacetValue:
 
 @dataclass(frozen=True, slots=True)
 class Facets:
-    """Counts by field over the filtered episodes, largest first; runs newest first."""
+    """Counts by field over the filtered episodes, largest first; runs newest first, numbers in order."""
 
     run: tuple[FacetValue, ...]
     policy: tuple[FacetValue, ...]
+    generation: tuple[FacetValue, ...]
     family: tuple[FacetValue, ...]
     correct: tuple[FacetValue, ...]  # values "right", "wrong", "none"
     end_reason: tuple[FacetValue, ...]
     status: tuple[FacetValue, ...]
     flag: tuple[FacetValue, ...]
+    turns: tuple[FacetValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Flip:
-    """One task that two policies both finished, with both outcomes."""
+class Group:
+    """The episodes of a list that share a value, counted. Values as `EpisodeFilter` takes them."""
 
-    task_id: str
-    family: str
-    question: str  # cut to QUESTION_CUT characters
-    a_episode: str
-    b_episode: str
-    a_correct: bool
-    b_correct: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FlipCounts:
-    """The 2x2 table of two policies over their shared tasks."""
-
-    both_right: int
-    only_a: int
-    only_b: int
-    both_wrong: int
+    value: str
+    n: int
+    finished: int
+    correct: int
+    missing: int
+    turns: float | None  # mean over finished episodes
+    tokens: int
+    cost_usd: float | None  # None when some price is unknown
+    newest: float
 
     @property
-    def n(self) -> int:
-        """Shared tasks."""
-        return self.both_right + self.only_a + self.only_b + self.both_wrong
+    def accuracy(self) -> float | None:
+        """Share of finished episodes that ended right; None before the first."""
+        return self.correct / self.finished if self.finished else None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedView:
+    """A list of episodes kept under a name: the query parameters of its page."""
+
+    id: str
+    name: str
+    query: Mapping[str, str]
+    created: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from storage.routing import finished, pool_order
 from storage.store import Store
 from storage.verdicts import LACKS, Kept, PolicyCost, Share, TurnGroup, roles_kept, spent
 from ui import state
+from ui.chart import plot
 from ui.figures import literal, role_word
 from ui.glossary import define
 from ui.routing_figures import ROLES, Cell, matrix
@@ -98,7 +99,7 @@ def _price(one: PolicyCost) -> str:
 
 def _frontier(scope: Scope, found: Sequence[PolicyCost], in_dollars: bool) -> None:
     unit = "US dollars" if in_dollars else "tokens"
-    event = st.plotly_chart(
+    event = plot(
         price_and_accuracy(
             found,
             (lambda one: None if one.cost_usd is None else one.cost_usd / one.n)
@@ -137,7 +138,7 @@ def _where_it_goes(groups: Sequence[TurnGroup], models: Sequence[str], in_dollar
     ):
         with column:
             st.markdown(f"**By {words}**, share of {unit}")
-            st.plotly_chart(
+            plot(
                 spend_bars(found, amount, names, colours),
                 key=f"spend_{words}_{id(groups)}",
                 config=_CONFIG,
@@ -190,7 +191,7 @@ def budget(store: Store, scope: Scope) -> None:
     if not any(curve for _, curve in curves):
         nothing_here("These episodes have no turns.")
         return
-    st.plotly_chart(
+    plot(
         by_budget(curves),
         key="by_budget",
         config=_CONFIG,
@@ -257,7 +258,7 @@ def roles(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]) -> 
         kept = {(one.role, one.model): one for one in roles_kept(of)}
         models = [name for name in pool_order(store, side.where) if any(key[1] == name for key in kept)]
         cells = [[_kept_cell(kept.get((role, name)), role, name) for name in models] for role in ROLES]
-        st.plotly_chart(
+        plot(
             matrix(
                 cells,
                 [role_word(role) for role in ROLES],

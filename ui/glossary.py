@@ -129,6 +129,20 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "Head", "The linear layer that maps the hidden state to logits: the part that evolution changes."
         ),
         Term(
+            "Head lens",
+            "What each number of the hidden state gives to a logit: the head's weight times the number, an exact sum.",
+            "It shows what put the choice ahead of the runner-up, and what changed in that since the turn before.",
+        ),
+        Term(
+            "Tolerance",
+            "The most that keeping a hidden state in half precision can have moved a logit.",
+            "A choice whose lead is within it is too close to call and is never claimed.",
+        ),
+        Term(
+            "KL divergence",
+            "How far one head's probabilities are from another's, in nats: 0 when they are the same.",
+        ),
+        Term(
             "SVF",
             "Singular value fine-tuning: scaling the singular values of a weight matrix, a few numbers "
             "per matrix.",
@@ -166,8 +180,73 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "difference is.",
         ),
         Term(
+            "Sign-flip p",
+            "How often a difference this large comes up when, task by task, a coin decides which side is called A.",
+            "It takes the place of the McNemar p where tasks were played several times: the episodes of one task "
+            "stay together, so that repeats are no new evidence. With one episode per task both are the same test.",
+        ),
+        Term(
+            "Fork",
+            "A recorded episode played on from one of its turns with exactly one thing changed there.",
+            "It is an episode of its own: the recorded one is only read, and its hash is shown before and after.",
+        ),
+        Term(
+            "Baseline",
+            "The same turn played again unchanged, as often as the forks: what chance alone does from there.",
+            "The turn is asked again just as it was decided, then the policy goes on. Fork and baseline of one number "
+            "share their seed, so they can be compared in pairs. Set against another policy, the baseline's own "
+            "policy decides the turn anew.",
+        ),
+        Term(
+            "Prefix hash",
+            "A SHA-256 over the task and everything decided, sent and said in the turns a fork keeps.",
+        ),
+        Term(
+            "Variation tree",
+            "Episodes of one problem merged as long as they do the same: it shows where their courses part.",
+        ),
+        Term(
+            "Seed",
+            "A number that fixes every random choice: the same seed plays the same again.",
+        ),
+        Term(
+            "Policy diff",
+            "What several checkpoints would choose at the same recorded turns, without asking any model.",
+            "Stored hidden states go through each checkpoint's head; where the encoder itself differs, it reads the "
+            "recorded transcript again.",
+        ),
+        Term(
+            "Agreement",
+            "The share of turns at which two checkpoints would choose the same model in the same role, of those that "
+            "can be told.",
+        ),
+        Term(
+            "Too close to call",
+            "A choice so narrow that the half precision of the stored hidden state could turn it. It counts neither "
+            "as agreement nor as disagreement.",
+        ),
+        Term(
+            "Teacher-forced",
+            "Shown the transcript as it was recorded, whatever would have been chosen instead before.",
+        ),
+        Term(
+            "First disagreement",
+            "The first turn of an episode at which two checkpoints would choose otherwise: up to there both would have "
+            "seen this very transcript.",
+        ),
+        Term(
+            "Second opinion",
+            "The logits of another checkpoint at a recorded turn, after its own encoder has read the transcript again.",
+        ),
+        Term(
             "Divergence",
             "The first turn at which two episodes of the same task differ in model or role.",
+        ),
+        Term(
+            "KL divergence",
+            "How far one choice's probabilities are from another's, in nats: 0 when they are the same.",
+            "Of B from A: how surprised B would be, on average, by choices that A draws. Model and role are drawn "
+            "independently, so that of the joint choice is the sum of both.",
         ),
         Term(
             "Routing",
@@ -181,6 +260,30 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         Term(
             "Frontier",
             "The policies that no other beats in both price and share solved.",
+        ),
+    ),
+    "A review": (
+        Term(
+            "Label",
+            "What a person says about an episode, a turn or some of its words: a name and a value, such as "
+            "`quality: good`.",
+            "Of one reviewer's labels under one name at one place the latest counts. None is ever changed: "
+            "the earlier ones are the history.",
+        ),
+        Term("Queue", "The episodes of a list, to be read and labelled one after the other."),
+        Term(
+            "Blind review",
+            "Labelling without seeing how an episode ended, what was expected, or what others said, until one "
+            "has judged it.",
+        ),
+        Term(
+            "Cohen's kappa",
+            "How far two reviewers agree beyond chance: 1 is always, 0 is no more than chance would give.",
+            "The interval is wide for few items. It cannot be told when both gave one value only.",
+        ),
+        Term(
+            "Krippendorff's alpha",
+            "The same for any number of reviewers, who need not have labelled the same items.",
         ),
     ),
     "Separability": (

@@ -7,9 +7,12 @@ from typing import get_args
 
 import streamlit as st
 
+from core.errors import StoreError
+from storage.expression import ExpressionError
 from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import EpisodeSummary, Order
+from ui.saved_views import asked, named_view
 
 
 def order_of(query: Mapping[str, str]) -> Order:
@@ -21,7 +24,10 @@ def neighbours(
     store: Store, summary: EpisodeSummary, query: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
     """(previous, next) episode ids; None at an end. `query` is the list's address, empty for all of them."""
-    where = EpisodeFilter.from_query(query)
+    try:
+        where = asked(query, named_view(store, query))
+    except (ExpressionError, StoreError):  # the list said so; the reader is here for the episode
+        where = EpisodeFilter(run=summary.run_id, policy=summary.policy)
     return _around(store, store.url, summary.id, summary.run_id, summary.policy, where, order_of(query))
 
 

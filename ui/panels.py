@@ -1,4 +1,4 @@
-"""The panels of one turn: its card (what was said, seen, changed) and its decision (why this model and role).
+"""The card of one turn: what was said, what its model and the coordinator saw, what it changed.
 
 Used by Replay, Two episodes and Live. Everything a model wrote is shown as text, never as markdown.
 """
@@ -7,49 +7,38 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import streamlit as st
 
-from core.episode import ROLE_ORDER, Decision, Flag, Message, Role
+from core.episode import Decision, Flag, Message, Role
 from storage.summaries import TurnOutline, TurnText
 from ui import state
 from ui.course import in_words
-from ui.figures import joint_grid, share, softmax_bars
-from ui.glossary import define
 from ui.spending import dollars
 from ui.theme import (
-    CHART_CONFIG,
     FLAG_WORDS,
     ROLE_LOOKS,
     badge,
     correct_mark,
     label,
-    one_line,
     plain,
     verdict_mark,
 )
-from ui.widgets import ink
 
 #: Longer texts are cut to this many characters until a reader asks for all of them, and to HARD_CUT even
 #: then.
 CUT, HARD_CUT = 6_000, 400_000
 
 #: What a card can show of its turn, as the address says it -> its words.
-VIEWS = {"reply": "Reply", "saw": "What it saw", "raw": "Raw", "diff": "Diff to previous answer"}
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """A pair that was not chosen: its probability and by how many nats the chosen pair was ahead of it."""
-
-    model: str
-    role: Role
-    p: float
-    margin: float
+VIEWS = {
+    "reply": "Reply",
+    "saw": "What it saw",
+    "reasoning": "Reasoning",
+    "raw": "Raw",
+    "diff": "Diff to previous answer",
+}
 
 
 def seconds(value: float) -> str:
@@ -125,6 +114,10 @@ def turn_card(
     place = f"{key}_{outline.episode_id}_{index}_{view}"
     if view == "saw":
         _saw(text(index).messages, decision, key=place)
+    elif view == "reasoning":
+        text_block(
+            text(index).reasoning, key=place, empty="The model gave no reasoning apart from its reply."
+        )
     elif view == "raw":
         _raw(outline, text(index), decision, key=place)
     elif view == "diff":
@@ -167,9 +160,7 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
 
 def _reply(outline: TurnOutline, told: TurnText, *, key: str, running: bool) -> None:
     if told.reasoning:
-        with st.expander("Reasoning", on_change="rerun", key=f"{key}_reasoning_open") as reasoning:
-            if reasoning.open:
-                text_block(told.reasoning, key=f"{key}_reasoning")
+        st.caption(f"It reasoned first, in {len(told.reasoning):,} characters: see Reasoning.")
     waiting = running and outline.stage == "asked"
     text_block(
         told.reply,
@@ -194,8 +185,12 @@ def _saw(messages: Sequence[Message], decision: Decision | None, *, key: str) ->
 
 
 def _raw(outline: TurnOutline, told: TurnText, decision: Decision | None, *, key: str) -> None:
-    """Everything stored about the turn, as JSON in plain text; the reply as a JSON string shows every
-    character."""
+    text_block(turn_json(outline, told, decision), key=key)
+
+
+def turn_json(outline: TurnOutline, told: TurnText, decision: Decision | None) -> str:
+    """Everything stored about the turn but what was sent to its model, as JSON of ASCII characters only, so that
+    every one of the reply's shows."""
     stored = {
         "episode": outline.episode_id,
         "index": outline.index,
@@ -212,12 +207,13 @@ def _raw(outline: TurnOutline, told: TurnText, decision: Decision | None, *, key
         "cost_usd": outline.cost_usd,
         "latency_s": outline.latency_s,
         "error": outline.error,
+        "reasoning": told.reasoning,
         "reply": told.reply,
     }
     if decision and decision.model_logits:
         stored["model_logits"] = [round(value, 6) for value in decision.model_logits]
         stored["role_logits"] = [round(value, 6) for value in decision.role_logits]
-    text_block(json.dumps(stored, indent=2, ensure_ascii=True), key=key)
+    return json.dumps(stored, indent=2, ensure_ascii=True)
 
 
 def _diff_view(
@@ -248,132 +244,6 @@ def word_diff(before: str, after: str) -> str:
             told.append(f"{{+{''.join(new[b0:b1])}+}}")
     cut = max(len(before), len(after)) - CUT
     return "".join(told) + (f"\n… compared up to {CUT:,} characters" if cut > 0 else "")
-
-
-def alternatives(decision: Decision, models: Sequence[str], top: int = 3) -> list[Alternative]:
-    """The likeliest pairs that were not chosen, best first; a negative margin means the choice was
-    behind it."""
-    if not decision.model_probs or not decision.role_probs:
-        return []
-    pairs = {
-        (model, role): p_model * p_role
-        for model, p_model in zip(models, decision.model_probs, strict=False)
-        for role, p_role in zip(ROLE_ORDER, decision.role_probs, strict=False)
-    }
-    mine = pairs.pop((decision.model, decision.role), 0.0)
-    ranked = sorted(pairs.items(), key=lambda pair: -pair[1])[:top]
-    return [
-        Alternative(model, role, p, math.log(mine / p) if mine > 0 else -math.inf)
-        for (model, role), p in ranked
-        if p > 0
-    ]
-
-
-def choice_in_words(decision: Decision, models: Sequence[str]) -> str:
-    """How the choice came about, as markdown: sampled or argmax, likely or lucky, or taken by hand."""
-    chosen = _pair(decision.model, decision.role)
-    p = _joint_p(decision, models, decision.model, decision.role)
-    if decision.origin == "override":
-        aside = _would_have(decision, models)
-        return f":blue[:material/front_hand:] **{chosen}** was chosen **by hand**{aside}."
-    if decision.origin == "suggested_role":
-        return f"The Thinker of the turn before asked for this role: **{chosen}**."
-    if not decision.model_probs:
-        return f"**{chosen}** was chosen **without a head**: this policy has no logits and no probabilities."
-    if not decision.role_probs:
-        drawn = share(max(decision.model_probs))
-        return (
-            f"**{chosen}**: the model **drawn at random**, every allowed one at {drawn}, the role by a cycle."
-        )
-    if not decision.argmax_model:
-        return f"**Drawn at random**: **{chosen}**, like every allowed pair at {share(p)}."
-    same = (decision.argmax_model, decision.argmax_role) == (decision.model, decision.role)
-    if not decision.sampled:
-        return f"**Argmax**: **{chosen}** is the likeliest pair at {share(p)}."
-    if same:
-        return f"**Sampled**, and it drew the likeliest pair: **{chosen}** at {share(p)}."
-    return f"**Sampled**: it drew **{chosen}** at {share(p)}{_would_have(decision, models)}."
-
-
-def _would_have(decision: Decision, models: Sequence[str]) -> str:
-    if not decision.argmax_model or decision.argmax_role is None:
-        return ""
-    p = _joint_p(decision, models, decision.argmax_model, decision.argmax_role)
-    return f"; argmax would have been **{_pair(decision.argmax_model, decision.argmax_role)}** at {share(p)}"
-
-
-def _pair(model: str, role: Role) -> str:
-    return f"{ROLE_LOOKS[role].word} on {label(model, 40)}"
-
-
-def _joint_p(decision: Decision, models: Sequence[str], model: str, role: Role) -> float:
-    if model not in models or not decision.model_probs or not decision.role_probs:
-        return 0.0
-    return decision.model_probs[list(models).index(model)] * decision.role_probs[ROLE_ORDER.index(role)]
-
-
-def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str) -> None:
-    """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers."""
-    st.markdown("**Decision**", help=f"{define('Softmax')} {define('Argmax and sampling')}")
-    if decision is None:
-        st.caption("No decision is stored for this turn.")
-        return
-    st.markdown(choice_in_words(decision, models))
-    if not decision.model_probs or not decision.role_probs:
-        st.caption(
-            "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."
-        )
-        return
-    slots = tuple(models)
-    said = one_line(f"{ROLE_LOOKS[decision.role].word} on {decision.model} was chosen", 100)
-    st.plotly_chart(
-        softmax_bars(decision, slots),
-        key=f"{key}_bars",
-        config=CHART_CONFIG | {"displayModeBar": False},
-        alt=f"Probability of each model and of each role. {said}.",
-    )
-    st.caption(
-        "Joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.",
-        help=define("Joint grid"),
-    )
-    st.plotly_chart(
-        joint_grid(decision, slots, ink()),
-        key=f"{key}_grid",
-        config=CHART_CONFIG | {"displayModeBar": False},
-        alt=f"Joint probability of every model and role. {said}.",
-    )
-    if decision.argmax_model:
-        _runners_up(decision, slots)
-    if decision.model_logits:
-        with st.expander("Logits", key=f"{key}_logits"):
-            st.caption(define("Logit"))
-            _numbers(decision, slots)
-
-
-def _runners_up(decision: Decision, models: tuple[str, ...]) -> None:
-    rows = [
-        f"| {ROLE_LOOKS[o.role].shape} {_pair(o.model, o.role)} | {share(o.p)} | {o.margin:+.2f} |"
-        for o in alternatives(decision, models)
-    ]
-    if rows:
-        st.markdown("\n".join(["| Instead of it | p | choice ahead by |", "|:--|--:|--:|", *rows]))
-        st.caption(
-            "Ahead by: difference of log-probabilities in nats; below zero the draw went against the odds."
-        )
-
-
-def _numbers(decision: Decision, models: tuple[str, ...]) -> None:
-    names = [*(label(name, 40) for name in models), *(ROLE_LOOKS[role].word for role in ROLE_ORDER)]
-    logits = [*decision.model_logits, *decision.role_logits]
-    probs = [*decision.model_probs, *decision.role_probs]
-    rows = [
-        f"| {name} | {logit:+.4f} | {p:.4f} |" for name, logit, p in zip(names, logits, probs, strict=False)
-    ]
-    st.markdown("\n".join(["| | logit | p |", "|:--|--:|--:|", *rows]))
-    if decision.hidden_state:
-        st.caption(
-            f"Read from a hidden state of {len(decision.hidden_state) // 2:,} numbers, kept as float16."
-        )
 
 
 def announcement(outlines: Sequence[TurnOutline], index: int) -> str:

@@ -13,6 +13,7 @@ from storage.regret import SINGLE, Contestant, Regret, Replicate, regret, replic
 from storage.routing import pool_order
 from storage.store import Store
 from ui import state
+from ui.chart import plot
 from ui.figures import literal, ticks
 from ui.glossary import define
 from ui.routing_figures import replicate_tree
@@ -60,7 +61,7 @@ def _against(found: Regret, scope: Scope, letter: str) -> None:
         rows = [(name, found.accuracy, True)] + [
             (_name(one, scope), one.accuracy, False) for one in found.contestants
         ]
-        st.plotly_chart(
+        plot(
             _means(
                 [(said, mean.value, mean.low, mean.high, ours) for said, mean, ours in rows], signed=False
             ),
@@ -73,7 +74,7 @@ def _against(found: Regret, scope: Scope, letter: str) -> None:
             f"How far {label(name, 40)} is ahead on the same tasks, in points; left of the line it is behind"
         )
         ahead = [(_name(one, scope), one.ahead) for one in found.contestants]
-        st.plotly_chart(
+        plot(
             _means(
                 [("", 0.0, 0.0, 0.0, False)] + [(said, m.value, m.low, m.high, False) for said, m in ahead],
                 signed=True,
@@ -259,7 +260,7 @@ def _tree(found: Sequence[Replicate], question: str, policy: str) -> None:
         "From top to bottom, turn by turn: episodes stay together while they make the same moves; the last cell says "
         "how they ended. Width is how many. Click a cell to enlarge it."
     )
-    st.plotly_chart(
+    plot(
         replicate_tree(found),
         key="replicate_tree",
         config=_CONFIG,
@@ -339,7 +340,7 @@ def _changed(found: Without, side: Side) -> None:
         )
         whole = sum(found.takers.values()) or 1.0
         names = list(found.takers)[::-1]
-        st.plotly_chart(
+        plot(
             go.Figure(
                 go.Bar(
                     orientation="h",

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from core.checkpoint import Checkpoint
 from core.episode import Decision, Role
 from core.errors import CheckpointError
-from core.heads import Head, softmax, split
+from core.heads import Head, split
+from core.rounding import likeliest, rounding
 from storage.filters import EpisodeFilter
 from storage.steps import read_decisions
 from storage.store import Store
@@ -26,8 +27,6 @@ from ui.lineage import Lineage
 
 Array = NDArray[np.float64]
 
-#: Half a unit in the last of float16's 11 bits, and half of its smallest step near zero.
-HALF_UNIT, HALF_STEP = 2.0**-11, 2.0**-25
 #: Recorded episodes that can be chosen from, and how many are shown at once.
 OFFERED, MOST_PINS = 80, 6
 #: What must be the same for two checkpoints to read the same state from a transcript.
@@ -80,14 +79,23 @@ def _heads(_store: Store, url: str, run: str, n: int) -> tuple[Checkpoint, ...]:
 # Which recorded episodes fit
 
 
-def reads_alike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether a state that was read under one checkpoint's config is the one that the other's head would get."""
+def same_reading(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether two checkpoints' configs name one encoder, read in one way; what SVF changes in it is not looked at."""
     one, other = ours.get("encoder", {}), theirs.get("encoder", {})
     name = "digest" if one.get("digest") and other.get("digest") else "name"
     same = one.get(name) == other.get(name) and one.get("hidden_size") == other.get("hidden_size")
-    alike = all(ours.get(key) == theirs.get(key) for key in _READING)
-    slots = list(ours.get("models", [])) == list(theirs.get("models", []))
-    return same and alike and slots and not ours.get("svf_layout") and not theirs.get("svf_layout")
+    return same and all(ours.get(key) == theirs.get(key) for key in _READING)
+
+
+def same_slots(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether two checkpoints choose among the same models in the same order."""
+    return list(ours.get("models", [])) == list(theirs.get("models", []))
+
+
+def reads_alike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether a state that was read under one checkpoint's config is the one that the other's head would get."""
+    plain = not ours.get("svf_layout") and not theirs.get("svf_layout")
+    return plain and same_reading(ours, theirs) and same_slots(ours, theirs)
 
 
 def offered(store: Store, lineage: Lineage) -> list[EpisodeSummary]:
@@ -181,11 +189,11 @@ def score(heads: Sequence[Checkpoint], lines: Sequence[Line], decisions: Sequenc
                 (checkpoint.model_mask, checkpoint.role_mask),
                 strict=True,
             )
-            picks = [_pick(logits, error, _allowed(mask, own)) for logits, error, mask, own in parts]
-            slots[row, column], roles[row, column] = picks[0][0], picks[1][0]
-            chances[row, column] = picks[0][1] * picks[1][1]
-            leads[row, column] = min(picks[0][2], picks[1][2])
-            unsure[row, column] = picks[0][3] or picks[1][3]
+            picks = [likeliest(logits, error, allowed(mask, own)) for logits, error, mask, own in parts]
+            slots[row, column], roles[row, column] = (pick.place for pick in picks)
+            chances[row, column] = picks[0].chance * picks[1].chance
+            leads[row, column] = min(pick.lead for pick in picks)
+            unsure[row, column] = any(pick.unsure for pick in picks)
             if lines[row].episode.policy == checkpoint.id and decision.model_logits:
                 recorded = np.array([*decision.model_logits, *decision.role_logits])
                 deviations.append(float(np.abs(recorded - z[row]).max()))
@@ -203,40 +211,13 @@ def score(heads: Sequence[Checkpoint], lines: Sequence[Line], decisions: Sequenc
     )
 
 
-def _allowed(mask: Sequence[bool], own: Sequence[bool]) -> Sequence[bool]:
+def allowed(mask: Sequence[bool], own: Sequence[bool]) -> Sequence[bool]:
     """What was allowed at the turn, less what this coordinator never chooses; empty for everything, also where nothing
     would be left."""
     if not (mask and own):
         return mask or own
     both = [one and other for one, other in zip(mask, own, strict=True)]
     return both if any(both) else ()
-
-
-def _pick(logits: Array, error: Array, mask: Sequence[bool]) -> tuple[int, float, float, bool]:
-    """The likeliest choice, its probability, its lead in logits, and whether the errors could turn it."""
-    chances = softmax(logits, mask)
-    order = [place for place in np.argsort(-chances, kind="stable").tolist() if not mask or mask[place]]
-    best = order[0]
-    if len(order) == 1:
-        return best, 1.0, float("inf"), False
-    rivals = np.array(order[1:])
-    leads = logits[best] - logits[rivals]
-    return best, float(chances[best]), float(leads[0]), bool((leads <= error[best] + error[rivals]).any())
-
-
-def rounding(head: Head, states: Array, vector: Array) -> Array:
-    """The most that keeping `states` [n, d] as float16 can have moved each logit, [n, rows]: every number by half a
-    unit of its last bit, all in the worst direction."""
-    arrays = {name: np.abs(array) for name, array in head.arrays(vector).items()}
-    found = np.zeros((len(states), head.rows))
-    for row, state in enumerate(states):
-        slack = np.maximum(np.abs(state) * HALF_UNIT, HALF_STEP)
-        moved = np.concatenate(
-            [arrays[name] @ np.abs(part) for name, part in head.read(slack, vector).items()]
-        )
-        # A low-rank head bends what it has read, never steeper than 1, and then triples it.
-        found[row] = 3.0 * arrays["up"] @ moved if "up" in arrays else moved
-    return found
 
 
 # The heads themselves

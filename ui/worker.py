@@ -1,4 +1,4 @@
-"""The worker process of a run that a page has queued, live or evolution: claims it, plays it, records everything,
+"""The worker process of a run that a page has queued, whatever its kind: claims it, plays it, records everything,
 and obeys what the page asks.
 
     TRINITY_STORE=URL python -m ui.worker --run RUN
@@ -36,7 +36,7 @@ from core.tasks.graders import grade_many
 from storage.recorder import beating, record
 from storage.store import Store, open_store
 from storage.summaries import RunStatus
-from ui import evolving, wiring
+from ui import evolving, forking, reencoding, wiring
 from ui.lease import claim, finish, owner
 from ui.live import LivePlan, episode_of
 from ui.plan import birth
@@ -142,10 +142,10 @@ def work(store: Store, run: str) -> int:
     """Claim the run and see it through; the exit code. A failure is told in the run, in one sentence."""
     if not claim(store, run):
         return 0  # another worker has it, or it is over
-    evolution = store.runs.get(run).kind == "evolve"
+    kind = store.runs.get(run).kind
     try:
         with beating(store, run, owner()):
-            ended = evolving.play(store, run) if evolution else _play_live(store, run)
+            ended = _PLAYERS.get(kind, _play_live)(store, run)
         finish(store, run, *ended)
         return int(ended[0] is RunStatus.FAILED)
     except TrinityError as error:
@@ -157,7 +157,7 @@ def work(store: Store, run: str) -> int:
     except Exception as error:
         log.exception("The worker of run %s broke", run)
         broke = f"The worker broke: {type(error).__name__}. "
-        if evolution:  # all its generations are kept
+        if kind in _PLAYERS:  # all that was played is kept
             finish(store, run, RunStatus.INTERRUPTED, broke + "It can be resumed.")
         else:
             finish(store, run, RunStatus.FAILED, broke + "Start the run again.")
@@ -170,6 +170,14 @@ def _play_live(store: Store, run: str) -> tuple[RunStatus, str | None]:
     models = tuple(spec.name for spec in pool.specs)
     policy = wiring.Policies(store, models, argmax=plan.argmax, encoder=plan.encoder).resolve(plan.policy)
     return outcome(play(store, run, plan, policy, pool))
+
+
+#: Who plays a run of a kind that is not "live": how it is over, and why when that was not its end.
+_PLAYERS: dict[str, Callable[[Store, str], tuple[RunStatus, str | None]]] = {
+    "evolve": evolving.play,
+    "fork": forking.play,
+    "reencode": reencoding.play,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

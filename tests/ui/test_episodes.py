@@ -10,13 +10,17 @@ from playwright.sync_api import Page
 from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
+from core.errors import StoreError
+from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import EPISODE_FLAGS
 from tests.browsing import settled
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, opened_in, press, shown
 from ui import state
-from ui.views.episodes import flag_word
+from ui.episode_table import as_csv
+from ui.facets import flag_word
+from ui.saved_views import asked
 
 pytestmark = pytest.mark.usefixtures("samples")
 
@@ -88,7 +92,7 @@ def test_ticks_become_a_basket_and_a_peek(samples: Store) -> None:
     def script() -> None:
         import streamlit as st
 
-        from ui.views.episodes import tick
+        from ui.episode_table import tick
 
         ids = ["e-1", "e-2", "e-3"]
         tick(ids, [1])
@@ -100,6 +104,84 @@ def test_ticks_become_a_basket_and_a_peek(samples: Store) -> None:
 
     told = [one.value for one in AppTest.from_function(script).run().text]
     assert told == ["(['e-2'], 'e-2')", "(['e-2', 'e-3'], 'e-3')", "([], None)"]
+
+
+def test_the_basket_keeps_what_other_pages_ticked(samples: Store) -> None:
+    """And more than two become a view of exactly these, with a link of its own, or a file."""
+    first, second = samples.episodes.page(limit=50), samples.episodes.page(limit=50, last=True)
+    ids = [first.items[3].id, first.items[0].id, second.items[-1].id]
+    page = opened("episodes")
+    page.session_state["ticked"] = ids
+    press(page, "page_next")
+    assert "**3** ticked" in shown(page)
+    press(page, "basket_view")
+    view = samples.views.get(page.query_params["view"])
+    assert listed(page) == 3
+    assert "view: 3 chosen episodes" in shown(page)
+    assert [line.partition(",")[0] for line in as_csv(samples, ids).splitlines()] == ["id", *ids]
+    in_order = [one.id for one in samples.episodes.summaries(ids)]
+    assert in_order == ids
+    where = asked({"view": view.id, "family": "none"}, view)
+    assert not samples.episodes.page(where).items
+    samples.views.delete(view.id)
+    page = opened("episodes", view=view.id)
+    assert "may have been deleted" in "".join(one.value for one in page.warning)
+    assert listed(page) == 50
+
+
+def test_the_filter_line_lists_what_it_says_and_points_at_what_it_cannot_read(samples: Store) -> None:
+    said = 'correct == False and any(turn.role == "V" and turn.verdict == "ACCEPT")'
+    page = opened("episodes", q=said, family="math")
+    wanted = samples.episodes.page(EpisodeFilter(correct="wrong", end_reason="accepted", family="math"))
+    assert f"**{wanted.total}** episodes" in shown(page)
+    canonical = said.replace('"V"', '"verifier"')
+    assert f'family == "math" and {canonical}' in shown(page)
+    assert "trinity episodes --where" in shown(page)
+    page = opened("episodes", q="turns > 3 and trns < 4", family="math")
+    assert "did you mean turns" in shown(page)
+    assert "turns > 3 and trns < 4\n              ^" in shown(page)
+    assert not page.dataframe
+    page = opened_in(page, "replay", ep=samples.episodes.page(limit=1).items[0].id)
+    assert "cannot be shown" not in shown(page)
+
+
+def test_groups_count_and_score_what_the_filter_leaves(samples: Store) -> None:
+    page = opened("episodes", group="policy", family="math")
+    table = page.dataframe[0].value
+    every = samples.episodes.facets(EpisodeFilter(family="math")).policy
+    assert sorted(table["n"]) == sorted(one.n for one in every)
+    outcomes = samples.episodes.facets(EpisodeFilter(family="math")).correct
+    assert sum(table["right"]) == {one.value: one.n for one in outcomes}["right"]
+    assert all("family=math" in link and "policy=" in link and "group" not in link for link in table["open"])
+
+
+def test_a_saved_view_brings_back_the_list_its_order_and_its_columns(samples: Store) -> None:
+    page = opened("episodes", correct="wrong", order="turns", cols="turns,id,n")
+    assert list(page.dataframe[0].value.columns) == ["turns", "id", "n"]
+    page.text_input(key="view_name").set_value("  Wrong  ones ")
+    page.button[[one.label for one in page.button].index("Save view")].click().run()
+    assert not page.exception
+    (view,) = [one for one in samples.views.list() if one.name == "Wrong ones"]
+    assert "Wrong ones" in shown(opened("home"))
+    page = opened("episodes", view=view.id)
+    assert page.query_params["order"] == "turns"
+    table = page.dataframe[0].value
+    assert list(table.columns) == ["turns", "id", "n"]
+    assert list(table["n"]) == sorted(table["n"], reverse=True)
+    total = samples.episodes.page(EpisodeFilter(correct="wrong")).total
+    assert f"**{total}** episodes" in shown(page)
+    page.text_input(key=f"rename_{view.id}").set_value("Those that failed").run()
+    assert "view: Those that failed" in shown(page)
+    press(page, "chip_view")
+    assert "view" not in page.query_params
+    samples.views.delete(view.id)
+    for name in ("", " ", "x" * 81, "a\u202eb"):
+        with pytest.raises(StoreError, match="A view needs a name"):
+            samples.views.add(name, {})
+    with pytest.raises(StoreError, match="no saved view"):
+        samples.views.rename("v0", "x")
+    with pytest.raises(StoreError, match="no saved view"):
+        samples.views.delete("v0")
 
 
 def test_two_ticked_rows_lead_to_the_pair(samples: Store) -> None:
@@ -171,3 +253,28 @@ def test_a_link_restores_the_list_and_a_click_changes_it(tab: Page, served: Serv
     tab.reload()
     tab.locator(".st-key-chip_text button").first.wait_for()
     assert tab.get_by_placeholder("Search questions").input_value() == "what"
+
+
+def test_the_filter_line_completes_while_one_types(tab: Page) -> None:
+    tab.goto("/episodes")
+    line = tab.get_by_role("combobox", name="Filter expression")
+    line.wait_for()
+    settled(tab)
+    line.press_sequentially("corr")
+    line.press("Tab")
+    line.press_sequentially("== F")
+    line.press("Tab")
+    line.press_sequentially(" and any(turn.ro")
+    for _ in range(2):
+        line.press("Tab")
+    line.press_sequentially('"v')
+    tab.get_by_role("option", name="verifier").click()
+    line.press_sequentially(")")
+    assert line.input_value() == 'correct == False and any(turn.role == "verifier")'
+    line.press("Enter")
+    tab.wait_for_url(lambda url: "q=correct" in url)
+    settled(tab)
+    tab.get_by_role("button", name="Clear the filter", exact=True).click()
+    tab.wait_for_url(lambda url: "q=" not in url)
+    settled(tab)
+    assert line.input_value() == ""

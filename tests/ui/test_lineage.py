@@ -15,6 +15,7 @@ from core.episode import Decision, EndReason, Role, Status
 from core.errors import StoreError
 from core.heads import head_of
 from core.metrics import wilson_interval
+from core.rounding import rounding
 from storage.store import open_store
 from storage.summaries import CandidateSummary, EpisodeSummary, GenerationSummary, RunStatus
 from ui.head_figures import choices_strip, cosine_figure, norms_figure
@@ -35,7 +36,7 @@ from ui.lineage_figures import (
     shares_figure,
 )
 from ui.lineage_panels import distances_of
-from ui.rescored import Line, cosines, head_rows, reads_alike, rounding, score
+from ui.rescored import Line, cosines, head_rows, reads_alike, score
 
 MODELS = ("alpha", "<b>beta</b>", "gamma")
 HEADS = ["linear", "low-rank", "sparse", "block-diagonal-2", "block-diagonal-10", "turn-aware"]

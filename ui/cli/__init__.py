@@ -29,5 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         app(args=arguments, prog_name="trinity")
     except TrinityError as error:
         print(f"trinity: {error}", file=sys.stderr)
+        if pointer := getattr(error, "pointer", ""):  # an expression, and a caret under the mistake
+            print(pointer, file=sys.stderr)
         return 1
     return 0

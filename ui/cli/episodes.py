@@ -26,6 +26,8 @@ app = typer.Typer(
     invoke_without_command=True,
     help="List recorded episodes, newest first; every filter is optional and all must hold.\n\n"
     "[dim]$[/] trinity episodes --correct wrong --flag false_accept --limit 20\n\n"
+    "[dim]$[/] trinity episodes --where 'correct == False and turns > 4 and "
+    'any(turn.role == "V" and turn.verdict == "ACCEPT")\'\n\n'
     "[dim]$[/] trinity episodes show ep12ab",
 )
 
@@ -58,6 +60,14 @@ def episodes(
     min_turns: Annotated[int | None, typer.Option(min=0, help="At least so many turns.")] = None,
     max_turns: Annotated[int | None, typer.Option(min=0, help="At most so many turns.")] = None,
     text: Annotated[str | None, typer.Option(help="Words in the question or a reply.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR",
+            help="A condition in the filter language of the Episodes page, such as "
+            "'turns > 4 and \"false_accept\" in flags'.",
+        ),
+    ] = None,
     order: Annotated[
         str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
     ] = "newest",
@@ -82,7 +92,7 @@ def episodes(
     ):
         if value not in (None, *choices):
             raise ConfigError(f"{option} cannot be '{value}': choose one of {', '.join(choices)}.")
-    where = EpisodeFilter(
+    chosen = EpisodeFilter(
         run=run,
         policy=policy,
         family=family,
@@ -96,9 +106,10 @@ def episodes(
         min_turns=min_turns,
         max_turns=max_turns,
         text=text,
+        q=where,
     )
     opened = _store(store)
-    page = opened.episodes.page(where, order=order, after=after, limit=limit)  # type: ignore[arg-type]
+    page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
     opened.close()
     if as_json:
         print_json({"episodes": list(page.items), "next": page.next})

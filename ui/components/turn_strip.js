@@ -96,7 +96,8 @@ export default function (component) {
       const name = element("li", "name", lane.name);
       list.append(name);
     }
-    lane.cells.forEach((cell, column) => {
+    lane.cells.forEach((cell, place) => {
+      const column = data.first + place;  // of a long episode only the turns around the cursor are here
       const item = element("li");
       if (cell === null) {
         const gap = element("span", "gap", "–");

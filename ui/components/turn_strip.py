@@ -8,18 +8,22 @@ JavaScript.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
 
+from ui.transport import moved
+
 Tone = Literal["good", "bad", "warn", "info", "quiet"]
 Shape = Literal["circle", "square", "triangle"]
 
 #: Above this many columns the cells lose their words and keep shape, letter and marks.
 COMPACT_ABOVE = 24
+#: Above this many columns only those around the cursor are drawn.
+WINDOW = 200
 
 _FOLDER = Path(__file__).parent
 _HTML = """
@@ -89,8 +93,9 @@ def turn_strip(
     """Draw the lanes with the cursor on column `cursor` (0-based); a click calls `on_go(column)` before
     the rerun. `said` is announced to screen readers whenever it changes."""
     columns = max((len(lane.cells) for lane in lanes), default=0)
+    shown = window(columns, cursor)
     if plain:
-        _plain_strip(lanes, columns, cursor, on_go, key=key, name=name)
+        _plain_strip(lanes, shown, cursor, on_go, key=key, name=name)
         return
 
     def went() -> None:
@@ -101,7 +106,8 @@ def turn_strip(
     _component()(
         key=key,
         data={
-            "lanes": [asdict(lane) for lane in lanes],
+            "lanes": [asdict(replace(lane, cells=lane.cells[shown.start : shown.stop])) for lane in lanes],
+            "first": shown.start,
             "cursor": cursor,
             "name": name,
             "said": said,
@@ -109,25 +115,38 @@ def turn_strip(
         },
         on_go_change=went,
     )
+    if len(shown) < columns:
+        st.caption(f"Turns {shown.start + 1:,} to {shown.stop:,} of {columns:,}.")
+
+
+def window(columns: int, cursor: int) -> range:
+    """The columns that are drawn: all, or WINDOW of them with the cursor in the middle. It moves in steps of a quarter,
+    so that most steps leave it where it is."""
+    if columns <= WINDOW:
+        return range(columns)
+    step = WINDOW // 4
+    first = (max(0, min(cursor, columns - 1)) - WINDOW // 2) // step * step
+    first = max(0, min(first, columns - WINDOW))
+    return range(first, first + WINDOW)
 
 
 def _plain_strip(
-    lanes: Sequence[Lane], columns: int, cursor: int, on_go: Callable[[int], None], *, key: str, name: str
+    lanes: Sequence[Lane], shown: range, cursor: int, on_go: Callable[[int], None], *, key: str, name: str
 ) -> None:
     """The same choice as a segmented control; its value follows the cursor, which stays the one owner."""
     widget = f"{key}_plain"
-    st.session_state[widget] = cursor if 0 <= cursor < columns else None
+    st.session_state[widget] = cursor if cursor in shown else None
 
     def went() -> None:
         column = st.session_state[widget]
         if column is not None:
-            on_go(column)
+            moved(on_go)(column)
 
     def words(column: int) -> str:
         cells = [lane.cells[column] if column < len(lane.cells) else None for lane in lanes]
         return " / ".join(_token(cell) for cell in cells)
 
-    st.segmented_control(name, range(columns), format_func=words, key=widget, on_change=went)
+    st.segmented_control(name, shown, format_func=words, key=widget, on_change=went)
 
 
 def _token(cell: Cell | None) -> str:

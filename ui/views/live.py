@@ -15,16 +15,19 @@ from storage.summaries import RunStatus, RunSummary
 from ui import live, state, wiring
 from ui.components.turn_strip import turn_strip
 from ui.course import lane
+from ui.decision_panels import decision_panel
 from ui.live import LivePlan, episode_of, is_stalled, queue
 from ui.live_form import choose_policy, choose_task, playable, pool_specs, spending
-from ui.panels import announcement, decision_panel, turn_card
+from ui.panels import announcement, turn_card
 from ui.recording import Recording, open_recording
 from ui.spending import estimate
 from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line
+from ui.transport import Keys
 from ui.widgets import RUN_MARKS, STALLED, ago, generations, nothing_here, who, worker_trouble
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
+KEYS: Keys = (("T", "play the next turn, while the run waits for you"),)
 _LOADING = "Starting: the worker loads the coordinator and the models …"
 _UNDECIDED = "Nothing is decided yet."
 _PAUSED = Mark("‖", ":material/pause_circle:", "waiting for you", "orange", "#B85C00")

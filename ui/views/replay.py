@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import streamlit as st
 
 from core.episode import Role, Status
+from storage.steps import Variation
 from storage.summaries import RunStatus, TurnOutline
 from ui import state
-from ui.components.turn_strip import turn_strip
+from ui.basket import basket
+from ui.chart import plot
+from ui.components.turn_strip import WINDOW, CellMark, Lane, turn_strip
 from ui.course import blunders, lane, low_margins, next_of
+from ui.export.button import save_button
 from ui.figures import doubt_over_turns
+from ui.finding import find_field, found_in, found_list
 from ui.glossary import define
+from ui.labelling import label_panel
+from ui.lens_figures import MEASURES, spend_over_turns
+from ui.lens_panels import PANELS, beside_turn
 from ui.neighbours import neighbours
-from ui.panels import announcement, before_card, decision_panel, seconds, text_block, turn_card
+from ui.panels import announcement, before_card, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
+from ui.sharing import share
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, END_WORDS, STATUS_MARKS, badge, correct_mark, label
-from ui.transport import by_hand, keys_of, steps, stop, tick, transport
+from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
+from ui.transport import by_hand, keys_of, moved, steps, stop, tick, transport
+from ui.variations import branch_turns, family_of, variation_tree
 from ui.widgets import who
 
 #: A running episode is read again this often, in seconds.
@@ -31,8 +42,19 @@ KEYS = keys_of(
     ("M", "next low-margin turn"),
     ("S", "next turn of the same model"),
     ("O", "next turn in the same role"),
+    ("L", "label the turn or the episode"),
     ("N / P", "next / previous episode of the list you came from"),
+    (f"1 to {len(PANELS)}", ", ".join(words for words, _ in PANELS.values())),
+    ("Z", "hide the analysis, to judge before you look"),
+    ("X", "put this episode in the compare basket, or take it out"),
+    *((("F", "fork here: play on from this turn with one thing changed"),) if "forks" in state.VIEWS else ()),
+    ("Esc", "back to the list, its filters kept"),
 )
+
+#: What opens over the page: while one is open, Esc shuts it and does not leave.
+_OVER = ("help", "compare_with", "share", "basket", "recomputed")
+_FOUND = CellMark("⌕", "found", "info")
+_FORK = CellMark("⑂", "fork", "info")
 
 
 def show() -> None:
@@ -42,12 +64,14 @@ def show() -> None:
         _choose()
         return
     recording = open_recording(state.store(), episode_id)
-    _header(recording)
+    if _zen():
+        recording = _unjudged(recording)
     total = len(recording.outlines)
+    cursor = state.int_param("t", 1, max(1, total), 1) - 1
+    _header(recording, cursor)
     if total == 0:
         _no_turns(recording)
         return
-    cursor = state.int_param("t", 1, total, 1) - 1
     _stage(recording, cursor)
     transport(episode_id, cursor, total, go)
     tick(episode_id, cursor, total, recording.outlines[cursor].tokens_out * 4, go)
@@ -57,6 +81,18 @@ def show() -> None:
 def go(index: int) -> None:
     """Move the cursor to a turn (0-based); the address bar, its one owner, counts from 1."""
     state.set_params(t=index + 1)
+
+
+def _zen() -> bool:
+    """Whether the analysis is hidden, so that a reader judges before looking."""
+    return state.param("zen") == "1"
+
+
+def _unjudged(recording: Recording) -> Recording:
+    """The recording without what was found out about its turns."""
+    hidden = {"correct_after": None, "flags": (), "margin": None, "entropy": None}
+    outlines = tuple(replace(one, **hidden) for one in recording.outlines)  # type: ignore[arg-type]
+    return replace(recording, outlines=outlines)
 
 
 def _open(episode_id: str) -> None:
@@ -70,7 +106,7 @@ def _choose() -> None:
     state.page_link("episodes", "Choose an episode", icon=":material/table_rows:")
 
 
-def _header(recording: Recording) -> None:
+def _header(recording: Recording, cursor: int) -> None:
     """Where we are, what was asked, how it ended, and the ways on to other episodes."""
     summary, episode = recording.summary, recording.episode
     before, after = neighbours(recording.store, summary, state.list_query())
@@ -80,6 +116,7 @@ def _header(recording: Recording) -> None:
             key="back_to_list",
             icon=":material/arrow_back:",
             type="tertiary",
+            shortcut=None if any(st.session_state.get(key) for key in _OVER) else "Esc",
             help="Back to the list, its filters kept",
         ):
             state.back_to_list()
@@ -90,6 +127,19 @@ def _header(recording: Recording) -> None:
         ) as popover:
             if popover.open:
                 _same_task(recording)
+        save_button(recording.store, summary.id)
+        basket(recording.store, summary.id)
+        if recording.outlines:
+            _fork_button(recording, cursor)
+            share(recording, cursor)
+            st.button(
+                "Show the analysis" if _zen() else "Hide the analysis",
+                key="zen",
+                icon=":material/visibility:" if _zen() else ":material/visibility_off:",
+                shortcut="Z",
+                type="tertiary",
+                on_click=lambda: state.set_params(zen=None if _zen() else 1),
+            )
     st.subheader(label(episode.task.question, 220), anchor=False)
     if len(episode.task.question) > 220 or "\n" in episode.task.question:
         with st.expander("The whole question"):
@@ -97,6 +147,14 @@ def _header(recording: Recording) -> None:
     st.markdown(_outcome(recording))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
+
+
+def _fork_button(recording: Recording, cursor: int) -> None:
+    """Onwards to a fork of this turn, where there is such a page."""
+    if "forks" in state.VIEWS and st.button(
+        "Fork here", key="fork_here", icon=":material/fork_right:", shortcut="F", type="tertiary"
+    ):
+        state.go("forks", ep=recording.summary.id, t=cursor + 1)
 
 
 def _unfinished(recording: Recording) -> None:
@@ -153,7 +211,9 @@ def _outcome(recording: Recording) -> str:
     summary, episode = recording.summary, recording.episode
     mark = correct_mark(summary.correct)
     parts = []
-    if summary.status is Status.FINISHED:
+    if _zen():
+        parts.append(":material/visibility_off: the outcome is hidden")
+    elif summary.status is Status.FINISHED:
         given = f"answer **{label(summary.answer, 60)}** " if summary.answer else ""
         parts.append(f":{mark.tone}[{mark.icon}] {given}:{mark.tone}[{mark.word}]")
         if summary.correct is not True:
@@ -182,9 +242,12 @@ def _no_turns(recording: Recording) -> None:
 
 
 def _stage(recording: Recording, cursor: int) -> None:
-    outlines, models = recording.outlines, recording.models
+    outlines = recording.outlines
+    family = [] if _zen() else family_of(recording.store, recording.summary.id)
+    words = (state.param("find") or "").strip()[:200]
+    found = found_in(recording.store, recording.summary.id, words)
     turn_strip(
-        [lane(outlines, models, running=recording.running)],
+        [_marked(recording, family, {one.index for one in found})],
         cursor,
         by_hand(go),
         key="strip",
@@ -193,19 +256,56 @@ def _stage(recording: Recording, cursor: int) -> None:
         plain=bool(st.session_state.get("plain_strip", False)),
     )
     _jumps(recording, cursor)
+    label_panel(recording.store, recording.summary.id, cursor)
+    found_list(found, words, cursor)
+    variation_tree(family, recording.summary.id)
+    if _zen():
+        _cards(recording, cursor)
+        return
     left, right = st.columns([3, 2], gap="medium")
-    decision = recording.decision(cursor)
     with left:
-        with st.container(border=True):
-            turn_card(
-                outlines, cursor, recording.text, decision, key="card", tab="show", running=recording.running
-            )
-        if cursor:
-            with st.container(border=True):
-                before_card(outlines, cursor, recording.text, key="before")
+        _cards(recording, cursor)
         _doubt(outlines, cursor)
+        _spent(recording, cursor)
     with right, st.container(border=True):
-        decision_panel(decision, models, key="decision")
+        beside_turn(recording, cursor)
+
+
+def _marked(recording: Recording, family: Sequence[Variation], found: set[int]) -> Lane:
+    """The strip's lane, with where forks leave it and where what is looked for was said."""
+    drawn = lane(recording.outlines, recording.models, running=recording.running)
+    forks = branch_turns(family, recording.summary.id)
+    cells = []
+    for index, cell in enumerate(drawn.cells):
+        if cell is None:
+            continue
+        marks = () if _zen() else cell.marks
+        marks += ((_FORK,) if index in forks else ()) + ((_FOUND,) if index in found else ())
+        cells.append(replace(cell, marks=marks))
+    return replace(drawn, cells=tuple(cells))
+
+
+def _cards(recording: Recording, cursor: int) -> None:
+    outlines = recording.outlines
+    decision = None if _zen() else recording.decision(cursor)
+    with st.container(border=True):
+        turn_card(
+            outlines, cursor, recording.text, decision, key="card", tab="show", running=recording.running
+        )
+    if cursor:
+        with st.container(border=True):
+            before_card(outlines, cursor, recording.text, key="before")
+
+
+def _clicked(chart: str) -> Callable[[], None]:
+    """A click on a turn of a chart goes to it."""
+
+    def went() -> None:
+        points = st.session_state[chart].selection.points
+        if points:
+            by_hand(go)(round(points[0]["x"]) - 1)
+
+    return went
 
 
 def _doubt(outlines: Sequence[TurnOutline], cursor: int) -> None:
@@ -214,23 +314,49 @@ def _doubt(outlines: Sequence[TurnOutline], cursor: int) -> None:
         return
     with st.container(border=True):
         st.markdown("**How sure was the coordinator?**", help=f"{define('Margin')} {define('Entropy')}")
-        st.plotly_chart(
+        plot(
             doubt,
             key="doubt",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt="Entropy and margin of every decision, turn by turn.",
+            on_select=_clicked("doubt"),
+            selection_mode="points",
         )
         st.caption(
-            "High entropy or a low margin: the choice hung on little. Marks have the shape of the role."
+            "High entropy or a low margin: the choice hung on little. Marks have the shape of the role; "
+            "a click goes to the turn."
         )
+
+
+def _spent(recording: Recording, cursor: int) -> None:
+    """What the turns have used so far, by model, in the measure that the address names."""
+    with st.container(border=True):
+        st.markdown("**What had it used by then?**")
+        measure = state.choice(
+            "Measure", {name: words for name, (words, _) in MEASURES.items()}, name="spend", key="spend"
+        )
+        figure = spend_over_turns(recording.outlines, recording.models, measure, cursor)
+        if figure is None:
+            st.caption("No price is known for these models: write price_in and price_out into pool.toml.")
+            return
+        plot(
+            figure,
+            key="spent",
+            small=True,
+            alt="Cumulative use of every model, turn by turn.",
+            on_select=_clicked("spent"),
+            selection_mode="points",
+        )
+        unknown = sum(one.cost_usd is None for one in recording.outlines if one.stage == "finished")
+        if measure == "cost" and unknown:
+            st.caption(f"{unknown} turns have no known price and count as nothing here.")
 
 
 def _jumps(recording: Recording, cursor: int) -> None:
     """Keys that go straight to the next turn of a kind, going round."""
-    outlines = recording.outlines
-    here = outlines[cursor]
+    outlines, here = recording.outlines, recording.outlines[cursor]
     kinds: list[tuple[str, str, str, tuple[int, ...]]] = [
-        ("Blunder", "next_blunder", "B", blunders(outlines)),
+        ("Blunder", "next_blunder", "B", () if _zen() else blunders(outlines)),
         ("Verifier", "next_verifier", "V", tuple(o.index for o in outlines if o.role is Role.VERIFIER)),
         ("Low margin", "next_low_margin", "M", low_margins(outlines)),
         ("Same model", "next_same_model", "S", tuple(o.index for o in outlines if o.model == here.model)),
@@ -249,6 +375,24 @@ def _jumps(recording: Recording, cursor: int) -> None:
                 on_click=by_hand(go),
                 args=(to,),
             )
+        find_field()
+        if len(outlines) > WINDOW:
+            _go_to(len(outlines), cursor)
+
+
+def _go_to(total: int, cursor: int) -> None:
+    """Straight to a turn by its number, where the strip shows only those around."""
+    st.session_state["go_to"] = cursor + 1
+    st.number_input(
+        "Go to turn",
+        1,
+        total,
+        key="go_to",
+        label_visibility="collapsed",
+        width=130,
+        help=f"Any turn from 1 to {total:,}",
+        on_change=lambda: moved(go)(int(st.session_state["go_to"]) - 1),
+    )
 
 
 def _follow(recording: Recording) -> None:

@@ -20,6 +20,7 @@ from storage.routing import (
 )
 from storage.store import Store
 from ui import state
+from ui.chart import plot
 from ui.figures import literal, role_word, share
 from ui.glossary import define
 from ui.paying import luck, paying, without
@@ -312,7 +313,7 @@ def _groups(scope: Scope, found: Sequence[Sequence[Path]], models: Sequence[str]
         ]
         for row, name in zip(rows, names, strict=True)
     ]
-    event = st.plotly_chart(
+    event = plot(
         matrix(
             keyed,
             [literal(say(name), 30) for name in names],
@@ -384,7 +385,7 @@ def _clickable(figure: Any, key: str, alt: str, side: Side | None = None) -> Non
         if points and (data := points[0].get("customdata")):
             state.set_params(into=f"{data[0]}{'#B' if side and side.letter == 'B' else ''}")
 
-    st.plotly_chart(figure, key=name, config=_CONFIG, on_select=chosen, selection_mode="points", alt=alt)
+    plot(figure, key=name, config=_CONFIG, on_select=chosen, selection_mode="points", alt=alt)
 
 
 def into_words(said: str) -> tuple[str, dict[str, Any]] | None:

@@ -23,6 +23,7 @@ from storage.verdicts import (
     turn_groups,
 )
 from ui import state
+from ui.chart import plot
 from ui.costing import budget, cost, roles, with_interval
 from ui.figures import literal
 from ui.glossary import define
@@ -198,7 +199,7 @@ def _clickable(figure: Any, key: str, alt: str) -> None:
         if points and (data := points[0].get("customdata")) and data[0]:
             state.set_params(into=data[0])
 
-    st.plotly_chart(figure, key=name, config=_CONFIG, on_select=chosen, selection_mode="points", alt=alt)
+    plot(figure, key=name, config=_CONFIG, on_select=chosen, selection_mode="points", alt=alt)
 
 
 def into_verdict(said: str) -> tuple[Judgement, str, str | None] | None:
@@ -356,7 +357,7 @@ def _accepts(side: Side, found: Sequence[PolicyCost]) -> None:
         f"episodes; of these **{with_interval(share)} with a wrong answer**."
     )
     side.link("List these", flag="false_accept")
-    st.plotly_chart(
+    plot(
         accepts(counts),
         key=f"accepts{side.letter}",
         config=_CONFIG,

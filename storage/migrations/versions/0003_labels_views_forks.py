@@ -20,6 +20,27 @@ def upgrade() -> None:
         run.create_check_constraint(
             "ck_run_kind", "kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')"
         )
+    op.create_index("ix_episode_parent_episode_id", "episode", ["parent_episode_id"])
+    op.create_index(
+        "ix_turn_counts",
+        "turn",
+        [
+            "episode_id",
+            "idx",
+            "stage",
+            "role",
+            "model",
+            "verdict",
+            "correct_after",
+            "flags",
+            "tokens_in",
+            "tokens_out",
+            "cost_usd",
+            "latency_s",
+            "sampled",
+            "margin",
+        ],
+    )
     op.create_table(
         "label",
         sa.Column("id", _ROWID, nullable=False),
@@ -55,6 +76,8 @@ def upgrade() -> None:
         sa.Column("run_id", sa.String(), nullable=False),
         sa.Column("model_logits", sa.LargeBinary(), nullable=False),
         sa.Column("role_logits", sa.LargeBinary(), nullable=False),
+        sa.Column("prompt_digest", sa.String(), nullable=False),
+        sa.Column("device", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(
             ["episode_id"], ["episode.id"], name="fk_second_opinion_episode_id_episode", ondelete="CASCADE"
         ),
@@ -70,3 +93,20 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("episode_id", "idx", "checkpoint_id", name="pk_second_opinion"),
     )
     op.create_index("ix_second_opinion_run_id", "second_opinion", ["run_id"])
+    op.drop_index("ix_episode_counts", "episode")
+    op.create_index(
+        "ix_episode_counts",
+        "episode",
+        [
+            "run_id",
+            "policy",
+            "status",
+            "family",
+            "correct",
+            "end_reason",
+            "flags",
+            "turns",
+            "generation",
+            "id",
+        ],
+    )

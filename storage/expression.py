@@ -1,0 +1,199 @@
+"""The filter language: one boolean expression over episodes and their turns, parsed to a frozen tree.
+
+    correct == False and turns > 4 and any(turn.role == "V" and turn.verdict == "ACCEPT")
+
+    either     := both ("or" both)*                       both := no ("and" no)*        no := "not" no | test
+    test       := "(" either ")" | "any(" either ")" | "all(" either ")" | 'search("words")' | operand tail*
+    tail       := ("==" | "!=" | "<" | "<=" | ">" | ">=") operand          chains read as in mathematics
+                | ["not"] "in" (field | "(" value ("," value)* ")")        "text" in question, "low_margin" in flags
+    operand    := field | value | "count(" [either] ")"
+    value      := "text" | 'text' | number | True | False | None
+
+Nothing is ever evaluated: `storage/parsing.py` reads it, and the tree compiles to SQL in `storage/compiled.py`.
+A test is either true or false. An unknown value (None) equals None only, so `!=` finds it; it is neither smaller
+nor larger than anything; and `not` gives exactly the other episodes. `all(...)` holds for an episode without
+turns. Texts are equal letter by letter, and are searched (`in`) without regard to capitals. `search` is the
+search box.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+from unicodedata import east_asian_width
+
+from core.errors import ConfigError
+from storage.vocabulary import FIELDS, Field
+
+Sign = Literal["==", "!=", "<", "<=", ">", ">="]
+Value: TypeAlias = str | int | float | bool | None
+
+_EXCERPT = 100  # characters of a long expression that an error shows
+
+
+# The tree
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A field, by its full name."""
+
+    name: str
+
+    @property
+    def field(self) -> Field:
+        """What is known of it."""
+        return FIELDS[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many turns pass a test."""
+
+    of: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Two operands and a sign; the left one is never a plain value. Times are Unix seconds."""
+
+    left: Name | Count
+    sign: Sign
+    right: Name | Count | Value
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """A field's value is one of these."""
+
+    left: Name
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """A text holds a part, or a set a member."""
+
+    left: Name
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Full text search over question and replies."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All parts hold."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one part holds."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The part does not hold."""
+
+    part: Node
+
+
+@dataclass(frozen=True, slots=True)
+class AnyTurn:
+    """At least one turn passes the test."""
+
+    of: Node
+
+
+@dataclass(frozen=True, slots=True)
+class AllTurns:
+    """No turn fails the test."""
+
+    of: Node
+
+
+Node: TypeAlias = Compare | Among | Holds | Search | Every | Either | Not | AnyTurn | AllTurns
+Operand: TypeAlias = Name | Count | Value
+
+
+class ExpressionError(ConfigError):
+    """A filter expression that cannot be read: one sentence, and where. `column` counts from 1."""
+
+    def __init__(self, source: str, column: int, sentence: str) -> None:
+        super().__init__(f"Column {column} of the filter: {sentence}")
+        self.source, self.column, self.sentence = source, column, sentence
+
+    @property
+    def pointer(self) -> str:
+        """The expression with a caret under the column; a long one only around it."""
+        line = re.sub(r"\s", " ", self.source)
+        first = max(0, min(self.column - 1 - _EXCERPT // 2, len(line) - _EXCERPT))
+        shown = ("…" if first else "") + line[first : first + _EXCERPT]
+        before = shown[: self.column - 1 - first + (1 if first else 0)]
+        width = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in before)
+        return f"{shown}{'…' if first + _EXCERPT < len(line) else ''}\n{' ' * width}^"
+
+
+def joined(kind: type[Every] | type[Either], parts: Sequence[Node]) -> Node:
+    """One node of all the parts, none of which is of the same kind."""
+    if len(parts) == 1:
+        return parts[0]
+    flat = [inner for part in parts for inner in (part.parts if isinstance(part, kind) else (part,))]
+    return kind(tuple(flat))
+
+
+def write(node: Node) -> str:
+    """The expression that reads as this tree."""
+    match node:
+        case Every(parts):
+            return " and ".join(_bracketed(part, Either) for part in parts)
+        case Either(parts):
+            return " or ".join(write(part) for part in parts)
+        case Not(Among(left, values)):
+            return f"{left.name} not in ({', '.join(write_value(one, left) for one in values)})"
+        case Among(left, values):
+            return f"{left.name} in ({', '.join(write_value(one, left) for one in values)})"
+        case Not(Holds(left, part)):
+            return f"{write_value(part)} not in {left.name}"
+        case Holds(left, part):
+            return f"{write_value(part)} in {left.name}"
+        case Not(part):
+            return f"not {_bracketed(part, Either, Every)}"
+        case Search(words):
+            return f"search({write_value(words)})"
+        case AnyTurn(of):
+            return f"any({write(of)})"
+        case AllTurns(of):
+            return f"all({write(of)})"
+        case Compare(left, sign, right):
+            return f"{write_value(left)} {sign} {write_value(right, left)}"
+
+
+def write_value(value: Operand, of: Operand = None) -> str:
+    """A field, a count or a value as it is written; `of` is the field it is compared with."""
+    match value:
+        case Name(name):
+            return name
+        case Count(node):
+            return f"count({write(node)})"
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case float() if isinstance(of, Name) and of.field.kind == "time":
+            return f'"{datetime.fromtimestamp(value, UTC).isoformat()}"'
+        case _:
+            return repr(value)
+
+
+def _bracketed(node: Node, *kinds: type[Node]) -> str:
+    return f"({write(node)})" if isinstance(node, kinds) else write(node)

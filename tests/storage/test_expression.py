@@ -1,0 +1,463 @@
+"""The filter language: SQL says what a plain reading of the tree says, and every mistake is pointed at."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql
+
+from core.episode import EndReason, Flag, Role, Status, Verdict
+from core.errors import ConfigError
+from storage import schema
+from storage.compiled import condition
+from storage.engine import reading, writing
+from storage.expression import (
+    AllTurns,
+    Among,
+    AnyTurn,
+    Compare,
+    Count,
+    Either,
+    Every,
+    ExpressionError,
+    Holds,
+    Name,
+    Node,
+    Not,
+    joined,
+    write,
+)
+from storage.filters import EpisodeFilter, expression
+from storage.mapping import flag_bits
+from storage.parsing import parse
+from storage.store import Store, open_store
+from storage.summaries import EPISODE_FLAGS
+from storage.vocabulary import FIELDS
+
+SPEC = 'correct == False and turns > 4 and any(turn.role == "V" and turn.verdict == "ACCEPT")'
+WORDS = ["", "a", "A", "ab", "50%", "a_b", "axb", "'; --", 'say "x"', "back\\slash", "é"]
+NUMBERS = [-1, 0, 1, 2, 3, 0.25, 2.5, 10**15]
+TIMES = [0.0, 86_400.0, 1_600_000_000.25]
+
+POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+Row = dict[str, Any]
+
+
+class Written:
+    """A store of arbitrary rows, and the same rows as a reader of the language sees them."""
+
+    def __init__(self, store: Store, episodes: tuple[Row, ...]) -> None:
+        self.store, self.episodes = store, episodes
+
+
+def maybe(rng: random.Random, values: list[Any]) -> Any:
+    return rng.choice([None, *values])
+
+
+def seen_turn(rng: random.Random, number: int) -> Row:
+    tokens = maybe(rng, [0, 1, 2])
+    return {
+        "role": rng.choice([role.value for role in Role]),
+        "model": rng.choice(WORDS),
+        "verdict": maybe(rng, [one.value for one in Verdict]),
+        "correct": maybe(rng, [True, False]),
+        "answer": maybe(rng, WORDS),
+        "number": number,
+        "margin": maybe(rng, [0.0, 0.25, 3.0]),
+        "entropy": maybe(rng, [0.0, 2.5]),
+        "sampled": rng.random() < 0.5,
+        "argmax_model": rng.choice(WORDS),
+        "argmax_role": maybe(rng, [role.value for role in Role]),
+        "flags": rng.sample([flag.value for flag in Flag], rng.randrange(3)),
+        "tokens_in": tokens,
+        "tokens_out": tokens,
+        "tokens": None if tokens is None else 2 * tokens,
+        "cost": maybe(rng, [0.0, 0.25]),
+        "latency": maybe(rng, [1.0, 2.5]),
+        "error": maybe(rng, WORDS),
+        "origin": rng.choice(["policy", "override"]),
+    }
+
+
+def seen_episode(rng: random.Random, index: int) -> Row:
+    """An episode that need not make sense: the language does not ask whether it does."""
+    read, written = rng.randrange(4), rng.randrange(4)
+    return {
+        "id": f"e{index}",
+        "run": rng.choice(["r1", "r2"]),
+        "family": rng.choice(WORDS),
+        "task": rng.choice(["t0", "t1"]),
+        "policy": rng.choice(WORDS),
+        "checkpoint": None,
+        "generation": maybe(rng, [0, 1, 2]),
+        "status": rng.choice([one.value for one in Status]),
+        "correct": maybe(rng, [True, False]),
+        "end_reason": maybe(rng, [one.value for one in EndReason]),
+        "flags": rng.sample(EPISODE_FLAGS, rng.randrange(4)),
+        "turns": rng.randrange(5),
+        "budget": rng.randrange(5),
+        "tokens_in": read,
+        "tokens_out": written,
+        "tokens": read + written,
+        "cost": maybe(rng, [0.0, 0.25, 2.5]),
+        "latency": rng.choice([0.0, 2.5]),
+        "margin": maybe(rng, [0.0, 0.25]),
+        "entropy": maybe(rng, [0.0, 2.5]),
+        "answer": maybe(rng, WORDS),
+        "seed": rng.randrange(4),
+        "argmax": rng.random() < 0.5,
+        "parent": maybe(rng, WORDS),
+        "fork_turn": maybe(rng, [1, 2]),
+        "started": rng.choice(TIMES),
+        "finished": maybe(rng, TIMES),
+        "of": [seen_turn(rng, number + 1) for number in range(rng.randrange(4))],
+    }
+
+
+COLUMNS = {
+    "run": "run_id",
+    "task": "task_id",
+    "checkpoint": "checkpoint_id",
+    "budget": "turn_budget",
+    "cost": "cost_usd",
+    "latency": "latency_s",
+    "margin": "min_margin",
+    "entropy": "mean_entropy",
+    "parent": "parent_episode_id",
+}
+TURN_COLUMNS = {
+    "correct": "correct_after",
+    "answer": "answer_after",
+    "cost": "cost_usd",
+    "latency": "latency_s",
+}
+
+
+def insert(connection: Any, one: Row) -> None:
+    derived = ("tokens", "question", "expected", "of", "flags", "fork_turn")
+    row = {COLUMNS.get(name, name): value for name, value in one.items() if name not in derived}
+    connection.execute(
+        schema.episode.insert().values(
+            **row,
+            flags=flag_bits(one["flags"]),
+            fork_turn=None if one["fork_turn"] is None else one["fork_turn"] - 1,
+            task_key=1 + int(one["task"][1:]),
+            question="cut",
+            models="[]",
+            protocol="paper",
+            meta="{}",
+        )
+    )
+    for turn in one["of"]:
+        values = {
+            TURN_COLUMNS.get(name, name): turn[name]
+            for name in turn
+            if name not in ("tokens", "number", "flags")
+        }
+        blobs = dict.fromkeys(("model_logits", "role_logits", "model_probs", "role_probs"), b"")
+        connection.execute(
+            schema.turn.insert().values(
+                **values,
+                **blobs,
+                episode_id=one["id"],
+                idx=turn["number"] - 1,
+                flags=",".join(turn["flags"]),
+                stage="finished",
+                model_mask="",
+                role_mask="",
+                prompt_digest="",
+                prompt_tokens=0,
+                prompt_overflow=False,
+                started=0.0,
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
+    store = open_store(tmp_path_factory.mktemp("language") / "trinity.db")
+    rng = random.Random(5)
+    episodes = tuple(seen_episode(rng, index) for index in range(80))
+    store.runs.create("r1", "run", {})
+    store.runs.create("r2", "run", {})
+    with writing(store.engine) as connection:
+        for key, question in ((0, "What is 50% of A_b?"), (1, "Say axb")):
+            connection.execute(
+                schema.task.insert().values(
+                    key=key + 1,
+                    digest=str(key),
+                    id=f"t{key}",
+                    question=question,
+                    answer=WORDS[key + 1],
+                    grader="exact",
+                    family="f",
+                    split="test",
+                )
+            )
+        for one in episodes:
+            one["question"], one["expected"] = (
+                ("What is 50% of A_b?", "a") if one["task"] == "t0" else ("Say axb", "A")
+            )
+            insert(connection, one)
+    yield Written(store, episodes)
+    store.close()
+
+
+# The language, read in the plainest way: over one episode and, within brackets, one turn
+
+SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def value_of(operand: Any, one: Row, turn: Row | None) -> Any:
+    if isinstance(operand, Count):
+        return sum(holds(operand.of, one, other) for other in one["of"])
+    if not isinstance(operand, Name):
+        return operand
+    scope, _, name = operand.name.rpartition(".")
+    if scope:
+        assert turn is not None
+        return turn[name]
+    return one[name]
+
+
+def lowered(text: str) -> str:
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
+
+
+def holds(node: Node, one: Row, turn: Row | None = None) -> bool:
+    match node:
+        case Every(parts):
+            return all(holds(part, one, turn) for part in parts)
+        case Either(parts):
+            return any(holds(part, one, turn) for part in parts)
+        case Not(part):
+            return not holds(part, one, turn)
+        case AnyTurn(of):
+            return any(holds(of, one, other) for other in one["of"])
+        case AllTurns(of):
+            return all(holds(of, one, other) for other in one["of"])
+        case Among(left, values):
+            return value_of(left, one, turn) in values
+        case Holds(left, part):
+            held = value_of(left, one, turn)
+            if isinstance(held, str):
+                return lowered(part) in lowered(held)
+            return held is not None and part in held
+        case Compare(left, sign, right):
+            a, b = value_of(left, one, turn), value_of(right, one, turn)
+            if sign in ("==", "!="):
+                return bool(a == b) is (sign == "==")
+            return a is not None and b is not None and SIGNS[sign](a, b)
+        case _:
+            raise AssertionError(node)
+
+
+# Trees at random, of every kind of test
+
+
+def compared(names: list[Name], kinds: tuple[str, ...]) -> st.SearchStrategy[Node]:
+    fitting = [name for name in names if name.field.kind in kinds]
+    values: dict[str, list[Any]] = {"text": WORDS, "number": NUMBERS, "truth": [True, False], "time": TIMES}
+
+    def of(name: Name) -> st.SearchStrategy[Node]:
+        kind = name.field.kind
+        some = st.sampled_from([*(values.get(kind) or name.field.choices)])
+        peers = st.sampled_from([other for other in names if other.field.kind == kind])
+        equal = st.builds(Compare, st.just(name), st.sampled_from(["==", "!="]), some | peers | st.none())
+        among = st.builds(Among, st.just(name), st.lists(some | st.none(), min_size=1, max_size=3).map(tuple))
+        if kind == "text":
+            return equal | among | st.builds(Holds, st.just(name), some)
+        if kind in ("number", "time"):
+            return equal | among | st.builds(Compare, st.just(name), st.sampled_from([*SIGNS]), some | peers)
+        return equal | among
+
+    return st.sampled_from(fitting).flatmap(of)
+
+
+def leaves_of(names: list[Name]) -> st.SearchStrategy[Node]:
+    held = st.sampled_from([name for name in names if name.field.kind == "set"]).flatmap(
+        lambda name: st.builds(Holds, st.just(name), st.sampled_from(name.field.choices))
+    )
+    return compared(names, ("text", "number", "truth", "choice", "time")) | held
+
+
+def grown(leaves: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    return st.recursive(
+        leaves,
+        lambda part: (
+            st.builds(Not, part)
+            | st.builds(joined, st.sampled_from([Every, Either]), st.lists(part, min_size=2, max_size=3))
+        ),
+        max_leaves=4,
+    )
+
+
+OF_EPISODE = [Name(name) for name in FIELDS if not FIELDS[name].of_turn]
+OF_TURN = [Name(name) for name in FIELDS if FIELDS[name].of_turn]
+#: Every test in a bracket asks something of a turn; beside it, it may ask of the episode.
+ASKED = st.builds(
+    lambda first, rest: joined(Every, [first, rest]),
+    grown(leaves_of(OF_TURN)),
+    grown(leaves_of(OF_TURN) | leaves_of(OF_EPISODE)),
+) | grown(leaves_of(OF_TURN))
+COUNTED = st.builds(
+    Compare,
+    st.builds(Count, ASKED),
+    st.sampled_from(["==", "!=", *SIGNS]),
+    st.sampled_from([0, 1, 2, Name("turns")]),
+)
+TREES = grown(leaves_of(OF_EPISODE) | st.builds(AnyTurn, ASKED) | st.builds(AllTurns, ASKED) | COUNTED)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tree=TREES)
+def test_sql_finds_what_a_plain_reading_finds(written: Written, tree: Node) -> None:
+    """And `not` finds exactly the others; PostgreSQL is offered the same."""
+    for asked in (tree, Not(tree)):
+        with reading(written.store.engine) as connection:
+            query = select(schema.episode.c.id).where(condition(asked, "sqlite"))
+            found = set(connection.execute(query).scalars())
+        assert found == {one["id"] for one in written.episodes if holds(asked, one)}
+        select(schema.episode.c.id).where(condition(asked, "postgresql")).compile(dialect=POSTGRES)
+
+
+@settings(max_examples=50, deadline=None)
+@given(tree=TREES)
+def test_what_is_written_reads_as_the_same_tree(tree: Node) -> None:
+    assert parse(write(tree)) == tree
+
+
+# What the language accepts, and what it says of mistakes
+
+
+@pytest.mark.parametrize(
+    ("said", "canonical"),
+    [
+        (SPEC, SPEC.replace('"V"', '"verifier"')),
+        ("ended = 'accepted'".replace("=", "=="), 'end_reason == "accepted"'),
+        ('outcome == "wrong" AND NOT 2 < turns <= 5', "correct == False and not (turns > 2 and turns <= 5)"),
+        ("correct or (turns == 1 or cost == null)", "correct == True or turns == 1 or cost == None"),
+        ('family not in ["a", \'b"\']', r'family not in ("a", "b\"")'),
+        ('"LOW_margin" in flags', '"low_margin" in flags'),
+        ("count() > 3 and count(turn.role=='w')==1", 'turns > 3 and count(turn.role == "worker") == 1'),
+        ("all(turn.sampled)", "all(turn.sampled == True)"),
+        ('started >= "2026-11-05"', 'started >= "2026-11-05T00:00:00+00:00"'),
+        ('search("prime") and -0.5 < margin', 'search("prime") and margin > -0.5'),
+        (
+            "seed == 123456789012345678 and cost < 1e400".replace("1e400", "1e3"),
+            "seed == 123456789012345678 and cost < 1000.0",
+        ),
+    ],
+)
+def test_one_meaning_one_spelling(said: str, canonical: str) -> None:
+    assert write(parse(said)) == canonical
+    assert parse(canonical) == parse(said)
+
+
+@pytest.mark.parametrize(
+    ("said", "column", "hint"),
+    [
+        ("", 1, "empty"),
+        ("trns > 3", 1, "did you mean turns?"),
+        ("any(turn.rol == 'V')", 5, "did you mean turn.role?"),
+        ('any(role == "V")', 5, "did you mean turn.role?"),
+        ('turn.role == "V"', 1, "any(turn.role ...)"),
+        ('any(turn.role == "verifer")', 18, 'did you mean "verifier"?'),
+        ("correct == Flase", 12, "did you mean False?"),
+        ('"fals_accept" in flags', 1, 'did you mean "false_accept"?'),
+        ("family == math", 11, 'in quotes, "math"'),
+        ("turns = 3", 7, "write == to compare"),
+        ("turns > 3 && correct", 11, "write and"),
+        ("family == “math”", 11, "straight quotes"),
+        ('turns > "x"', 9, "turns is a number"),
+        ("answer == 7", 11, '"7"'),
+        ("cost < None", 8, "neither large nor small"),
+        ('policy < "x"', 8, "compare it with == or !="),
+        ("turns == correct", 10, "different kinds"),
+        ("turns == 1e999", 10, "too large"),
+        ('started > "yesterday"', 11, "2026-11-05"),
+        ("(turns > 3", 11, "bracket of column 1"),
+        ("turns > 3)", 10, "never opened"),
+        ("turns > 3 turns < 5", 11, "put and or or"),
+        ("turns > 3 and", 14, "missing before the end"),
+        ('answer == "x', 11, "no closing quote"),
+        ('answer == "a\x00b"', 13, "invisible"),
+        ("any(turns > 3)", 1, "must ask something of a turn"),
+        ("any(any(turn.sampled))", 5, "inside another"),
+        ("turns", 6, "turns == 4"),
+        ("not " * 40 + "correct", 97, "more than 24 deep"),
+        ("correct and " * 250 + "correct", 1209, "more than 100"),
+        ("x" * 30_000, 20_001, "longer than 20,000"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_points_at_its_column(said: str, column: int, hint: str) -> None:
+    with pytest.raises(ExpressionError) as told:
+        parse(said)
+    assert told.value.column == column
+    assert hint in str(told.value)
+    assert f"Column {column} of the filter" in str(told.value)
+    assert "\n" not in str(told.value)
+    line, caret = told.value.pointer.split("\n")
+    assert len(line) <= 102
+    if len(said) < 90 and said.isascii():
+        assert caret.index("^") == column - 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(said=st.text(max_size=60) | st.text(alphabet="()[]<>=!\"'., turnscorectayl0159-_", max_size=60))
+def test_any_text_is_a_tree_or_a_mistake(said: str) -> None:
+    try:
+        tree = parse(said)
+    except ExpressionError as error:
+        column = error.column
+    else:
+        assert parse(write(tree)) == tree
+        column = 1
+    assert 1 <= column <= len(said) + 1
+
+
+def test_what_was_clicked_is_an_expression_too(written: Written) -> None:
+    """And it finds the same; with an unreadable expression nothing is listed in silence."""
+    where = EpisodeFilter(
+        run="r1",
+        generation=1,
+        correct="none",
+        flag="low_margin",
+        min_turns=2,
+        max_turns=2,
+        model="a",
+        role="verifier",
+        status="finished",
+        text='"prime number" is',
+        q="cost < 1 or cost == None",
+    )
+    assert expression(where) == (
+        'run == "r1" and generation == 1 and status == "finished" and correct == None and "low_margin" in flags'
+        ' and turns == 2 and any(turn.model == "a" and turn.role == "verifier")'
+        ' and search("\\"prime number\\" is") and (cost < 1 or cost == None)'
+    )
+    assert expression(EpisodeFilter()) == ""
+    for one in (
+        EpisodeFilter(run="r1"),
+        EpisodeFilter(correct="wrong", max_turns=3),
+        EpisodeFilter(role="worker"),
+    ):
+        said = EpisodeFilter.from_query({"q": expression(one)})
+        assert written.store.episodes.page(said).items == written.store.episodes.page(one).items
+        assert written.store.episodes.facets(said) is not None
+    broken = EpisodeFilter.from_query({"q": "trns > 3"})
+    with pytest.raises(ConfigError, match="did you mean turns"):
+        written.store.episodes.page(broken)

@@ -1,0 +1,68 @@
+"""The compare basket: episodes that a reader puts aside in this tab, and the way from two of them to their pair."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from core.errors import StoreError
+from storage.store import Store
+from ui import state
+from ui.theme import label
+from ui.widgets import episode_line, who
+
+#: The ticked rows of the episode list are the same basket.
+_KEY = "ticked"
+
+
+def held() -> list[str]:
+    """The ids in the basket, in the order in which they were put there."""
+    return list(st.session_state.get(_KEY, []))
+
+
+def toggle(episode_id: str) -> None:
+    """Put an episode in, or take it out again."""
+    now = held()
+    st.session_state[_KEY] = (
+        [one for one in now if one != episode_id] if episode_id in now else [*now, episode_id]
+    )
+
+
+def basket(store: Store, episode_id: str) -> None:
+    """Put this episode in or take it out, see what is in, and compare two: into the row that the caller opened."""
+    now = held()
+    inside = episode_id in now
+    st.button(
+        "Take out of basket" if inside else "To basket",
+        key="to_basket",
+        icon=":material/shopping_basket:",
+        shortcut="X",
+        type="tertiary",
+        on_click=toggle,
+        args=(episode_id,),
+    )
+    if not now:
+        return
+    if len(now) == 2:
+        state.page_link("pair", "Compare the 2 in the basket", icon=":material/compare:", a=now[0], b=now[1])
+    with st.popover(
+        f"In the basket: {len(now)}", type="tertiary", on_change="rerun", key="basket"
+    ) as popover:
+        if popover.open:
+            _contents(store, now)
+
+
+def _contents(store: Store, now: list[str]) -> None:
+    if len(now) != 2:
+        st.caption(
+            "Two episodes can be compared side by side."
+            + (" Take some out." if len(now) > 2 else " Add one.")
+        )
+    for one in now:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            try:
+                summary = store.episodes.summary(one)
+                state.page_link("replay", label(summary.question, 60), ep=one, t=1)
+                st.caption(episode_line(summary, who(summary.policy, summary.generation)), width="content")
+            except StoreError:
+                st.caption(f"{label(one)} is no longer in the store.")
+            st.button("Take out", key=f"take_out_{one}", type="tertiary", on_click=toggle, args=(one,))

@@ -1,0 +1,71 @@
+"""The peek beside the list of episodes: one of them in short, with J and K to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from storage.store import Store
+from ui import state
+from ui.components.turn_strip import turn_strip
+from ui.course import lane
+from ui.facets import flag_word
+from ui.panels import text_block
+from ui.recording import open_recording
+from ui.theme import END_WORDS, ROLE_LOOKS, label
+from ui.widgets import outcome, who
+
+
+def show_peek(store: Store, episode_id: str, ids: Sequence[str]) -> None:
+    """Render it. `ids` are the list's page, in which J and K step. StoreError for an unknown episode."""
+    recording = open_recording(store, episode_id)
+    summary = recording.summary
+    here = ids.index(episode_id) if episode_id in ids else None
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        state.page_link("replay", "**Replay**", icon=":material/smart_display:", ep=episode_id)
+        st.space("stretch")
+        for words, key, shortcut, step in (("Previous", "up", "K", -1), ("Next", "down", "J", 1)):
+            to = None if here is None or not 0 <= here + step < len(ids) else ids[here + step]
+            st.button(
+                words,
+                key=f"peek_{key}",
+                shortcut=shortcut,
+                type="tertiary",
+                disabled=to is None,
+                on_click=state.set_params,
+                kwargs={"peek": to},
+            )
+        st.button(
+            "",
+            key="peek_close",
+            icon=":material/close:",
+            type="tertiary",
+            help="Close the peek",
+            on_click=state.set_params,
+            kwargs={"peek": None},
+        )
+    text_block(recording.episode.task.question, key=f"peek_{episode_id}_question")
+    if recording.outlines:
+        turn_strip(
+            [lane(recording.outlines, recording.models, running=recording.running)],
+            len(recording.outlines) - 1,
+            lambda turn: st.session_state.update(peek_to=turn + 1),
+            key="peek_strip",
+            name="Turns; a click opens the replay",
+        )
+        if turn := st.session_state.pop("peek_to", None):
+            state.go("replay", ep=episode_id, t=turn)
+    st.markdown(
+        f"{outcome(summary)} · {END_WORDS[summary.end_reason] if summary.end_reason else summary.status}"
+    )
+    st.caption(
+        f"Answer given: {label(summary.answer or '–')} · expected: {label(recording.episode.task.answer)}"
+    )
+    st.caption(f"{label(who(summary.policy, summary.generation))} · {label(summary.id)}")
+    if summary.flags:
+        st.caption(":material/flag: " + ", ".join(flag_word(flag) for flag in summary.flags))
+    if recording.outlines:
+        last = recording.outlines[-1]
+        st.caption(f"Last turn, {ROLE_LOOKS[last.role].word} on {label(last.model, 40)}")
+        text_block(recording.text(last.index).reply, key=f"peek_{episode_id}_last")

@@ -1,0 +1,382 @@
+"""The panels of a policy diff: agreement with its interval, where two part, what they pick, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from core.agreement import NEVER, Agreement, Firsts, Flags, confusion, divergence_by_turn, firsts
+from core.episode import ROLE_ORDER, Role
+from ui import state
+from ui.chart import plot
+from ui.glossary import define
+from ui.policy_diff import HAS_LOGITS, Diff, Proof, Source
+from ui.policy_figures import (
+    Share,
+    confusion_figure,
+    divergence_figure,
+    firsts_figure,
+    pair_letter,
+    pair_name,
+    shares_figure,
+)
+from ui.theme import ROLE_LOOKS, label, one_line, percent
+from ui.widgets import ink, nothing_here
+
+#: Rows of the list of turns.
+MOST_ROWS = 200
+_KL = "KL divergence"
+
+#: Why a turn is skipped, in words.
+SKIPPED: dict[Source, str] = {
+    Source.OTHER_POOL: "recorded with another pool of models",
+    Source.OTHER_PROTOCOL: "played by another protocol",
+    Source.OTHER_TEXT: "read again, but the text was not the one recorded",
+    Source.SVF: "SVF changes the encoder: the transcript has to be read again",
+    Source.NO_STATE: "no usable hidden state was kept, as of chance or a single model",
+    Source.OTHER_READING: "recorded by another encoder, or read in another way",
+}
+
+
+def rows_of(diff: Diff, names: Mapping[str, str]) -> list[Share]:
+    """How often each of the others agrees with the baseline."""
+    return [
+        _share(names[checkpoint.id], found, checkpoint.id)
+        for checkpoint, found in zip(diff.checkpoints[1:], diff.agreements, strict=True)
+    ]
+
+
+def by_family(diff: Diff, found: Agreement) -> list[Share]:
+    """The same family by family, in the order of their names."""
+    families = np.array(diff.families())
+    return [
+        _share(family, found.among(families == family), family) for family in sorted(set(families.tolist()))
+    ]
+
+
+def _share(name: str, found: Agreement, key: str) -> Share:
+    return Share(name, found.rate, found.interval, int(found.called.sum()), int(found.close.sum()), key)
+
+
+# All of them beside the baseline
+
+
+def show_overview(diff: Diff, names: Mapping[str, str]) -> None:
+    """Every checkpoint's agreement with the baseline, and how far it lies from it turn by turn."""
+    base = diff.checkpoints[0].id
+    shares = rows_of(diff, names)
+    left, right = st.columns(2)
+    with left, st.container(border=True):
+        st.markdown(
+            f"**How often would each choose as {label(names[base], 60)} does?**", help=define("Agreement")
+        )
+        if any(one.rate is not None for one in shares):
+            plot(
+                shares_figure(shares),
+                key="agreements",
+                small=True,
+                alt="Agreement of each checkpoint with the baseline and its 95 % interval",
+            )
+        else:
+            nothing_here("Every turn is too close to call: one of them hardly prefers anything.")
+        close = max(one.close for one in shares)
+        st.caption(
+            f"{len(diff.turns):,} turns of {len(set(diff.at.episodes.tolist())):,} episodes. Up to {close:,} turns "
+            "are too close to call and left out. Bars: 95 % intervals over tasks."
+        )
+    with right, st.container(border=True):
+        st.markdown("**How far apart are they, turn by turn?**", help=define(_KL))
+        lines = [
+            (one.name, divergence_by_turn(found)) for one, found in zip(shares, diff.agreements, strict=True)
+        ]
+        plot(
+            divergence_figure(lines),
+            key="divergences",
+            small=True,
+            alt="Mean divergence from the baseline by turn",
+        )
+        never = sum(one.infinite for _, told in lines for one in told)
+        more = f" {never:,} are infinite, where one never chooses what A may, and left out." if never else ""
+        st.caption(f"Mean KL divergence from A to the other, of model and role together.{more}")
+
+
+# Two of them in detail
+
+
+def show_detail(diff: Diff, names: Mapping[str, str]) -> None:
+    """The baseline and one other: where they part, by family, what they pick, and the turns."""
+    others = {one.id: names[one.id] for one in diff.checkpoints[1:]}
+    if len(others) > 1:
+        st.markdown("**In detail: A beside**")
+        asked = state.choice(
+            "Beside A", {one: label(name, 60) for one, name in others.items()}, name="with", key="beside"
+        )
+    else:
+        asked = next(iter(others))
+    place = list(others).index(asked)
+    found = diff.agreements[place]
+    a, b = names[diff.checkpoints[0].id], others[asked]
+    parted = firsts(found)
+    st.subheader(f"A · {label(a, 60)}, B · {label(b, 60)}", anchor=False)
+    _figures(found, parted)
+    left, right = st.columns(2)
+    with left:
+        _firsts(parted)
+    with right:
+        _families(diff, found)
+    _confusion(diff, found, place + 1, (a, b))
+    _turns(diff, found, parted, place + 1)
+
+
+def _figures(found: Agreement, parted: Firsts) -> None:
+    low, high = found.interval
+    with st.container(horizontal=True, gap="large"):
+        st.metric("Agreement", percent(found.rate), help=define("Agreement"), width="content")
+        st.metric("95 % interval", f"{percent(low)} to {percent(high)}", width="content")
+        st.metric("Choose otherwise", f"{int(found.differs.sum()):,} turns", width="content")
+        st.metric(
+            "Too close to call",
+            f"{int(found.close.sum()):,} turns",
+            help=define("Too close to call"),
+            width="content",
+        )
+        never = int(((parted.turns == NEVER) & parted.sure).sum())
+        st.metric("Never part", f"{never:,} of {len(parted.turns):,} episodes", width="content")
+
+
+def _firsts(parted: Firsts) -> None:
+    with st.container(border=True):
+        st.markdown("**At which turn do they first part?**", help=define("First disagreement"))
+        plot(
+            firsts_figure(parted, ink()),
+            key="firsts",
+            small=True,
+            on_select=_clicked("firsts", "first"),
+            selection_mode="points",
+            alt="Episodes by the first turn at which the two choose otherwise",
+        )
+        st.caption(
+            "Striped: a turn before it was too close to call or could not be judged. A click lists the turns."
+        )
+
+
+def _families(diff: Diff, found: Agreement) -> None:
+    shares = by_family(diff, found)
+    with st.container(border=True):
+        st.markdown("**In which family of tasks do they agree?**")
+        if any(one.rate is not None for one in shares):
+            plot(
+                shares_figure(shares),
+                key="family_agreements",
+                small=True,
+                on_select=_clicked("family_agreements", "family"),
+                selection_mode="points",
+                alt="Agreement by family of tasks with its 95 % interval",
+            )
+            st.caption("A click keeps that family's episodes only.")
+        else:
+            nothing_here("Every turn is too close to call.")
+
+
+def _confusion(diff: Diff, found: Agreement, other: int, names: tuple[str, str]) -> None:
+    counts = confusion(diff.picks[0], diff.picks[other], found.called)
+    with st.container(border=True):
+        st.markdown("**Whom would B call where A would call another?**", help=define("Routing"))
+        if not counts.any():
+            nothing_here("Every turn is too close to call.")
+            return
+        models = diff.checkpoints[0].models
+        plot(
+            confusion_figure(counts, models, names, ink()),
+            key="confusion",
+            small=True,
+            on_select=_clicked("confusion", "cell"),
+            selection_mode="points",
+            alt="How often B picks each pair where A picks a row's pair",
+        )
+        letters = ", ".join(
+            f"{pair_letter(slot * len(ROLE_ORDER), models)[-1]} {label(model, 24)}"
+            for slot, model in enumerate(models)
+        )
+        st.caption(
+            f"Turns that could be called; framed cells are agreement. T thinks, W works, V verifies; {letters}. "
+            "A click lists a cell's turns."
+        )
+
+
+def _clicked(key: str, name: str) -> Callable[[], None]:
+    """A click on a point writes what it stands for into the address; on another place, lets go."""
+
+    def chosen() -> None:
+        points = st.session_state[key].selection.points
+        if points:
+            told = points[0]["customdata"]
+            state.set_params(**{name: str(told[0] if isinstance(told, list) else told)})
+
+    return chosen
+
+
+# The turns
+
+
+def narrowed(diff: Diff, found: Agreement, parted: Firsts, other: int) -> tuple[Flags, str]:
+    """The turns that the address narrows the list to, and these in words (empty: those at which they differ)."""
+    at = found.at
+    first, cell = state.param("first"), state.param("cell")
+    if first == "never" or (first or "").isdecimal():
+        turn = NEVER if first == "never" else int(first or 0) - 1
+        episodes = parted.episodes[parted.turns == turn]
+        rows = np.isin(at.episodes, episodes)
+        if turn == NEVER:
+            return rows, "of episodes in which they never part"
+        return rows & (at.indices == turn) & found.differs, f"at which they first part, turn {turn + 1}"
+    pair = (cell or "").split("-")
+    size = len(diff.checkpoints[0].models) * len(ROLE_ORDER)
+    if len(pair) == 2 and all(one.isdecimal() and int(one) < size for one in pair):
+        a, b = int(pair[0]), int(pair[1])
+        rows = (diff.picks[0].pairs == a) & (diff.picks[other].pairs == b) & found.called
+        models = diff.checkpoints[0].models
+        return rows, f"at which A picks {pair_name(a, models)} and B {pair_name(b, models)}"
+    return found.differs, ""
+
+
+def _turns(diff: Diff, found: Agreement, parted: Firsts, other: int) -> None:
+    rows, words = narrowed(diff, found, parted, other)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.subheader(
+            f"Turns {label(words, 120)}" if words else "Turns at which they disagree most",
+            anchor=False,
+            width="content",
+        )
+        if words:
+            st.button(
+                "All disagreements",
+                key="all_turns",
+                icon=":material/close:",
+                type="tertiary",
+                on_click=state.set_params,
+                kwargs={"first": None, "cell": None},
+            )
+    order = np.flatnonzero(rows)
+    order = order[np.argsort(-found.divergence[order], kind="stable")]
+    if not len(order):
+        nothing_here(
+            "No turn is of this kind: they surely choose the same wherever it can be told.",
+            ":material/equal:",
+        )
+        return
+    st.dataframe(
+        turn_rows(diff, found, other, order[:MOST_ROWS].tolist()),
+        key="policy_turns",
+        hide_index=True,
+        height=min(38 + 35 * min(len(order), MOST_ROWS), 388),
+        column_config={
+            "replay": st.column_config.LinkColumn("Replay", display_text="Open", width=70),
+            "turn": st.column_config.NumberColumn("Turn", width=50),
+            "kl": st.column_config.NumberColumn("KL, nats", format="%.2f", width=80, help=define(_KL)),
+            "a": st.column_config.TextColumn("A would choose", width=170),
+            "b": st.column_config.TextColumn("B would choose", width=170),
+            "recorded": st.column_config.TextColumn("Recorded", width=160),
+            "family": st.column_config.TextColumn("Family", width=90),
+            "question": st.column_config.TextColumn("Question", width="large"),
+        },
+        alt="The turns with both choices, the largest divergence first, each with a link to its replay",
+    )
+    if len(order) > MOST_ROWS:
+        st.caption(f"The first {MOST_ROWS} of {len(order):,}, those furthest apart first.")
+
+
+def turn_rows(diff: Diff, found: Agreement, other: int, rows: Sequence[int]) -> pd.DataFrame:
+    """Turns with both choices and what was recorded, each with a link to its replay."""
+    models, turns = diff.checkpoints[0].models, [diff.turns[row] for row in rows]
+    episodes = [diff.judged.episodes[turn.episode_id] for turn in turns]
+    beside = diff.checkpoints[other].id
+    a, b = diff.picks[0], diff.picks[other]
+    return pd.DataFrame(
+        {
+            "replay": [
+                state.href("replay", ep=turn.episode_id, t=turn.idx + 1, panel="other", other=beside)
+                for turn in turns
+            ],
+            "turn": [turn.idx + 1 for turn in turns],
+            "kl": [float(found.divergence[row]) for row in rows],
+            "a": [f"{_said(int(a.pairs[row]), models)}, {a.chances[row]:.0%}" for row in rows],
+            "b": [f"{_said(int(b.pairs[row]), models)}, {b.chances[row]:.0%}" for row in rows],
+            "recorded": [
+                f"{ROLE_LOOKS[Role(turn.role)].word} on {one_line(turn.model, 24)}" for turn in turns
+            ],
+            "family": [one_line(one.family, 30) for one in episodes],
+            "question": [one_line(one.question, 110) for one in episodes],
+        }
+    )
+
+
+def _said(pair: int, models: Sequence[str]) -> str:
+    return one_line(pair_name(pair, models), 34)
+
+
+# How far it can be trusted
+
+
+def show_trust(diff: Diff, names: Mapping[str, str], *, opened: bool = False) -> None:
+    """Which turns are used and which are not, and how well recorded logits are met."""
+    skipped = sum(diff.skipped().values())
+    words = f"Which turns are used ({len(diff.turns):,}), which are not ({skipped:,}), and how exact this is"
+    with st.expander(words, icon=":material/verified_user:", expanded=opened):
+        for line in trust_lines(diff, names):
+            st.markdown(f"- {label(line, 600)}")
+
+
+def trust_lines(diff: Diff, names: Mapping[str, str]) -> list[str]:
+    """The same as plain sentences."""
+    told = [_counted(diff)]
+    told += [f"Skipped, {SKIPPED[reason]}: {n:,} turns." for reason, n in diff.skipped().items()]
+    if diff.tolerance:
+        told.append(
+            f"States are kept in half precision, which can move a logit here by up to {diff.tolerance:.3f}. A choice "
+            "that this could turn is too close to call, neither agreement nor disagreement."
+        )
+    if diff.by_draw:
+        told.append(_drawn(diff))
+    for one in diff.judgements:
+        name = names[one.checkpoint.id]
+        told += _proof(one.head_proof, f"{name}, its head on stored states")
+        told += _proof(one.reread_proof, f"{name}, the transcript read again on {', '.join(one.devices)}")
+    return told
+
+
+def _counted(diff: Diff) -> str:
+    told = f"Used: {len(diff.turns):,} of {len(diff.judged.turns):,} turns of {len(diff.judged.episodes):,} episodes."
+    if diff.judged.matching > len(diff.judged.episodes):
+        told += f" Only the newest of {diff.judged.matching:,} episodes are read."
+    counts = {
+        source: sum(int((one.having(source) & diff.used).sum()) for one in diff.judgements)
+        for source in HAS_LOGITS
+    }
+    return (
+        f"{told} Logits: {counts[Source.STATE]:,} by a head on a stored state, {counts[Source.RECORDED]:,} as the "
+        f"checkpoint recorded them itself, {counts[Source.REREAD]:,} by reading the transcript again."
+    )
+
+
+def _drawn(diff: Diff) -> str:
+    drawn = int(np.isfinite(diff.at.draws[:, 0]).sum())
+    told = f"The recorded draw is used at {drawn:,} turns; at {len(diff.turns) - drawn:,} the likeliest choice is taken"
+    if diff.unrepeated:
+        told += f", {diff.unrepeated:,} of all turns because the seed does not repeat what was drawn"
+    return f"{told}."
+
+
+def _proof(found: Proof, what: str) -> list[str]:
+    if not found.n:
+        return []
+    within = (
+        "all within that bound" if not found.beyond else f"{found.beyond:,} beyond what rounding explains"
+    )
+    return [
+        f"{what}, beside the logits it recorded itself at {found.n:,} turns: at most {found.largest:.2g} apart, "
+        f"{within}; the same likeliest choice at {found.same:,}."
+    ]
