@@ -181,8 +181,9 @@ class Firsts:
     sure: Flags
 
 
-def firsts(found: Agreement) -> Firsts:
-    """Where the two part for the first time, episode by episode."""
+def firsts(found: Agreement, lengths: Whole) -> Firsts:
+    """Where the two part for the first time, episode by episode; `lengths` says how many turns each was recorded
+    with, whether they could be judged or not."""
     at = found.at
     episodes, begins = np.unique(at.episodes, return_index=True)
     ends = [*begins[1:].tolist(), len(at)]
@@ -193,9 +194,9 @@ def firsts(found: Agreement) -> Firsts:
         until = begin + int(parted[0]) if len(parted) else end
         if len(parted):
             turns[row] = at.indices[until]
-        # A turn that is missing could have been the first as well.
-        known = at.indices[begin:until].tolist() == list(range(until - begin))
-        sure[row] = known and not found.close[begin:until].any()
+        # A turn that could not be judged could have been the first as well.
+        expected = int(turns[row]) if len(parted) else int(lengths[episodes[row]])
+        sure[row] = until - begin == expected and not found.close[begin:until].any()
     return Firsts(episodes, turns, sure)
 
 

@@ -148,6 +148,8 @@ _OWN: dict[tuple[str, str], str] = {
     ("label", "note"): "Why, in the author's words",
     ("label", "author"): "Who said it",
     ("label", "at"): "When, Unix seconds",
+    ("second_opinion", "prompt_digest"): "Digest of what the other coordinator read",
+    ("second_opinion", "device"): "Where it was read: cpu, cuda …",
     ("view", "query"): "JSON: the parameters of its page's address",
 }
 

@@ -84,12 +84,14 @@ def read_decisions(store: Store, episode_id: str) -> list[Decision]:
 def read_second_opinion(
     store: Store, episode_id: str, index: int, checkpoint_id: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Model and role logits that another checkpoint gave a turn when it read the transcript again; None if it has
-    not."""
+    """Model and role logits that another checkpoint gave a turn when it read the very same prompt again; None if it
+    has not."""
+    own = select(turn.c.prompt_digest).where(turn.c.episode_id == episode_id, turn.c.idx == index)
     query = select(second_opinion.c.model_logits, second_opinion.c.role_logits).where(
         second_opinion.c.episode_id == episode_id,
         second_opinion.c.idx == index,
         second_opinion.c.checkpoint_id == checkpoint_id,
+        second_opinion.c.prompt_digest == own.scalar_subquery(),
     )
     with reading(store.engine) as connection:
         row = connection.execute(query).first()

@@ -19,10 +19,25 @@ IMAGE_FORMATS = {"svg": "SVG, sharp at any size", "png": "PNG, twice the size on
 _NO_NAME = re.compile(r"[^A-Za-z0-9]+")  # what a key may hold and the name of a file should not
 
 
-def plot(figure: go.Figure, *, key: str, alt: str, small: bool = False, **options: Any) -> Any:
+def plot(
+    figure: go.Figure,
+    *,
+    key: str,
+    alt: str,
+    small: bool = False,
+    on_select: Any = "ignore",
+    selection_mode: Any = ("points", "box", "lasso"),
+) -> Any:
     """`st.plotly_chart` as this app draws it; returns what that returns. A `small` figure keeps of the tool bar
     only the camera."""
-    return st.plotly_chart(figure, key=key, alt=alt, config=chart_config(key, small=small), **options)
+    return st.plotly_chart(
+        figure,
+        key=key,
+        alt=alt,
+        config=chart_config(key, small=small),
+        on_select=on_select,
+        selection_mode=selection_mode,
+    )
 
 
 def image_format() -> Literal["svg", "png"]:

@@ -23,12 +23,11 @@ from ui.comparing import CELL_WORDS, Line, basis, p_source, p_words, points, ver
 from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, looks, routing_change
 from ui.glossary import define
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, RIGHT, WRONG, one_line, percent
+from ui.theme import RIGHT, WRONG, one_line, percent
 from ui.widgets import Standing, ink, nothing_here, standings_figure
 
 #: Rows on one page of the list of tasks, and families in the figure of families.
 PAGE, MOST_FAMILIES = 25, 16
-_CHART = CHART_CONFIG | {"displayModeBar": False}
 _RIGHT_WRONG: dict[Cell, str] = {
     "only_b": "Won: only B right",
     "only_a": "Lost: only A right",
@@ -62,7 +61,7 @@ def standings(
         plot(
             standings_figure(rows),
             key="accuracies",
-            config=_CHART,
+            small=True,
             alt="Accuracy of each policy over its own finished episodes, with its 95 % interval",
         )
     with right:
@@ -327,7 +326,7 @@ def families(line: Line, shared: Mapping[str, Sequence[Matched]]) -> None:
     event = plot(
         by_family(found),
         key="families",
-        config=_CHART,
+        small=True,
         on_select="rerun",
         selection_mode="points",
         alt="Accuracy of B minus A in each task family, with its 95 % interval",
@@ -413,7 +412,7 @@ def _to(side: Side) -> dict[str, str | None]:
 
 def _chart(figure: go.Figure, key: str, alt: str, caption: str) -> Sequence[Any]:
     """The figure; what the point that was clicked carries, nothing when none was."""
-    event = plot(figure, key=key, config=_CHART, on_select="rerun", selection_mode="points", alt=alt)
+    event = plot(figure, key=key, small=True, on_select="rerun", selection_mode="points", alt=alt)
     st.caption(caption)
     picked = event["selection"]["points"]
     return picked[0]["customdata"] if picked else ()

@@ -19,11 +19,9 @@ from ui.glossary import define
 from ui.routing_figures import ROLES, Cell, matrix
 from ui.scope import Scope
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, NEUTRAL_COLOUR, model_colour, one_line, percent
+from ui.theme import NEUTRAL_COLOUR, model_colour, one_line, percent
 from ui.verdict_figures import by_budget, price_and_accuracy, spend_bars, whole
 from ui.widgets import ink, nothing_here
-
-_CONFIG = CHART_CONFIG | {"displayModeBar": False}
 
 
 def with_interval(share: Share) -> str:
@@ -109,7 +107,7 @@ def _frontier(scope: Scope, found: Sequence[PolicyCost], in_dollars: bool) -> No
             scope.say,
         ),
         key="frontier",
-        config=_CONFIG,
+        small=True,
         on_select="rerun",
         selection_mode="points",
         alt="; ".join(f"{scope.say(one.policy)} {percent(one.accuracy.value)}" for one in found[:12]),
@@ -141,7 +139,7 @@ def _where_it_goes(groups: Sequence[TurnGroup], models: Sequence[str], in_dollar
             plot(
                 spend_bars(found, amount, names, colours),
                 key=f"spend_{words}_{id(groups)}",
-                config=_CONFIG,
+                small=True,
                 alt=f"Share of {unit} by {words}: " + ", ".join(found),
             )
             st.dataframe(
@@ -194,7 +192,7 @@ def budget(store: Store, scope: Scope) -> None:
     plot(
         by_budget(curves),
         key="by_budget",
-        config=_CONFIG,
+        small=True,
         alt="; ".join(
             f"{name}: " + ", ".join(f"{one.budget} turns {percent(one.accuracy)}" for one in curve)
             for name, curve in curves
@@ -267,7 +265,7 @@ def roles(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]) -> 
                 most=1.0,
             ),
             key=f"kept{side.letter}",
-            config=_CONFIG,
+            small=True,
             alt="; ".join(
                 f"{name} as {role} {with_interval(one.kept)}" for (role, name), one in kept.items()
             ),

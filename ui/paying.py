@@ -18,10 +18,9 @@ from ui.figures import literal, ticks
 from ui.glossary import define
 from ui.routing_figures import replicate_tree
 from ui.scope import Scope, Side
-from ui.theme import CHART_CONFIG, NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent
+from ui.theme import NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent
 from ui.widgets import nothing_here, strip_text
 
-_CONFIG = CHART_CONFIG | {"displayModeBar": False}
 ORACLE = "the best of them, task by task"
 
 
@@ -66,7 +65,7 @@ def _against(found: Regret, scope: Scope, letter: str) -> None:
                 [(said, mean.value, mean.low, mean.high, ours) for said, mean, ours in rows], signed=False
             ),
             key=f"solved_{letter}",
-            config=_CONFIG,
+            small=True,
             alt="; ".join(f"{said} {percent(mean.value)}" for said, mean, _ in rows),
         )
     with right:
@@ -80,7 +79,7 @@ def _against(found: Regret, scope: Scope, letter: str) -> None:
                 signed=True,
             ),
             key=f"ahead_{letter}",
-            config=_CONFIG,
+            small=True,
             alt="; ".join(f"{100 * m.value:+.1f} points to {said}" for said, m in ahead),
         )
     st.caption(
@@ -263,7 +262,7 @@ def _tree(found: Sequence[Replicate], question: str, policy: str) -> None:
     plot(
         replicate_tree(found),
         key="replicate_tree",
-        config=_CONFIG,
+        small=True,
         alt="; ".join(f"{strip_text(one.strip)} {correct_mark(one.correct).word}" for one in found[:20]),
     )
     with st.expander("Each of them", icon=":material/table_rows:"):
@@ -369,7 +368,7 @@ def _changed(found: Without, side: Side) -> None:
                 ),
             ),
             key="takers",
-            config=_CONFIG,
+            small=True,
             alt="; ".join(f"{name} {percent(p / whole)}" for name, p in found.takers.items()),
         )
         if found.read < found.changed:

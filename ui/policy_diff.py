@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.agreement import Agreement, Flags, Picks, Situations, agreement, picks
+from core.agreement import Agreement, Firsts, Flags, Picks, Situations, agreement, firsts, picks
 from core.checkpoint import Checkpoint
 from core.draws import turn_key, uniform
 from core.episode import ROLE_ORDER
@@ -129,6 +129,12 @@ class Diff:
         """The baseline beside each of the others, over the used turns."""
         base, *others = self.picks
         return tuple(agreement(base, other, self.at) for other in others)
+
+    @cached_property
+    def partings(self) -> tuple[Firsts, ...]:
+        """Where the baseline and each of the others first part."""
+        lengths = np.bincount(self.situations.episodes)
+        return tuple(firsts(one, lengths) for one in self.agreements)
 
     @property
     def tolerance(self) -> float:

@@ -133,6 +133,7 @@ def firsts_figure(found: Firsts, ink: str) -> go.Figure:
             xaxis=ticks(names) | {"title": {"text": "first turn with another choice"}, "fixedrange": True},
             yaxis={"title": None, "fixedrange": True, "rangemode": "tozero"},
             showlegend=True,
+            legend=layout()["legend"] | {"traceorder": "normal"},
         ),
     )
 
@@ -193,7 +194,7 @@ def divergence_figure(lines: Sequence[tuple[str, Sequence[Divergence]]]) -> go.F
     )
 
 
-def pair_letter(pair: int, models: Sequence[str]) -> str:
+def pair_letter(pair: int) -> str:
     """A pick in short, as in every turn strip: `W·a`."""
     slot, role = divmod(pair, len(ROLE_ORDER))
     return f"{ROLE_LOOKS[ROLE_ORDER[role]].letter}·{slot_letter(slot)}"
@@ -208,36 +209,33 @@ def pair_name(pair: int, models: Sequence[str]) -> str:
 def confusion_figure(counts: Whole, models: Sequence[str], names: tuple[str, str], ink: str) -> go.Figure:
     """What B would pick (columns) where A would pick a row: counts, in the colour of their share of the row. Picks that
     neither makes are left out; the frames are agreement."""
-    kept = np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
-    kept = np.array(
-        sorted(kept.tolist(), key=lambda pair: -int(counts[pair].sum() + counts[:, pair].sum())), int
-    )
-    part = counts[np.ix_(kept, kept)]
-    whole = np.maximum(part.sum(axis=1, keepdims=True), 1)
-    letters = [pair_letter(int(pair), models) for pair in kept]
-    told = [literal(pair_name(int(pair), models), 40) for pair in kept]
+    order = np.argsort(-(counts.sum(axis=0) + counts.sum(axis=1)), kind="stable").tolist()
+    down = [pair for pair in order if counts[pair].any()]
+    across = [pair for pair in order if counts[:, pair].any()]
+    part = counts[np.ix_(down, across)]
+    told = {pair: literal(pair_name(pair, models), 40) for pair in order}
+    customdata = [
+        [
+            [f"{a}-{b}", f"A: {told[a]}<br>B: {told[b]}<br>{int(part[i, j]):,} turns"]
+            for j, b in enumerate(across)
+        ]
+        for i, a in enumerate(down)
+    ]
     heat = {
         "type": "heatmap",
-        "x": list(range(len(kept))),
-        "y": list(range(len(kept))),
-        "z": (part / whole).round(4).tolist(),
+        "x": list(range(len(across))),
+        "y": list(range(len(down))),
+        "z": (part / part.sum(axis=1, keepdims=True)).round(4).tolist(),
         "zmin": 0,
         "zmax": 1,
-        "colorscale": PROBABILITY_SCALE[:2] + [[1.0, "rgba(31,95,191,0.62)"]],
+        "colorscale": [*PROBABILITY_SCALE[:2], [1.0, "rgba(31,95,191,0.62)"]],
         "showscale": False,
         "xgap": 2,
         "ygap": 2,
-        "customdata": [
-            [
-                [f"{int(a)}-{int(b)}", f"A: {told[i]}<br>B: {told[j]}<br>{int(part[i, j]):,} turns"]
-                for j, b in enumerate(kept)
-            ]
-            for i, a in enumerate(kept)
-        ],
+        "customdata": customdata,
         "hovertemplate": "%{customdata[1]}<extra></extra>",
-        "hoverongaps": False,
     }
-    cells = [(i, j) for i in range(len(kept)) for j in range(len(kept)) if part[i, j]]
+    cells = [(i, j) for i in range(len(down)) for j in range(len(across)) if part[i, j]]
     numbers = {
         "type": "scatter",
         "mode": "text",
@@ -245,31 +243,32 @@ def confusion_figure(counts: Whole, models: Sequence[str], names: tuple[str, str
         "y": [i for i, _ in cells],
         "text": [f"{int(part[i, j]):,}" for i, j in cells],
         "textfont": {"size": 11, "color": ink},
-        "customdata": [heat["customdata"][i][j] for i, j in cells],
+        "customdata": [customdata[i][j] for i, j in cells],
         "hovertemplate": "%{customdata[1]}<extra></extra>",
         "showlegend": False,
     }
     frames = [
         {
             "type": "rect",
-            "x0": i - 0.48,
-            "x1": i + 0.48,
+            "x0": across.index(pair) - 0.48,
+            "x1": across.index(pair) + 0.48,
             "y0": i - 0.48,
             "y1": i + 0.48,
             "line": {"color": NEUTRAL_COLOUR, "width": 1.5},
         }
-        for i in range(len(kept))
+        for i, pair in enumerate(down)
+        if pair in across
     ]
     axis: dict[str, Any] = {"fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
     return drawn(
         [heat, numbers],
         layout(
-            110 + 27 * max(3, len(kept)),
+            110 + 27 * max(3, len(down)),
             xaxis=axis
-            | ticks(letters)
+            | ticks([pair_letter(pair) for pair in across])
             | {"side": "top", "title": {"text": f"B, {literal(names[1], 40)}"}, "tickangle": 0},
             yaxis=axis
-            | ticks(letters)
+            | ticks([pair_letter(pair) for pair in down])
             | {"autorange": "reversed", "title": {"text": f"A, {literal(names[0], 40)}"}},
             margin={"l": 8, "r": 8, "t": 60, "b": 8},
             shapes=frames,

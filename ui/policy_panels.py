@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core.agreement import NEVER, Agreement, Firsts, Flags, confusion, divergence_by_turn, firsts
+from core.agreement import NEVER, Agreement, Firsts, Flags, confusion, divergence_by_turn
 from core.episode import ROLE_ORDER, Role
 from ui import state
 from ui.chart import plot
@@ -69,7 +69,7 @@ def show_overview(diff: Diff, names: Mapping[str, str]) -> None:
     base = diff.checkpoints[0].id
     shares = rows_of(diff, names)
     left, right = st.columns(2)
-    with left, st.container(border=True):
+    with left, st.container(border=True, height="stretch"):
         st.markdown(
             f"**How often would each choose as {label(names[base], 60)} does?**", help=define("Agreement")
         )
@@ -87,7 +87,7 @@ def show_overview(diff: Diff, names: Mapping[str, str]) -> None:
             f"{len(diff.turns):,} turns of {len(set(diff.at.episodes.tolist())):,} episodes. Up to {close:,} turns "
             "are too close to call and left out. Bars: 95 % intervals over tasks."
         )
-    with right, st.container(border=True):
+    with right, st.container(border=True, height="stretch"):
         st.markdown("**How far apart are they, turn by turn?**", help=define(_KL))
         lines = [
             (one.name, divergence_by_turn(found)) for one, found in zip(shares, diff.agreements, strict=True)
@@ -119,7 +119,7 @@ def show_detail(diff: Diff, names: Mapping[str, str]) -> None:
     place = list(others).index(asked)
     found = diff.agreements[place]
     a, b = names[diff.checkpoints[0].id], others[asked]
-    parted = firsts(found)
+    parted = diff.partings[place]
     st.subheader(f"A · {label(a, 60)}, B · {label(b, 60)}", anchor=False)
     _figures(found, parted)
     left, right = st.columns(2)
@@ -148,7 +148,7 @@ def _figures(found: Agreement, parted: Firsts) -> None:
 
 
 def _firsts(parted: Firsts) -> None:
-    with st.container(border=True):
+    with st.container(border=True, height="stretch"):
         st.markdown("**At which turn do they first part?**", help=define("First disagreement"))
         plot(
             firsts_figure(parted, ink()),
@@ -165,7 +165,7 @@ def _firsts(parted: Firsts) -> None:
 
 def _families(diff: Diff, found: Agreement) -> None:
     shares = by_family(diff, found)
-    with st.container(border=True):
+    with st.container(border=True, height="stretch"):
         st.markdown("**In which family of tasks do they agree?**")
         if any(one.rate is not None for one in shares):
             plot(
@@ -198,7 +198,7 @@ def _confusion(diff: Diff, found: Agreement, other: int, names: tuple[str, str])
             alt="How often B picks each pair where A picks a row's pair",
         )
         letters = ", ".join(
-            f"{pair_letter(slot * len(ROLE_ORDER), models)[-1]} {label(model, 24)}"
+            f"{pair_letter(slot * len(ROLE_ORDER))[-1]} {label(model, 24)}"
             for slot, model in enumerate(models)
         )
         st.caption(

@@ -12,17 +12,20 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.episode import Episode, EpisodeFinished, EpisodeStarted, Flag, Role, Status, Turn, TurnStarted
 from core.ids import episode_id
 from storage.budgets import accuracy_by_budget
-from storage.engine import writing
+from storage.compiled import condition
+from storage.engine import reading, writing
 from storage.filters import CHOICES, EpisodeFilter
 from storage.mapping import episode_flags
 from storage.pairs import items, matched
+from storage.parsing import parse
 from storage.recorder import record
+from storage.schema import episode
 from storage.search import terms
 from storage.sides import Side, courses, figures, played
 from storage.store import Store, open_store
@@ -333,11 +336,18 @@ def statements(store: Store) -> Iterator[list[str]]:
 def test_lists_take_few_queries_and_no_text(filled: tuple[Store, list[Episode]]) -> None:
     store, whole = filled
     where = EpisodeFilter(run="r1", correct="right", model="ada")
+    said = EpisodeFilter(q='not any(turn.model == "ada" and turn.error != None)')
     for read, most in (
         (lambda: store.episodes.page(where), 2),
         (lambda: store.episodes.page(last=True, order="margin"), 2),
         (lambda: store.episodes.facets(), 1),
         (lambda: store.episodes.facets(where), 3),
+        (lambda: store.episodes.page(said), 2),
+        (lambda: store.episodes.page(EpisodeFilter(q="turns > 99")), 1),
+        (lambda: store.episodes.facets(said), 1),
+        (lambda: store.episodes.groups("policy", said), 1),
+        (lambda: store.episodes.summaries([one.id for one in whole[:9]]), 1),
+        (lambda: store.views.list(), 1),
         (lambda: store.runs.list(), 3),
         (lambda: store.runs.policies("r1"), 1),
         (lambda: store.checkpoints.list(), 1),
@@ -357,6 +367,18 @@ def test_lists_take_few_queries_and_no_text(filled: tuple[Store, list[Episode]])
     with statements(store) as seen:
         store.episodes.get(whole[0].id)
     assert len(seen) <= 6
+
+
+def test_turns_are_looked_up_by_their_episode(filled: tuple[Store, list[Episode]]) -> None:
+    """Never by their model: that would go over a model's every turn for each episode of the list."""
+    store, _ = filled
+    for said in ('any(turn.model == "ada" and turn.error != None)', 'count(turn.role == "V") > 1'):
+        query = select(episode.c.id).where(condition(parse(said), "sqlite"))
+        compiled = query.compile(store.engine, compile_kwargs={"literal_binds": True})
+        with reading(store.engine) as connection:
+            plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}")]
+        assert [step for step in plan if " turn " in step and "(episode_id=?" in step], plan
+        assert not [step for step in plan if " turn " in step and "(episode_id=?" not in step], plan
 
 
 def test_ten_thousand_episodes_page_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

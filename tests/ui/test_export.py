@@ -173,7 +173,7 @@ def test_the_command_exports_every_format(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert trinity("export", "--correct", "wrong", "--policy", "random", "--format", form) == 0
+    assert trinity("export", "--where", "correct == False", "--policy", "random", "--format", form) == 0
     told = capsys.readouterr().err
     written = sorted(path.name for path in tmp_path.iterdir())
     expected = {
@@ -212,6 +212,8 @@ def test_the_command_says_in_one_sentence_what_it_cannot_do(
         told = capsys.readouterr().err
         assert sentence in told
         assert told.count("\n") == 1
+    assert trinity("export", "--where", "turns >") == 1
+    assert "Column 8 of the filter" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     assert trinity("export", "--pair", one, other) == 0
     assert trinity("export", "--episode", one, "--out", "one.html") == 0

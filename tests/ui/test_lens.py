@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,21 +11,26 @@ from sqlalchemy import event, insert, select, update
 
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.draws import uniform
-from core.episode import ROLE_ORDER, Decision, Episode, Role
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role, Transcript, TranscriptEntry
+from core.errors import CheckpointError
 from core.heads import HeadKind, head_of, softmax, split
+from core.reading import prompt_tokens
 from core.rounding import drawn, likeliest, rounding
+from storage.opinions import add_opinions, opinion
 from storage.recorder import record
 from storage.schema import episode as stored
-from storage.schema import second_opinion, state, text, turn
+from storage.schema import state, text, turn
 from storage.states import Past, PastTurn
 from storage.steps import find_in_texts, read_family
 from storage.store import Store, open_store
 from tests.ui.pages import opened, press, shown
 from tests.ui.recorded import MODELS, episode, events
+from tests.ui.sample_store import EVOLVED
 from ui import state as ui_state
 from ui.lens import ahead, check, draws, look, moved, without
 from ui.nearest import nearest
 from ui.recording import open_recording
+from ui.saw import read_again, request_at
 
 WIDTH = 64
 KINDS: tuple[HeadKind, ...] = (
@@ -50,7 +56,7 @@ def made(kind: HeadKind = "linear", seed: int = 0, **fields: object) -> Checkpoi
     )
 
 
-def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str, digest: str = "") -> Decision:
+def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str) -> Decision:
     """What this checkpoint chooses on a float32 state, as the coordinator records it."""
     z = checkpoint.head.logits(state[None], checkpoint.head_vector, [index])[0]
     model_z, role_z = split(z, len(MODELS))
@@ -67,7 +73,7 @@ def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str, dig
         MODELS[int(model_z.argmax())],
         ROLE_ORDER[int(role_z.argmax())],
         hidden_state=state.astype("<f2").tobytes(),
-        prompt_digest=digest,
+        prompt_digest="ab" * 16,
         prompt_tokens=40 + index,
     )
 
@@ -175,12 +181,8 @@ def _headed(tmp_path_factory: pytest.TempPathFactory) -> Store:
     list(record(store, events(replace(fork, parent_episode_id="e-head", fork_turn=2))))
     again = replace(_decided(ours, "e-fork-2", 1, 3), parent_episode_id="e-fork", fork_turn=1)
     list(record(store, events(again)))
-    with store.engine.begin() as connection:
-        half = np.zeros(len(MODELS)), np.zeros(3)
-        half[0][1], half[1][2] = 5.0, 5.0
-        packed = {"model_logits": half[0].tobytes(), "role_logits": half[1].tobytes()}
-        row = {"episode_id": "e-head", "idx": 2, "checkpoint_id": svf.id, "run_id": "rtest"}
-        connection.execute(insert(second_opinion), row | packed)
+    logits = [float(i == 1) * 5 for i in range(len(MODELS))], [0.0, 0.0, 5.0]
+    add_opinions(store, "rtest", [opinion(svf.id, "e-head", 2, logits, "ab" * 16, "cpu")])
     return store
 
 
@@ -270,3 +272,41 @@ def test_a_turn_of_two_thousand_is_a_window_and_takes_few_queries(headed: Store)
     assert page.query_params["t"] == "1500"
     queries = [one for one in asked if one.lstrip().startswith(("SELECT", "WITH"))]
     assert len(queries) <= 6, queries
+
+
+@pytest.mark.usefixtures("samples")
+def test_a_slider_that_has_not_heard_of_the_newest_step_neither_stops_the_playing_nor_takes_it_back() -> None:
+    page = opened("evolution", run=EVOLVED, gen="0")
+    press(page, "go_play")
+    page.session_state["replay_due"] = (0, time.monotonic() - 1)
+    page.run()
+    at = page.query_params["gen"]
+    assert at != "0"
+    page.select_slider(key="generation").set_value(0).run()  # the browser's last word, sent too late
+    assert page.query_params["gen"] == at
+    assert page.session_state["replay_playing"]
+    press(page, "go_play")
+    assert not page.session_state["replay_playing"]
+    last = page.select_slider(key="generation").options[-1]
+    page.select_slider(key="generation").set_value(int(last)).run()  # where playing has not been
+    assert page.query_params["gen"] == last
+
+
+def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> None:
+    asked = Decide(Transcript("What is 2 + 3?", (TranscriptEntry(Role.WORKER, "jack", "answer 5"),)), 1, "k")
+    checkpoint = Checkpoint.begin(("jack",), EncoderIdentity("pocket", 96))
+    exact = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>worker jack\nanswer 5<|im_end|>\n"
+    prompt = prompt_tokens("pocket").prompt(asked, "segments")
+    read = read_again(checkpoint, asked, Decision("jack", Role.WORKER, prompt_digest=prompt.digest))
+    assert read.text == f"{exact}<|im_start|>assistant\n<think>\n\n⟦</think>⟧\n\n"
+    assert read.same
+    assert (read.place, read.cut_at, read.whole) == (read.tokens - 2, None, read.tokens)
+    long = Decide(Transcript("word " * 40_000), 0, "k")
+    cut = read_again(checkpoint, long, Decision("jack", Role.WORKER, prompt_digest="other"))
+    assert not cut.same
+    assert cut.cut_at is not None
+    assert cut.tokens < cut.whole
+    played = episode("e-said")
+    assert request_at(played, 2).transcript.entries[1].text == played.turns[1].reply.text
+    with pytest.raises(CheckpointError, match="not on this machine"):
+        prompt_tokens("nobody/nothing")

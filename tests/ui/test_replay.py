@@ -16,7 +16,6 @@ from tests.hostile import HOSTILE
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
 from tests.ui.recorded import episode, events
-from tests.ui.sample_store import EVOLVED
 from ui.panels import CUT
 from ui.recording import open_recording
 
@@ -222,25 +221,6 @@ def test_playing_goes_on_when_a_turn_has_had_its_time(app: AppTest) -> None:
     app.session_state["replay_due"] = (4, time.monotonic() - 1)
     app.run()
     assert not app.session_state["replay_playing"]
-
-
-@pytest.mark.usefixtures("samples")
-def test_a_slider_that_has_not_heard_of_the_newest_step_neither_stops_the_playing_nor_takes_it_back() -> None:
-    page = opened_in(new_tab(), "evolution", run=EVOLVED, gen="0")
-    press(page, "go_play")
-    page.session_state["replay_due"] = (0, time.monotonic() - 1)
-    page.run()
-    assert page.query_params["gen"] == "1"
-    page.select_slider(key="generation").set_value(
-        0
-    ).run()  # the browser's last word, sent with another event
-    assert page.query_params["gen"] == "1"
-    assert page.session_state["replay_playing"]
-    press(page, "go_play")
-    assert not page.session_state["replay_playing"]
-    last = page.select_slider(key="generation").options[-1]
-    page.select_slider(key="generation").set_value(int(last)).run()  # where playing has not been
-    assert page.query_params["gen"] == last
 
 
 def test_another_episode_does_not_play_on(app: AppTest) -> None:

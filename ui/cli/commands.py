@@ -18,6 +18,7 @@ from ui.cli import (
     fork,
     labels,
     pocket,
+    policy,
     pool,
     reproduce,
     routing,
@@ -72,6 +73,7 @@ app.command("compare")(compare.compare)
 app.command("fork")(fork.fork)
 app.command("routing")(routing.routing)
 app.command("verifier")(routing.verifier)
+app.command("policy")(policy.policy)
 app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)

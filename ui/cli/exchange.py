@@ -15,14 +15,17 @@ from ui.cli.narrowing import (
     EndOption,
     FamilyOption,
     FlagOption,
+    GenerationOption,
     MaxTurnsOption,
     MinTurnsOption,
     ModelOption,
     PolicyOption,
     RoleOption,
+    RunOption,
     StatusOption,
     TaskOption,
     TextOption,
+    WhereOption,
     checked,
 )
 
@@ -75,7 +78,7 @@ def export(
         typer.Option(metavar="A B", help="Two episodes side by side on one page."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All episodes of the store.")] = False,
-    run: Annotated[str | None, typer.Option(help="Only this run's episodes.")] = None,
+    run: RunOption = None,
     policy: PolicyOption = None,
     checkpoint: CheckpointOption = None,
     family: FamilyOption = None,
@@ -89,6 +92,8 @@ def export(
     min_turns: MinTurnsOption = None,
     max_turns: MaxTurnsOption = None,
     text: TextOption = None,
+    where: WhereOption = None,
+    generation: GenerationOption = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -109,7 +114,7 @@ def export(
     from storage.store import open_store
     from ui import wiring
 
-    where = checked(
+    narrowed = checked(
         EpisodeFilter(
             run=run,
             policy=policy,
@@ -125,12 +130,14 @@ def export(
             min_turns=min_turns,
             max_turns=max_turns,
             text=text,
+            q=where,
+            generation=generation,
         )
     )
-    ways = [bool(runs), bool(episode), pair is not None, where != EpisodeFilter(), everything]
+    ways = [bool(runs), bool(episode), pair is not None, narrowed != EpisodeFilter(), everything]
     if sum(ways) != 1:
         raise ConfigError("Say what to export in one way: runs, --episode, --pair, filters, or --all.")
-    wanted = Wanted(tuple(runs or ()), tuple(dict.fromkeys(episode or ())), pair, where)
+    wanted = Wanted(tuple(runs or ()), tuple(dict.fromkeys(episode or ())), pair, narrowed)
     chosen = _format(form, path, wanted)
     targets = _targets(chosen, path, wanted)
     if not force and (there := next((target for target in targets if target.exists()), None)):

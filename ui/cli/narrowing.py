@@ -32,6 +32,19 @@ RoleOption = Annotated[
 MinTurnsOption = Annotated[int | None, typer.Option("--min-turns", min=0, help="At least so many turns.")]
 MaxTurnsOption = Annotated[int | None, typer.Option("--max-turns", min=0, help="At most so many turns.")]
 TextOption = Annotated[str | None, typer.Option("--text", help="Words in the question or a reply.")]
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="A condition in the filter language of the Episodes page, such as "
+        "'turns > 4 and \"false_accept\" in flags'.",
+    ),
+]
+GenerationOption = Annotated[
+    int | None, typer.Option("--generation", min=0, help="Only of this generation's checkpoint.")
+]
+RunOption = Annotated[str | None, typer.Option("--run", help="Only this run's.")]
 
 
 def checked(where: EpisodeFilter) -> EpisodeFilter:

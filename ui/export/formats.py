@@ -17,7 +17,7 @@ from storage.store import Store
 MOST_CHARACTERS = 100_000_000
 
 #: Fields of a filter whose option on the command line is called otherwise.
-OPTIONS = {"end_reason": "end"}
+OPTIONS = {"end_reason": "end", "q": "where"}
 
 Write = Callable[[Store, Selection, Path], object]
 

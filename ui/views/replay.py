@@ -21,14 +21,15 @@ from ui.finding import find_field, found_in, found_list
 from ui.glossary import define
 from ui.labelling import label_panel
 from ui.lens_figures import MEASURES, spend_over_turns
-from ui.lens_panels import PANELS, beside_turn
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
+from ui.saw import what_it_read
 from ui.sharing import share
 from ui.spending import dollars
 from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
 from ui.transport import by_hand, keys_of, moved, steps, stop, tick, transport
+from ui.turn_panels import PANELS, beside_turn
 from ui.variations import branch_turns, family_of, variation_tree
 from ui.widgets import who
 
@@ -290,7 +291,14 @@ def _cards(recording: Recording, cursor: int) -> None:
     decision = None if _zen() else recording.decision(cursor)
     with st.container(border=True):
         turn_card(
-            outlines, cursor, recording.text, decision, key="card", tab="show", running=recording.running
+            outlines,
+            cursor,
+            recording.text,
+            decision,
+            key="card",
+            tab="show",
+            running=recording.running,
+            also=None if _zen() else lambda index: what_it_read(recording, index),
         )
     if cursor:
         with st.container(border=True):

@@ -1,7 +1,8 @@
 """Review: a list of episodes read and labelled one after the other, blind if wanted, and reviewers compared.
 
-The queue is a filter in the address, as the Episodes page has it, with `order`; `ep` is the episode at hand, `t` the
-turn that a label is about (none: the episode), `blind` and `on` (go on after a label) the reviewer's choices.
+The queue is a filter or a saved view in the address, as the Episodes page has it, with `order`; `ep` is the episode at
+hand, `t` the turn that a label is about (none: the episode), `blind` and `on` (go on after a label) the reviewer's
+choices.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ui.glossary import define
 from ui.neighbours import order_of
 from ui.panels import text_block, turn_heading
 from ui.recording import Recording, open_recording
+from ui.saved_views import asked, named_view
 from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
 from ui.transport import Keys, help_button
 from ui.widgets import nothing_here, outcome, strip_text, who
@@ -82,13 +84,15 @@ def show() -> None:
     """Render the page."""
     store = state.store()
     query = st.query_params.to_dict()
-    queue = Queue(store, EpisodeFilter.from_query(query), order_of(query), labelling.author())
+    view = named_view(store, query)
+    order = order_of({**(view.query if view else {}), **query})
+    queue = Queue(store, asked(query, view), order, labelling.author())
     st.title("Review")
     _choices(queue)
-    asked = state.param("ep")
-    episode_id = asked or queue.next(None)
+    named = state.param("ep")
+    episode_id = named or queue.next(None)
     progress = queue.progress(episode_id)
-    if progress.total.n == 0 and asked is None:
+    if progress.total.n == 0 and named is None:
         _empty(store)
         return
     _told(queue, progress)
@@ -139,6 +143,10 @@ def _queues(store: Store) -> None:
     kept: dict[str, str | None] = {name: state.param(name) for name in ("blind", "on")}
     for words, query in QUEUES.items():
         state.page_link("review", words, **{**kept, **query})
+    for saved in store.views.list(limit=8):
+        state.page_link(
+            "review", label(saved.name, 60), icon=":material/bookmark:", **{**kept, "view": saved.id}
+        )
     if seen := state.list_query():
         state.page_link("review", "The list you last saw on Episodes", **{**seen, **kept})
     st.caption("For any other, filter the Episodes page first.")

@@ -37,7 +37,7 @@ from ui.routing_figures import (
     unrolled,
 )
 from ui.scope import Scope, Side, behind_table, scope_bar
-from ui.theme import CHART_CONFIG, label, one_line, percent
+from ui.theme import label, one_line, percent
 from ui.widgets import ink, nothing_here
 
 #: Part of the page -> its words; one part at a time keeps the page quick.
@@ -51,7 +51,6 @@ PARTS = {
 }
 #: Families or policies in one matrix.
 MOST_GROUPS = 12
-_CONFIG = CHART_CONFIG | {"displayModeBar": False}
 
 
 def show() -> None:
@@ -322,7 +321,7 @@ def _groups(scope: Scope, found: Sequence[Sequence[Path]], models: Sequence[str]
             signed=paired,
         ),
         key=f"groups_{by}_{role}",
-        config=_CONFIG,
+        small=True,
         on_select="rerun",
         selection_mode="points",
         alt=f"Share of turns by model, one row for each {by}",
@@ -385,7 +384,7 @@ def _clickable(figure: Any, key: str, alt: str, side: Side | None = None) -> Non
         if points and (data := points[0].get("customdata")):
             state.set_params(into=f"{data[0]}{'#B' if side and side.letter == 'B' else ''}")
 
-    plot(figure, key=name, config=_CONFIG, on_select=chosen, selection_mode="points", alt=alt)
+    plot(figure, key=name, small=True, on_select=chosen, selection_mode="points", alt=alt)
 
 
 def into_words(said: str) -> tuple[str, dict[str, Any]] | None:

@@ -30,7 +30,7 @@ from ui.glossary import define
 from ui.routing_figures import Cell, matrix
 from ui.scope import Scope, Side, behind_table, scope_bar
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, label, one_line, percent
+from ui.theme import label, one_line, percent
 from ui.verdict_figures import Rate, accepts, rates
 from ui.widgets import ink, nothing_here
 
@@ -46,7 +46,6 @@ JUDGEMENTS: dict[Judgement, str] = {
 }
 #: Fewer wrong answers than this tell too little to name the worst verifier.
 FEWEST = 10
-_CONFIG = CHART_CONFIG | {"displayModeBar": False}
 
 
 def show() -> None:
@@ -199,7 +198,7 @@ def _clickable(figure: Any, key: str, alt: str) -> None:
         if points and (data := points[0].get("customdata")) and data[0]:
             state.set_params(into=data[0])
 
-    plot(figure, key=name, config=_CONFIG, on_select=chosen, selection_mode="points", alt=alt)
+    plot(figure, key=name, small=True, on_select=chosen, selection_mode="points", alt=alt)
 
 
 def into_verdict(said: str) -> tuple[Judgement, str, str | None] | None:
@@ -360,7 +359,7 @@ def _accepts(side: Side, found: Sequence[PolicyCost]) -> None:
     plot(
         accepts(counts),
         key=f"accepts{side.letter}",
-        config=_CONFIG,
+        small=True,
         alt="; ".join(
             f"turn {turn} {'right' if right else 'wrong'} {n}" for (turn, right), n in sorted(counts.items())
         ),

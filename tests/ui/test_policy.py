@@ -1,0 +1,278 @@
+"""Policy diff: choices as the coordinator itself would make them, transcripts read again, the page and the command."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+from core.coordinator.coordinator import Coordinator
+from core.episode import ROLE_ORDER
+from core.errors import ConfigError, StoreError
+from core.session import requests
+from storage.engine import writing
+from storage.filters import EpisodeFilter
+from storage.opinions import Scope, add_opinions, opinion, progress, read_judged, transcripts
+from storage.store import open_store
+from storage.summaries import RunStatus
+from tests.ui.diffed import DIFFED, Diffed, diffed_store
+from tests.ui.pages import assert_literal, opened, press, shown
+from ui import reencoding
+from ui.cli import main
+from ui.halting import Stopped
+from ui.lease import owner
+from ui.policy_diff import Diff, Source, read_diff
+from ui.worker import work
+
+
+@pytest.fixture(scope="module")
+def _diffed(tmp_path_factory: pytest.TempPathFactory, _tiny_encoder: Path) -> Iterator[Diffed]:
+    made = diffed_store(tmp_path_factory.mktemp("diffed") / "trinity.db", _tiny_encoder)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def diffed(_diffed: Diffed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Diffed]:
+    """A copy of the store that a test may write to, named by the environment."""
+    path = tmp_path / "trinity.db"
+    with (
+        sqlite3.connect(str(_diffed.store.engine.url.database)) as source,
+        sqlite3.connect(path) as target,
+    ):
+        source.backup(target)
+    source.close()
+    target.close()
+    store = open_store(path)
+    monkeypatch.setenv("TRINITY_STORE", str(path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("TRINITY_ENCODER", raising=False)
+    yield replace(_diffed, store=store)
+    store.close()
+
+
+EVERYTHING = Scope()
+
+
+def picked(diff: Diff, place: int) -> dict[tuple[str, int], tuple[str, str]]:
+    """What a checkpoint of a diff picks, where that is sure."""
+    found, models = diff.picks[place], diff.checkpoints[0].models
+    return {
+        (turn.episode_id, turn.idx): (models[found.slots[row]], ROLE_ORDER[found.roles[row]].value)
+        for row, turn in enumerate(diff.turns)
+        if not found.unsure[row]
+    }
+
+
+@pytest.mark.parametrize("by_draw", [False, True])
+def test_stored_states_tell_what_the_coordinator_would_have_chosen(diffed: Diffed, by_draw: bool) -> None:
+    ids = [diffed.a.id, diffed.b.id, diffed.barred.id]
+    diff = read_diff(diffed.store, EVERYTHING, ids, by_draw=by_draw)
+    assert set(diff.skipped()) == {Source.NO_STATE}
+    assert (diff.unrepeated > 0) is by_draw  # chance has dice of its own here
+    own = [one for one in diff.judged.episodes.values() if one.policy == diffed.a.id]
+    assert len(diff.turns) == sum(turn.episode_id in {one.id for one in own} for turn in diff.judged.turns)
+    episodes = list(transcripts(diffed.store, [one.id for one in own]))
+    for place, checkpoint in enumerate((diffed.a, diffed.b, diffed.barred)):
+        sure = picked(diff, place)
+        assert len(sure) > 0.8 * len(diff.turns)
+        coordinator = Coordinator(checkpoint, diffed.encoder, argmax=not by_draw)
+        asked = [request for episode in episodes for request in requests(episode)]
+        for request, decision in zip(asked, coordinator.decide(asked), strict=True):
+            told = sure.get((request.episode_id, request.index))
+            assert told in (None, (decision.model, decision.role.value))
+    if by_draw:  # the recorder repeats itself
+        recorded = {(turn.episode_id, turn.idx): (turn.model, turn.role) for turn in diff.turns}
+        assert picked(diff, 0) == recorded
+    proof = diff.judgements[0].head_proof
+    assert (proof.n, proof.beyond) == (len(diff.turns), 0)
+    assert {model for model, _ in picked(diff, 2).values()}.isdisjoint({diffed.barred.models[0]})
+
+
+def test_what_cannot_be_compared_is_said(diffed: Diffed) -> None:
+    with pytest.raises(ConfigError, match="compare checkpoints of one pool"):
+        read_diff(diffed.store, EVERYTHING, [diffed.a.id, diffed.stranger.id])
+    for wrong in ([diffed.a.id], [diffed.a.id] * 2):
+        with pytest.raises(ConfigError, match="2 to 8 different checkpoints"):
+            read_diff(diffed.store, EVERYTHING, wrong)
+    with pytest.raises(StoreError, match="no checkpoint cgone"):
+        read_diff(diffed.store, EVERYTHING, [diffed.a.id, "cgone"])
+
+
+def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -> None:
+    store, ids = diffed.store, [diffed.a.id, diffed.svf.id]
+    before = read_diff(store, EVERYTHING, ids)
+    assert not before.turns
+    total = len(before.judged.turns)
+    assert before.readable()[diffed.svf.id] == total
+    plan = reencoding.plan_for(before, EVERYTHING, store.now())
+    assert plan is not None
+    run, fresh = reencoding.queue(store, plan)
+    assert (fresh, reencoding.queue(store, plan)) == (True, (run, False))
+    assert store.runs.claim(run, owner())
+    batches = reencoding.played(store, run)
+    first = next(batches)
+    store.runs.cancel(run)
+    with pytest.raises(Stopped):
+        next(batches)
+    assert progress(store, run).done == first < plan.turns
+    store.runs.finish(run, RunStatus.INTERRUPTED, owner=owner())
+    assert work(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    assert (progress(store, run).done, progress(store, run).devices) == (plan.turns, ("cpu",))
+    after = read_diff(store, EVERYTHING, ids)
+    assert len(after.turns) == total
+    assert reencoding.plan_for(after, EVERYTHING, store.now()) is None
+    # What was read again is what the checkpoint's own coordinator finds, and the recorder meets itself.
+    episodes = list(transcripts(store, list(after.judged.episodes)))
+    asked = [request for episode in episodes for request in requests(episode)]
+    svf = Coordinator(diffed.svf, diffed.encoder, argmax=True).decide(asked)
+    told = {(r.episode_id, r.index): (d.model, d.role.value) for r, d in zip(asked, svf, strict=True)}
+    assert picked(after, 1) == told
+    assert 0 < (after.agreements[0].rate or 0.0) < 1
+    proof = after.judgements[0].reread_proof
+    assert proof.n == min(reencoding.PROVEN, int(after.judgements[0].having(Source.RECORDED).sum()))
+    assert proof.same == proof.n
+    assert proof.largest < 1e-4
+
+
+def test_a_text_that_is_not_the_recorded_one_is_not_believed(diffed: Diffed) -> None:
+    store, width = diffed.store, len(diffed.a.models)
+    judged = read_judged(store, EVERYTHING)
+    turns = [turn for turn in judged.turns if judged.episodes[turn.episode_id].policy == diffed.a.id]
+    store.runs.create("rreread1", "reencode", {}, owner="me")
+    kept = [
+        opinion(diffed.svf.id, turn.episode_id, turn.idx, ((0.0,) * width, (0.0,) * 3), digest, "cpu")
+        for turn, digest in ((turns[0], turns[0].prompt_digest), (turns[1], "another text"))
+    ]
+    for _ in range(2):  # the second time all are there
+        add_opinions(store, "rreread1", kept, "me")
+    gone = kept[0]._replace(episode_id="edeleted")
+    add_opinions(store, "rreread1", [gone], "me")
+    with pytest.raises(StoreError, match="taken run rreread1 over"):
+        add_opinions(store, "rreread1", kept, "another")
+    diff = read_diff(store, EVERYTHING, [diffed.a.id, diffed.svf.id])
+    assert [(turn.episode_id, turn.idx) for turn in diff.turns] == [(turns[0].episode_id, turns[0].idx)]
+    assert diff.skipped()[Source.OTHER_TEXT] == 1
+    store.episodes.delete([turns[0].episode_id])
+    assert progress(store, "rreread1").done == (turns[0].episode_id != turns[1].episode_id)
+
+
+def test_only_the_newest_turns_are_judged_and_whole_episodes_of_them(diffed: Diffed) -> None:
+    everything = read_judged(diffed.store, EVERYTHING)
+    few = read_judged(diffed.store, EVERYTHING, most=7)
+    assert list(few.episodes) == list(everything.episodes)[: len(few.episodes)]
+    assert 0 < len(few.turns) <= 7
+    assert few.matching == len(everything.episodes) == 8
+    family = next(iter(everything.episodes.values())).family
+    some = read_judged(diffed.store, Scope(EpisodeFilter(q=f'family == "{family}"')))
+    assert {one.family for one in some.episodes.values()} == {family}
+
+
+def test_the_page_shows_the_diff_with_the_network_off(
+    diffed: Diffed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError("the network is off")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    a, b = diffed.a.id, diffed.b.id
+    page = opened("policy", c=f"{a},{b},{diffed.barred.id}", **{"with": b})
+    diff = read_diff(diffed.store, EVERYTHING, [a, b, diffed.barred.id])
+    rate = diff.agreements[0].rate
+    assert rate is not None
+    metrics = {metric.label: metric.value for metric in page.metric}
+    assert metrics["Agreement"] == f"{100 * rate:.1f} %"
+    said = shown(page)
+    assert "Teacher-forced" in said
+    assert "no usable hidden state was kept" in said.replace("\\", "")
+    rows = page.dataframe[0].value
+    assert len(rows) == int(diff.agreements[0].differs.sum())
+    assert rows["kl"].is_monotonic_decreasing
+    assert rows["replay"][0].startswith("/replay?ep=")
+    assert_literal(page)
+    # What a click writes narrows the list, and stands in the address.
+    first = int(np.max(diff.partings[0].turns)) + 1
+    page.query_params["first"] = str(first)
+    page.run()
+    assert set(page.dataframe[0].value["turn"]) == {first}
+    press(page, "all_turns")
+    assert "first" not in page.query_params
+    page.selectbox(key="policy_base").select(b).run()
+    assert page.query_params["c"] == f"{b},{a},{diffed.barred.id}"
+    assert not page.exception
+
+
+def test_the_page_in_its_other_states(diffed: Diffed) -> None:
+    a, b = diffed.a.id, diffed.b.id
+    stale = opened("policy", c=f"{a},{b},cgone", ep="egone")
+    assert "cgone" in stale.info[0].value
+    assert "no episode egone" in stale.warning[0].value.replace("\\", "")
+    press(stale, "all_episodes")
+    assert stale.metric
+    assert "compare checkpoints of one pool" in shown(opened("policy", c=f"{a},{diffed.stranger.id}"))
+    assert "Column 8" in opened("policy", c=f"{a},{b}", q="turns >").error[0].value.replace("\\", "")
+    assert "No recorded turn matches" in shown(opened("policy", c=f"{a},{b}", family="none"))
+    assert "second checkpoint" in shown(opened("policy", c=a))
+    kept = diffed.store.views.add("Wrong ones", {"correct": "wrong"})
+    wrong = read_diff(diffed.store, Scope(EpisodeFilter(correct="wrong")), [a, b])
+    seen = opened("policy", c=f"{a},{b}", view=kept.id)
+    assert f"Used\\: {len(wrong.turns)} of" in shown(seen)
+    assert "Wrong ones" in shown(seen)
+
+
+def test_the_page_begins_stops_and_resumes_a_reading(diffed: Diffed, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, begun = diffed.store, []
+    monkeypatch.setattr("ui.live.start_worker", lambda _, run: begun.append(run))
+    c = f"{diffed.a.id},{diffed.svf.id}"
+    page = opened("policy", c=c)
+    assert "read again first" in shown(page)
+    press(page, "reencode")
+    (run,) = begun
+    assert store.runs.get(run).status is RunStatus.QUEUED
+    assert "Stop" in shown(page)
+    with writing(store.engine) as connection:  # its process died
+        connection.exec_driver_sql("UPDATE run SET status = 'running', heartbeat = 0 WHERE kind = 'reencode'")
+    page.run()
+    assert "Go on reading" in shown(page)
+    assert work(store, run) == 0
+    page = opened("policy", c=c)
+    assert page.metric
+    assert "reencode" not in [button.key for button in page.button]
+    assert "read again on cpu" in shown(page)
+
+
+def test_the_command_gives_the_same_numbers(diffed: Diffed, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b, svf = diffed.a.id, diffed.b.id, diffed.svf.id
+
+    def trinity(*arguments: str) -> str:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["policy", *arguments])
+        assert not ended.value.code
+        return capsys.readouterr().out
+
+    told = json.loads(trinity(a, b, "--json"))
+    diff = read_diff(diffed.store, EVERYTHING, [a, b])
+    (other,) = told["others"]
+    assert (other["agreement"], other["turns"]) == (
+        diff.agreements[0].rate,
+        int(diff.agreements[0].called.sum()),
+    )
+    assert sum(one["turns"] for one in other["picks"]) == other["turns"]
+    assert sum(other["first_disagreement"]["episodes"].values()) == 6
+    assert told["turns"]["skipped"]["no_state"] == len(diff.judged.turns) - len(diff.turns)
+    assert "Teacher-forced" in trinity(a, b, "--by-draw", "--run", DIFFED)
+    again = json.loads(trinity(a, svf, "--reencode", "--where", "not correct", "--json"))
+    assert again["turns"]["to_read_again"] == {}
+    assert again["logits"][svf]["reread"] == again["turns"]["used"] > 0
+    assert diffed.store.runs.list(kind="reencode")[0].status is RunStatus.FINISHED
+    assert main(["policy", a, diffed.stranger.id]) == 1
+    assert "compare checkpoints of one pool" in capsys.readouterr().err

@@ -1,0 +1,229 @@
+"""`trinity policy`: what several checkpoints would choose at the same recorded turns, without asking a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ui.cli.console import (
+    JsonOption,
+    StoreOption,
+    interval,
+    percent,
+    print_json,
+    print_table,
+    progress,
+    say,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from storage.opinions import Scope
+    from storage.store import Store
+    from ui.policy_diff import Diff
+    from ui.policy_figures import Share
+
+
+def policy(
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(metavar="CHECKPOINT CHECKPOINT ...", help="Two to eight, the baseline first."),
+    ],
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Only these episodes, in the filter language of the Episodes page."
+        ),
+    ] = None,
+    view: Annotated[str | None, typer.Option(metavar="ID", help="Only the episodes of a saved view.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only this run's.")] = None,
+    family: Annotated[str | None, typer.Option(help="Only tasks of this family.")] = None,
+    episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode alone.")] = None,
+    by_draw: Annotated[
+        bool,
+        typer.Option(
+            "--by-draw", help="Choose by the numbers that drew the recorded choice, not the likeliest."
+        ),
+    ] = False,
+    reencode: Annotated[
+        bool,
+        typer.Option(
+            "--reencode",
+            help="First let encoders read again what stored states cannot tell, as SVF needs it.",
+        ),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how often checkpoints would choose as the first one does, at turns that were recorded.
+
+    Stored hidden states go through each head: no model is asked. A choice that the rounding of a state could turn is
+    too close to call and counts neither way. Every checkpoint is shown the transcript as it was recorded.
+
+    [dim]$[/] trinity policy cabc123 cdef456 --where 'family == "math"'
+
+    [dim]$[/] trinity policy cabc123 csvf789 --reencode --json
+    """
+    from storage.filters import EpisodeFilter
+    from storage.opinions import Scope
+    from storage.store import open_store
+    from ui import wiring
+    from ui.policy_diff import read_diff
+    from ui.saved_views import asked
+
+    opened = open_store(wiring.settings(store=store).store)
+    query = {"q": where or "", "run": run or "", "family": family or ""}
+    chosen = asked(query, opened.views.get(view)) if view else EpisodeFilter.from_query(query)
+    if episode:
+        opened.episodes.summary(episode)
+    scope = Scope(chosen, episode)
+    diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
+    if reencode and diff.readable():
+        _reencode(opened, diff, scope)
+        diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
+    names = _names(opened, checkpoints)
+    opened.close()
+    if as_json:
+        print_json(_as_json(diff, names))
+    else:
+        _print(diff, names)
+
+
+def _names(store: Store, checkpoints: Sequence[str]) -> dict[str, str]:
+    from ui.widgets import who
+
+    return {one: who(one, store.checkpoints.get(one).generation) for one in checkpoints}
+
+
+def _reencode(store: Store, diff: Diff, scope: Scope) -> None:
+    """Read again in this process, as a run that a page can see and resume."""
+    from core.errors import StoreError, TrinityError
+    from storage.recorder import beating
+    from storage.summaries import RunStatus
+    from ui import reencoding
+    from ui.lease import claim, finish, owner
+
+    plan = reencoding.plan_for(diff, scope, store.now())
+    assert plan is not None
+    run, _ = reencoding.queue(store, plan)
+    if not claim(store, run):
+        raise StoreError(f"Run {run} is reading these transcripts already: wait for it, or stop it first.")
+    say(f"Run {run}")
+    try:
+        with beating(store, run, owner()), progress() as bar:
+            task = bar.add_task("turns read", total=plan.turns, note="")
+            for n in reencoding.played(store, run):
+                bar.advance(task, n)
+    except KeyboardInterrupt:
+        finish(store, run, RunStatus.INTERRUPTED)
+        say("Interrupted; all that was read is kept. The same command goes on.")
+        raise typer.Exit(130) from None
+    except TrinityError as error:
+        finish(store, run, RunStatus.INTERRUPTED, str(error))
+        raise
+    except Exception as error:  # a broken house: at least the run does not look alive for ever
+        finish(store, run, RunStatus.INTERRUPTED, f"It broke off: {type(error).__name__}.")
+        raise
+    finish(store, run)
+
+
+def _as_json(diff: Diff, names: dict[str, str]) -> dict[str, Any]:
+    from core.agreement import NEVER, confusion, divergence_by_turn
+    from ui.policy_diff import HAS_LOGITS
+    from ui.policy_figures import pair_name
+    from ui.policy_panels import by_family, rows_of
+
+    models, told = diff.checkpoints[0].models, []
+    for place, (share, found) in enumerate(zip(rows_of(diff, names), diff.agreements, strict=True), 1):
+        parted, counts = diff.partings[place - 1], confusion(diff.picks[0], diff.picks[place], found.called)
+        first = {
+            "never" if turn == NEVER else str(turn + 1): int((parted.turns == turn).sum())
+            for turn in sorted(set(parted.turns.tolist()))
+        }
+        told.append(
+            {
+                "checkpoint": share.key,
+                **_figures(share),
+                "first_disagreement": {"episodes": first, "uncertain": int((~parted.sure).sum())},
+                "kl_by_turn": [
+                    {"turn": one.index + 1, "n": one.n, "mean": one.mean, "infinite": one.infinite}
+                    for one in divergence_by_turn(found)
+                ],
+                "families": {one.key: _figures(one) for one in by_family(diff, found)},
+                "picks": [
+                    {"a": pair_name(a, models), "b": pair_name(b, models), "turns": int(counts[a, b])}
+                    for a, b in zip(*(part.tolist() for part in counts.nonzero()), strict=True)
+                ],
+            }
+        )
+    return {
+        "baseline": diff.checkpoints[0].id,
+        "teacher_forced": True,
+        "choices": "recorded draw" if diff.by_draw else "likeliest",
+        "turns": {
+            "used": len(diff.turns),
+            "skipped": {reason.value: n for reason, n in diff.skipped().items()},
+            "to_read_again": diff.readable(),
+        },
+        "episodes": {"read": len(diff.judged.episodes), "matching": diff.judged.matching},
+        "tolerance": diff.tolerance,
+        "logits": {
+            one.checkpoint.id: {
+                **{source.value: int((one.having(source) & diff.used).sum()) for source in HAS_LOGITS},
+                "stored_states_beside_recorded": one.head_proof,
+                "read_again_beside_recorded": one.reread_proof,
+            }
+            for one in diff.judgements
+        },
+        "others": told,
+    }
+
+
+def _figures(share: Share) -> dict[str, Any]:
+    return {
+        "agreement": share.rate,
+        "ci95": share.interval,
+        "turns": share.n,
+        "too_close_to_call": share.close,
+    }
+
+
+def _print(diff: Diff, names: dict[str, str]) -> None:
+    from core.agreement import NEVER
+    from ui.policy_panels import by_family, rows_of, trust_lines
+
+    if diff.turns:
+        tell(f"A is {names[diff.checkpoints[0].id]}; {len(diff.turns):,} recorded turns", "bold")
+        print_table(
+            ["beside A", ">agreement", "95 % interval", ">turns", ">too close to call"],
+            [_row(one) for one in rows_of(diff, names)],
+        )
+    for one, found, parted in zip(rows_of(diff, names), diff.agreements, diff.partings, strict=True):
+        if not one.n:
+            continue
+        tell(f"\n{one.name}: first turn at which it would choose otherwise", "bold")
+        turns = sorted(set(parted.turns.tolist()), key=lambda turn: (turn == NEVER, turn))
+        print_table(
+            ["turn", ">episodes"],
+            [("never" if turn == NEVER else turn + 1, int((parted.turns == turn).sum())) for turn in turns],
+        )
+        tell(f"\n{one.name}: by family", "bold")
+        print_table(
+            ["family", ">agreement", "95 % interval", ">turns", ">too close to call"],
+            [_row(family) for family in by_family(diff, found)],
+        )
+    tell()
+    for line in trust_lines(diff, names):
+        tell(line)
+    tell(
+        "Teacher-forced: after the first disagreement the other would have seen another transcript.",
+        style="dim",
+    )
+    if more := sum(diff.readable().values()):
+        tell(f"{more:,} turns more can be judged when they are read again: add --reencode.", style="dim")
+
+
+def _row(one: Share) -> tuple[object, ...]:
+    return one.name, percent(one.rate), interval(one.interval), f"{one.n:,}", f"{one.close:,}"
