@@ -82,7 +82,7 @@ class TurnGroup:
 
 
 def turn_groups(store: Store, where: EpisodeFilter) -> list[TurnGroup]:
-    """All turns of the episodes that count, in a few hundred groups. One query."""
+    """All turns of the episodes that count, in a few hundred groups. One query over a covering index."""
     keys = (turn.c.role, turn.c.model, turn.c.verdict, turn.c.correct_after, turn.c.flags)
     query = (
         select(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,6 +236,14 @@ def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[
         count(store, ALL)
         assert len([one for one in said if one.startswith("SELECT")]) == 1, count
         assert not any("FROM text" in one or "JOIN text" in one for one in said)
+    with store.engine.connect() as connection:
+        plan = connection.exec_driver_sql(
+            "EXPLAIN QUERY PLAN SELECT model, role, verdict, flags, sum(tokens_in) FROM turn "
+            "WHERE stage = 'finished' AND episode_id IN (SELECT id FROM episode) GROUP BY 1, 2, 3, 4"
+        ).all()
+    assert any("COVERING INDEX ix_turn_counts" in row[3] for row in plan), json.dumps(
+        [row[3] for row in plan]
+    )
 
 
 def test_an_unknown_price_stays_unknown(tmp_path: Path) -> None:
