@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.episode import Role
-from core.metrics import PairedDifference, mcnemar_p, paired_difference, wilson_interval
+from core.metrics import PairedDifference, over_tasks, sign_flip_p, wilson_interval
 
 #: What it costs to put two turns side by side. Turns that share neither model nor role are never paired.
 SAME, ROLE_ONLY, MODEL_ONLY, GAP = 0, 1, 2, 3
@@ -105,8 +105,32 @@ def _distance(a: frozenset[str], b: frozenset[str]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Matched:
+    """`tasks` tasks that A played `n_a` times and got right `right_a` times, and B `n_b` and `right_b` times."""
+
+    n_a: int
+    right_a: int
+    n_b: int
+    right_b: int
+    tasks: int
+
+    @property
+    def difference(self) -> float:
+        """B's share of right episodes minus A's, in -1 to 1."""
+        return self.right_b / self.n_b - self.right_a / self.n_a
+
+
+def mostly(right: int, n: int) -> bool:
+    """Does a task count as solved? By more than half of its episodes."""
+    return 2 * right > n
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two policies over the tasks they share: counts, paired difference (B minus A) and exact McNemar p."""
+    """Two policies over the `n` tasks they share: counts, paired difference (B minus A) and its p.
+
+    A task counts in the 2x2 table as `mostly` says; difference, accuracies and p take every episode, those of one
+    task always together, so that repeats are no new evidence."""
 
     n: int
     both: int
@@ -115,37 +139,70 @@ class Comparison:
     neither: int
     difference: PairedDifference
     p: float
+    exact: bool  # p is the exact McNemar p; else of random sign flips by task
+    episodes_a: int
+    episodes_b: int
+    differing: int  # tasks with unequal shares of right episodes
+    ci95_a: tuple[float, float]
+    ci95_b: tuple[float, float]
+    accuracy_a: float | None  # mean over shared tasks; None when nothing is shared
+    accuracy_b: float | None
 
     @property
-    def accuracy_a(self) -> float | None:
-        """A's share of shared tasks; None when nothing is shared."""
-        return (self.both + self.a_only) / self.n if self.n else None
-
-    @property
-    def accuracy_b(self) -> float | None:
-        """B's share of shared tasks; None when nothing is shared."""
-        return (self.both + self.b_only) / self.n if self.n else None
-
-    @property
-    def ci95_a(self) -> tuple[float, float]:
-        """Wilson interval of A's accuracy."""
-        return wilson_interval(self.both + self.a_only, self.n)
-
-    @property
-    def ci95_b(self) -> tuple[float, float]:
-        """Wilson interval of B's accuracy."""
-        return wilson_interval(self.both + self.b_only, self.n)
+    def repeats(self) -> bool:
+        """Did either side play a task more than once?"""
+        return max(self.episodes_a, self.episodes_b) > self.n
 
 
 def compare_counts(both: int, a_only: int, b_only: int, neither: int, *, key: str) -> Comparison:
-    """The paired statistics of a 2x2 table; `key` seeds the bootstrap."""
-    n = both + a_only + b_only + neither
+    """The paired statistics of a 2x2 table, every task played once; `key` seeds the bootstrap."""
+    cells = ((1, 1, both), (1, 0, a_only), (0, 1, b_only), (0, 0, neither))
+    return compare([Matched(1, a, 1, b, tasks) for a, b, tasks in cells], key=key)
+
+
+def compare(matched: Sequence[Matched], *, key: str) -> Comparison:
+    """The paired statistics of tasks that two policies share; `key` seeds what is drawn."""
+    cells = {(a, b): 0 for a in (True, False) for b in (True, False)}
+    for one in matched:
+        cells[mostly(one.right_a, one.n_a), mostly(one.right_b, one.n_b)] += one.tasks
+    values, tasks = _merged([(one.difference, one.tasks) for one in matched])
+    n = sum(tasks)
+    a = share_of([(one.n_a, one.right_a, one.tasks) for one in matched], key=f"{key}/a")
+    b = share_of([(one.n_b, one.right_b, one.tasks) for one in matched], key=f"{key}/b")
     return Comparison(
-        n,
-        both,
-        a_only,
-        b_only,
-        neither,
-        paired_difference(a_only, b_only, n, key=key),
-        mcnemar_p(a_only, b_only),
+        n=n,
+        both=cells[True, True],
+        a_only=cells[True, False],
+        b_only=cells[False, True],
+        neither=cells[False, False],
+        difference=PairedDifference(*over_tasks(values, tasks, key=key), n),
+        p=sign_flip_p(values, tasks, key=key),
+        exact=len({abs(value) for value, count in zip(values, tasks, strict=True) if value and count}) < 2,
+        episodes_a=sum(one.n_a * one.tasks for one in matched),
+        episodes_b=sum(one.n_b * one.tasks for one in matched),
+        differing=sum(count for value, count in zip(values, tasks, strict=True) if value),
+        ci95_a=a[1:],
+        ci95_b=b[1:],
+        accuracy_a=a[0] if n else None,
+        accuracy_b=b[0] if n else None,
     )
+
+
+def share_of(played: Sequence[tuple[int, int, int]], *, key: str) -> tuple[float, float, float]:
+    """The mean over tasks of the share of right episodes, with its 95 % interval, from (episodes, right, tasks).
+
+    Wilson's while every task was played once; a bootstrap over tasks otherwise."""
+    n = sum(tasks for _, _, tasks in played)
+    if all(episodes == 1 for episodes, _, tasks in played if tasks):
+        right = sum(right * tasks for _, right, tasks in played)
+        return (right / n if n else 0.0, *wilson_interval(right, n))
+    values, tasks = _merged([(right / episodes, count) for episodes, right, count in played])
+    return over_tasks(values, tasks, key=key)
+
+
+def _merged(counted: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:
+    """Equal values put together, least first; what draws from them does not depend on the order they came in."""
+    found: dict[float, int] = {}
+    for value, tasks in counted:
+        found[round(value, 12)] = found.get(round(value, 12), 0) + tasks
+    return sorted(found), [found[value] for value in sorted(found)]

@@ -38,6 +38,8 @@ from core.session import Play, Response, play
 GradeMany = Callable[[Sequence[Grade]], list[bool]]
 Stop = Callable[[Episode], EndReason | None]
 Kept = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
+#: By episode id and turn index: at which temperature that one model is asked.
+Temperatures = Mapping[tuple[str, int], float]
 
 
 @dataclass(slots=True)
@@ -87,12 +89,18 @@ class _Seat:
         yield EpisodeFinished(self.outcome)
 
 
-def _seat(episode: Episode, pool: Pool, model_mask: Sequence[bool], role_mask: Sequence[bool]) -> _Seat:
+def _seat(
+    episode: Episode,
+    pool: Pool,
+    model_mask: Sequence[bool],
+    role_mask: Sequence[bool],
+    temperatures: Temperatures | None = None,
+) -> _Seat:
     specs = {spec.name: spec for spec in pool.specs}
     fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-    return _Seat(
-        fresh, play(fresh, specs, model_mask=model_mask, role_mask=role_mask), turns=list(episode.turns)
-    )
+    own = {index: at for (name, index), at in (temperatures or {}).items() if name == episode.id}
+    game = play(fresh, specs, model_mask=model_mask, role_mask=role_mask, temperatures=own)
+    return _Seat(fresh, game, turns=list(episode.turns))
 
 
 def drive(
@@ -164,6 +172,7 @@ def drive_many(
     role_mask: Sequence[bool] = (),
     stop: Stop | None = None,
     kept: Kept | None = None,
+    temperatures: Temperatures | None = None,
 ) -> Iterator[Event]:
     """Play many episodes side by side, each exactly as it would be played alone.
 
@@ -171,7 +180,7 @@ def drive_many(
     pending answers to `grade`. Events of one episode come in order; those of different episodes mix. A reply
     is reported as soon as the pool gives it.
     """
-    seats = [_seat(episode, pool, model_mask, role_mask) for episode in episodes]
+    seats = [_seat(episode, pool, model_mask, role_mask, temperatures) for episode in episodes]
     for seat in seats:
         if not seat.episode.turns:
             yield EpisodeStarted(seat.episode)

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core import terse
@@ -63,6 +64,32 @@ def call_tag(key: str, situation: Situation) -> str:
         if tag not in joined.lower():
             return tag
     raise AssertionError("unreachable")
+
+
+def spoken_to(messages: Sequence[Message]) -> tuple[Dialect, str]:
+    """How a model was spoken to, read back from what it was sent: the dialect, and the tag that it was asked to
+    judge with (empty without one)."""
+    if messages[0].role != "system":
+        return "terse", ""
+    asked = re.search(r"^VERDICT-([a-z2-7]+): ACCEPT$", messages[0].content, re.MULTILINE)
+    return "general", asked[1] if asked else ""
+
+
+def with_verdict(protocol: Protocol, dialect: Dialect, text: str, tag: str, verdict: Verdict) -> str:
+    """A Verifier's reply with its verdict changed and, where that can be read so, nothing else."""
+    first = protocol is Protocol.RELEASED and dialect == "general"
+    word = "REJECT" if first and verdict is Verdict.REVISE else verdict.value
+    line = f"VERDICT-{tag}: {word}" if dialect == "general" and not first else word
+    raw = read_reply(protocol, dialect, Role.VERIFIER, text, tag).verdict_raw
+    tries = [f"{word}. {text}" if first else f"{text.rstrip()}\n{line}", line]
+    if raw:
+        before, _, after = spoken(text).partition(raw) if first else text.rpartition(raw)
+        tries.insert(0, f"{before}{word}{after}")
+    for changed in tries:
+        reading = read_reply(protocol, dialect, Role.VERIFIER, changed, tag)
+        if reading.verdict is verdict and not reading.flags:
+            return changed
+    raise AssertionError("unreachable: the bare verdict can be read")
 
 
 def spoken(text: str) -> str:

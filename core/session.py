@@ -52,10 +52,12 @@ def play(
     *,
     model_mask: Sequence[bool] = (),
     role_mask: Sequence[bool] = (),
+    temperatures: Mapping[int, float] | None = None,
 ) -> Play:
     """Play an episode to its end and return it. Recorded turns are taken as they are and played on from.
 
-    Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all. An
+    Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all.
+    `temperatures`: by turn index, where the model shall not be asked at the one its pool entry says. An
     infrastructure failure returns the episode as missing, without the turn it fell in. Raises ConfigError for
     an episode that cannot be played.
     """
@@ -76,7 +78,10 @@ def play(
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response = UNASKED
         if messages:
-            reply = yield course.ask(decision, messages, specs[decision.model])
+            ask = course.ask(decision, messages, specs[decision.model])
+            if temperatures and index in temperatures:
+                ask = replace(ask, temperature=temperatures[index])
+            reply = yield ask
         assert isinstance(reply, Reply)
         if reply.error is not None and reply.error.kind == "infrastructure":
             return course.missing(reply.error.message)
@@ -88,6 +93,18 @@ def play(
         course.add(turn)
         yield turn
     return course.finished(end)
+
+
+def reread(episode: Episode, index: int, reply: Reply) -> Turn:
+    """Recorded turn `index` as it reads with another reply of its model, by the rules that read the recorded one.
+
+    The grade of an answer that no turn before it had is left open (None). Only for a turn whose model was asked.
+    """
+    course = _Course(episode, (), ())
+    for recorded in episode.turns[:index]:
+        course.add(recorded)
+    turn = episode.turns[index]
+    return course.read(turn.decision, turn.messages, reply, *roles.spoken_to(turn.messages))
 
 
 def draw_key(episode: Episode, index: int) -> str:

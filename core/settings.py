@@ -16,7 +16,19 @@ VARIABLES: dict[str, str] = {
     "encoder": "TRINITY_ENCODER",
     "port": "TRINITY_PORT",
     "max_cost_usd": "TRINITY_MAX_COST",
+    "labels": "TRINITY_LABELS",
 }
+
+#: What reviewers label with one key, unless they say otherwise.
+LABELS = (
+    ("quality", "good"),
+    ("quality", "bad"),
+    ("verdict", "wrong"),
+    ("cause", "prompt bug"),
+    ("outcome", "lucky"),
+)
+#: One for each digit key.
+MOST_LABELS = 9
 
 #: The name of the embedded pool, where a path of a pool.toml is expected otherwise.
 POCKET = "pocket"
@@ -26,7 +38,8 @@ POCKET = "pocket"
 class Settings:
     """What a door was told. `store` is a database URL or a path, `pool` is "pocket" or a pool.toml's path,
     `encoder` is "pocket", a Hugging Face folder or a hub id (None: the one a checkpoint names),
-    `max_cost_usd` is the spend ceiling of one run (None: paid models must be confirmed)."""
+    `max_cost_usd` is the spend ceiling of one run (None: paid models must be confirmed), `labels` the (name, value)
+    pairs that reviewers have at hand."""
 
     data_folder: Path
     store: str
@@ -34,6 +47,7 @@ class Settings:
     encoder: str | None = None
     port: int = 8501
     max_cost_usd: float | None = None
+    labels: tuple[tuple[str, str], ...] = LABELS
 
 
 def read_settings(
@@ -59,7 +73,8 @@ def read_settings(
     ceiling = _number(*values["max_cost_usd"]) if "max_cost_usd" in values else None
     if port != int(port) or not 0 < port < 65536:
         raise ConfigError(f"{values['port'][1]} must be a port between 1 and 65535, not {values['port'][0]}.")
-    return Settings(data_folder, str(store), str(pool), encoder, int(port), ceiling)
+    labels = _labels(*values["labels"]) if "labels" in values else LABELS
+    return Settings(data_folder, str(store), str(pool), encoder, int(port), ceiling, labels)
 
 
 def _read_file(file: Path) -> dict[str, object]:
@@ -75,6 +90,17 @@ def _read_file(file: Path) -> dict[str, object]:
             f"The settings file {file} has an unknown key '{unknown[0]}': use {', '.join(VARIABLES)}."
         )
     return table
+
+
+def _labels(value: object, where: str) -> tuple[tuple[str, str], ...]:
+    """`quality=good, quality=bad` as pairs, each once."""
+    pairs = [part.partition("=") for part in str(value).split(",") if part.strip()]
+    labels = tuple(dict.fromkeys((" ".join(a.split()), " ".join(b.split())) for a, _, b in pairs))
+    if not 0 < len(labels) <= MOST_LABELS or not all(name and said for name, said in labels):
+        raise ConfigError(
+            f"{where} must list 1 to {MOST_LABELS} labels such as quality=good, quality=bad, not '{value}'."
+        )
+    return labels
 
 
 def _number(value: object, where: str) -> float:

@@ -83,6 +83,13 @@ class Checkpoints:
             raise _unknown(checkpoint_id)
         return bytes(found)
 
+    def find(self, checkpoint_id: str) -> tuple[CheckpointSummary, bytes] | None:
+        """One checkpoint with its numbers as safetensors bytes; None when none of this id is kept."""
+        query = select(checkpoint).where(checkpoint.c.id == checkpoint_id)
+        with reading(self.engine) as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else (_summary(row), bytes(row["weights"]))
+
     def of_run(self, run_id: str) -> Sequence[tuple[CheckpointSummary, bytes]]:
         """Every checkpoint of a run with its numbers as safetensors bytes, by generation."""
         query = select(checkpoint).where(checkpoint.c.run_id == run_id).order_by(checkpoint.c.generation)

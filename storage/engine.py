@@ -18,7 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from core.errors import StoreError
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
+MIGRATIONS = Path(__file__).parent / "migrations"
 
 #: The revision of the schema that this version works with.
 HEAD = "0003"
@@ -149,7 +149,7 @@ def _begin(connection: Connection) -> None:
 def _migrate(engine: Engine, shown: str) -> None:
     """Bring the schema to this version's; a database of a newer version is refused untouched."""
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     script = ScriptDirectory.from_config(config)
     with engine.connect() as connection:
         if _revision(connection) == HEAD:

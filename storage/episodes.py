@@ -10,7 +10,7 @@ from sqlalchemy import Engine, func, select
 
 from core.episode import Episode, Message, Reply, Role, Status, Task, Verdict
 from core.errors import StoreError
-from storage import mapping, paging, pairs
+from storage import mapping, paging
 from storage.engine import reading, writing
 from storage.filters import EpisodeFilter, conditions
 from storage.listing import LIGHT, ORDERS, facets, groups, to_summary
@@ -20,8 +20,6 @@ from storage.summaries import (
     QUESTION_CUT,
     EpisodeSummary,
     Facets,
-    Flip,
-    FlipCounts,
     Group,
     GroupBy,
     Order,
@@ -58,6 +56,8 @@ class Episodes:
         matching = conditions(where, self.engine.dialect.name)
         with reading(self.engine) as connection:
             total = paging.count(connection, select(episode.c.id).where(*matching))
+            if not total.n:  # a second search for nothing would take as long again
+                return Page((), total)
             rows = select(*LIGHT, keyset.key.label("page_key")).where(*matching)
             return paging.page(
                 connection,
@@ -131,20 +131,32 @@ class Episodes:
 
     def outline(self, episode_id: str) -> list[TurnOutline]:
         """Every turn begun so far, without texts."""
-        query = select(*_OUTLINE).where(turn.c.episode_id == episode_id).order_by(turn.c.idx)
+        return self.outlines([episode_id])[episode_id]
+
+    def outlines(self, episode_ids: Sequence[str]) -> dict[str, list[TurnOutline]]:
+        """The same of several episodes at once, by id."""
+        found: dict[str, list[TurnOutline]] = {one: [] for one in episode_ids}
         with reading(self.engine) as connection:
-            return [_outline(row) for row in connection.execute(query).mappings()]
+            for chunk in chunks(episode_ids):
+                query = select(*_OUTLINE).where(turn.c.episode_id.in_(chunk)).order_by(turn.c.idx)
+                for row in connection.execute(query).mappings():
+                    found[row["episode_id"]].append(_outline(row))
+        return found
 
     def text(self, episode_id: str, index: int) -> TurnText:
         """The texts of one turn, as far as they are written; StoreError when it has not begun."""
-        query = select(text.c.kind, text.c.body).where(text.c.episode_id == episode_id, text.c.idx == index)
+        said = (text.c.episode_id == turn.c.episode_id) & (text.c.idx == turn.c.idx)
+        query = (
+            select(turn.c.stage, text.c.kind, text.c.body)
+            .outerjoin(text, said)
+            .where(turn.c.episode_id == episode_id, turn.c.idx == index)
+        )
         with reading(self.engine) as connection:
-            found: dict[str, str] = {kind: body for kind, body in connection.execute(query)}  # noqa: C416
-            stage = connection.execute(
-                select(turn.c.stage).where(turn.c.episode_id == episode_id, turn.c.idx == index)
-            ).scalar()
-        if stage is None:
+            rows = connection.execute(query).all()
+        if not rows:
             raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
+        stage: str = rows[0].stage
+        found: dict[str, str] = {row.kind: row.body for row in rows if row.kind}
         return TurnText(
             messages=mapping.to_messages(found.get("prompt", "")),
             reply=found.get("partial", "") if stage == "asked" else found.get("reply", ""),
@@ -208,29 +220,6 @@ class Episodes:
         )
         with reading(self.engine) as connection:
             return [to_summary(row) for row in connection.execute(query).mappings()]
-
-    def flips(
-        self,
-        a: str,
-        b: str,
-        *,
-        run: str | None = None,
-        run_b: str | None = None,
-        kind: str | None = None,
-        limit: int = 1000,
-    ) -> list[Flip]:
-        """Tasks that policies `a` and `b` both finished, those with different outcomes first.
-
-        `run` limits both sides to one run (`run_b`: b's, when it is another). `kind` is both_right, only_a,
-        only_b or both_wrong. Of repeats of a task the first counts.
-        """
-        with reading(self.engine) as connection:
-            return pairs.flips(connection, a, b, run, run_b or run, kind, limit)
-
-    def flip_counts(self, a: str, b: str, *, run: str | None = None, run_b: str | None = None) -> FlipCounts:
-        """The 2x2 table over the same tasks as `flips`."""
-        with reading(self.engine) as connection:
-            return pairs.flip_counts(connection, a, b, run, run_b or run)
 
     def delete(self, episode_ids: Sequence[str]) -> int:
         """Delete episodes with their turns and texts; returns how many. Running ones are refused."""

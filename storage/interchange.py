@@ -1,4 +1,4 @@
-"""Export runs to a `trinity-jsonl` file and import them, all or nothing (the format: `storage/lines.py`).
+"""Export runs or episodes to a `trinity-jsonl` file and import them, all or nothing (see `storage/lines.py`).
 
 Importing a file twice changes nothing; an id that the store knows with other content is refused.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -23,27 +23,33 @@ from sqlalchemy.exc import IntegrityError
 
 from core.checkpoint import Checkpoint
 from core.episode import Status
-from core.errors import CheckpointError, ImportFormatError, StoreError
+from core.errors import CheckpointError, ImportFormatError
 from storage import evolution
 from storage.checkpoints import checkpoint_row, keep
+from storage.drafts import drafted
 from storage.engine import reading, writing
+from storage.labels import insert_line
 from storage.lines import (
     FORMAT,
+    ID,
     VERSION,
+    VERSIONS,
     Body,
     CheckpointLine,
     EndLine,
     EpisodeLine,
     GenerationLine,
     HeaderLine,
+    LabelLine,
     Line,
     OptimiserLine,
     RunLine,
     dump,
     parse,
 )
-from storage.outgoing import lines_of, stored_twin
+from storage.outgoing import lines_of, lines_of_some, runs_of, stored_twin
 from storage.schema import checkpoint, optimiser, run
+from storage.selection import Selection, ids_of
 from storage.store import Store
 from storage.summaries import GenerationSummary
 from storage.whole import insert_episode
@@ -74,27 +80,30 @@ def export_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> dict[
     The file appears whole or not at all; a name ending in `.gz` is gzipped. The same store gives the same
     bytes. StoreError for an unknown run or a place that cannot be written.
     """
-    path = Path(path)
-    draft = path.with_name(f".{path.name}.draft")
+    with reading(store.engine) as connection:
+        return _write(Path(path), run_ids, lines_of(connection, run_ids))
+
+
+def export_episodes(store: Store, selection: Selection, path: str | Path) -> dict[str, int]:
+    """The same for single episodes: with the runs they are of and the checkpoints that played them, but
+    without the rest of those runs. StoreError also for an unknown episode, or none."""
+    with reading(store.engine) as connection:
+        ids = ids_of(connection, selection)
+        run_ids = runs_of(connection, ids)
+        return _write(Path(path), run_ids, lines_of_some(connection, run_ids, ids))
+
+
+def _write(path: Path, run_ids: Sequence[str], body: Iterable[Line]) -> dict[str, int]:
     counts: Counter[str] = Counter()
-    try:
-        with reading(store.engine) as connection, _packed(draft, path.suffix == ".gz") as file:
-            digest = hashlib.sha256()
-            header = HeaderLine(runs=tuple(run_ids))
-            lines: Iterable[Line] = chain([header], lines_of(connection, run_ids))
-            for line in lines:
-                content = dump(line)
-                digest.update(content)
-                file.write(content)
-                counts[line.kind] += 1
-            counts.pop("header")
-            file.write(dump(EndLine(counts=counts, sha256=digest.hexdigest())))
-        draft.replace(path)
-    except OSError as error:
-        raise StoreError(f"The file {path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        with suppress(OSError):  # where none could be written, there is none
-            draft.unlink()
+    with drafted(path) as draft, _packed(draft, path.suffix == ".gz") as file:
+        digest = hashlib.sha256()
+        for line in chain([HeaderLine(runs=tuple(run_ids))], body):
+            content = dump(line)
+            digest.update(content)
+            file.write(content)
+            counts[line.kind] += 1
+        counts.pop("header")
+        file.write(dump(EndLine(counts=counts, sha256=digest.hexdigest())))
     return dict(counts)
 
 
@@ -117,12 +126,19 @@ def import_file(store: Store, path: str | Path) -> ImportReport:
     """
     path = Path(path)
     try:
-        with path.open("rb") as raw, writing(store.engine) as connection:
+        with path.open("rb") as raw:
+            return import_stream(store, raw, path)
+    except OSError as error:
+        raise ImportFormatError(f"The file {path} cannot be read: {error.strerror or error}.") from error
+
+
+def import_stream(store: Store, raw: BinaryIO, path: Path) -> ImportReport:
+    """The same for an opened file that can be sought in, such as an upload; `path` is what it is called."""
+    try:
+        with writing(store.engine) as connection:
             return _Reader(path.name, connection).read(path, _unpacked(raw, path.name))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ImportFormatError(f"{path.name} is truncated or damaged: its gzip stream breaks.") from error
-    except OSError as error:
-        raise ImportFormatError(f"The file {path} cannot be read: {error.strerror or error}.") from error
 
 
 @dataclass
@@ -176,9 +192,9 @@ class _Reader:
             raise self.fault(
                 "is not the header of a trinity-jsonl file" if self.number == 1 else "is a second header"
             )
-        if isinstance(line, HeaderLine) and (line.format, line.version) != (FORMAT, VERSION):
+        if isinstance(line, HeaderLine) and (line.format != FORMAT or line.version not in VERSIONS):
             raise self.fault(
-                f"says {line.format} version {line.version}, and only {FORMAT} version {VERSION} is known"
+                f"says {line.format} version {line.version}, and only {FORMAT} up to version {VERSION} is known"
             )
         return line
 
@@ -214,6 +230,8 @@ class _Reader:
                     raise self.fault(f"calls checkpoint {made.id} {line.id}")
             case EpisodeLine():
                 whole = line.episode
+                if not re.fullmatch(ID, whole.id):
+                    raise self.fault("is an episode whose id is no name that a link can hold")
                 if whole.run_id not in self.runs:
                     raise self.fault(f"belongs to run {whole.run_id}, which the header does not name")
                 if whole.status is Status.RUNNING:
@@ -253,21 +271,21 @@ def _add(connection: Connection, line: Body) -> None:
         case OptimiserLine():
             row = {"run_id": line.run, "generation": line.generation, "state": line.state}
             connection.execute(insert(optimiser), row)
+        case LabelLine():
+            insert_line(connection, line)
         case EpisodeLine():
             insert_episode(connection, line.episode, line.started, line.finished, line.turn_started)
 
 
 @contextmanager
 def _packed(draft: Path, gzipped: bool) -> Iterator[BinaryIO]:
-    """A file that is on the disk when the block ends."""
+    """The draft, gzipped on its way when so named."""
     with draft.open("wb") as raw:
         if gzipped:
             with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:
                 yield cast("BinaryIO", file)
         else:
             yield raw
-        raw.flush()
-        os.fsync(raw.fileno())
 
 
 def _unpacked(raw: BinaryIO, name: str) -> Iterator[bytes]:

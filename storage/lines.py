@@ -1,9 +1,9 @@
-"""The lines of an interchange file, version 1, and how strictly they are read.
+"""The lines of an interchange file, version 2, and how strictly they are read.
 
 A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl.gz`). Every line is an object
 whose `kind` says what it is; they come in this order:
 
-    header      format "trinity-jsonl", version 1, runs: ids of the runs that follow
+    header      format "trinity-jsonl", version 2, runs: ids of the runs that follow
     run         id, run_kind, status, config, created, started, finished, error
     checkpoint  id, run (null when its run is not in the file), generation, head_kind, created, config,
                 weights (safetensors, base64)
@@ -12,27 +12,35 @@ whose `kind` says what it is; they come in this order:
     optimiser   run, generation, state (base64): to resume an evolution from its last generation
     episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
                 turns and texts included; hidden states are base64 of little-endian float16, logits all digits
+    label       episode, turn, span_start, span_end (characters of the turn's reply; null: all of it, the whole
+                episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
     end         counts: {kind: lines}, sha256: of every byte before this line
 
-Times are Unix seconds. Only finished turns are written; what was running is written as interrupted. Base64 is
-URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond 64 bits are refused.
+A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
+rest. Version 1 had no labels and is read as well. Times are Unix seconds. Only finished turns are written; what was
+running is written as interrupted. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers
+beyond 64 bits are refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from core.episode import Episode
-from storage.summaries import CandidateSummary, RunStatus
+from storage.summaries import CandidateSummary, RunKind, RunStatus
 
 FORMAT = "trinity-jsonl"
-VERSION = 1
+VERSION = 2
+#: What can be read.
+VERSIONS = (1, 2)
 
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
+#: What an id may look like: it stands in addresses and in names of files.
+ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
+Id = Annotated[str, Field(pattern=ID)]
 
 
 class _Line(BaseModel):
@@ -60,7 +68,7 @@ class RunLine(_Line):
 
     kind: Literal["run"] = "run"
     id: Id
-    run_kind: Literal["run", "evolve", "live", "import"]
+    run_kind: RunKind
     status: RunStatus
     config: dict[str, Any]
     created: float
@@ -118,6 +126,30 @@ class EpisodeLine(_Line):
     episode: Episode
 
 
+class LabelLine(_Line):
+    """One thing that was said about an episode, a turn or words of its reply."""
+
+    kind: Literal["label"] = "label"
+    episode: Id
+    turn: Annotated[int, Field(ge=0)] | None
+    span_start: Annotated[int, Field(ge=0)] | None
+    span_end: Annotated[int, Field(ge=1)] | None
+    name: Annotated[str, Field(min_length=1)]
+    value: str
+    note: str
+    author: Annotated[str, Field(min_length=1)]
+    at: float
+
+    @model_validator(mode="after")
+    def _is_a_place(self) -> Self:
+        start, end = self.span_start, self.span_end
+        if (start is None) is not (end is None) or (start is not None and self.turn is None):
+            raise ValueError("a span has a turn, a start and an end")
+        if start is not None and end is not None and start >= end:
+            raise ValueError("a span ends after it starts")
+        return self
+
+
 class EndLine(_Line):
     """The mark that nothing was cut off."""
 
@@ -126,7 +158,7 @@ class EndLine(_Line):
     sha256: str
 
 
-Body = RunLine | CheckpointLine | GenerationLine | OptimiserLine | EpisodeLine
+Body = RunLine | CheckpointLine | GenerationLine | OptimiserLine | EpisodeLine | LabelLine
 Line = HeaderLine | Body | EndLine
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 

@@ -1,4 +1,4 @@
-"""What lists of episodes select: light columns, orders, facet counts and groups. Never a turn's text."""
+"""What lists of episodes select: light columns, orders, figures, facet counts and groups. Never a turn's text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
 
 from core.episode import EndReason, Status
 from storage.filters import EpisodeFilter, conditions
@@ -32,17 +32,47 @@ ORDERS: dict[Order, Keyset] = {
     "margin": Keyset(func.coalesce(episode.c.min_margin, _NEVER), episode.c.id, False),
 }
 
+_finished = episode.c.status == Status.FINISHED
+_accepted = and_(_finished, episode.c.end_reason == EndReason.ACCEPTED)
+
+
+def _counted(condition: ColumnElement[bool]) -> ColumnElement[Any]:
+    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+
+#: How a group of episodes did: the numbers of a PolicySummary.
+FIGURES: tuple[ColumnElement[Any], ...] = (
+    func.max(episode.c.checkpoint_id).label("checkpoint_id"),
+    func.max(episode.c.generation).label("generation"),
+    _counted(_finished).label("n"),
+    _counted(and_(_finished, episode.c.correct)).label("correct"),
+    _counted(episode.c.status == Status.MISSING).label("missing"),
+    _counted(episode.c.status == Status.RUNNING).label("running"),
+    func.avg(case((_finished, episode.c.turns))).label("mean_turns"),
+    _counted(_accepted).label("accepted"),
+    _counted(and_(_accepted, episode.c.correct.is_(False))).label("false_accepts"),
+    func.coalesce(func.sum(case((_finished, episode.c.tokens_in + episode.c.tokens_out), else_=0)), 0).label(
+        "tokens"
+    ),
+    # One unknown price makes the sum unknown, never too small.
+    case(
+        (_counted(and_(_finished, episode.c.cost_usd.is_(None))) > 0, None),
+        else_=func.sum(episode.c.cost_usd),
+    ).label("cost_usd"),
+    func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0).label("latency_s"),
+)
+
 #: Facets, in the order of the index that covers them.
 _FACETS = {
     "run": episode.c.run_id,
     "policy": episode.c.policy,
-    "generation": episode.c.generation,
     "status": episode.c.status,
     "family": episode.c.family,
     "correct": episode.c.correct,
     "end_reason": episode.c.end_reason,
     "flag": episode.c.flags,
     "turns": episode.c.turns,
+    "generation": episode.c.generation,
 }
 _OUTCOMES = {True: "right", False: "wrong", None: "none"}
 

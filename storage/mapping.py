@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -315,6 +316,20 @@ def strip_cell(models: Sequence[str], model: str, role: Role, verdict: Verdict |
     slot = models.index(model) if model in models else -1
     letter = chr(ord("a") + slot) if 0 <= slot < 26 else model
     return f"{_LETTERS[role]}·{letter}{_MARKS[verdict]}"
+
+
+_CELL = re.compile(r"([TWV])·(.+?)([✓✗]?)(?= [TWV]·|$)")
+_BY_LETTER = {letter: role for role, letter in _LETTERS.items()}
+
+
+def strip_moves(models: Sequence[str], strip: str) -> tuple[tuple[str, Role], ...]:
+    """The (model, role) of every turn of a strip: inverse of `strip_cell` but for the verdict."""
+    return tuple((_slot(models, cell[2]), _BY_LETTER[cell[1]]) for cell in _CELL.finditer(strip))
+
+
+def _slot(models: Sequence[str], letter: str) -> str:
+    slot = ord(letter) - ord("a") if len(letter) == 1 else -1
+    return models[slot] if 0 <= slot < min(26, len(models)) else letter
 
 
 def episode_flags(episode: Episode) -> frozenset[str]:

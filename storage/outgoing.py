@@ -1,4 +1,4 @@
-"""What the store holds, as lines of an interchange file: whole runs to export, single twins to compare."""
+"""What the store holds, as lines of an interchange file: runs or episodes to export, twins to compare."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, or_, select
 
 from core.episode import Status
 from core.errors import StoreError
-from storage.lines import Body, CheckpointLine, EpisodeLine, GenerationLine, OptimiserLine, RunLine
+from storage.labels import lines_of_labels
+from storage.lines import (
+    Body,
+    CheckpointLine,
+    EpisodeLine,
+    GenerationLine,
+    LabelLine,
+    OptimiserLine,
+    RunLine,
+)
 from storage.mapping import Rows
 from storage.schema import candidate, checkpoint, episode, generation, optimiser, run, turn
 from storage.summaries import CandidateSummary, RunStatus
@@ -22,17 +31,37 @@ _ALIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 def lines_of(connection: Connection, run_ids: Sequence[str]) -> Iterator[Body]:
     """Everything of these runs, in the order in which a reader needs it. StoreError for an unknown run."""
-    for run_id in run_ids:
-        line = _run(connection, run_id)
-        if line is None:
-            raise StoreError(f"The store holds no run {run_id}: list the runs to see which there are.")
-        yield line
-    yield from _checkpoints(connection, run_ids)
+    yield from _runs(connection, run_ids)
+    played = select(episode.c.checkpoint_id).where(episode.c.run_id.in_(run_ids))
+    yield from _checkpoints(connection, run_ids, or_(checkpoint.c.run_id.in_(run_ids), _used(played)))
     for run_id in run_ids:
         yield from _generations(connection, run_id)
     for run_id in run_ids:
         ids = select(episode.c.id).where(episode.c.run_id == run_id).order_by(episode.c.id)
         yield from _episodes(connection, connection.execute(ids).scalars().all())
+
+
+def lines_of_some(
+    connection: Connection, run_ids: Sequence[str], episode_ids: Sequence[str]
+) -> Iterator[Body]:
+    """These episodes with what they refer to: the runs they are of and the checkpoints they were played by."""
+    yield from _runs(connection, run_ids)
+    seen: set[str] = set()
+    for some in chunks(episode_ids):
+        played = select(episode.c.checkpoint_id).where(episode.c.id.in_(some))
+        for line in _checkpoints(connection, run_ids, _used(played)):
+            if line.id not in seen:
+                seen.add(line.id)
+                yield line
+    yield from _episodes(connection, episode_ids)
+
+
+def runs_of(connection: Connection, episode_ids: Sequence[str]) -> list[str]:
+    """The runs that these episodes are of, each once, in the order of their ids."""
+    found: set[str] = set()
+    for some in chunks(episode_ids):
+        found.update(connection.execute(select(episode.c.run_id).where(episode.c.id.in_(some))).scalars())
+    return sorted(found)
 
 
 def stored_twin(connection: Connection, line: Body) -> Body | None:
@@ -43,6 +72,9 @@ def stored_twin(connection: Connection, line: Body) -> Body | None:
             found = [_run(connection, line.id)]
         case EpisodeLine():
             found = _episodes(connection, [line.episode.id])
+        case LabelLine():
+            said = lines_of_labels(connection, [line.episode]).get(line.episode, [])
+            found = [one for one in said if one == line]
         case GenerationLine():
             found = _generations(connection, line.run, only=line.index)
         case OptimiserLine():
@@ -55,6 +87,14 @@ def stored_twin(connection: Connection, line: Body) -> Body | None:
                 for row in connection.execute(query).mappings()
             ]
     return next(iter(found), None)
+
+
+def _runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[RunLine]:
+    for run_id in run_ids:
+        line = _run(connection, run_id)
+        if line is None:
+            raise StoreError(f"The store holds no run {run_id}: list the runs to see which there are.")
+        yield line
 
 
 def _run(connection: Connection, run_id: str) -> RunLine | None:
@@ -74,12 +114,17 @@ def _run(connection: Connection, run_id: str) -> RunLine | None:
     )
 
 
-def _checkpoints(connection: Connection, run_ids: Sequence[str]) -> Iterator[CheckpointLine]:
-    """The runs' own checkpoints and those their episodes were played with."""
-    played = select(episode.c.checkpoint_id).where(episode.c.run_id.in_(run_ids))
+def _used(played: Select[tuple[str | None]]) -> ColumnElement[bool]:
+    return checkpoint.c.id.in_(played)
+
+
+def _checkpoints(
+    connection: Connection, run_ids: Sequence[str], wanted: ColumnElement[bool]
+) -> Iterator[CheckpointLine]:
+    """The wanted checkpoints; a run that is not in the file is not named."""
     query = (
         select(checkpoint)
-        .where(or_(checkpoint.c.run_id.in_(run_ids), checkpoint.c.id.in_(played)))
+        .where(wanted)
         .order_by(checkpoint.c.run_id, checkpoint.c.generation, checkpoint.c.id)
     )
     for row in connection.execute(query).mappings():
@@ -126,7 +171,8 @@ def _optimiser(connection: Connection, run_id: str) -> OptimiserLine | None:
     return OptimiserLine(run=run_id, generation=row.generation, state=bytes(row.state)) if row else None
 
 
-def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLine]:
+def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLine | LabelLine]:
+    """Each episode, then what was said about it."""
     for chunk in chunks(ids, 100):
         times = {
             row.id: row
@@ -144,6 +190,7 @@ def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLin
         )
         for episode_id, at in connection.execute(turns):
             began[episode_id].append(at)
+        said = lines_of_labels(connection, chunk)
         for whole in read_episodes(connection, chunk):
             running = whole.status is Status.RUNNING
             yield EpisodeLine(
@@ -152,3 +199,4 @@ def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLin
                 turn_started=tuple(began[whole.id]),
                 episode=replace(whole, status=Status.INTERRUPTED) if running else whole,
             )
+            yield from said.get(whole.id, ())

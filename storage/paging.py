@@ -52,11 +52,11 @@ def decode(cursor: str | None) -> tuple[float, str] | None:
         return None
 
 
-def count(connection: Connection, matching: Select[Any]) -> Count:
-    """How many rows match, up to COUNT_CAP."""
-    capped = matching.limit(COUNT_CAP + 1).subquery()
+def count(connection: Connection, matching: Select[Any], cap: int = COUNT_CAP) -> Count:
+    """How many rows match, up to `cap`."""
+    capped = matching.limit(cap + 1).subquery()
     n = connection.execute(select(func.count()).select_from(capped)).scalar_one()
-    return Count(min(n, COUNT_CAP), n > COUNT_CAP)
+    return Count(min(n, cap), n > cap)
 
 
 def page(

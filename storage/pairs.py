@@ -1,74 +1,131 @@
-"""Two policies on the tasks they share: the 2x2 table of outcomes and its rows, aggregated in SQL."""
+"""Two policies on the tasks they share: counts by outcome and family, and the tasks themselves, paged in SQL."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
-from sqlalchemy import Connection, Select, Subquery, case, func, select
+from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, select, union_all
 
-from core.episode import Status
+from core.comparison import Matched, mostly
 from core.errors import StoreError
-from storage.schema import episode
-from storage.summaries import Flip, FlipCounts
+from storage.engine import reading
+from storage.schema import episode, task
+from storage.sides import Side, by_task
+from storage.store import Store
+from storage.summaries import QUESTION_CUT
 
-_KINDS: dict[str, tuple[bool, bool]] = {
-    "both_right": (True, True),
-    "only_a": (True, False),
-    "only_b": (False, True),
-    "both_wrong": (False, False),
-}
-
-
-def flips(
-    connection: Connection, a: str, b: str, run_a: str | None, run_b: str | None, kind: str | None, limit: int
-) -> list[Flip]:
-    """Shared tasks with both outcomes: those that differ first, then by task."""
-    if kind is not None and kind not in _KINDS:
-        raise StoreError(f"There is no kind of flip called {kind!r}: choose one of {', '.join(_KINDS)}.")
-    pairs = _pairs(a, b, run_a, run_b).subquery()
-    same = case((pairs.c.a_correct == pairs.c.b_correct, 1), else_=0)
-    query = select(pairs).order_by(same, pairs.c.task_id, pairs.c.a_episode).limit(limit)
-    if kind is not None:
-        a_right, b_right = _KINDS[kind]
-        query = query.where(pairs.c.a_correct.is_(a_right), pairs.c.b_correct.is_(b_right))
-    return [Flip(**row) for row in connection.execute(query).mappings()]
+#: A cell of the 2x2 table: who solved a task, by most of its episodes.
+Cell = Literal["only_b", "only_a", "both_wrong", "both_right"]
+#: The cells in the order in which a list of tasks shows them: flips first.
+CELLS: tuple[Cell, ...] = get_args(Cell)
 
 
-def flip_counts(connection: Connection, a: str, b: str, run_a: str | None, run_b: str | None) -> FlipCounts:
-    """The 2x2 table."""
-    pairs = _pairs(a, b, run_a, run_b).subquery()
-    query = select(pairs.c.a_correct, pairs.c.b_correct, func.count()).group_by(
-        pairs.c.a_correct, pairs.c.b_correct
-    )
-    found = {(bool(right_a), bool(right_b)): n for right_a, right_b, n in connection.execute(query)}
-    return FlipCounts(**{kind: found.get(outcome, 0) for kind, outcome in _KINDS.items()})
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one task under one side: `right` of its `n` episodes, and one that ended as most did."""
+
+    episode: str
+    n: int
+    right: int
+
+    @property
+    def solved(self) -> bool:
+        """Did most of its episodes end right?"""
+        return mostly(self.right, self.n)
 
 
-def _pairs(a: str, b: str, run_a: str | None, run_b: str | None) -> Select[Any]:
-    """One row per task that both finished; of repeats, the first of each side."""
-    first_a, first_b = _first(a, run_a), _first(b, run_b)
-    one, other = episode.alias("a"), episode.alias("b")
-    return (
-        select(
-            one.c.task_id,
-            one.c.family,
-            one.c.question,
-            one.c.id.label("a_episode"),
-            other.c.id.label("b_episode"),
-            func.coalesce(one.c.correct, False).label("a_correct"),
-            func.coalesce(other.c.correct, False).label("b_correct"),
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One task with its outcome under every side, in their order; None where a side has not played it."""
+
+    task_id: str
+    family: str
+    question: str  # cut to QUESTION_CUT characters
+    outcomes: tuple[Outcome | None, ...]
+
+
+def matched(store: Store, a: Side, others: Sequence[Side]) -> list[dict[str, list[Matched]]]:
+    """For each of the others: how often it and `a` got their shared tasks right, by task family. One query."""
+    if not others:
+        return []
+    queries = []
+    for i, b in enumerate(others):
+        one, other = by_task(a), by_task(b)
+        columns = (one.c.family, one.c.n, one.c.right, other.c.n, other.c.right)
+        queries.append(
+            select(literal(i), *columns, func.count())
+            .select_from(one)
+            .join(other, one.c.task_key == other.c.task_key)
+            .group_by(*columns)
         )
-        .select_from(first_a)
-        .join(first_b, first_a.c.task_key == first_b.c.task_key)
-        .join(one, one.c.id == first_a.c.id)
-        .join(other, other.c.id == first_b.c.id)
-    )
+    found: list[dict[str, list[Matched]]] = [defaultdict(list) for _ in others]
+    with reading(store.engine) as connection:
+        for i, family, *counts in connection.execute(union_all(*queries)):
+            found[i][family].append(Matched(*counts))
+    return [dict(sorted(families.items())) for families in found]
 
 
-def _first(policy: str, run: str | None) -> Subquery:
-    query = (
-        select(episode.c.task_key, func.min(episode.c.id).label("id"))
-        .where(episode.c.policy == policy, episode.c.status == Status.FINISHED)
-        .group_by(episode.c.task_key)
+def items(
+    store: Store,
+    a: Side,
+    b: Side,
+    sides: Sequence[Side],
+    *,
+    cell: str | None = None,
+    family: str | None = None,
+    offset: int = 0,
+    limit: int = 50,
+) -> list[Item]:
+    """Tasks that `a` and `b` both finished, those that B won and those that it lost first, with what became of them
+    under each of `sides`. Three queries. StoreError for a cell that is none."""
+    if cell is not None and cell not in CELLS:
+        raise StoreError(f"There is no kind of flip called {cell!r}: choose one of {', '.join(CELLS)}.")
+    one, other = by_task(a), by_task(b)
+    rank = _rank(one, other)
+    shared: Select[Any] = (
+        select(one.c.task_key).select_from(one).join(other, one.c.task_key == other.c.task_key)
     )
-    return (query.where(episode.c.run_id == run) if run is not None else query).subquery()
+    if cell is not None:
+        shared = shared.where(rank == CELLS.index(cell))
+    if family is not None:
+        shared = shared.where(one.c.family == family)
+    with reading(store.engine) as connection:
+        page = shared.order_by(rank, one.c.task_key).offset(offset).limit(limit)
+        keys = list(connection.execute(page).scalars())
+        outcomes: dict[int, dict[int, Outcome]] = defaultdict(dict)
+        for i, key, shown, n, right in connection.execute(_of_tasks(sides, keys)) if keys and sides else ():
+            outcomes[key][i] = Outcome(shown, n, right)
+        cut = func.substr(task.c.question, 1, QUESTION_CUT).label("question")
+        asked = select(task.c.key, task.c.id, task.c.family, cut).where(task.c.key.in_(keys))
+        told = {row.key: row for row in connection.execute(asked)}
+    return [
+        Item(
+            told[key].id,
+            told[key].family,
+            told[key].question,
+            tuple(outcomes[key].get(i) for i in range(len(sides))),
+        )
+        for key in keys
+    ]
+
+
+def _of_tasks(sides: Sequence[Side], keys: Sequence[int]) -> Any:
+    queries = []
+    for i, side in enumerate(sides):
+        rows = by_task(side, episode.c.task_key.in_(keys))
+        queries.append(select(literal(i), rows.c.task_key, rows.c.episode, rows.c.n, rows.c.right))
+    return union_all(*queries)
+
+
+def _rank(a: Subquery, b: Subquery) -> ColumnElement[int]:
+    """Which of CELLS a task is in, as its position there."""
+    a_right, b_right = 2 * a.c.right > a.c.n, 2 * b.c.right > b.c.n
+    return case(
+        (b_right & ~a_right, CELLS.index("only_b")),
+        (a_right & ~b_right, CELLS.index("only_a")),
+        (a_right & b_right, CELLS.index("both_right")),
+        else_=CELLS.index("both_wrong"),
+    )

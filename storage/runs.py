@@ -10,9 +10,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Select, and_, case, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from core.episode import EndReason, Role, Status
+from core.episode import Role, Status
 from core.errors import StoreError
 from storage.engine import reading, writing
+from storage.listing import FIGURES
 from storage.mapping import Rows
 from storage.schema import episode, generation, override, run, turn
 from storage.summaries import PolicySummary, RunControl, RunKind, RunStatus, RunSummary
@@ -235,34 +236,8 @@ class Runs:
 
     def policies(self, run_id: str) -> Sequence[PolicySummary]:
         """Accuracy and cost of each policy of a run, in the order of first play."""
-        finished = episode.c.status == Status.FINISHED
-        accepted = and_(finished, episode.c.end_reason == EndReason.ACCEPTED)
-
-        def count(condition: Any) -> Any:
-            return func.sum(case((condition, 1), else_=0))
-
         query = (
-            select(
-                episode.c.policy,
-                func.max(episode.c.checkpoint_id).label("checkpoint_id"),
-                func.max(episode.c.generation).label("generation"),
-                count(finished).label("n"),
-                count(and_(finished, episode.c.correct)).label("correct"),
-                count(episode.c.status == Status.MISSING).label("missing"),
-                count(episode.c.status == Status.RUNNING).label("running"),
-                func.avg(case((finished, episode.c.turns))).label("mean_turns"),
-                count(accepted).label("accepted"),
-                count(and_(accepted, episode.c.correct.is_(False))).label("false_accepts"),
-                func.sum(case((finished, episode.c.tokens_in + episode.c.tokens_out), else_=0)).label(
-                    "tokens"
-                ),
-                # One unknown price makes the sum unknown, never too small.
-                case(
-                    (count(and_(finished, episode.c.cost_usd.is_(None))) > 0, None),
-                    else_=func.sum(episode.c.cost_usd),
-                ).label("cost_usd"),
-                func.coalesce(func.avg(case((finished, episode.c.latency_s))), 0.0).label("latency_s"),
-            )
+            select(episode.c.policy, *FIGURES)
             .where(episode.c.run_id == run_id)
             .group_by(episode.c.policy)
             .order_by(func.min(episode.c.id))
@@ -271,11 +246,13 @@ class Runs:
             return [PolicySummary(run_id=run_id, **row) for row in connection.execute(query).mappings()]
 
     def spent_usd(self, run_id: str) -> float:
-        """What its replies and its generations have cost so far; a reply of unknown price counts nothing."""
+        """What its replies and its generations have cost so far; a reply of unknown price counts nothing, and
+        neither do the turns that forks carry: another run has paid for them."""
+        own = or_(episode.c.fork_turn.is_(None), turn.c.idx >= episode.c.fork_turn)
         replies = (
             select(func.coalesce(func.sum(turn.c.cost_usd), 0.0))
             .join(episode, episode.c.id == turn.c.episode_id)
-            .where(episode.c.run_id == run_id)
+            .where(episode.c.run_id == run_id, own)
         )
         last = (
             select(generation.c.stats)

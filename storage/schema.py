@@ -148,6 +148,7 @@ episode = Table(
         "flags",
         "turns",
         "generation",
+        "id",
     ),
 )
 
@@ -194,8 +195,24 @@ turn = Table(
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
     Index(None, "role", "episode_id"),
-    # What filters ask of an episode's turns, answered without the wide rows.
-    Index("ix_turn_asked", "episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"),
+    # Covers what is counted over turns (verdicts, roles, spend), so that no count touches the wide rows.
+    Index(
+        "ix_turn_counts",
+        "episode_id",
+        "idx",
+        "stage",
+        "role",
+        "model",
+        "verdict",
+        "correct_after",
+        "flags",
+        "tokens_in",
+        "tokens_out",
+        "cost_usd",
+        "latency_s",
+        "sampled",
+        "margin",
+    ),
 )
 
 text = Table(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import case, func, literal, select
+from sqlalchemy import Select, case, func, literal, select
 
 from core.episode import Decision, Episode
 from core.errors import StoreError
@@ -42,48 +43,55 @@ class Variation:
 
 def read_head(store: Store, episode_id: str) -> Episode:
     """The episode with its task and outcome but no turns; StoreError when there is no such episode."""
+    query = select(episode, *(column.label(f"asked_{column.name}") for column in task.c)).join(
+        task, task.c.key == episode.c.task_key
+    )
     with reading(store.engine) as connection:
-        row = connection.execute(select(episode).where(episode.c.id == episode_id)).mappings().first()
-        if row is None:
-            raise StoreError(f"There is no episode {episode_id!r} in this store.")
-        asked = connection.execute(select(task).where(task.c.key == row["task_key"])).mappings().one()
+        row = connection.execute(query.where(episode.c.id == episode_id)).mappings().first()
+    if row is None:
+        raise StoreError(f"There is no episode {episode_id!r} in this store.")
+    asked = {column.name: row[f"asked_{column.name}"] for column in task.c}
     return mapping.to_episode(row, mapping.to_task(asked), ())
 
 
 def read_decision(store: Store, episode_id: str, index: int) -> Decision | None:
     """The decision of a turn that has begun, its reply written or not; None when there is no such turn."""
-    here = (turn.c.episode_id == episode_id, turn.c.idx == index)
-    held = (state.c.episode_id == episode_id, state.c.idx == index)
+    query = _decisions(episode_id).where(turn.c.idx == index)
     with reading(store.engine) as connection:
-        row = connection.execute(select(turn).where(*here)).mappings().first()
-        hidden = connection.execute(select(state.c.hidden).where(*held)).scalar()
-    return None if row is None else mapping.to_decision(row, bytes(hidden or b""))
+        row = connection.execute(query).mappings().first()
+    return None if row is None else mapping.to_decision(row, bytes(row["hidden"] or b""))
+
+
+def _decisions(episode_id: str) -> Select[Any]:
+    here = (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx)
+    return (
+        select(turn, state.c.hidden)
+        .outerjoin(state, here)
+        .where(turn.c.episode_id == episode_id)
+        .order_by(turn.c.idx)
+    )
 
 
 def read_decisions(store: Store, episode_id: str) -> list[Decision]:
     """The decisions of every turn that has begun, in order, in one query."""
-    query = (
-        select(turn, state.c.hidden)
-        .outerjoin(state, (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx))
-        .where(turn.c.episode_id == episode_id)
-        .order_by(turn.c.idx)
-    )
     with reading(store.engine) as connection:
         return [
             mapping.to_decision(row, bytes(row["hidden"] or b""))
-            for row in connection.execute(query).mappings()
+            for row in connection.execute(_decisions(episode_id)).mappings()
         ]
 
 
 def read_second_opinion(
     store: Store, episode_id: str, index: int, checkpoint_id: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Model and role logits that another checkpoint gave a turn when it read the transcript again; None if it has
-    not."""
+    """Model and role logits that another checkpoint gave a turn when it read the very same prompt again; None if it
+    has not."""
+    own = select(turn.c.prompt_digest).where(turn.c.episode_id == episode_id, turn.c.idx == index)
     query = select(second_opinion.c.model_logits, second_opinion.c.role_logits).where(
         second_opinion.c.episode_id == episode_id,
         second_opinion.c.idx == index,
         second_opinion.c.checkpoint_id == checkpoint_id,
+        second_opinion.c.prompt_digest == own.scalar_subquery(),
     )
     with reading(store.engine) as connection:
         row = connection.execute(query).first()

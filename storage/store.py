@@ -1,4 +1,4 @@
-"""The store: one opened database with its shelves (runs, episodes, checkpoints, evolution, views)."""
+"""The store: one opened database with its shelves (runs, episodes, checkpoints, evolution, labels, reviews, views)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from storage.engine import connect, normalise
 from storage.episodes import Episodes
 from storage.evolution import Evolution
 from storage.health import read_health
+from storage.labels import Labels
+from storage.reviews import Reviews
 from storage.runs import Runs
 from storage.summaries import Health
 from storage.views import Views
@@ -31,6 +33,8 @@ class Store:
     episodes: Episodes
     checkpoints: Checkpoints
     evolution: Evolution
+    labels: Labels
+    reviews: Reviews
     views: Views
 
     @property
@@ -63,5 +67,7 @@ def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
         episodes=Episodes(engine),
         checkpoints=Checkpoints(engine, now),
         evolution=Evolution(engine),
+        labels=Labels(engine, now),
+        reviews=Reviews(engine),
         views=Views(engine, now),
     )

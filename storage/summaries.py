@@ -189,9 +189,9 @@ class RunControl:
 
 @dataclass(frozen=True, slots=True)
 class PolicySummary:
-    """How one policy did in one run, over its finished episodes."""
+    """How one policy did, over its finished episodes of one run, or of all (`run_id` None)."""
 
-    run_id: str
+    run_id: str | None
     policy: str
     checkpoint_id: str | None
     generation: int | None
@@ -303,34 +303,6 @@ class SavedView:
     name: str
     query: Mapping[str, str]
     created: float
-
-
-@dataclass(frozen=True, slots=True)
-class Flip:
-    """One task that two policies both finished, with both outcomes."""
-
-    task_id: str
-    family: str
-    question: str  # cut to QUESTION_CUT characters
-    a_episode: str
-    b_episode: str
-    a_correct: bool
-    b_correct: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FlipCounts:
-    """The 2x2 table of two policies over their shared tasks."""
-
-    both_right: int
-    only_a: int
-    only_b: int
-    both_wrong: int
-
-    @property
-    def n(self) -> int:
-        """Shared tasks."""
-        return self.both_right + self.only_a + self.only_b + self.both_wrong
 
 
 @dataclass(frozen=True, slots=True)

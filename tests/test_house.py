@@ -85,6 +85,11 @@ def test_only_one_module_speaks_httpx() -> None:
     assert speakers == ["core.pool.client"]
 
 
+def test_every_figure_reaches_its_page_by_one_door() -> None:
+    told = [path for path in MODULES if "st.plotly_chart(" in path.read_text("utf-8")]
+    assert [module_name(path) for path in told] == ["ui.chart"]
+
+
 def test_only_the_torch_rooms_name_torch() -> None:
     heavy = {"torch", "transformers"}
     speakers = [

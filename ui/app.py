@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from ui import state
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -17,87 +20,138 @@ st.set_page_config(
 )
 st.logo(str(ASSETS / "logo.svg"), size="medium")
 
-PAGES = [
-    st.Page(
-        "views/home.py",
-        title="Home",
-        icon=":material/home:",
-        url_path="home",
-        default=True,
-        help="Where to begin, the newest runs and episodes, and how the store is doing.",
-    ),
-    st.Page(
-        "views/episodes.py",
-        title="Episodes",
-        icon=":material/table_rows:",
-        url_path="episodes",
-        help="Every recorded episode: filter, search, peek, and tick two to compare.",
-    ),
-    st.Page(
-        "views/checkpoints.py",
-        title="Checkpoints",
-        icon=":material/balance:",
-        url_path="checkpoints",
-        help="Two coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
-    ),
-    st.Page(
-        "views/policy.py",
-        title="Policy diff",
-        icon=":material/difference:",
-        url_path="policy",
-        help="What other checkpoints would choose at the recorded turns, without asking a model.",
-    ),
-    st.Page(
-        "views/evolution.py",
-        title="Evolution",
-        icon=":material/trending_up:",
-        url_path="evolution",
-        help="How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
-    ),
-    st.Page(
-        "views/results.py",
-        title="Results",
-        icon=":material/leaderboard:",
-        url_path="results",
-        help="The paper's tables played here: learners, ablations, heads, other ways to combine models.",
-    ),
-    st.Page(
-        "views/separability.py",
-        title="Separability",
-        icon=":material/scatter_plot:",
-        url_path="separability",
-        help="Hidden states and logits as points: do task families and chosen models lie apart?",
-    ),
-    st.Page(
-        "views/live.py",
-        title="Live",
-        icon=":material/play_circle:",
-        url_path="live",
-        help="Play a new problem now and watch every decision as it is made.",
-    ),
-    st.Page(
-        "views/glossary.py",
-        title="Glossary",
-        icon=":material/menu_book:",
-        url_path="glossary",
-        help="The words used here: logit, margin, flip, SVF and the others.",
-    ),
-    st.Page(
-        "views/replay.py",
-        title="Replay",
-        icon=":material/smart_display:",
-        url_path="replay",
-        visibility="hidden",
-        help="One episode, turn by turn: what was chosen, what was said, what became of the answer.",
-    ),
-    st.Page(
-        "views/pair.py",
-        title="Two episodes",
-        icon=":material/compare:",
-        url_path="pair",
-        visibility="hidden",
-        help="Two episodes of the same task, aligned turn by turn, the first divergence marked.",
-    ),
-]
 
-st.navigation(PAGES, position="top").run()
+def _page(
+    name: str, title: str, icon: str, help: str, *, default: bool = False, hidden: bool = False
+) -> StreamlitPage:
+    """A page of `ui/views/`; a hidden one is reached by links, not by the menu."""
+    return st.Page(
+        state.VIEWS[name],
+        title=title,
+        icon=f":material/{icon}:",
+        url_path=name,
+        default=default,
+        visibility="hidden" if hidden else "visible",
+        help=help,
+    )
+
+
+#: What is in the menu, by what a reader is about to do.
+MENU = {
+    "": [
+        _page(
+            "home",
+            "Home",
+            "home",
+            "Where to begin, the newest runs and episodes, and how the store is doing.",
+            default=True,
+        ),
+        _page(
+            "episodes",
+            "Episodes",
+            "table_rows",
+            "Every recorded episode: filter, search, peek, and tick two to compare.",
+        ),
+        _page(
+            "replay",
+            "Replay",
+            "smart_display",
+            "One episode, turn by turn: what was chosen, what was said, what became of the answer.",
+            hidden=True,
+        ),
+        _page(
+            "pair",
+            "Two episodes",
+            "compare",
+            "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
+            hidden=True,
+        ),
+    ],
+    "Compare": [
+        _page(
+            "checkpoints",
+            "Checkpoints",
+            "balance",
+            "Up to eight coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
+        ),
+        _page(
+            "policy",
+            "Policy diff",
+            "difference",
+            "What other checkpoints would choose at the recorded turns, without asking a model.",
+        ),
+    ],
+    "Run": [
+        _page(
+            "live", "Live", "play_circle", "Play a new problem now and watch every decision as it is made."
+        ),
+        _page(
+            "forks",
+            "Forks",
+            "call_split",
+            "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
+        ),
+    ],
+    "Learn": [
+        _page(
+            "evolution",
+            "Evolution",
+            "trending_up",
+            "How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
+        ),
+        _page(
+            "results",
+            "Results",
+            "leaderboard",
+            "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
+        ),
+        _page(
+            "routing",
+            "Routing",
+            "route",
+            "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
+        ),
+        _page(
+            "verifier",
+            "Verifier & cost",
+            "fact_check",
+            "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
+        ),
+        _page(
+            "separability",
+            "Separability",
+            "scatter_plot",
+            "Hidden states and logits as points: do task families and chosen models lie apart?",
+        ),
+    ],
+    "Work": [
+        _page(
+            "review",
+            "Review",
+            "rate_review",
+            "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
+        ),
+        _page(
+            "data",
+            "Data",
+            "database",
+            "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
+        ),
+        _page(
+            "settings",
+            "Settings & health",
+            "settings",
+            "The keys of every page, the store and its tables, who works on what, caches and versions.",
+        ),
+        _page(
+            "glossary",
+            "Glossary",
+            "menu_book",
+            "The words used here: logit, margin, flip, SVF and the others.",
+        ),
+    ],
+}
+
+page = st.navigation(MENU, position="top")
+state.remember_place(page.url_path)
+page.run()

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import streamlit as st
 
 from core.episode import ROLE_ORDER, Decision, Role
+from ui.chart import plot
 from ui.figures import joint_grid, share, softmax_bars
 from ui.glossary import define
-from ui.theme import CHART_CONFIG, ROLE_LOOKS, label, one_line
+from ui.theme import ROLE_LOOKS, label, one_line
 from ui.widgets import ink
 
 
@@ -102,20 +103,20 @@ def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str
         return
     slots = tuple(models)
     said = one_line(f"{ROLE_LOOKS[decision.role].word} on {decision.model} was chosen", 100)
-    st.plotly_chart(
+    plot(
         softmax_bars(decision, slots),
         key=f"{key}_bars",
-        config=CHART_CONFIG | {"displayModeBar": False},
+        small=True,
         alt=f"Probability of each model and of each role. {said}.",
     )
     st.caption(
         "Joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.",
         help=define("Joint grid"),
     )
-    st.plotly_chart(
+    plot(
         joint_grid(decision, slots, ink()),
         key=f"{key}_grid",
-        config=CHART_CONFIG | {"displayModeBar": False},
+        small=True,
         alt=f"Joint probability of every model and role. {said}.",
     )
     if decision.argmax_model:

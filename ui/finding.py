@@ -17,7 +17,9 @@ _SHOWN, _MOST = 12, 200
 
 def find_field() -> str:
     """The field, whose words stand in the address as `find`; what is looked for, empty for nothing."""
-    st.session_state["find"] = state.param("find") or ""
+    # Set only where it differs: what is being typed must outlive the reruns of playing.
+    if st.session_state.get("find", "") != (asked := state.param("find") or ""):
+        st.session_state["find"] = asked
     st.text_input(
         "Find in this episode",
         key="find",
@@ -45,7 +47,9 @@ def found_list(found: Sequence[Found], words: str, cursor: int) -> None:
     turns = len({one.index for one in found})
     more = f"; the first {_SHOWN} here" if len(found) > _SHOWN else ""
     at_least = "At least " if len(found) >= _MOST else ""
-    st.caption(f"{at_least}{len(found)} texts in {turns} turns say {label(words, 60)}{more}.")
+    n, m = ("s" if count > 1 else "" for count in (len(found), turns))
+    says = "say" if n else "says"
+    st.caption(f"{at_least}{len(found)} text{n} in {turns} turn{m} {says} {label(words, 60)}{more}.")
     kept = {name: value for name, value in st.query_params.to_dict().items() if name not in ("t", "show")}
     with st.container(horizontal=True, gap="small"):
         for one in found[:_SHOWN]:

@@ -74,6 +74,11 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "False accept",
             "An episode that a Verifier ended with ACCEPT although the answer is wrong.",
         ),
+        Term(
+            "False-accept rate",
+            "Of the wrong answers that a Verifier judged with a readable verdict, the share it accepted.",
+            "Its counterpart is the share of right answers that it sent back.",
+        ),
         Term("Self-verified", "A Verifier turn in which a model judged its own answer."),
         Term(
             "Missing",
@@ -175,6 +180,36 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "difference is.",
         ),
         Term(
+            "Sign-flip p",
+            "How often a difference this large comes up when, task by task, a coin decides which side is called A.",
+            "It takes the place of the McNemar p where tasks were played several times: the episodes of one task "
+            "stay together, so that repeats are no new evidence. With one episode per task both are the same test.",
+        ),
+        Term(
+            "Fork",
+            "A recorded episode played on from one of its turns with exactly one thing changed there.",
+            "It is an episode of its own: the recorded one is only read, and its hash is shown before and after.",
+        ),
+        Term(
+            "Baseline",
+            "The same turn played again unchanged, as often as the forks: what chance alone does from there.",
+            "The turn is asked again just as it was decided, then the policy goes on. Fork and baseline of one number "
+            "share their seed, so they can be compared in pairs. Set against another policy, the baseline's own "
+            "policy decides the turn anew.",
+        ),
+        Term(
+            "Prefix hash",
+            "A SHA-256 over the task and everything decided, sent and said in the turns a fork keeps.",
+        ),
+        Term(
+            "Variation tree",
+            "Episodes of one problem merged as long as they do the same: it shows where their courses part.",
+        ),
+        Term(
+            "Seed",
+            "A number that fixes every random choice: the same seed plays the same again.",
+        ),
+        Term(
             "Policy diff",
             "What several checkpoints would choose at the same recorded turns, without asking any model.",
             "Stored hidden states go through each checkpoint's head; where the encoder itself differs, it reads the "
@@ -204,16 +239,51 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "The logits of another checkpoint at a recorded turn, after its own encoder has read the transcript again.",
         ),
         Term(
-            "Kullback-Leibler divergence",
-            "How far one checkpoint's probabilities lie from another's, in nats: 0 when they are the same.",
-        ),
-        Term(
             "Divergence",
             "The first turn at which two episodes of the same task differ in model or role.",
         ),
         Term(
+            "KL divergence",
+            "How far one choice's probabilities are from another's, in nats: 0 when they are the same.",
+            "Of B from A: how surprised B would be, on average, by choices that A draws. Model and role are drawn "
+            "independently, so that of the joint choice is the sum of both.",
+        ),
+        Term(
             "Routing",
             "Which model is called in which role, and how often.",
+        ),
+        Term(
+            "Regret",
+            "How many more tasks a model alone, or the best of them task by task, solves than the policy.",
+            "The best of them task by task is flattered by luck: with several models one is right by chance.",
+        ),
+        Term(
+            "Frontier",
+            "The policies that no other beats in both price and share solved.",
+        ),
+    ),
+    "A review": (
+        Term(
+            "Label",
+            "What a person says about an episode, a turn or some of its words: a name and a value, such as "
+            "`quality: good`.",
+            "Of one reviewer's labels under one name at one place the latest counts. None is ever changed: "
+            "the earlier ones are the history.",
+        ),
+        Term("Queue", "The episodes of a list, to be read and labelled one after the other."),
+        Term(
+            "Blind review",
+            "Labelling without seeing how an episode ended, what was expected, or what others said, until one "
+            "has judged it.",
+        ),
+        Term(
+            "Cohen's kappa",
+            "How far two reviewers agree beyond chance: 1 is always, 0 is no more than chance would give.",
+            "The interval is wide for few items. It cannot be told when both gave one value only.",
+        ),
+        Term(
+            "Krippendorff's alpha",
+            "The same for any number of reviewers, who need not have labelled the same items.",
         ),
     ),
     "Separability": (

@@ -24,9 +24,8 @@ def checkpoint_of(store: Store, policy: str) -> Checkpoint | None:
 
 @st.cache_resource(max_entries=64, ttl=600, show_spinner=False)
 def _checkpoint(_store: Store, url: str, policy: str) -> Checkpoint | None:
-    if not _store.checkpoints.has(policy):
-        return None
-    return Checkpoint.from_bytes(_store.checkpoints.get(policy).config, _store.checkpoints.weights(policy))
+    found = _store.checkpoints.find(policy)
+    return None if found is None else Checkpoint.from_bytes(found[0].config, found[1])
 
 
 @st.cache_resource(max_entries=4, ttl=60, show_spinner=False)

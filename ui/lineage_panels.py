@@ -17,6 +17,7 @@ from core.episode import ROLE_ORDER
 from storage.store import Store
 from storage.summaries import EpisodeSummary, GenerationSummary
 from ui import state
+from ui.chart import plot
 from ui.glossary import define
 from ui.head_figures import choices_strip, cosine_figure, norms_figure
 from ui.lineage import AXES, Lineage, rank_correlation, tasks_each
@@ -38,7 +39,7 @@ from ui.rescored import (
     offered,
     rescore,
 )
-from ui.theme import CHART_CONFIG, ROLE_LOOKS, label, one_line, percent
+from ui.theme import ROLE_LOOKS, label, one_line, percent
 from ui.widgets import ink, is_dark, nothing_here, who
 
 _SHARES = {"pair": "Model and role", "model": "Model", "role": "Role"}
@@ -57,7 +58,7 @@ def chart(
     """A figure in a box, under the question it answers."""
     with column, st.container(border=True):
         st.markdown(f"**{title}**", help=help)
-        st.plotly_chart(figure, key=key, config=CHART_CONFIG | {"displayModeBar": False}, alt=alt)
+        plot(figure, key=key, small=True, alt=alt)
         if caption:
             st.caption(caption)
 

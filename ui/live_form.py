@@ -10,6 +10,7 @@ import streamlit as st
 from core.episode import Grader, Task
 from core.errors import BudgetError, ConfigError
 from core.pocket import FAMILIES, MODELS
+from core.pocket.specs import pocket_spec
 from core.pool.costs import Estimate
 from core.pool.spec import ModelSpec
 from core.settings import POCKET
@@ -35,7 +36,7 @@ _GRADERS: dict[Grader, str] = {
 def pool_specs(pool: str) -> tuple[ModelSpec, ...]:
     """The pool's slots without loading a model."""
     if pool == POCKET:
-        return tuple(ModelSpec(name, provider="pocket", dialect="terse") for name in MODELS)
+        return tuple(pocket_spec(name) for name in MODELS)
     return _read_pool(pool)
 
 

@@ -104,16 +104,20 @@ def turn_card(
     key: str,
     tab: str,
     running: bool = False,
+    also: Callable[[int], None] | None = None,
 ) -> None:
     """The card of turn `index`. `text` reads one turn's texts and is called only for what is shown; `tab` is
-    the address's name for what that is; `running` tells a turn being played from one that was cut off."""
+    the address's name for what that is; `running` tells a turn being played from one that was cut off; `also`
+    draws more below what its model saw."""
     outline = outlines[index]
     st.markdown(turn_heading(outline, len(outlines), running=running))
     _outcome(outlines, index)
     view = state.choice("What to show of this turn", VIEWS, name=tab, key=f"{key}_view")
     place = f"{key}_{outline.episode_id}_{index}_{view}"
     if view == "saw":
-        _saw(text(index).messages, decision, key=place)
+        _saw(text(index).messages, key=place)
+        if also is not None:
+            also(index)
     elif view == "reasoning":
         text_block(
             text(index).reasoning, key=place, empty="The model gave no reasoning apart from its reply."
@@ -171,17 +175,13 @@ def _reply(outline: TurnOutline, told: TurnText, *, key: str, running: bool) -> 
         st.caption("Still being written." if waiting else "This turn was never finished.")
 
 
-def _saw(messages: Sequence[Message], decision: Decision | None, *, key: str) -> None:
-    """What was sent to the model, and what the coordinator read before it chose."""
+def _saw(messages: Sequence[Message], *, key: str) -> None:
+    """What was sent to the model."""
     for i, message in enumerate(messages):
         st.caption(f"{message.role} message, {len(message.content):,} characters")
         text_block(message.content, key=f"{key}_{i}", empty="An empty message.")
     if not messages:
         st.caption("Nothing was sent: this turn ended before its model was asked.")
-    if decision and decision.prompt_tokens:
-        cut = " It was cut to fit the encoder." if decision.prompt_overflow else ""
-        digest = f" Digest `{label(decision.prompt_digest[:16])}`." if decision.prompt_digest else ""
-        st.caption(f"The coordinator read {decision.prompt_tokens:,} tokens before it chose.{cut}{digest}")
 
 
 def _raw(outline: TurnOutline, told: TurnText, decision: Decision | None, *, key: str) -> None:

@@ -11,6 +11,7 @@ import streamlit as st
 from core.agreement import NEVER, Agreement, Firsts, Flags, confusion, divergence_by_turn
 from core.episode import ROLE_ORDER, Role
 from ui import state
+from ui.chart import plot
 from ui.glossary import define
 from ui.policy_diff import HAS_LOGITS, Diff, Proof, Source
 from ui.policy_figures import (
@@ -22,12 +23,12 @@ from ui.policy_figures import (
     pair_name,
     shares_figure,
 )
-from ui.theme import CHART_CONFIG, ROLE_LOOKS, label, one_line, percent
+from ui.theme import ROLE_LOOKS, label, one_line, percent
 from ui.widgets import ink, nothing_here
 
 #: Rows of the list of turns.
 MOST_ROWS = 200
-_KL = "Kullback-Leibler divergence"
+_KL = "KL divergence"
 
 #: Why a turn is skipped, in words.
 SKIPPED: dict[Source, str] = {
@@ -73,10 +74,10 @@ def show_overview(diff: Diff, names: Mapping[str, str]) -> None:
             f"**How often would each choose as {label(names[base], 60)} does?**", help=define("Agreement")
         )
         if any(one.rate is not None for one in shares):
-            st.plotly_chart(
+            plot(
                 shares_figure(shares),
                 key="agreements",
-                config=CHART_CONFIG | {"displayModeBar": False},
+                small=True,
                 alt="Agreement of each checkpoint with the baseline and its 95 % interval",
             )
         else:
@@ -91,10 +92,10 @@ def show_overview(diff: Diff, names: Mapping[str, str]) -> None:
         lines = [
             (one.name, divergence_by_turn(found)) for one, found in zip(shares, diff.agreements, strict=True)
         ]
-        st.plotly_chart(
+        plot(
             divergence_figure(lines),
             key="divergences",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt="Mean divergence from the baseline by turn",
         )
         never = sum(one.infinite for _, told in lines for one in told)
@@ -149,10 +150,10 @@ def _figures(found: Agreement, parted: Firsts) -> None:
 def _firsts(parted: Firsts) -> None:
     with st.container(border=True, height="stretch"):
         st.markdown("**At which turn do they first part?**", help=define("First disagreement"))
-        st.plotly_chart(
+        plot(
             firsts_figure(parted, ink()),
             key="firsts",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             on_select=_clicked("firsts", "first"),
             selection_mode="points",
             alt="Episodes by the first turn at which the two choose otherwise",
@@ -167,10 +168,10 @@ def _families(diff: Diff, found: Agreement) -> None:
     with st.container(border=True, height="stretch"):
         st.markdown("**In which family of tasks do they agree?**")
         if any(one.rate is not None for one in shares):
-            st.plotly_chart(
+            plot(
                 shares_figure(shares),
                 key="family_agreements",
-                config=CHART_CONFIG | {"displayModeBar": False},
+                small=True,
                 on_select=_clicked("family_agreements", "family"),
                 selection_mode="points",
                 alt="Agreement by family of tasks with its 95 % interval",
@@ -188,10 +189,10 @@ def _confusion(diff: Diff, found: Agreement, other: int, names: tuple[str, str])
             nothing_here("Every turn is too close to call.")
             return
         models = diff.checkpoints[0].models
-        st.plotly_chart(
+        plot(
             confusion_figure(counts, models, names, ink()),
             key="confusion",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             on_select=_clicked("confusion", "cell"),
             selection_mode="points",
             alt="How often B picks each pair where A picks a row's pair",

@@ -37,16 +37,22 @@ def check_ceiling(specs: Sequence[ModelSpec], ceiling_usd: float | None) -> None
 
 
 def estimate(
-    specs: Sequence[ModelSpec], episodes: int, turn_budget: int, questions: Iterable[str] = ()
+    specs: Sequence[ModelSpec],
+    episodes: int,
+    turn_budget: int,
+    questions: Iterable[str] = (),
+    first_turn: int = 0,
 ) -> Estimate:
     """The most that so many episodes can cost over the models that may cost money, in whose prompts the
-    others' replies stand too. A token of the `questions` is at least one byte."""
+    others' replies stand too. A token of the `questions` is at least one byte. Turns before `first_turn` are
+    recorded."""
     return estimate_cost(
         paid_models(specs),
         episodes,
         turn_budget,
         question_tokens=max((len(question.encode()) for question in questions), default=QUESTION_TOKENS),
         longest_reply=max((spec.max_tokens for spec in specs), default=0),
+        first_turn=first_turn,
     )
 
 

@@ -32,14 +32,20 @@ VIEWS: dict[str, str] = {
         "checkpoints",
         "policy",
         "evolution",
+        "routing",
+        "verifier",
         "separability",
         "results",
         "live",
+        "forks",
+        "data",
         "glossary",
+        "review",
+        "settings",
     )
 }
 
-_LIST_KEY = "episode_list_query"
+_LIST_KEY, _PLACE_KEY = "episode_list_query", "last_place"
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -183,6 +189,18 @@ def remember_list(query: Mapping[str, str]) -> None:
 def list_query() -> dict[str, str]:
     """The address of the episode list as it was last seen in this tab; empty at first."""
     return dict(st.session_state.get(_LIST_KEY, {}))
+
+
+def remember_place(page: str) -> None:
+    """Keep where in this tab something is being read, so that Home leads back to it."""
+    if page in ("replay", "pair", "review") and (param("ep") or param("a")):
+        st.session_state[_PLACE_KEY] = page, st.query_params.to_dict()
+
+
+def last_place() -> tuple[str, dict[str, str]] | None:
+    """The page and address of what was read last in this tab; None at first."""
+    found: tuple[str, dict[str, str]] | None = st.session_state.get(_PLACE_KEY)
+    return found
 
 
 def back_to_list() -> NoReturn:

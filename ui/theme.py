@@ -11,6 +11,7 @@ import string
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from core.episode import EndReason, Flag, Role, Status, Verdict
@@ -167,6 +168,7 @@ _VISIBLE_NAMES = {"\u200b": "ZWSP", "\u200c": "ZWNJ", "\u200d": "ZWJ", "\ufeff":
 _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f")
 
 
+@lru_cache(maxsize=4096)
 def _is_hidden(char: str) -> bool:
     """True for characters that act on the page, or hide in it, without being seen."""
     if char in "\n\t":
@@ -194,7 +196,8 @@ def plain(text: str, limit: int | None = None) -> str:
     if limit is not None and len(text) > limit:
         text, cut = text[:limit], len(text) - limit
     text = text.replace("\r\n", "\n")
-    shown = "".join(_reveal(char) if _is_hidden(char) else char for char in text)
+    # By distinct character: texts of megabytes have a few hundred of them.
+    shown = text.translate({ord(char): _reveal(char) for char in set(text) if _is_hidden(char)})
     return f"{shown}\n… {cut:,} more characters" if cut else shown
 
 

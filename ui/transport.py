@@ -12,7 +12,10 @@ SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 #: Keys and what they do, as a help sheet lists them.
 Keys = tuple[tuple[str, str], ...]
 
-_PLAYING, _SPEED, _DUE = "replay_playing", "replay_speed", "replay_due"
+_PLAYING, _SPEED, _DUE, _LATELY = "replay_playing", "replay_speed", "replay_due", "replay_lately"
+
+#: So long a browser may still report where playing was, in seconds.
+_STALE_S = 2.5
 
 
 def keys_of(noun: str, *own: tuple[str, str]) -> Keys:
@@ -58,6 +61,19 @@ def by_hand(go: Callable[[int], None]) -> Callable[[int], None]:
     return step
 
 
+def moved(go: Callable[[int], None]) -> Callable[[int], None]:
+    """A step that a widget with a value (a slider) reports. Where playing itself was a moment ago is none: a browser
+    that has not yet heard of the newest step sends the one before, and that must neither stop the playing nor take it
+    back."""
+
+    def step(to: int) -> None:
+        since = time.monotonic() - _STALE_S
+        if all(place != to or at < since for place, at in st.session_state.get(_LATELY, ())):
+            by_hand(go)(to)
+
+    return step
+
+
 def steps(cursor: int, total: int, go: Callable[[int], None], keys: Keys) -> None:
     """Back, next and the sheet of keys as buttons with words, in the row that the caller has opened."""
     for words, key, shortcut, to in (
@@ -73,6 +89,11 @@ def steps(cursor: int, total: int, go: Callable[[int], None], keys: Keys) -> Non
             on_click=by_hand(go),
             args=(to,),
         )
+    help_button(keys)
+
+
+def help_button(keys: Keys) -> None:
+    """The button, key H, that shows a page's keys."""
     if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
         _help(keys)
 
@@ -93,10 +114,14 @@ def _choose_plain() -> None:
     st.session_state["plain_strip"] = st.session_state["plain_strip_choice"]
 
 
-def _play_or_pause(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
-    st.session_state[_PLAYING] = None if playing(what) else what
+def _play(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
+    """Play; from the start when at the end. Like `stop` it says what shall be, not what shall change: a click that
+    comes in twice, once with the playing's own rerun, must not undo itself."""
+    if playing(what):
+        return
+    st.session_state[_PLAYING] = what
     st.session_state.pop(_DUE, None)
-    if playing(what) and cursor >= total - 1:
+    if cursor >= total - 1:
         go(0)
 
 
@@ -128,8 +153,8 @@ def transport(
             icon=":material/pause:" if playing(what) else ":material/play_arrow:",
             shortcut="Space",
             type="primary",
-            on_click=_play_or_pause,
-            args=(what, cursor, total, go),
+            on_click=stop if playing(what) else _play,
+            args=() if playing(what) else (what, cursor, total, go),
             disabled=total < 2,
         )
         _step_button(
@@ -164,6 +189,9 @@ def tick(what: str, cursor: int, total: int, characters: int, go: Callable[[int]
     if not playing(what):
         return
     wait = dwell_s(characters, speed())
+    now = time.monotonic()
+    lately = [one for one in st.session_state.get(_LATELY, ()) if one[1] > now - 2 * _STALE_S]
+    st.session_state[_LATELY] = [*(one for one in lately if one[0] != cursor), (cursor, now)]
     due = st.session_state.get(_DUE)
     if due is None or due[0] != cursor:
         st.session_state[_DUE] = (cursor, time.monotonic() + wait)

@@ -79,12 +79,14 @@ def outcome(summary: EpisodeSummary) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One policy's accuracy: `correct` of `n` finished episodes."""
+    """One policy's accuracy: `correct` of `n` finished episodes. `ends` is its 95 % interval when that is not
+    Wilson's, as where tasks were played more than once."""
 
     name: str
     correct: int
     n: int
     colour: str = "#1F5FBF"
+    ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, summary: PolicySummary) -> Standing:
@@ -94,10 +96,10 @@ class Standing:
 
 
 def standings_figure(standings: Sequence[Standing]) -> go.Figure:
-    """Accuracy of each policy with its 95 % Wilson interval, one line each, first on top."""
+    """Accuracy of each policy with its 95 % interval, one line each, first on top."""
     shown = [one for one in standings if one.n][::-1]
     share = [one.correct / one.n for one in shown]
-    ends = [wilson_interval(one.correct, one.n) for one in shown]
+    ends = [one.ends or wilson_interval(one.correct, one.n) for one in shown]
     points = go.Scatter(
         x=share,
         y=list(range(len(shown))),
@@ -129,7 +131,7 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
             max(108, 40 + 40 * len(shown)),
             showlegend=False,
             margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis={"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},
+            xaxis={"range": [-0.03, 1.03], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},
             yaxis={
                 "automargin": True,
                 "range": [-0.6, len(shown) - 0.25],

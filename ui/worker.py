@@ -36,7 +36,7 @@ from core.tasks.graders import grade_many
 from storage.recorder import beating, record
 from storage.store import Store, open_store
 from storage.summaries import RunStatus
-from ui import evolving, reencoding, wiring
+from ui import evolving, forking, reencoding, wiring
 from ui.lease import claim, finish, owner
 from ui.live import LivePlan, episode_of
 from ui.plan import birth
@@ -175,6 +175,7 @@ def _play_live(store: Store, run: str) -> tuple[RunStatus, str | None]:
 #: Who plays a run of a kind that is not "live": how it is over, and why when that was not its end.
 _PLAYERS: dict[str, Callable[[Store, str], tuple[RunStatus, str | None]]] = {
     "evolve": evolving.play,
+    "fork": forking.play,
     "reencode": reencoding.play,
 }
 

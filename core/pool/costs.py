@@ -42,15 +42,17 @@ def estimate_cost(
     *,
     question_tokens: int = QUESTION_TOKENS,
     longest_reply: int = 0,
+    first_turn: int = 0,
 ) -> Estimate:
     """The most that `episodes` can cost: every turn taken, each by the dearest model, every reply as long as
     allowed, repeated in all later prompts, there quoted once more as advice and once more as answer.
 
     `longest_reply` is of models that cost nothing and are not among `specs`: they write into the prompts of
-    those that do. Retries of failed calls are not in it: servers bill answers."""
+    those that do. Turns before `first_turn` are recorded: quoted, but not paid for. Retries of failed calls are
+    not in it: servers bill answers."""
     unknown = tuple(spec.name for spec in specs if None in (spec.price_in, spec.price_out))
     longest = max((longest_reply, *(spec.max_tokens for spec in specs)))
-    quoted = [turn + min(turn, 2) for turn in range(turn_budget)]
+    quoted = [turn + min(turn, 2) for turn in range(first_turn, turn_budget)]
     prompts = [ROLE_PROMPT_TOKENS + question_tokens + texts * (longest + MARKS_TOKENS) for texts in quoted]
     per_episode = sum(
         max(
@@ -63,9 +65,9 @@ def estimate_cost(
         for prompt_tokens in prompts
     )
     return Estimate(
-        calls=episodes * turn_budget,
+        calls=episodes * len(prompts),
         tokens_in=episodes * sum(prompts),
-        tokens_out=episodes * turn_budget * longest,
+        tokens_out=episodes * len(prompts) * longest,
         cost_usd=None if unknown else episodes * per_episode / 1e6,
         unknown=unknown,
     )

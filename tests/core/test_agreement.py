@@ -75,7 +75,8 @@ def test_a_sure_choice_is_never_turned_by_keeping_states_in_half_precision(kind:
 def test_what_a_checkpoint_never_chooses_and_what_a_turn_forbids_is_never_picked() -> None:
     z = np.tile([3.0, 2.0, 1.0, 0.0, 0.0, 2.0, 1.0], (2, 1))
     models = np.array([[True, True, True, True], [True, False, False, False]])
-    at = Situations(*([np.arange(2)] * 3), models, np.ones((2, 3), bool), np.full((2, 2), np.nan))
+    order = np.arange(2)
+    at = Situations(order, order, order, models, np.ones((2, 3), bool), np.full((2, 2), np.nan))
     found = picks(z, np.zeros_like(z), at, ((False, True, True, True), (True, False, True)))
     # Of the second turn nothing is left that both allow: the checkpoint's own mask stands.
     assert found.slots.tolist() == [1, 1]

@@ -12,6 +12,8 @@ from scipy.stats import binomtest
 from core.episode import Decision, Role
 from core.metrics import (
     PairedDifference,
+    clustered_difference,
+    clustered_share,
     decision_entropy,
     decision_margin,
     entropy,
@@ -20,6 +22,7 @@ from core.metrics import (
     mcnemar_p,
     over_seeds,
     paired_difference,
+    paired_score_interval,
     wilson_interval,
 )
 
@@ -132,3 +135,35 @@ def test_an_interval_over_seeds_knows_the_chance_of_tasks_and_of_seeds() -> None
     apart[0, :200] = np.nan  # missing is no zero
     assert over_seeds(apart, key="k").mean == pytest.approx(np.nanmean(apart))
     assert math.isnan(over_seeds(np.full((2, 3), np.nan), key="k").mean)
+
+
+def test_a_few_pairs_that_agree_prove_nothing() -> None:
+    found = paired_score_interval(8, 0, 0, 0)
+    assert found.difference == 0.0
+    assert found.low == pytest.approx(-found.high)
+    assert found.high > 0.3
+    assert paired_score_interval(0, 0, 8, 0).low > 0
+    assert paired_score_interval(0, 0, 0, 0) == PairedDifference(0.0, -1.0, 1.0, 0)
+    mirrored = paired_score_interval(3, 1, 5, 2)
+    assert paired_score_interval(3, 5, 1, 2).low == pytest.approx(-mirrored.high)
+
+
+@pytest.mark.parametrize("p", [(0.3, 0.1, 0.3, 0.3), (0.7, 0.05, 0.05, 0.2), (0.05, 0.05, 0.05, 0.85)])
+def test_the_paired_interval_covers_the_truth_with_few_pairs(p: tuple[float, ...]) -> None:
+    draws = np.random.default_rng(5).multinomial(10, p, size=600)
+    ends = [paired_score_interval(*map(int, draw)) for draw in draws]
+    covered = np.mean([one.low <= p[2] - p[1] <= one.high for one in ends])
+    assert covered > 0.93
+
+
+def test_clusters_widen_the_interval_and_never_narrow_it() -> None:
+    won, lost = [(False, True)] * 4, [(True, False)] * 4
+    alike = clustered_difference([won[:2] + lost[:2]] * 4)
+    apart = clustered_difference([won, lost, won, lost])
+    assert (alike.difference, apart.difference, apart.n) == (0.0, 0.0, 16)
+    assert apart.high > alike.high > 0
+    assert clustered_difference([won, []]) == paired_score_interval(0, 0, 4, 0)
+    assert clustered_difference([won[:1], lost]).difference == 0.0  # each episode counts once
+    assert clustered_share([[True] * 4, [False] * 4])[1:] == (0.0, 1.0)
+    assert clustered_share([[True, False]])[1:] == wilson_interval(1, 2)
+    assert clustered_share([]) == (0.0, 0.0, 1.0)

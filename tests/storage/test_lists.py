@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -13,16 +12,22 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.episode import Episode, EpisodeFinished, EpisodeStarted, Flag, Role, Status, Turn, TurnStarted
 from core.ids import episode_id
-from storage.engine import writing
+from storage.budgets import accuracy_by_budget
+from storage.compiled import condition
+from storage.engine import reading, writing
 from storage.filters import CHOICES, EpisodeFilter
 from storage.mapping import episode_flags
+from storage.pairs import items, matched
+from storage.parsing import parse
 from storage.recorder import record
+from storage.schema import episode
 from storage.search import terms
+from storage.sides import Side, courses, figures, played
 from storage.store import Store, open_store
 from storage.summaries import EPISODE_FLAGS, EpisodeSummary, FacetValue, Order
 from storage.whole import insert_episode
@@ -267,28 +272,11 @@ def test_tokens_of_a_policy_are_those_of_its_finished_episodes(tmp_path: Path) -
     store.close()
 
 
-def test_flips_pair_shared_tasks(filled: tuple[Store, list[Episode]]) -> None:
+def test_others_who_played_a_task_are_found(filled: tuple[Store, list[Episode]]) -> None:
     store, whole = filled
-    a = {one.task.id: one for one in whole if one.policy == "hash"}
-    b = {one.task.id: one for one in whole if one.policy == "other" and one.status is Status.FINISHED}
-    rows = store.episodes.flips("hash", "other")
-    assert {(row.task_id, row.a_episode, row.b_episode) for row in rows} == {
-        (task, a[task].id, b[task].id) for task in a.keys() & b.keys()
-    }
-    assert all(row.a_correct is bool(a[row.task_id].correct) for row in rows)
-    table = store.episodes.flip_counts("hash", "other")
-    outcomes = Counter((bool(a[task].correct), bool(b[task].correct)) for task in a.keys() & b.keys())
-    assert (table.both_right, table.only_a, table.only_b, table.both_wrong) == (
-        outcomes[True, True],
-        outcomes[True, False],
-        outcomes[False, True],
-        outcomes[False, False],
-    )
-    assert len(store.episodes.flips("hash", "other", kind="only_b")) == table.only_b
-    assert store.episodes.flip_counts("hash", "other", run="r1").n == 0
-    assert store.episodes.flip_counts("hash", "other", run="r1", run_b="r2") == table
-    twins = store.episodes.same_task(rows[0].a_episode)
-    assert {one.id for one in twins} >= {rows[0].b_episode}
+    one = next(one for one in whole if one.policy == "hash")
+    others = {two.id for two in whole if two.task == one.task and two.id != one.id}
+    assert {two.id for two in store.episodes.same_task(one.id)} == others
 
 
 @pytest.mark.parametrize(
@@ -348,17 +336,29 @@ def statements(store: Store) -> Iterator[list[str]]:
 def test_lists_take_few_queries_and_no_text(filled: tuple[Store, list[Episode]]) -> None:
     store, whole = filled
     where = EpisodeFilter(run="r1", correct="right", model="ada")
+    said = EpisodeFilter(q='not any(turn.model == "ada" and turn.error != None)')
     for read, most in (
         (lambda: store.episodes.page(where), 2),
         (lambda: store.episodes.page(last=True, order="margin"), 2),
         (lambda: store.episodes.facets(), 1),
         (lambda: store.episodes.facets(where), 3),
+        (lambda: store.episodes.page(said), 2),
+        (lambda: store.episodes.page(EpisodeFilter(q="turns > 99")), 1),
+        (lambda: store.episodes.facets(said), 1),
+        (lambda: store.episodes.groups("policy", said), 1),
+        (lambda: store.episodes.summaries([one.id for one in whole[:9]]), 1),
+        (lambda: store.views.list(), 1),
         (lambda: store.runs.list(), 3),
         (lambda: store.runs.policies("r1"), 1),
         (lambda: store.checkpoints.list(), 1),
         (lambda: store.episodes.outline(whole[0].id), 1),
         (lambda: store.episodes.same_task(whole[0].id), 1),
-        (lambda: store.episodes.flips("hash", "other"), 1),
+        (lambda: matched(store, Side("hash"), [Side("other"), Side(CHECKPOINT.id)]), 1),
+        (lambda: items(store, Side("hash"), Side("other"), [Side("hash"), Side("other")]), 3),
+        (lambda: figures(store, [Side("hash"), Side("other"), Side(CHECKPOINT.id)]), 2),
+        (lambda: courses(store, [Side("hash"), Side("other")]), 2),
+        (lambda: accuracy_by_budget(store), 1),
+        (lambda: played(store), 1),
     ):
         with statements(store) as seen:
             read()
@@ -369,11 +369,23 @@ def test_lists_take_few_queries_and_no_text(filled: tuple[Store, list[Episode]])
     assert len(seen) <= 6
 
 
+def test_turns_are_looked_up_by_their_episode(filled: tuple[Store, list[Episode]]) -> None:
+    """Never by their model: that would go over a model's every turn for each episode of the list."""
+    store, _ = filled
+    for said in ('any(turn.model == "ada" and turn.error != None)', 'count(turn.role == "V") > 1'):
+        query = select(episode.c.id).where(condition(parse(said), "sqlite"))
+        compiled = query.compile(store.engine, compile_kwargs={"literal_binds": True})
+        with reading(store.engine) as connection:
+            plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}")]
+        assert [step for step in plan if " turn " in step and "(episode_id=?" in step], plan
+        assert not [step for step in plan if " turn " in step and "(episode_id=?" not in step], plan
+
+
 def test_ten_thousand_episodes_page_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Times are printed for whoever reads the log; only the counts are asserted."""
     store = open_store(tmp_path / "trinity.db")
     store.runs.create("r1", "run", {})
-    played = [
+    sources = [
         happened.episode
         for happened in events(births("r1", tasks(50)))
         if isinstance(happened, EpisodeFinished)
@@ -381,7 +393,7 @@ def test_ten_thousand_episodes_page_quickly(tmp_path: Path, capsys: pytest.Captu
     with writing(store.engine) as connection:
         for i in range(10_000):
             id_ = episode_id("r1", i)
-            source = played[i % 50]
+            source = sources[i % 50]
             turns = tuple(replace(turn, episode_id=id_) for turn in source.turns)
             insert_episode(
                 connection, replace(source, id=id_, turns=turns), i, i + 1.0, [float(i)] * len(turns)
@@ -397,7 +409,10 @@ def test_ten_thousand_episodes_page_quickly(tmp_path: Path, capsys: pytest.Captu
         "filtered facets": lambda: store.episodes.facets(EpisodeFilter(run="r1", text="largest")),
         "runs": lambda: store.runs.list(),
         "policies": lambda: store.runs.policies("r1"),
-        "flips": lambda: store.episodes.flips("hash", "hash"),
+        "flips": lambda: matched(store, Side("hash"), [Side("hash")]),
+        "tasks by flip": lambda: items(store, Side("hash"), Side("hash"), [Side("hash")]),
+        "how they went": lambda: courses(store, [Side("hash"), Side("hash")]),
+        "by budget": lambda: accuracy_by_budget(store),
         "health": lambda: store.health(),
     }
     with capsys.disabled():

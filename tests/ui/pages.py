@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from core.episode import Task
 from ui import state
+from ui.cli import main
 
 APP = Path(state.__file__).with_name("app.py")
 SUM = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
@@ -40,6 +41,14 @@ def opened_in(page: AppTest, name: str, **query: str) -> AppTest:
     page.switch_page(f"views/{name}.py").run()
     assert not page.exception
     return page
+
+
+def command(arguments: list[str]) -> int:
+    """The exit code of `trinity` with these arguments, in this process."""
+    try:
+        return main(arguments)
+    except SystemExit as left:
+        return int(left.code or 0)
 
 
 def press(page: AppTest, key: str) -> AppTest:

@@ -33,6 +33,7 @@ from core.episode import (
 )
 from storage.recorder import record
 from storage.store import Store, open_store
+from tests.hostile import HOSTILE
 
 MODELS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta")
 RUN = "rtest"
@@ -40,42 +41,6 @@ TASK = Task(
     "math-1", "A shop sells 12 pens at 3 each and gives 4 back. How much is paid?", "32", "number", "math"
 )
 CYCLE = (Role.THINKER, Role.WORKER, Role.VERIFIER, Role.WORKER, Role.VERIFIER)
-
-#: What a hostile model or task file may write.
-HOSTILE: tuple[str, ...] = (
-    ":green-badge[ACCEPT]",
-    ":material/verified: ACCEPT",
-    ":shimmer[ACCEPT]",
-    ":red[wrong] :blue-background[right]",
-    "![pixel](https://tracker.invalid/pixel.png)",
-    "<img src=x onerror=alert(1)>",
-    '<img src="https://tracker.invalid/a.png">',
-    "<script>alert(1)</script>",
-    "<svg onload=alert(1)></svg>",
-    "<style>body{display:none}</style>",
-    "<iframe src='https://tracker.invalid'></iframe>",
-    "[click](javascript:alert(1))",
-    "[click](https://tracker.invalid)",
-    "https://tracker.invalid/autolink",
-    "www.tracker.invalid",
-    "mail@tracker.invalid",
-    "# heading\n\n---\n",
-    "| a | b |\n|---|---|\n| 1 | 2 |",
-    "```mermaid\ngraph TD; A-->B\n```",
-    "$\\href{https://tracker.invalid}{x}$",
-    "$$\\sum$$",
-    "**bold** _it_ ~~no~~ `code`",
-    "\x1b[31mred\x1b[0m \x1b]8;;https://tracker.invalid\x07link\x1b]8;;\x07",
-    "\u202eTPECCA\u202c \u2066x\u2069",
-    "zero\u200bwidth\u200djoin\ufeff",
-    "tag\U000e0041\U000e0042 chars",
-    "{{7*7}} ${7*7} %(x)s",
-    "</code></pre><b>out</b>",
-    "&lt;b&gt; &#x202e;",
-    "null\x00byte \x08\x7f",
-    "line\u2028separator\u2029end",
-    ":emoji: :warning: :streamlit:",
-)
 
 
 def decision(

@@ -23,7 +23,7 @@ from core.tasks.sets import load_tasks
 from storage.recorder import record
 from storage.store import Store, open_store
 from storage.summaries import GenerationSummary, RunStatus
-from tests.ui.recorded import HOSTILE
+from tests.hostile import HOSTILE
 
 MODELS = ("atlas", "abacus", "plato", "sage", "themis", "jack", "pip")
 EVOLVED, PLAYED = "revolve1", "rplayed1"

@@ -37,7 +37,9 @@ def test_every_page_opens_on_an_empty_store(
     assert shown(opened(name))
 
 
-@pytest.mark.parametrize(("name", "query"), [("replay", {"ep": "e-gone"}), ("live", {"run": "rgone"})])
+@pytest.mark.parametrize(
+    ("name", "query"), [("replay", {"ep": "e-gone"}), ("live", {"run": "rgone"}), ("forks", {"ep": "e-gone"})]
+)
 def test_a_stale_link_says_so_in_one_sentence_and_leads_on(name: str, query: dict[str, str]) -> None:
     page = opened(name, **query)
     assert "This view cannot be shown" in shown(page)
@@ -56,7 +58,7 @@ def test_a_broken_store_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
 def test_opening_the_pages_does_not_import_torch(samples: Store) -> None:
     script = (
         "import sys\nfrom tests.ui.pages import opened\n"
-        "[opened(name) for name in ('home', 'episodes', 'checkpoints', 'live', 'replay')]\n"
+        "[opened(name) for name in ('home', 'episodes', 'checkpoints', 'live', 'replay', 'forks')]\n"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)\n"
     )
     root = APP.parents[1]

@@ -1,59 +1,104 @@
-"""Checkpoints: the flip table, its tasks and links, the verdict, routing and configuration."""
+"""Checkpoints: who is compared, flips and their tasks, the verdict, figures, and two clicks to a turn."""
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import Page
+from collections.abc import Sequence
 
-from core.comparison import compare_counts
-from storage.routing import routing
+import pytest
+from playwright.sync_api import Page, Position
+
+from core.comparison import Matched, compare, compare_counts
+from storage.pairs import CELLS, items
+from storage.sides import Played, Side, courses
 from storage.store import Store
 from tests.browsing import settled
 from tests.ui.conftest import Served
-from tests.ui.pages import opened, shown
+from tests.ui.pages import assert_literal, opened, shown
 from tests.ui.sample_store import MODELS, PLAYED, checkpoint
-from ui.views.checkpoints import KINDS, flat, flip_rows, shares, verdict
+from ui.comparing import asked, basis, line_of, listed, parted, verdict
+from ui.comparison_figures import by_family, shares
+from ui.comparison_panels import flat
 
+FIRST, MIDDLE, LAST = (checkpoint(generation).id for generation in (0, 8, 30))
 pytestmark = pytest.mark.usefixtures("samples")
+WHO = [Played("r2", "a", 3), Played("r2", "b", 3), Played("r1", "a", 3), Played("r1", "single:x,y/z", 3)]
 
 
 def test_it_opens_on_the_first_and_the_last_generation(samples: Store) -> None:
     page = opened("checkpoints")
-    assert page.selectbox(key="side_a").value == checkpoint(0).id
-    assert page.selectbox(key="side_b").value == checkpoint(30).id
-    counts = samples.episodes.flip_counts(checkpoint(0).id, checkpoint(30).id)
-    assert counts.n == 22
-    assert f"**{counts.only_b}**" in page.button(key="cell_only_b").label
-    assert "McNemar p" in [metric.label for metric in page.metric]
+    assert page.multiselect(key="policies").value == [FIRST, LAST]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
+    for cell in CELLS:
+        n = len(items(samples, Side(FIRST), Side(LAST), (), cell=cell))
+        assert page.button(key=f"cell_{cell}").label.startswith(f"**{n}**")
+    assert [metric.label for metric in page.metric] == ["B minus A", "95 % interval", "McNemar p"]
+    assert_literal(page)
 
 
-def test_a_cell_lists_its_tasks_and_each_opens_the_pair(samples: Store) -> None:
-    page = opened("checkpoints")
+def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
+    four = f"{LAST},{FIRST},random,{MIDDLE}"
+    page = opened("checkpoints", c=four, base=FIRST, b=MIDDLE, cell="both_wrong", family="user")
+    assert page.multiselect(key="policies").value == [LAST, FIRST, "random", MIDDLE]
+    assert list(page.dataframe[0].value["Policy"])[1:] == ["A · generation 0 (" + FIRST + ")"] + [
+        "random model and role",
+        f"B · generation 8 ({MIDDLE})",
+    ]
+    sides = [Side(policy, PLAYED) for policy in four.split(",")]
+    expected = items(samples, sides[1], sides[3], sides, cell="both_wrong", family="user")
+    table = page.dataframe[1].value
+    assert len(table) == len(expected) > 0
+    for i, side in enumerate(sides):  # every cell of the list opens its own episode
+        links = [one.split("#")[0] for one in table[f"side {i}"]]
+        shown_here = [outcome for one in expected if (outcome := one.outcomes[i])]
+        assert links == [f"/replay?ep={outcome.episode}" for outcome in shown_here]
+        assert all(samples.episodes.summary(one[11:]).policy == side.policy for one in links)
+    pairs = [(one.outcomes[1], one.outcomes[3]) for one in expected]
+    assert list(table["pair"]) == [f"/pair?a={a.episode}&b={b.episode}" for a, b in pairs if a and b]
+    assert set(table["outcome"]) == {"Both wrong"}
+    assert "3 goes" in shown(page)  # that many comparisons with one baseline
+
+
+def test_a_cell_baseline_and_order_go_into_the_address() -> None:
+    page = opened("checkpoints", c=f"{FIRST},random,{LAST}")
     page.button(key="cell_only_b").click().run()
-    assert page.query_params["kind"] == "only_b"
-    expected = samples.episodes.flips(checkpoint(0).id, checkpoint(30).id, kind="only_b")
-    table = page.dataframe[0].value
-    assert len(table) == len(expected)
-    assert list(table["pair"]) == [f"/pair?a={one.a_episode}&b={one.b_episode}" for one in expected]
-    assert set(table["outcome"]) == {"Only B right"}
-    assert len(flip_rows(expected)) == len(expected)
-
-
-def test_sides_are_chosen_and_swapped_in_the_address() -> None:
-    page = opened("checkpoints", base="random", b=checkpoint(8).id)
-    assert page.selectbox(key="side_a").value == "random"
+    assert page.query_params["cell"] == "only_b"
     page.button(key="swap").click().run()
-    assert (page.query_params["base"], page.query_params["b"]) == (checkpoint(8).id, "random")
-    page.selectbox(key="side_b").select(checkpoint(8).id).run()
-    assert "the same policy" in shown(page)
+    assert (page.query_params["base"], page.query_params["b"]) == (LAST, FIRST)
+    page.button(key="move_later").click().run()
+    assert page.query_params["c"] == f"random,{FIRST},{LAST}"
+    page.selectbox(key="side_b").select(LAST).run()  # the other side's: they swap
+    assert (page.query_params["base"], page.query_params["b"]) == (FIRST, LAST)
+    page.multiselect(key="policies").set_value(["random"]).run()
+    assert "Choose two policies" in shown(page)
+    assert not page.exception
 
 
-def test_a_stale_side_falls_back_and_says_so() -> None:
-    page = opened("checkpoints", base="cgone")
-    assert page.selectbox(key="side_a").value == checkpoint(0).id
-    assert len(page.info) == 1
-    assert "cgone has not played here" in page.info[0].value
+def test_links_of_two_policies_still_open(samples: Store) -> None:
+    page = opened("checkpoints", base="random", b=LAST, run_a=PLAYED, run_b=PLAYED, kind="both_right")
+    assert page.multiselect(key="policies").value == [f"{PLAYED}/random", f"{PLAYED}/{LAST}"]
+    assert len(page.dataframe[1].value) == len(
+        items(samples, Side("random"), Side(LAST), (), cell="both_right")
+    )
+
+
+def test_a_stale_policy_is_told_and_left_out(samples: Store) -> None:
+    page = opened("checkpoints", c=f"cgone,{LAST}")
+    assert "cgone" in page.info[0].value
+    assert page.multiselect(key="policies").value == [LAST, FIRST]
     assert not opened("checkpoints").info
+
+
+def test_addresses_name_any_policy() -> None:
+    tokens = ["single:x,y/z", "100%", "r1/a"]
+    assert parted(listed(tokens)) == tokens
+    assert asked({"base": "a", "b": "b", "run_a": "r1"}) == (["r1/a", "b"], "r1/a", "b")
+    line, gone = line_of({"c": listed(["r1/a", "gone", "single:x,y/z"]), "b": "r1/a"}, WHO, ["a", "b"])
+    assert line is not None
+    assert gone == ["gone"]
+    assert line.sides == (Side("a", "r1"), Side("single:x,y/z"))
+    assert line.base != line.chosen
+    assert line_of({"c": "a"}, WHO, ["a", "b"]) == (None, [])
+    assert line.swapped().params()["base"] == line.chosen.token
 
 
 @pytest.mark.parametrize(
@@ -61,37 +106,62 @@ def test_a_stale_side_falls_back_and_says_so() -> None:
     [
         (1, 4, "can never show more than luck"),
         (5, 9, "may be luck"),
-        (2, 20, "B is better"),
-        (20, 2, "A is better"),
+        (2, 20, "Yes, B is better"),
+        (20, 2, "No, A is better"),
     ],
 )
 def test_the_verdict_claims_no_more_than_the_flips_show(only_a: int, only_b: int, words: str) -> None:
     assert words in verdict(compare_counts(20, only_a, only_b, 10, key="k"))
 
 
-def test_routing_shares_add_up(samples: Store) -> None:
-    routed = routing(samples, PLAYED, checkpoint(30).id)
-    turns = sum(one.turns for one in samples.episodes.of_run(PLAYED, checkpoint(30).id))
-    assert sum(one.n for one in routed) == turns
-    assert sum(map(sum, shares(routed, MODELS))) == pytest.approx(1.0)
+def repeated(once: Sequence[tuple[int, int, int]], times: int) -> list[Matched]:
+    """(right by A, right by B, tasks), each task played so often with the same end."""
+    return [Matched(times, times * a, times, times * b, tasks) for a, b, tasks in once]
 
 
-def test_only_what_differs_in_the_configuration_is_listed() -> None:
-    page = opened("checkpoints")
-    keys = list(page.dataframe[1].value.iloc[:, 0])
+def test_repeats_of_a_task_are_no_new_evidence() -> None:
+    once = [(1, 1, 20), (1, 0, 4), (0, 1, 12), (0, 0, 10)]
+    one, ten = compare(repeated(once, 1), key="k"), compare(repeated(once, 10), key="k")
+    assert (ten.p, ten.difference, ten.n) == (one.p, one.difference, one.n)
+    assert ten.repeats
+    assert "10" not in basis(one)
+    mixed = compare([*repeated(once, 1), Matched(3, 1, 3, 2, 6)], key="k")
+    assert not mixed.exact  # shares of thirds beside whole ones: no McNemar table holds them
+    assert 0 < mixed.p < one.p
+    assert mixed.p == compare([Matched(3, 1, 3, 2, 6), *repeated(once, 1)], key="k").p
+
+
+def test_figures_hold_what_the_store_counts(samples: Store) -> None:
+    went = courses(samples, [Side(LAST)])[0]
+    assert went.routed.total() == sum(one.turns for one in samples.episodes.of_run(PLAYED, LAST))
+    assert sum(map(sum, shares(went, MODELS))) == pytest.approx(1.0)
+    wild = {"<b>x</b>": compare_counts(3, 1, 4, 1, key="k")}
+    assert "<b>x" not in by_family(wild).to_json()
+    page = opened("checkpoints", c=f"{FIRST},random,{LAST}")
+    assert len(page.get("plotly_chart")) == 6
+    keys = list(page.dataframe[2].value.iloc[:, 0])
     assert "generation" in keys
     assert "encoder.name" not in keys
     assert flat({"a": {"b": 1}, "c": 2}) == {"a.b": "1", "c": "2"}
 
 
-def test_a_cell_and_then_its_link_lead_to_the_pair(tab: Page, served: Served) -> None:
-    sides = checkpoint(0).id, checkpoint(30).id
-    found = {kind: served.store.episodes.flips(*sides, kind=kind) for kind in KINDS}
-    kind = next(kind for kind in KINDS if found[kind])
+def test_two_clicks_lead_from_a_cell_to_the_first_diverging_turn(tab: Page, served: Served) -> None:
+    sides = Side(FIRST), Side(LAST)
+    cell = next(cell for cell in CELLS if items(served.store, *sides, (), cell=cell))
     tab.goto("/checkpoints")
-    tab.locator(f".st-key-cell_{kind} button").first.click()
-    tab.wait_for_url(f"**kind={kind}*")
+    tab.locator(f".st-key-cell_{cell} button").first.click()  # the first
+    tab.wait_for_url(f"**cell={cell}*")
     settled(tab)
-    flip = found[kind][0]
-    tab.goto(f"/pair?a={flip.a_episode}&b={flip.b_episode}")
-    tab.locator(".strip button").first.wait_for()
+    table = tab.get_by_test_id("stDataFrame").nth(1)
+    link: Position = {"x": 45, "y": 52}  # in the first row; it opens once the pointer is over it
+    table.hover(position=link)
+    tab.wait_for_timeout(500)
+    with tab.context.expect_page(timeout=60_000) as popup:
+        table.click(position=link)  # the second
+    pair = popup.value
+    outcomes = items(served.store, *sides, sides, cell=cell)[0].outcomes
+    pair.wait_for_url("**/pair?*")
+    assert pair.url.endswith("/pair?a={}&b={}".format(*(one.episode for one in outcomes if one)))
+    pair.get_by_text("first differ in").wait_for()
+    said = pair.get_by_test_id("stMarkdownContainer").filter(has_text="first divergence").first.inner_text()
+    assert said.startswith("Row ")

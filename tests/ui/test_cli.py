@@ -25,6 +25,8 @@ COMMANDS = [
     "evolve",
     "checkpoints",
     "episodes",
+    "label",
+    "labels",
     "compare",
     "separability",
     "import",
@@ -171,41 +173,50 @@ def test_deleting_what_is_not_there_deletes_nothing(played: Sums) -> None:
     assert played.trinity("episodes", "delete", "--yes").code == 1
 
 
-def test_compare_within_a_run(played: Sums) -> None:
-    result = played.trinity("compare", "single:guesser", "single:adder", "--json").json
-    assert result["n"] == 12
-    assert result["flips"] == {"both_right": 6, "only_a": 0, "only_b": 6, "both_wrong": 0}
-    assert result["difference"] == 0.5
-    assert result["mcnemar_p"] == pytest.approx(2 / 2**6)
-    assert result["difference_ci95"][0] < 0.5 < result["difference_ci95"][1]
+def test_compare_with_a_baseline(played: Sums) -> None:
+    found = played.trinity("compare", "single:guesser", "single:adder", "round-robin", "--json").json
+    first, second = found["comparisons"]
+    assert (first["a"]["policy"], second["a"]["policy"]) == ("single:guesser", "single:guesser")
+    assert (first["b"]["policy"], second["b"]["policy"]) == ("single:adder", "round-robin")
+    assert first["n"] == 12
+    assert first["flips"] == {"both_right": 6, "only_a": 0, "only_b": 6, "both_wrong": 0}
+    assert first["difference"] == 0.5
+    assert (first["p"], first["test"]) == (pytest.approx(2 / 2**6), "mcnemar_exact")
+    assert first["difference_ci95"][0] < 0.5 < first["difference_ci95"][1]
     text = played.trinity("compare", "single:guesser", "single:adder", "--flips").out
     assert "+50.0 points" in text
+    assert "Yes, B is better, by 50.0 points" in text
     assert text.count("What is ") == 6
 
 
-def test_compare_between_runs_uses_shared_tasks_only(played: Sums) -> None:
+def test_compare_between_runs_uses_shared_tasks_and_counts_repeats_once(played: Sums) -> None:
     assert played.run("--policy", "single:adder", "--n", 5).code == 0
     store = open_store(played.store)
     new, old = (run.id for run in store.runs.list())
     store.close()
-    result = played.trinity("compare", f"{old}/single:guesser", new, "--json").json
+    result = played.trinity("compare", f"{old}/single:guesser", new, "--json").json["comparisons"][0]
     assert result["n"] == 5
     assert (result["a"]["run"], result["b"]["run"]) == (old, new)
+    both = played.trinity("compare", "single:guesser", "single:adder", "--json").json["comparisons"][0]
+    assert (both["n"], both["a"]["episodes"], both["b"]["episodes"]) == (12, 12, 17)
+    assert both["p"] == pytest.approx(2 / 2**6)
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "sentence"),
+    ("policies", "sentence"),
     [
-        ("single:adder", "nobody", "no run or policy 'nobody'"),
-        ("single:adder", "single:adder", "are the same"),
-        ("RUN", "single:adder", "has 3 policies"),
+        (["single:adder", "nobody"], "no run or policy 'nobody'"),
+        (["single:adder", "round-robin", "single:adder"], "are the same"),
+        (["RUN", "single:adder"], "has 3 policies"),
+        (["single:adder"], "Name two to 8"),
+        (["single:adder", *map(str, range(9))], "these are 10"),
     ],
 )
-def test_what_cannot_be_compared(played: Sums, a: str, b: str, sentence: str) -> None:
+def test_what_cannot_be_compared(played: Sums, policies: list[str], sentence: str) -> None:
     store = open_store(played.store)
     run = store.runs.list()[0].id
     store.close()
-    result = played.trinity("compare", a.replace("RUN", run), b)
+    result = played.trinity("compare", *(run if one == "RUN" else one for one in policies))
     assert result.code == 1
     assert sentence in result.err
 
@@ -322,18 +333,14 @@ def test_a_lease_knows_the_living_and_the_dead() -> None:
 
 
 def test_where_lists_what_the_expression_says_and_points_at_a_mistake(played: Sums) -> None:
-    every = played.trinity("episodes", "--json")
-    found = played.trinity(
-        "episodes", "--json", "--where", 'any(turn.role == "V") or policy == "round-robin"'
-    )
+    every = played.trinity("episodes", "--json", "--limit", "99")
+    asked = 'policy == "round-robin" and any(turn.role == "V")'
+    found = played.trinity("episodes", "--json", "--limit", "99", "--where", asked)
     assert (every.code, found.code) == (0, 0)
-    chosen = [
-        one
-        for one in json.loads(every.out)["episodes"]
-        if "V" in one["strip"] or one["policy"] == "round-robin"
-    ]
+    listed = json.loads(every.out)["episodes"]
+    chosen = [one for one in listed if "V" in one["strip"] and one["policy"] == "round-robin"]
     assert json.loads(found.out)["episodes"] == chosen
-    assert 0 < len(chosen) < len(json.loads(every.out)["episodes"])
+    assert 0 < len(chosen) < len(listed)
     refused = played.trinity("episodes", "--where", "turns > 1 and trns < 4")
     assert refused.code == 1
     sentence, line, caret = refused.err.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import plotly.graph_objects as go
 import pytest
@@ -10,13 +11,14 @@ import pytest
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
 from core.policies import PLAN_WORK_CHECK, RandomModelPolicy, RandomPolicy, cycle_policy
 from core.policy import Policy
+from storage.sides import Course
 from storage.summaries import TurnOutline
 from ui import figures
+from ui.comparison_figures import routing_change
 from ui.decision_panels import alternatives, choice_in_words
 from ui.panels import word_diff
-from ui.theme import PROBABILITY_SCALE, ROLE_LOOKS
+from ui.theme import ROLE_LOOKS
 from ui.transport import dwell_s
-from ui.views.checkpoints import heat
 from ui.widgets import Standing, standings_figure
 
 MODELS = ("alpha", "beta", "gamma")
@@ -108,7 +110,8 @@ def test_charts_of_policies_and_routing_escape_names_and_keep_equal_ones_apart()
     long = "a" * 80
     wild = ("<b>x</b>", f"{long}1", f"{long}2")
     standings = standings_figure([Standing(name, 1, 2) for name in wild])
-    routed = heat([[0.1, 0.2, 0.3]] * 3, wild, PROBABILITY_SCALE, 0.0, 1.0)
+    course = Course(routed=Counter({(name, Role.WORKER): 1 for name in wild}))
+    routed = routing_change(course, course, wild, "#111827")
     assert len(set(standings.data[0].y)) == len(set(routed.data[0].x)) == 3
     for spec in (standings.to_json(), routed.to_json()):
         assert "<b>x" not in spec

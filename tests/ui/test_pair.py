@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.comparison import Alignment, Row
 from core.episode import Role
+from core.metrics import kl_divergence
 from storage.episodes import Episodes
 from storage.recorder import record
 from storage.store import Store, open_store
@@ -18,7 +20,8 @@ from storage.summaries import TurnText
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
 from tests.ui.recorded import RUN, decision, episode, events
-from ui.views.pair import divergence_kl, visible
+from ui.pair_rows import divergence_kl
+from ui.views.pair import visible
 
 pytestmark = pytest.mark.usefixtures("recorded")
 
@@ -41,13 +44,28 @@ def test_it_opens_at_the_first_divergence(app: AppTest) -> None:
     assert "first divergence" in said
 
 
-def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest) -> None:
+def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest, recorded: Store) -> None:
     said = shown(opened(app, a="e-right", b="e-wrong", t="4"))
     assert "**Row 4 of 5**" in said
     assert "answer [-32-]{+36+}" in said
     assert "KL divergence" in said
-    assert "↻" in said  # the Verifier turn in the table of all rows
+    table = app.dataframe[0].value
+    assert list(table["Row"]) == ["⚑ 1", "2", "3", "4 ◀", "5"]
+    assert "↻ Revise" in unquote(" ".join(table["B"].dropna()))
+    assert table["A"].iloc[3].startswith("/replay?ep=e-right&t=")
+    x, y = (recorded.episodes.outline(one)[3] for one in ("e-right", "e-wrong"))
+    assert table["B minus A"].iloc[3] == y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out
+    both = [recorded.episodes.get(one).turns[3].decision for one in ("e-right", "e-wrong")]
+    joint = [[m * r for m in one.model_probs for r in one.role_probs] for one in both]
+    assert table["KL"].iloc[3] == pytest.approx(kl_divergence(*joint))
     assert len(app.get("plotly_chart")) == 1
+
+
+def test_the_first_divergence_is_pinned_above_rows_that_scroll(app: AppTest) -> None:
+    rows = list(opened(app, a="e-long", b="e-right", t="9").dataframe[0].value["Row"])
+    assert rows[0].startswith("⚑")
+    assert rows.count(rows[0]) == 2
+    assert "9 ◀" in rows
 
 
 def test_outcomes_stand_side_by_side(app: AppTest) -> None:
@@ -60,7 +78,7 @@ def test_outcomes_stand_side_by_side(app: AppTest) -> None:
 def test_an_episode_without_an_end_is_not_judged_and_its_turns_have_no_answer_yet(app: AppTest) -> None:
     said = shown(opened(app, a="e-right", b="e-interrupted"))
     assert "not judged" in said
-    assert "no answer yet" in said
+    assert "no answer yet" in set(app.dataframe[0].value["Answer of B"])
 
 
 def test_swapping_keeps_the_row(app: AppTest) -> None:

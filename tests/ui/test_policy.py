@@ -26,6 +26,7 @@ from tests.ui.diffed import DIFFED, Diffed, diffed_store
 from tests.ui.pages import assert_literal, opened, press, shown
 from ui import reencoding
 from ui.cli import main
+from ui.halting import Stopped
 from ui.lease import owner
 from ui.policy_diff import Diff, Source, read_diff
 from ui.worker import work
@@ -119,7 +120,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     batches = reencoding.played(store, run)
     first = next(batches)
     store.runs.cancel(run)
-    with pytest.raises(reencoding.Stopped):
+    with pytest.raises(Stopped):
         next(batches)
     assert progress(store, run).done == first < plan.turns
     store.runs.finish(run, RunStatus.INTERRUPTED, owner=owner())

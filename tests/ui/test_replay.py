@@ -12,9 +12,10 @@ from streamlit.testing.v1 import AppTest
 from core.errors import StoreError
 from storage.recorder import record
 from storage.store import Store, open_store
+from tests.hostile import HOSTILE
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
-from tests.ui.recorded import HOSTILE, episode, events
+from tests.ui.recorded import episode, events
 from ui.panels import CUT
 from ui.recording import open_recording
 
@@ -154,13 +155,20 @@ def test_the_decision_is_told_in_words_and_numbers(app: AppTest, recorded: Store
     assert "**Sampled**" in said
     assert f"{decision.model_logits[0]:+.4f}" in said
     assert "Instead of it" in said
-    assert len(app.get("plotly_chart")) == 3
+    assert {chart.key for chart in app.get("plotly_chart")} == {
+        "doubt",
+        "spent",
+        "decision_bars",
+        "decision_grid",
+    }
 
 
 def test_a_policy_without_a_head_says_so(app: AppTest) -> None:
     said = shown(opened(app, ep="e-random", t="2"))
     assert "without a head" in said
-    assert len(app.get("plotly_chart")) == 0
+    assert [chart.key for chart in app.get("plotly_chart")] == ["spent"]
+    press(app, "panel_head")
+    assert "has no head and no logits" in shown(app)
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,34 @@ def test_every_key_of_the_help_sheet(page: Page, address: str) -> None:
     expect(page, t="5")  # playing goes on by itself, to the last turn
 
 
+def test_the_panels_the_analysis_the_basket_and_the_way_back(page: Page, address: str) -> None:
+    go(page, f"{address}/replay?ep=e-right&t=2")
+    page.locator(".strip button").nth(1).focus()
+    for key, panel in (("2", "head"), ("3", "other"), ("4", "without"), ("5", "near")):
+        press(page, key, panel=panel, t="2")
+    page.keyboard.press("1")
+    page.wait_for_url(lambda url: "panel=" not in url)
+    press(page, "z", zen="1")
+    page.get_by_text("How sure was the coordinator?").wait_for(state="hidden")
+    page.keyboard.press("z")
+    page.wait_for_url(lambda url: "zen=" not in url)
+    page.keyboard.press("x")
+    page.get_by_text("In the basket: 1").wait_for()
+    field = page.get_by_placeholder("Find in the replies")
+    field.fill("answer 36")  # keys rest in a field
+    field.press("Enter")
+    expect(page, find="answer 36", t="2")
+    assert page.locator(".strip .mark", has_text="⌕").count() == 1
+    page.get_by_role("heading", level=3).click()  # out of the field
+    for _ in range(3):  # a click that comes in twice must not undo itself
+        page.keyboard.press("Space")
+        page.get_by_role("button", name="Pause").wait_for()
+        page.keyboard.press("Home")
+        expect(page, t="1")
+    page.keyboard.press("Escape")
+    page.wait_for_url("**/episodes**")
+
+
 def test_low_margin_same_model_same_role_and_episodes(page: Page, address: str) -> None:
     go(page, f"{address}/replay?ep=e-long&t=1")
     press(page, "o", t="6")  # the next Thinker turn

@@ -15,14 +15,18 @@ from ui.cli import (
     episodes,
     evolve,
     exchange,
+    fork,
+    labels,
     pocket,
     policy,
     pool,
     reproduce,
+    routing,
     run,
     separability,
     serve,
 )
+from ui.versions import version as program_version
 
 app = typer.Typer(
     name="trinity",
@@ -39,7 +43,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(doctor.version())
+        typer.echo(program_version())
         raise typer.Exit
 
 
@@ -63,7 +67,12 @@ app.command("evolve")(evolve.evolve)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(episodes.app, name="episodes")
+app.command("label")(labels.label)
+app.command("labels")(labels.labels)
 app.command("compare")(compare.compare)
+app.command("fork")(fork.fork)
+app.command("routing")(routing.routing)
+app.command("verifier")(routing.verifier)
 app.command("policy")(policy.policy)
 app.command("separability")(separability.separability)
 app.command("import")(exchange.import_)

@@ -1,139 +1,177 @@
-"""`trinity compare`: two policies over the tasks they share, with paired statistics."""
+"""`trinity compare`: up to eight policies against a baseline over the tasks they share, with paired statistics."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ui.cli.console import JsonOption, StoreOption, interval, percent, print_json, print_table, tell
 
 if TYPE_CHECKING:
+    from core.comparison import Comparison
+    from storage.sides import Side
     from storage.store import Store
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="A policy, a run, or RUN/POLICY.")],
-    b: Annotated[str, typer.Argument(help="The other one.")],
-    run: Annotated[str | None, typer.Option(help="Look for both policies in this run only.")] = None,
+    policies: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C ...]", help="Each a policy, a run, or RUN/POLICY. The first is the baseline."
+        ),
+    ],
+    run: Annotated[str | None, typer.Option(help="Look for all policies in this run only.")] = None,
     list_flips: Annotated[
-        bool, typer.Option("--flips", help="List the tasks that only one of them solved.")
+        bool, typer.Option("--flips", help="List the tasks that only one of two solved.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two policies over the tasks both finished: accuracies, flips, difference, exact McNemar p.
+    """Compare policies with a baseline over the tasks both finished: accuracies, flips, difference, p.
 
-    The difference is B minus A with a paired bootstrap interval of 95 %.
+    The difference is theirs minus the baseline's with a paired bootstrap interval of 95 %. p is McNemar's, exact;
+    where tasks were played more than once it is that of sign flips by task. Forks never count.
 
     [dim]$[/] trinity compare single:jack cabc123 --run rp12
 
+    [dim]$[/] trinity compare single:jack random cabc123 cdef456
+
     [dim]$[/] trinity compare rp12/random rp34/random
     """
-    from core.comparison import compare_counts
-    from core.errors import ConfigError
     from storage.store import open_store
     from ui import wiring
 
     opened = open_store(wiring.settings(store=store).store)
-    policy_a, run_a = side(opened, a, run)
-    policy_b, run_b = side(opened, b, run)
-    if (policy_a, run_a) == (policy_b, run_b):
-        raise ConfigError(
-            f"'{a}' and '{b}' are the same: name two policies, or one policy in two runs as RUN/POLICY."
-        )
-    counts = opened.episodes.flip_counts(policy_a, policy_b, run=run_a, run_b=run_b)
-    flips = [
-        (kind, flip)
-        for kind in ("only_a", "only_b")
-        for flip in (
-            opened.episodes.flips(policy_a, policy_b, run=run_a, run_b=run_b, kind=kind, limit=counts.n)
-            if list_flips
-            else ()
-        )
-    ]
-    opened.close()
-    key = f"{run_a}/{policy_a}/{run_b}/{policy_b}"
-    result = compare_counts(counts.both_right, counts.only_a, counts.only_b, counts.both_wrong, key=key)
-    if result.n == 0:
-        raise ConfigError(f"'{a}' and '{b}' have no finished task in common, so there is nothing to compare.")
-    difference = result.difference
-    if as_json:
-        print_json(
-            {
-                "n": result.n,
-                "a": {"policy": policy_a, "run": run_a, "accuracy": result.accuracy_a, "ci95": result.ci95_a},
-                "b": {"policy": policy_b, "run": run_b, "accuracy": result.accuracy_b, "ci95": result.ci95_b},
-                "flips": {
-                    "both_right": result.both,
-                    "only_a": result.a_only,
-                    "only_b": result.b_only,
-                    "both_wrong": result.neither,
-                },
-                "difference": difference.difference,
-                "difference_ci95": (difference.low, difference.high),
-                "mcnemar_p": result.p,
-            }
-        )
-        return
-    print_table(
-        ["", "policy", "run", ">accuracy", "95 % interval"],
-        [
-            ("A", policy_a, run_a or "any", percent(result.accuracy_a), interval(result.ci95_a)),
-            ("B", policy_b, run_b or "any", percent(result.accuracy_b), interval(result.ci95_b)),
-        ],
-        title=f"{result.n} shared tasks",
-    )
-    tell()
-    print_table(
-        ["", ">B right", ">B wrong"],
-        [("A right", result.both, result.a_only), ("A wrong", result.b_only, result.neither)],
-    )
-    ends = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}"
-    points = f"{100 * difference.difference:+.1f} points (95 % {ends})"
-    tell(f"\nB minus A: {points}; exact McNemar p = {result.p:.3g}")
-    if flips:
-        tell()
-        print_table(
-            ["solved by", "task", "question", "episode of A", "episode of B"],
-            [
-                ("A" if kind == "only_a" else "B", f.task_id, f.question[:60], f.a_episode, f.b_episode)
-                for kind, f in flips
-            ],
-        )
+    try:
+        sides = _sides(opened, policies, run)
+        found = _compared(opened, sides)
+        if as_json:
+            print_json({"comparisons": [_entry(sides[0], side, one) for side, one in found.items()]})
+            return
+        _print(sides[0], found)
+        if list_flips:
+            for side in found:
+                _print_flips(opened, sides[0], side)
+    finally:
+        opened.close()
 
 
-def side(store: Store, name: str, run: str | None) -> tuple[str, str | None]:
-    """(policy, run or None for any) of one side. StoreError or ConfigError when it is nothing known."""
+def _sides(store: Store, names: list[str], run: str | None) -> list[Side]:
+    """What the arguments name, in order. ConfigError or StoreError when they cannot be compared."""
     from core.errors import ConfigError
-    from storage.filters import EpisodeFilter
+    from storage.sides import find_side, played
+    from ui.comparing import MOST_SIDES
 
+    if not 2 <= len(names) <= MOST_SIDES:
+        raise ConfigError(f"Name two to {MOST_SIDES} policies, the baseline first; these are {len(names)}.")
     if run is not None:
         store.runs.get(run)
-    if is_run(store, name):
-        policies = [one.policy for one in store.runs.policies(name)]
-        if len(policies) != 1:
-            listed = ", ".join(policies) or "none yet"
+    who = played(store)
+    sides = [find_side(who, name, run) for name in names]
+    for i, side in enumerate(sides):
+        if side in sides[:i]:
             raise ConfigError(
-                f"Run {name} has {len(policies)} policies ({listed}): name one as {name}/POLICY."
+                f"'{names[sides.index(side)]}' and '{names[i]}' are the same: name two policies, or one policy in "
+                "two runs as RUN/POLICY."
             )
-        return policies[0], name
-    head, slash, rest = name.partition("/")
-    policy, where = (rest, head) if slash and is_run(store, head) else (name, run)
-    known = {one.value for one in store.episodes.facets(EpisodeFilter(run=where)).policy}
-    if policy not in known:
-        listed = ", ".join(sorted(known)) or "nothing yet"
-        place = f"Run {where}" if where else "The store"
-        raise ConfigError(f"{place} has no run or policy '{policy}'; it has episodes of: {listed}.")
-    return policy, where
+    return sides
 
 
-def is_run(store: Store, name: str) -> bool:
-    """Whether the store has a run of this id."""
-    from core.errors import StoreError
+def _compared(store: Store, sides: list[Side]) -> dict[Side, Comparison]:
+    """Each of the others against the first. ConfigError when one of them shares no task with it."""
+    from core.comparison import compare as statistics
+    from core.errors import ConfigError
+    from storage.pairs import matched
 
-    try:
-        store.runs.get(name)
-    except StoreError:
-        return False
-    return True
+    base, *others = sides
+    found = {}
+    for side, families in zip(others, matched(store, base, others), strict=True):
+        told = [one for family in families.values() for one in family]
+        if not told:
+            raise ConfigError(
+                f"'{base.token}' and '{side.token}' have no finished task in common, so there is nothing to compare."
+            )
+        found[side] = statistics(told, key=f"{base.token}/{side.token}")
+    return found
+
+
+def _entry(base: Side, side: Side, one: Comparison) -> dict[str, Any]:
+    """One comparison as JSON tells it."""
+    return {
+        "n": one.n,
+        "a": {
+            "policy": base.policy,
+            "run": base.run,
+            "accuracy": one.accuracy_a,
+            "ci95": one.ci95_a,
+            "episodes": one.episodes_a,
+        },
+        "b": {
+            "policy": side.policy,
+            "run": side.run,
+            "accuracy": one.accuracy_b,
+            "ci95": one.ci95_b,
+            "episodes": one.episodes_b,
+        },
+        "flips": {
+            "both_right": one.both,
+            "only_a": one.a_only,
+            "only_b": one.b_only,
+            "both_wrong": one.neither,
+        },
+        "difference": one.difference.difference,
+        "difference_ci95": (one.difference.low, one.difference.high),
+        "p": one.p,
+        "test": "mcnemar_exact" if one.exact else "sign_flips_by_task",
+    }
+
+
+def _print(base: Side, found: dict[Side, Comparison]) -> None:
+    """One line per policy, then each comparison in a sentence."""
+    from ui.comparing import p_words, points, verdict
+
+    print_table(
+        ["", "policy", "run", ">tasks", ">accuracy", "95 % interval", ">A there", ">won", ">lost", ">minus A"]
+        + ["95 % interval", ">p"],
+        [
+            ("A", base.policy, base.run or "any", *[""] * 9),
+            *(
+                (
+                    letter,
+                    side.policy,
+                    side.run or "any",
+                    one.n,
+                    percent(one.accuracy_b),
+                    interval(one.ci95_b),
+                    percent(one.accuracy_a),
+                    one.b_only,
+                    one.a_only,
+                    f"{100 * one.difference.difference:+.1f} points",
+                    points((one.difference.low, one.difference.high)),
+                    p_words(one.p),
+                )
+                for letter, (side, one) in zip("BCDEFGH", found.items(), strict=False)
+            ),
+        ],
+    )
+    tell()
+    for letter, one in zip("BCDEFGH", found.values(), strict=False):
+        tell(verdict(one, b=letter))
+    if any(one.repeats for one in found.values()):
+        tell("Tasks were played more than once: their episodes count together, p is of sign flips by task.")
+
+
+def _print_flips(store: Store, base: Side, side: Side) -> None:
+    from storage.pairs import items
+
+    rows = []
+    for cell, winner in (("only_a", base), ("only_b", side)):
+        for one in items(store, base, side, (base, side), cell=cell, limit=1_000_000):
+            shown = [outcome.episode if outcome else "" for outcome in one.outcomes]
+            rows.append((winner.token, one.task_id, one.question[:60], *shown))
+    if rows:
+        tell()
+        print_table(
+            ["solved by", "task", "question", f"episode of {base.token}", f"episode of {side.token}"], rows
+        )

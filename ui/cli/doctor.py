@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed
 from typing import Any
 
 from ui.cli.console import JsonOption, StoreOption, print_json, print_table, printable, resume_command, tell
-
-PACKAGES = ("streamlit", "torch", "transformers", "sqlalchemy", "httpx", "numpy")
-
-
-def version() -> str:
-    """This program's version."""
-    try:
-        return installed("trinity-inspector")
-    except PackageNotFoundError:
-        return "unknown (run from a folder that was not installed)"
+from ui.versions import packages, version
 
 
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -34,6 +22,7 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     health, runs = opened.health(), opened.runs.list(limit=5)
     opened.close()
     found = [name for name in pocket.MODELS if (pocket.WEIGHTS / name / "model.safetensors").exists()]
+    versions = packages()
     report: dict[str, Any] = {
         "version": version(),
         "store": {
@@ -55,8 +44,8 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
         "pool": settings.pool,
         "pocket_models": found,
         "sample_runs": str(wiring.SAMPLE_RUNS) if wiring.has_samples() else None,
-        "python": sys.version.split()[0],
-        "packages": {name: installed(name) for name in PACKAGES},
+        "python": versions.pop("python"),
+        "packages": versions,
     }
     if as_json:
         print_json(report)

@@ -17,6 +17,25 @@ from ui.cli.console import (
     say,
     tell,
 )
+from ui.cli.narrowing import (
+    CheckpointOption,
+    CorrectOption,
+    EndOption,
+    FamilyOption,
+    FlagOption,
+    GenerationOption,
+    MaxTurnsOption,
+    MinTurnsOption,
+    ModelOption,
+    PolicyOption,
+    RoleOption,
+    RunOption,
+    StatusOption,
+    TaskOption,
+    TextOption,
+    WhereOption,
+    checked,
+)
 
 if TYPE_CHECKING:
     from storage.store import Store
@@ -43,31 +62,22 @@ def _store(url: str | None) -> Store:
 def episodes(
     context: typer.Context,
     store: StoreOption = None,
-    run: Annotated[str | None, typer.Option(help="Only this run's.")] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="Only of this policy, e.g. random or a checkpoint's id.")
-    ] = None,
-    family: Annotated[str | None, typer.Option(help="Only tasks of this family.")] = None,
-    task: Annotated[str | None, typer.Option(help="Only this task's.")] = None,
-    correct: Annotated[str | None, typer.Option(help="right, wrong or none (not yet, or missing).")] = None,
-    status: Annotated[str | None, typer.Option(help="running, finished, interrupted or missing.")] = None,
-    end: Annotated[str | None, typer.Option(help="accepted, budget, cancelled, ...")] = None,
-    flag: Annotated[str | None, typer.Option(help="false_accept, answer_broke, self_verified, ...")] = None,
-    model: Annotated[str | None, typer.Option(help="With a turn of this model.")] = None,
-    role: Annotated[
-        str | None, typer.Option(help="With a turn in this role (of that model, when given).")
-    ] = None,
-    min_turns: Annotated[int | None, typer.Option(min=0, help="At least so many turns.")] = None,
-    max_turns: Annotated[int | None, typer.Option(min=0, help="At most so many turns.")] = None,
-    text: Annotated[str | None, typer.Option(help="Words in the question or a reply.")] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="EXPR",
-            help="A condition in the filter language of the Episodes page, such as "
-            "'turns > 4 and \"false_accept\" in flags'.",
-        ),
-    ] = None,
+    run: RunOption = None,
+    policy: PolicyOption = None,
+    checkpoint: CheckpointOption = None,
+    generation: GenerationOption = None,
+    family: FamilyOption = None,
+    task: TaskOption = None,
+    correct: CorrectOption = None,
+    status: StatusOption = None,
+    end: EndOption = None,
+    flag: FlagOption = None,
+    model: ModelOption = None,
+    role: RoleOption = None,
+    min_turns: MinTurnsOption = None,
+    max_turns: MaxTurnsOption = None,
+    text: TextOption = None,
+    where: WhereOption = None,
     order: Annotated[
         str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
     ] = "newest",
@@ -79,34 +89,30 @@ def episodes(
     if context.invoked_subcommand is not None:
         return
     from core.errors import ConfigError
-    from storage.filters import CHOICES, EpisodeFilter
+    from storage.filters import EpisodeFilter
     from storage.summaries import Order
 
-    for option, value, choices in (
-        ("--correct", correct, CHOICES["correct"]),
-        ("--status", status, CHOICES["status"]),
-        ("--end", end, CHOICES["end_reason"]),
-        ("--flag", flag, CHOICES["flag"]),
-        ("--role", role, CHOICES["role"]),
-        ("--order", order, get_args(Order)),
-    ):
-        if value not in (None, *choices):
-            raise ConfigError(f"{option} cannot be '{value}': choose one of {', '.join(choices)}.")
-    chosen = EpisodeFilter(
-        run=run,
-        policy=policy,
-        family=family,
-        task=task,
-        correct=correct,
-        status=status,
-        end_reason=end,
-        flag=flag,
-        model=model,
-        role=role,
-        min_turns=min_turns,
-        max_turns=max_turns,
-        text=text,
-        q=where,
+    if order not in get_args(Order):
+        raise ConfigError(f"--order cannot be '{order}': choose one of {', '.join(get_args(Order))}.")
+    chosen = checked(
+        EpisodeFilter(
+            run=run,
+            policy=policy,
+            checkpoint=checkpoint,
+            generation=generation,
+            family=family,
+            task=task,
+            correct=correct,
+            status=status,
+            end_reason=end,
+            flag=flag,
+            model=model,
+            role=role,
+            min_turns=min_turns,
+            max_turns=max_turns,
+            text=text,
+            q=where,
+        )
     )
     opened = _store(store)
     page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]

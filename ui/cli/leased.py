@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def leased(
-    store: Store, kind: Literal["run", "evolve"], resume: str | None, config: Mapping[str, Any]
+    store: Store, kind: Literal["run", "evolve", "fork"], resume: str | None, config: Mapping[str, Any]
 ) -> Iterator[str]:
     """The id of a new run with this config, or of the resumed one. What ends it early interrupts it."""
     from core.errors import TrinityError

@@ -7,7 +7,7 @@ const SIGNS = {
 const MOST = 40;
 
 const quoted = text => `"${text.replace(/\\/g, "\\\\").replace(/"/g, '\\"')}"`;
-const offer = (text, words, from, back = 0) => ({ text, words, from, back });
+const offer = (text, words, from, shown = text.trim()) => ({ text, words, from, shown });
 
 // Whether the caret stands within any(...), all(...) or count(...).
 function inTurn(before) {
@@ -55,7 +55,7 @@ function offers(before, fields) {
   const names = fields.filter(field => field.name.startsWith("turn.") === within && field.name.includes(begun));
   names.sort((a, b) => rank(a, begun) - rank(b, begun));
   const found = names.map(field => field.kind === "set"
-    ? offer('"', `${field.name}: ${field.words}`, from) : offer(`${field.name} `, field.words, from));
+    ? offer('"', field.words, from, `"…" in ${field.name}`) : offer(`${field.name} `, field.words, from));
   if (!within) {
     for (const [text, words] of [
       ["any(turn.", "some turn is …"], ["all(turn.", "every turn is …"], ["count(turn.", "so many turns are …"],
@@ -99,7 +99,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
       const item = document.createElement("li");
       item.id = `offer-${i}`; item.setAttribute("role", "option"); item.dataset.index = i;
       const code = document.createElement("code"), words = document.createElement("span");
-      code.textContent = one.text.trim(); words.textContent = one.words;
+      code.textContent = one.shown; words.textContent = one.words;
       item.append(code, words);
       return item;
     }));

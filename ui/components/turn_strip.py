@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import streamlit as st
 
+from ui.transport import moved
+
 Tone = Literal["good", "bad", "warn", "info", "quiet"]
 Shape = Literal["circle", "square", "triangle"]
 
@@ -138,7 +140,7 @@ def _plain_strip(
     def went() -> None:
         column = st.session_state[widget]
         if column is not None:
-            on_go(column)
+            moved(on_go)(column)
 
     def words(column: int) -> str:
         cells = [lane.cells[column] if column < len(lane.cells) else None for lane in lanes]

@@ -28,9 +28,11 @@ from ui.neighbours import order_of
 from ui.peek import show_peek
 from ui.saved_views import LOOKS, asked, keep_basket, named_view, views_popover
 from ui.theme import label, plain
+from ui.transport import Keys
 from ui.widgets import nothing_here
 
 PAGE_SIZE = 50
+KEYS: Keys = (("J / K", "next / previous episode, while one is peeked at"),)
 ORDERS: dict[Order, str] = {
     "newest": "newest first",
     "oldest": "oldest first",

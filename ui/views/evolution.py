@@ -11,6 +11,7 @@ import streamlit as st
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import evolving, live, state, wiring
+from ui.chart import plot
 from ui.evolve_form import choose_evolution
 from ui.evolve_status import before_the_first, headline, watch
 from ui.glossary import define
@@ -19,8 +20,8 @@ from ui.lineage_figures import OURS
 from ui.lineage_panels import PANELS
 from ui.live import is_stalled
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, label, percent
-from ui.transport import by_hand, keys_of, steps, tick, transport
+from ui.theme import label, percent
+from ui.transport import keys_of, moved, steps, tick, transport
 from ui.widgets import standings_figure
 
 #: The panel in the address that is the form.
@@ -203,10 +204,10 @@ def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
     if standings:
         with right, st.container(border=True):
             st.markdown("**Is it better than what learned nothing?**", help=define("Control"))
-            st.plotly_chart(
+            plot(
                 standings_figure(standings),
                 key="standings",
-                config=CHART_CONFIG | {"displayModeBar": False},
+                small=True,
                 alt="Validated accuracy of the best and last generation beside the controls, with 95 % intervals",
             )
             st.caption(_standings_words(lineage))
@@ -268,7 +269,7 @@ def _stage(store: Store, lineage: Lineage, beside: Lineage | None) -> None:
             "Generation",
             lineage.indices,
             key="generation",
-            on_change=lambda: by_hand(go)(lineage.position(st.session_state["generation"])),
+            on_change=lambda: moved(go)(lineage.position(st.session_state["generation"])),
         )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         steps(at, total, go, KEYS)

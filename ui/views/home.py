@@ -12,7 +12,8 @@ from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import EpisodeSummary, Health, RunSummary
 from ui import state, wiring
-from ui.theme import CHART_CONFIG, label
+from ui.chart import plot
+from ui.theme import label
 from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
 
 #: How many runs, episodes and saved views the page shows.
@@ -29,6 +30,7 @@ def show() -> None:
         "role: Thinker, Worker or Verifier. Here you see every choice, its numbers and what came of it."
     )
     newest = store.episodes.page(limit=EPISODES).items
+    _resume()
     if not newest:
         _empty(store)
     else:
@@ -40,6 +42,19 @@ def show() -> None:
             _views(store)
             _newest(newest)
     _health_line(health)
+
+
+def _resume() -> None:
+    """Back to what was read last in this tab."""
+    if (place := state.last_place()) is None:
+        return
+    page, query = place
+    what = {"replay": "the replay", "pair": "the comparison", "review": "the review"}[page]
+    episode = label(query.get("ep") or query.get("a", ""), 40)
+    turn = f", turn {label(query['t'], 8)}" if query.get("t") else ""
+    state.page_link(
+        page, f":blue[**Go on with {what}**] of {episode}{turn}", icon=":material/resume:", **query
+    )
 
 
 def _empty(store: Store) -> None:
@@ -114,10 +129,10 @@ def _run(store: Store, run: RunSummary) -> None:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
-        st.plotly_chart(
+        plot(
             standings_figure([Standing.of(one) for one in policies]),
             key=f"standings_{run.id}",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
         )
 
@@ -156,6 +171,9 @@ def _health_line(health: Health) -> None:
     if health.warning:
         st.caption(f":orange[:material/warning:] {label(health.warning, 300)}")
     with st.container(horizontal=True, gap="medium"):
+        state.page_link("settings", "Settings & health", icon=":material/settings:")
+        if health.stalled:
+            state.page_link("settings", "What stalled?", icon=":material/heart_broken:", part="work")
         state.page_link("glossary", "New words? The glossary explains them", icon=":material/menu_book:")
         with st.popover("Where the store is", icon=":material/folder:", type="tertiary"):
             st.code(health.url, language=None, wrap_lines=True)

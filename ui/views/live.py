@@ -22,10 +22,12 @@ from ui.panels import announcement, turn_card
 from ui.recording import Recording, open_recording
 from ui.spending import estimate
 from ui.theme import END_WORDS, ROLE_LOOKS, Mark, badge, correct_mark, label, one_line
+from ui.transport import Keys
 from ui.widgets import RUN_MARKS, STALLED, ago, generations, nothing_here, who, worker_trouble
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
+KEYS: Keys = (("T", "play the next turn, while the run waits for you"),)
 _LOADING = "Starting: the worker loads the coordinator and the models …"
 _UNDECIDED = "Nothing is decided yet."
 _PAUSED = Mark("‖", ":material/pause_circle:", "waiting for you", "orange", "#B85C00")

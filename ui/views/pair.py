@@ -7,21 +7,23 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from core.comparison import GAP, MODEL_ONLY, ROLE_ONLY, RULE, SAME, TEXT_CUT, Alignment, Move, Row, align
+from core.comparison import RULE, TEXT_CUT, Alignment, Move, Row, align
 from core.episode import ROLE_ORDER, Status
-from core.metrics import kl_divergence
-from storage.mapping import strip_cell
 from storage.summaries import EpisodeSummary
 from ui import state
+from ui.chart import plot
 from ui.components.turn_strip import Cell, CellMark, Lane, turn_strip
 from ui.course import cells, in_words
+from ui.export.button import save_button
 from ui.figures import two_choices
+from ui.glossary import define
+from ui.pair_rows import COST_WORDS, divergence_kl, row_table
 from ui.panels import seconds, text_block, turn_card, word_diff
 from ui.recording import Recording, open_recording
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, END_WORDS, badge, correct_mark, label, one_line
+from ui.theme import END_WORDS, badge, correct_mark, label, one_line
 from ui.transport import by_hand, keys_of, steps, stop, tick, transport
-from ui.widgets import strip_text, who
+from ui.widgets import who
 
 #: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
 #: said so.
@@ -29,13 +31,7 @@ MOST_TURNS = 300
 
 #: Which rows are shown, as the address says it -> its words.
 MODES = {"all": "All rows", "differences": "Differences only", "after": "After divergence"}
-KEYS = keys_of("row", ("A", "swap the sides"), ("F", "first divergence"))
-_COST_WORDS = {
-    SAME: "same model, same role",
-    ROLE_ONLY: "same role, another model",
-    MODEL_ONLY: "same model, another role",
-    GAP: "a turn only one side has",
-}
+KEYS = keys_of("row", ("A  or  D", "swap the sides"), ("F", "first divergence"))
 _FLAG = CellMark("⚑", "first divergence", "info")
 
 
@@ -76,8 +72,12 @@ def show() -> None:
     _strips(a, b, alignment, rows, column, by_hand(go))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         steps(column, len(rows), go, KEYS)
+        # A button has one key, and either hand should reach one: hence the same again beside the steps.
+        st.button(
+            "A ⇄ B", key="swap_again", shortcut="D", type="tertiary", help="Swap the sides", on_click=_swap
+        )
+    row_table(a, b, alignment, rows, column, by_hand(go))
     _row(a, b, alignment, rows[column])
-    _table(a, b, alignment, rows)
     pair = f"{a_id} {b_id}"
     transport(pair, column, len(rows), go, "Row")
     tick(pair, column, len(rows), 400, go)
@@ -118,15 +118,6 @@ def visible(alignment: Alignment, mode: str) -> list[int]:
     return list(rows)
 
 
-def divergence_kl(
-    a: Sequence[float], b: Sequence[float], a_names: Sequence[str], b_names: Sequence[str]
-) -> float | None:
-    """Kullback-Leibler divergence of B's softmax from A's, in nats; None without both or for other names."""
-    if not a or not b or set(a_names) != set(b_names):
-        return None
-    return kl_divergence(a, [b[list(b_names).index(name)] for name in a_names])
-
-
 def _choose() -> None:
     st.header("Two episodes")
     st.write("Tick two episodes in the list, or press Compare in a replay, to lay them side by side.")
@@ -156,6 +147,7 @@ def _header(a: Recording, b: Recording | None) -> None:
                 type="tertiary",
                 on_click=_to_divergence,
             )
+            save_button(a.store, a.summary.id, b.summary.id)
     st.subheader(label(a.episode.task.question, 220), anchor=False)
     if len(a.episode.task.question) > 220 or "\n" in a.episode.task.question:
         with st.expander("The whole question"):
@@ -256,7 +248,8 @@ def _mode(alignment: Alignment) -> str:
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         chosen = state.choice("Rows", MODES, name="rows", key="pair_mode")
-        st.markdown(f":material/flag: {told}", help=RULE)
+        st.markdown(f":material/flag: {told}")
+    st.caption(RULE)
     return chosen
 
 
@@ -323,14 +316,14 @@ def _said(a: Recording, b: Recording, alignment: Alignment, row: int) -> str:
         else f"{name}: no turn"
         for name, side, turn in (("A", a, at.a), ("B", b, at.b))
     ]
-    return f"Row {row + 1} of {len(alignment.rows)}, {_COST_WORDS[at.cost]}. " + ". ".join(sides)
+    return f"Row {row + 1} of {len(alignment.rows)}, {COST_WORDS[at.cost]}. " + ". ".join(sides)
 
 
 def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
     """One row in full: both cards, both decisions over each other, and what differs in the words."""
     at = alignment.rows[row]
     flag = " :blue-badge[:material/flag: first divergence]" if row == alignment.first_divergence else ""
-    st.markdown(f"**Row {row + 1} of {len(alignment.rows)}** · {_COST_WORDS[at.cost]}{flag}")
+    st.markdown(f"**Row {row + 1} of {len(alignment.rows)}** · {COST_WORDS[at.cost]}{flag}")
     for column, (side, recording, turn) in zip(st.columns(2), (("A", a, at.a), ("B", b, at.b)), strict=True):
         with column, st.container(border=True):
             _card(side, recording, turn)
@@ -376,57 +369,22 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     if da is None or db is None or not (da.model_probs or db.model_probs):
         st.caption("Neither policy has a head here: there are no probabilities to compare.")
         return
-    st.plotly_chart(
+    plot(
         two_choices(da, a.models, db, b.models),
         key="both_decisions",
-        config=CHART_CONFIG | {"displayModeBar": False},
+        small=True,
         alt="Probability of each model and role under A and under B.",
     )
     models = divergence_kl(da.model_probs, db.model_probs, a.models, b.models)
     roles = divergence_kl(da.role_probs, db.role_probs, ROLE_ORDER, ROLE_ORDER)
     if models is not None and roles is not None:
-        st.caption(f"KL divergence of B from A: models {models:.3f}, roles {roles:.3f} nats.")
+        st.caption(
+            f"KL divergence of B from A: models {models:.3f}, roles {roles:.3f}, of the joint choice "
+            f"{models + roles:.3f} nats.",
+            help=define("KL divergence"),
+        )
     else:
         st.caption("No KL divergence: one side has no head, or its pool has other slots.")
-
-
-def _table(a: Recording, b: Recording, alignment: Alignment, rows: Sequence[int]) -> None:
-    """All shown rows in short, foreign text escaped."""
-    with st.expander("All rows in short", key="pair_rows"):
-        lines = [_line(a, b, alignment.rows[i], i, alignment.first_divergence) for i in rows[:100]]
-        head = [
-            "| Row | A | answer after | B | answer after | tokens B minus A | |",
-            "|--:|:--|:--|:--|:--|--:|:--|",
-        ]
-        st.markdown("\n".join([*head, *lines]))
-        if len(rows) > 100:
-            st.caption(f"The first 100 of {len(rows):,} rows.")
-
-
-def _line(a: Recording, b: Recording, row: Row, index: int, first: int | None) -> str:
-    x = a.outlines[row.a] if row.a is not None else None
-    y = b.outlines[row.b] if row.b is not None else None
-
-    def short(recording: Recording, turn: int | None) -> tuple[str, str]:
-        if turn is None:
-            return "–", " "
-        outline = recording.outlines[turn]
-        token = strip_text(strip_cell(recording.models, outline.model, outline.role, outline.verdict))
-        answer = ":gray[no answer yet]"
-        if outline.answer_after is not None:
-            answer = f"{label(outline.answer_after, 30)} {badge(correct_mark(outline.correct_after))}"
-        return f"{label(token, 30)} {label(outline.model, 30)}", answer
-
-    delta = f"{y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out:+,d}" if x and y else " "
-    flag = (
-        ":material/flag: first divergence"
-        if index == first
-        else ""
-        if row.same_choice
-        else _COST_WORDS[row.cost]
-    )
-    left, right = short(a, row.a), short(b, row.b)
-    return f"| {index + 1} | {left[0]} | {left[1]} | {right[0]} | {right[1]} | {delta} | {flag} |"
 
 
 if __name__ == "__main__":

@@ -12,20 +12,24 @@ from storage.steps import Variation
 from storage.summaries import RunStatus, TurnOutline
 from ui import state
 from ui.basket import basket
+from ui.chart import plot
 from ui.components.turn_strip import WINDOW, CellMark, Lane, turn_strip
 from ui.course import blunders, lane, low_margins, next_of
+from ui.export.button import save_button
 from ui.figures import doubt_over_turns
 from ui.finding import find_field, found_in, found_list
 from ui.glossary import define
+from ui.labelling import label_panel
 from ui.lens_figures import MEASURES, spend_over_turns
-from ui.lens_panels import PANELS, beside_turn
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
+from ui.saw import what_it_read
 from ui.sharing import share
 from ui.spending import dollars
-from ui.theme import CHART_CONFIG, END_WORDS, STATUS_MARKS, badge, correct_mark, label
-from ui.transport import by_hand, keys_of, steps, stop, tick, transport
+from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
+from ui.transport import by_hand, keys_of, moved, steps, stop, tick, transport
+from ui.turn_panels import PANELS, beside_turn
 from ui.variations import branch_turns, family_of, variation_tree
 from ui.widgets import who
 
@@ -39,6 +43,7 @@ KEYS = keys_of(
     ("M", "next low-margin turn"),
     ("S", "next turn of the same model"),
     ("O", "next turn in the same role"),
+    ("L", "label the turn or the episode"),
     ("N / P", "next / previous episode of the list you came from"),
     (f"1 to {len(PANELS)}", ", ".join(words for words, _ in PANELS.values())),
     ("Z", "hide the analysis, to judge before you look"),
@@ -123,6 +128,7 @@ def _header(recording: Recording, cursor: int) -> None:
         ) as popover:
             if popover.open:
                 _same_task(recording)
+        save_button(recording.store, summary.id)
         basket(recording.store, summary.id)
         if recording.outlines:
             _fork_button(recording, cursor)
@@ -251,6 +257,7 @@ def _stage(recording: Recording, cursor: int) -> None:
         plain=bool(st.session_state.get("plain_strip", False)),
     )
     _jumps(recording, cursor)
+    label_panel(recording.store, recording.summary.id, cursor)
     found_list(found, words, cursor)
     variation_tree(family, recording.summary.id)
     if _zen():
@@ -284,7 +291,14 @@ def _cards(recording: Recording, cursor: int) -> None:
     decision = None if _zen() else recording.decision(cursor)
     with st.container(border=True):
         turn_card(
-            outlines, cursor, recording.text, decision, key="card", tab="show", running=recording.running
+            outlines,
+            cursor,
+            recording.text,
+            decision,
+            key="card",
+            tab="show",
+            running=recording.running,
+            also=None if _zen() else lambda index: what_it_read(recording, index),
         )
     if cursor:
         with st.container(border=True):
@@ -308,10 +322,10 @@ def _doubt(outlines: Sequence[TurnOutline], cursor: int) -> None:
         return
     with st.container(border=True):
         st.markdown("**How sure was the coordinator?**", help=f"{define('Margin')} {define('Entropy')}")
-        st.plotly_chart(
+        plot(
             doubt,
             key="doubt",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt="Entropy and margin of every decision, turn by turn.",
             on_select=_clicked("doubt"),
             selection_mode="points",
@@ -333,10 +347,10 @@ def _spent(recording: Recording, cursor: int) -> None:
         if figure is None:
             st.caption("No price is known for these models: write price_in and price_out into pool.toml.")
             return
-        st.plotly_chart(
+        plot(
             figure,
             key="spent",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt="Cumulative use of every model, turn by turn.",
             on_select=_clicked("spent"),
             selection_mode="points",
@@ -385,7 +399,7 @@ def _go_to(total: int, cursor: int) -> None:
         label_visibility="collapsed",
         width=130,
         help=f"Any turn from 1 to {total:,}",
-        on_change=lambda: by_hand(go)(int(st.session_state["go_to"]) - 1),
+        on_change=lambda: moved(go)(int(st.session_state["go_to"]) - 1),
     )
 
 

@@ -12,9 +12,10 @@ import streamlit as st
 from storage.store import Store
 from storage.summaries import RunSummary
 from ui import state
+from ui.chart import plot
 from ui.figures import literal, ticks
 from ui.reproduction import TABLES, Outcome, Suite, Table, needed, outcomes, selection, stored, suites
-from ui.theme import CHART_CONFIG, NEUTRAL_COLOUR, label, layout, one_line, percent
+from ui.theme import NEUTRAL_COLOUR, label, layout, one_line, percent
 from ui.widgets import nothing_here
 
 _HERE, _PAPER = "#1F5FBF", "#C77700"
@@ -86,18 +87,18 @@ def _figures(table: Table, found: Sequence[Outcome]) -> None:
     unit = "mean output tokens per question" if table.measure == "tokens" else "share of test tasks solved"
     with here:
         st.markdown(f"**Here**: {unit}, 95 % interval over seeds and tasks")
-        st.plotly_chart(
+        plot(
             here_figure(table, found),
             key="here",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt="; ".join(f"{one.label} {_shown(table, one.overall.mean)}" for one in found),
         )
     with paper:
         st.markdown(f"**The paper** ({table.published.name}): {', '.join(table.published.columns)}")
-        st.plotly_chart(
+        plot(
             paper_figure(table, found),
             key="paper",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt=f"The paper's {table.published.name}",
         )
 

@@ -34,10 +34,11 @@ from core.separability import (
 from storage.states import Stated, States, read_states, stated
 from storage.store import Store
 from ui import state
+from ui.chart import plot
 from ui.clouds import cloud, looks, readings, shown
 from ui.figures import literal, role_word
 from ui.glossary import define
-from ui.theme import CHART_CONFIG, label, one_line, percent
+from ui.theme import label, one_line, percent
 from ui.widgets import nothing_here, run_words, who
 
 #: Value in the address -> its words.
@@ -191,10 +192,9 @@ def _panel(states: States, method: Method, target: Target, space: Space, told: S
         else:
             projection = _projected(points, points.digest, method, space)
     labels = points.labels(target).tolist()
-    event = st.plotly_chart(
+    event = plot(
         cloud(projection, labels, looks(labels, states.slots if target == "model" else ()), told),
         key=f"cloud_{method}_{target}_{space}_{points.digest[:12]}",
-        config=CHART_CONFIG,
         on_select="rerun",
         selection_mode="points",
         alt=f"{METHODS[method]} of {SPACE_WORDS[space]}, coloured by {TARGET_WORDS[target]}: the classes are "
@@ -302,10 +302,10 @@ def _readings(states: States) -> None:
         return
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.plotly_chart(
+        plot(
             readings(measured),
             key="readings",
-            config=CHART_CONFIG | {"displayModeBar": False},
+            small=True,
             alt="Accuracy of linear and RBF SVMs in this run and in the paper",
         )
     with right:

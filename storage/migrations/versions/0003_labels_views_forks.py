@@ -20,6 +20,27 @@ def upgrade() -> None:
         run.create_check_constraint(
             "ck_run_kind", "kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')"
         )
+    op.create_index("ix_episode_parent_episode_id", "episode", ["parent_episode_id"])
+    op.create_index(
+        "ix_turn_counts",
+        "turn",
+        [
+            "episode_id",
+            "idx",
+            "stage",
+            "role",
+            "model",
+            "verdict",
+            "correct_after",
+            "flags",
+            "tokens_in",
+            "tokens_out",
+            "cost_usd",
+            "latency_s",
+            "sampled",
+            "margin",
+        ],
+    )
     op.create_table(
         "label",
         sa.Column("id", _ROWID, nullable=False),
@@ -37,7 +58,6 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name="pk_label"),
     )
-    op.create_index("ix_episode_parent_episode_id", "episode", ["parent_episode_id"])
     op.create_index("ix_label_episode_id_idx", "label", ["episode_id", "idx"])
     op.create_index("ix_label_name_value_episode_id", "label", ["name", "value", "episode_id"])
     op.create_table(
@@ -77,10 +97,16 @@ def upgrade() -> None:
     op.create_index(
         "ix_episode_counts",
         "episode",
-        ["run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation"],
-    )
-    op.create_index(
-        "ix_turn_asked",
-        "turn",
-        ["episode_id", "role", "model", "verdict", "correct_after", "sampled", "margin"],
+        [
+            "run_id",
+            "policy",
+            "status",
+            "family",
+            "correct",
+            "end_reason",
+            "flags",
+            "turns",
+            "generation",
+            "id",
+        ],
     )

@@ -1,0 +1,196 @@
+"""Write a selection of episodes to Parquet, a row per episode or a row per turn, in bounded memory.
+
+Columns are typed: times are UTC timestamps, flags and logits lists, an unknown cost is null. Texts stand as they
+were recorded, nothing escaped. What a model was sent and hidden states are left to `trinity-jsonl` files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sqlalchemy import Connection, Select, and_, select
+
+from storage import mapping
+from storage.drafts import drafted
+from storage.engine import reading
+from storage.mapping import Row, Rows
+from storage.schema import episode, task, text, turn
+from storage.selection import FETCH, Selection, chosen, ids_of
+from storage.store import Store
+
+Rowed = Literal["episodes", "turns"]
+
+#: A row group is written when it has this many rows, or this many characters of text.
+GROUP_ROWS, GROUP_CHARACTERS = 20_000, 32 * 2**20
+
+_TIME, _NUMBERS, _NAMES = pa.timestamp("us", "UTC"), pa.list_(pa.float64()), pa.list_(pa.string())
+
+EPISODES = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("task_id", pa.string(), nullable=False),
+        pa.field("family", pa.string()),
+        pa.field("split", pa.string()),
+        pa.field("grader", pa.string()),
+        pa.field("question", pa.string()),
+        pa.field("expected", pa.string()),
+        pa.field("policy", pa.string(), nullable=False),
+        pa.field("checkpoint_id", pa.string()),
+        pa.field("generation", pa.int64()),
+        pa.field("models", _NAMES),
+        pa.field("protocol", pa.string()),
+        pa.field("turn_budget", pa.int64()),
+        pa.field("seed", pa.int64()),
+        pa.field("argmax", pa.bool_()),
+        pa.field("parent_episode_id", pa.string()),
+        pa.field("fork_turn", pa.int64()),
+        pa.field("status", pa.string()),
+        pa.field("end_reason", pa.string()),
+        pa.field("answer", pa.string()),
+        pa.field("correct", pa.bool_()),
+        pa.field("turns", pa.int64()),
+        pa.field("strip", pa.string()),
+        pa.field("tokens_in", pa.int64()),
+        pa.field("tokens_out", pa.int64()),
+        pa.field("cost_usd", pa.float64()),
+        pa.field("latency_s", pa.float64()),
+        pa.field("min_margin", pa.float64()),
+        pa.field("mean_entropy", pa.float64()),
+        pa.field("flags", _NAMES),
+        pa.field("started", _TIME),
+        pa.field("finished", _TIME),
+    ]
+)
+
+TURNS = pa.schema(
+    [
+        pa.field("episode_id", pa.string(), nullable=False),
+        pa.field("turn", pa.int64(), nullable=False),  # from 1, as pages count
+        pa.field("stage", pa.string()),
+        pa.field("role", pa.string(), nullable=False),
+        pa.field("model", pa.string(), nullable=False),
+        pa.field("origin", pa.string()),
+        pa.field("sampled", pa.bool_()),
+        pa.field("argmax_role", pa.string()),
+        pa.field("argmax_model", pa.string()),
+        pa.field("model_logits", _NUMBERS),
+        pa.field("role_logits", _NUMBERS),
+        pa.field("model_probs", _NUMBERS),
+        pa.field("role_probs", _NUMBERS),
+        pa.field("margin", pa.float64()),
+        pa.field("entropy", pa.float64()),
+        pa.field("prompt_tokens", pa.int64()),
+        pa.field("reply", pa.string()),
+        pa.field("reasoning", pa.string()),
+        pa.field("finish_reason", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("verdict", pa.string()),
+        pa.field("answer_after", pa.string()),
+        pa.field("correct_after", pa.bool_()),
+        pa.field("flags", _NAMES),
+        pa.field("tokens_in", pa.int64()),
+        pa.field("tokens_out", pa.int64()),
+        pa.field("cost_usd", pa.float64()),
+        pa.field("latency_s", pa.float64()),
+        pa.field("started", _TIME),
+    ]
+)
+
+
+def export_parquet(store: Store, selection: Selection, path: str | Path, rowed: Rowed) -> int:
+    """Write one file with a row per episode (in the order of ids) or per turn; returns how many rows.
+
+    The file appears whole or not at all. StoreError for an unknown episode, none, or an unwritable place.
+    """
+    make = _episodes if rowed == "episodes" else _turns
+    schema = EPISODES if rowed == "episodes" else TURNS
+    with reading(store.engine) as connection:
+        ids_of(connection, selection)
+        with drafted(Path(path)) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as file:
+            return _write(file, schema, make(connection, selection))
+
+
+def _write(file: Any, schema: Any, rows: Iterable[Row]) -> int:
+    total = 0
+    for group in _groups(rows):
+        file.write_table(pa.Table.from_pylist(group, schema))
+        total += len(group)
+    return total
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The rows in groups that fit into memory, however long their texts are."""
+    group: list[Row] = []
+    characters = 0
+    for row in rows:
+        group.append(row)
+        characters += sum(len(value) for value in row.values() if isinstance(value, str))
+        if len(group) >= GROUP_ROWS or characters >= GROUP_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+def _episodes(connection: Connection, selection: Selection) -> Iterator[Row]:
+    whole = (task.c.split, task.c.grader, task.c.question.label("asked"), task.c.answer.label("expected"))
+    query = (
+        select(episode, *whole)
+        .join(task, task.c.key == episode.c.task_key)
+        .where(*chosen(selection, connection.dialect.name))
+        .order_by(episode.c.id)
+    )
+    return _streamed(connection, query, FETCH, _episode)
+
+
+def _episode(row: Rows) -> Row:
+    made = {name: row[name] for name in EPISODES.names if name in row}
+    made["question"] = row["asked"]
+    made["models"] = json.loads(row["models"])
+    made["flags"] = list(mapping.to_flag_names(row["flags"]))
+    made["started"], made["finished"] = _micros(row["started"]), _micros(row["finished"])
+    return made
+
+
+def _turns(connection: Connection, selection: Selection) -> Iterator[Row]:
+    reply, reasoning = text.alias(), text.alias()
+
+    def of(body: Any, kind: str) -> Any:
+        return and_(body.c.episode_id == turn.c.episode_id, body.c.idx == turn.c.idx, body.c.kind == kind)
+
+    wanted = select(episode.c.id).where(*chosen(selection, connection.dialect.name))
+    query = (
+        select(turn, reply.c.body.label("reply"), reasoning.c.body.label("reasoning"))
+        .outerjoin(reply, of(reply, "reply"))
+        .outerjoin(reasoning, of(reasoning, "reasoning"))
+        .where(turn.c.episode_id.in_(wanted))
+        .order_by(turn.c.episode_id, turn.c.idx)
+    )
+    return _streamed(connection, query, 50, _turn)
+
+
+def _turn(row: Rows) -> Row:
+    made = {name: row[name] for name in TURNS.names if name in row}
+    for name in ("model_logits", "role_logits", "model_probs", "role_probs"):
+        made[name] = list(mapping.to_floats(row[name]))
+    made["turn"] = row["idx"] + 1
+    made["flags"] = [flag.value for flag in mapping.to_flags(row["flags"])]
+    made["started"] = _micros(row["started"])
+    return made
+
+
+def _streamed(
+    connection: Connection, query: Select[Any], fetch: int, make: Callable[[Rows], Row]
+) -> Iterator[Row]:
+    for row in connection.execute(query.execution_options(yield_per=fetch)).mappings():
+        yield make(row)
+
+
+def _micros(at: float | None) -> int | None:
+    return None if at is None else round(at * 1e6)

@@ -1,0 +1,433 @@
+"""What turns amounted to: verdicts against the truth, roles kept, tokens and money spent; aggregated in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, case, exists, func, not_, or_, select
+
+from core.episode import EndReason, Flag, Protocol, Role, Verdict
+from core.metrics import wilson_interval
+from storage.engine import reading
+from storage.filters import EpisodeFilter
+from storage.mapping import to_flags
+from storage.routing import Behind, finished, newest_turns, read_behind, turns_of
+from storage.schema import episode, turn
+from storage.store import Store
+
+
+class Judgement(StrEnum):
+    """What a Verifier turn did, set against the truth."""
+
+    ACCEPTED_RIGHT = "accepted_right"
+    ACCEPTED_WRONG = "accepted_wrong"
+    REVISED_RIGHT = "revised_right"
+    REVISED_WRONG = "revised_wrong"
+    UNREADABLE = "unreadable"  # counted as REVISE by the role loop
+    NOTHING = "nothing"  # there was no answer to judge
+    FAILED = "failed"  # the model gave no reply at all
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`k` of `n`, with a 95 % Wilson interval."""
+
+    k: int
+    n: int
+
+    @property
+    def value(self) -> float | None:
+        """The share, in 0 to 1; None of nothing."""
+        return self.k / self.n if self.n else None
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """Wilson interval; (0, 1) of nothing."""
+        return wilson_interval(self.k, self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnGroup:
+    """Turns alike in model, role, verdict, grade and flags, and what they consumed. `cost_usd` is None as soon as
+    one price is unknown; `latency_s` is the sum."""
+
+    model: str
+    role: Role
+    verdict: Verdict | None
+    correct_after: bool | None
+    flags: tuple[Flag, ...]
+    n: int
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+    latency_s: float
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """What these Verifier turns did; None of other roles."""
+        if self.role is not Role.VERIFIER:
+            return None
+        if Flag.NOTHING_TO_JUDGE in self.flags:
+            return Judgement.NOTHING
+        if Flag.MODEL_ERROR in self.flags:
+            return Judgement.FAILED
+        if Flag.VERDICT_UNREADABLE in self.flags or self.verdict is None:
+            return Judgement.UNREADABLE
+        if self.verdict is Verdict.ACCEPT:
+            return Judgement.ACCEPTED_RIGHT if self.correct_after else Judgement.ACCEPTED_WRONG
+        return Judgement.REVISED_RIGHT if self.correct_after else Judgement.REVISED_WRONG
+
+
+def turn_groups(store: Store, where: EpisodeFilter) -> list[TurnGroup]:
+    """All turns of the episodes that count, in a few hundred groups. One query over a covering index."""
+    keys = (turn.c.role, turn.c.model, turn.c.verdict, turn.c.correct_after, turn.c.flags)
+    query = (
+        select(
+            *keys,
+            func.count(),
+            func.coalesce(func.sum(turn.c.tokens_in), 0),
+            func.coalesce(func.sum(turn.c.tokens_out), 0),
+            func.sum(turn.c.cost_usd),
+            func.count(turn.c.cost_usd),
+            func.coalesce(func.sum(turn.c.latency_s), 0.0),
+        )
+        .where(*turns_of(store, where))
+        .group_by(*keys)
+    )
+    with reading(store.engine) as connection:
+        return [
+            TurnGroup(
+                model,
+                Role(role),
+                Verdict(verdict) if verdict else None,
+                right,
+                to_flags(flags),
+                n,
+                tokens_in,
+                tokens_out,
+                cost if priced == n else None,
+                latency,
+            )
+            for role, model, verdict, right, flags, n, tokens_in, tokens_out, cost, priced, latency in (
+                connection.execute(query)
+            )
+        ]
+
+
+# The ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """One model's turns as a Verifier, by what they did."""
+
+    model: str
+    counts: dict[Judgement, int]
+    self_verified: int = 0  # turns on an answer of its own
+
+    @property
+    def turns(self) -> int:
+        """All its Verifier turns."""
+        return sum(self.counts.values())
+
+    @property
+    def false_accept(self) -> Share:
+        """Of the wrong answers it was shown and judged readably, those it accepted."""
+        return self._share(Judgement.ACCEPTED_WRONG, Judgement.REVISED_WRONG)
+
+    @property
+    def false_revise(self) -> Share:
+        """Of the right answers it was shown and judged readably, those it sent back."""
+        return self._share(Judgement.REVISED_RIGHT, Judgement.ACCEPTED_RIGHT)
+
+    @property
+    def accepted_wrong(self) -> Share:
+        """Of its ACCEPTs, those of wrong answers."""
+        return self._share(Judgement.ACCEPTED_WRONG, Judgement.ACCEPTED_RIGHT)
+
+    def _share(self, what: Judgement, other: Judgement) -> Share:
+        k = self.counts.get(what, 0)
+        return Share(k, k + self.counts.get(other, 0))
+
+
+def ledgers(groups: Iterable[TurnGroup]) -> list[Ledger]:
+    """One per model that was a Verifier; highest false-accept rate first, those without one last."""
+    counts: dict[str, dict[Judgement, int]] = {}
+    own: dict[str, int] = {}
+    for group in groups:
+        if (judged := group.judgement) is not None:
+            of = counts.setdefault(group.model, {})
+            of[judged] = of.get(judged, 0) + group.n
+            own[group.model] = own.get(group.model, 0) + group.n * (Flag.SELF_VERIFIED in group.flags)
+    found = [Ledger(model, of, own[model]) for model, of in counts.items()]
+    return sorted(found, key=lambda one: (-(_value(one.false_accept)), one.model))
+
+
+def _value(share: Share) -> float:
+    return -1.0 if share.value is None else share.value
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Readable verdicts of one Verifier on one author's answers."""
+
+    verifier: str
+    author: str
+    false_accept: Share
+    false_revise: Share
+
+    @property
+    def own(self) -> bool:
+        """It judged itself."""
+        return self.verifier == self.author
+
+
+def by_author(store: Store, where: EpisodeFilter) -> list[Judged]:
+    """Verdicts by who gave them and who wrote the answer. One query."""
+    author = turn.alias("author")
+    query = (
+        select(
+            turn.c.model,
+            author.c.model,
+            turn.c.verdict,
+            func.coalesce(turn.c.correct_after, False),
+            func.count(),
+        )
+        .select_from(turn)
+        .join(author, and_(author.c.episode_id == turn.c.episode_id, author.c.idx == _authored()))
+        .where(*turns_of(store, where), *_readable())
+        .group_by(turn.c.model, author.c.model, turn.c.verdict, func.coalesce(turn.c.correct_after, False))
+    )
+    found: dict[tuple[str, str], dict[tuple[str, bool], int]] = {}
+    with reading(store.engine) as connection:
+        for verifier, wrote, verdict, right, n in connection.execute(query):
+            found.setdefault((verifier, wrote), {})[verdict, bool(right)] = n
+    return [
+        Judged(verifier, wrote, _of(of, Verdict.ACCEPT, False), _of(of, Verdict.REVISE, True))
+        for (verifier, wrote), of in sorted(found.items())
+    ]
+
+
+def _of(counts: dict[tuple[str, bool], int], verdict: Verdict, right: bool) -> Share:
+    n = sum(count for (_, graded), count in counts.items() if graded is right)
+    return Share(counts.get((verdict, right), 0), n)
+
+
+def _readable() -> list[ColumnElement[bool]]:
+    """A Verifier's turn with an answer to judge and a verdict that could be read."""
+    flagged = [
+        turn.c.flags.contains(flag.value)
+        for flag in (Flag.VERDICT_UNREADABLE, Flag.NOTHING_TO_JUDGE, Flag.MODEL_ERROR)
+    ]
+    return [turn.c.role == Role.VERIFIER, turn.c.verdict.is_not(None), *(not_(one) for one in flagged)]
+
+
+def _authored() -> ColumnElement[Any]:
+    """The index of the turn that wrote the answer a turn judges: the last Worker before it whose reply had one.
+    In the released protocol every Worker's reply is taken for an answer."""
+    worker, of = turn.alias("worker"), episode.alias("of")
+    released = exists().where(of.c.id == worker.c.episode_id, of.c.protocol == Protocol.RELEASED)
+    answered = or_(not_(worker.c.flags.contains(Flag.NO_ANSWER.value)), released.correlate(worker))
+    return (
+        select(func.max(worker.c.idx))
+        .where(
+            worker.c.episode_id == turn.c.episode_id,
+            worker.c.idx < turn.c.idx,
+            worker.c.role == Role.WORKER,
+            answered,
+        )
+        .correlate(turn)
+        .scalar_subquery()
+    )
+
+
+def behind_verdict(
+    store: Store,
+    where: EpisodeFilter,
+    verifier: str,
+    what: Judgement,
+    author: str | None = None,
+    *,
+    limit: int = 50,
+) -> list[Behind]:
+    """Newest turns of a Verifier that did this, on answers of one author when given."""
+    query = newest_turns(store, where, limit).where(turn.c.model == verifier, turn.c.role == Role.VERIFIER)
+    query = query.where(*_did(what))
+    if author is not None:
+        wrote = turn.alias("author")
+        query = query.join(wrote, and_(wrote.c.episode_id == turn.c.episode_id, wrote.c.idx == _authored()))
+        query = query.where(wrote.c.model == author)
+    return list(read_behind(store, query))
+
+
+def _did(what: Judgement) -> list[ColumnElement[bool]]:
+    unreadable, nothing, failed = (
+        turn.c.flags.contains(flag.value)
+        for flag in (Flag.VERDICT_UNREADABLE, Flag.NOTHING_TO_JUDGE, Flag.MODEL_ERROR)
+    )
+    match what:
+        case Judgement.NOTHING:
+            return [nothing]
+        case Judgement.FAILED:
+            return [failed, not_(nothing)]
+        case Judgement.UNREADABLE:
+            return [or_(unreadable, turn.c.verdict.is_(None)), not_(nothing), not_(failed)]
+    accepted, right = what.value.split("_")
+    graded = func.coalesce(turn.c.correct_after, False).is_(right == "right")
+    verdict = Verdict.ACCEPT if accepted == "accepted" else Verdict.REVISE
+    return [*_readable(), turn.c.verdict == verdict, graded]
+
+
+# Roles kept
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One model in one role: its turns whose reply had what the role asks for."""
+
+    model: str
+    role: Role
+    kept: Share
+    failed: int  # no reply at all; counted as not kept
+
+
+#: What a reply lacked, by role.
+LACKS: dict[Role, Flag] = {
+    Role.THINKER: Flag.NO_SUGGESTION,
+    Role.WORKER: Flag.NO_ANSWER,
+    Role.VERIFIER: Flag.VERDICT_UNREADABLE,
+}
+
+
+def roles_kept(groups: Iterable[TurnGroup]) -> list[Kept]:
+    """Thinkers with a readable plan, Workers with an answer, Verifiers with one verdict; by model and role."""
+    counts: dict[tuple[str, Role], list[int]] = {}
+    for group in groups:
+        of = counts.setdefault((group.model, group.role), [0, 0, 0])
+        failed = Flag.MODEL_ERROR in group.flags
+        of[0] += group.n * (not failed and LACKS[group.role] not in group.flags)
+        of[1] += group.n
+        of[2] += group.n * failed
+    return [
+        Kept(model, role, Share(k, n), failed) for (model, role), (k, n, failed) in sorted(counts.items())
+    ]
+
+
+# What was spent
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What some turns or episodes consumed; None: a price is unknown."""
+
+    n: int
+    tokens: int
+    cost_usd: float | None
+    latency_s: float
+
+
+def spent(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) -> dict[str, Spent]:
+    """Turns put together by `key`, most tokens first."""
+    found: dict[str, Spent] = {}
+    for group in groups:
+        name = key(group)
+        before = found.get(name, Spent(0, 0, 0.0, 0.0))
+        found[name] = Spent(
+            before.n + group.n,
+            before.tokens + group.tokens_in + group.tokens_out,
+            None if before.cost_usd is None or group.cost_usd is None else before.cost_usd + group.cost_usd,
+            before.latency_s + group.latency_s,
+        )
+    return dict(sorted(found.items(), key=lambda one: (-one[1].tokens, one[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCost:
+    """How a policy did and what its finished episodes consumed."""
+
+    policy: str
+    n: int
+    right: int
+    turns: int
+    tokens: int
+    cost_usd: float | None
+    latency_s: float
+    accepted: Share  # of all
+    false_accept: Share  # wrong ones among those that a Verifier ended
+    accepts: dict[tuple[int, bool], int]  # (turns played, right) -> episodes that a Verifier ended
+
+    @property
+    def accuracy(self) -> Share:
+        """Right episodes of all."""
+        return Share(self.right, self.n)
+
+    @property
+    def free(self) -> bool:
+        """Nobody billed for it."""
+        return self.cost_usd == 0
+
+    def per_solved(self, amount: float | None) -> float | None:
+        """An amount shared out over the solved problems; None where there are none, or it is unknown."""
+        return None if amount is None or not self.right else amount / self.right
+
+
+def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
+    """Every policy with finished episodes, in the order of the filter's episodes, most first. One query."""
+    accepted = case((episode.c.end_reason == EndReason.ACCEPTED, True), else_=False)
+    right = func.coalesce(episode.c.correct, False)
+    keys = (episode.c.policy, episode.c.turns, accepted, right)
+    query = (
+        select(
+            *keys,
+            func.count(),
+            func.sum(episode.c.tokens_in + episode.c.tokens_out),
+            func.sum(episode.c.cost_usd),
+            func.count(episode.c.cost_usd),
+            func.sum(episode.c.latency_s),
+        )
+        .where(*finished(store, where))
+        .group_by(*keys)
+    )
+    by_policy: dict[str, list[tuple[Any, ...]]] = {}
+    with reading(store.engine) as connection:
+        for policy, *rest in connection.execute(query):
+            by_policy.setdefault(policy, []).append(tuple(rest))
+    found = [_policy_cost(policy, rows) for policy, rows in by_policy.items()]
+    return sorted(found, key=lambda one: (-one.n, one.policy))
+
+
+def _policy_cost(policy: str, rows: Iterable[tuple[Any, ...]]) -> PolicyCost:
+    n = solved = turns = tokens = priced = ended = false = 0
+    cost = latency = 0.0
+    accepts: dict[tuple[int, bool], int] = {}
+    for played, accepted, right, count, used, paid, known, waited in rows:
+        n, solved, turns = n + count, solved + count * bool(right), turns + count * played
+        tokens, cost, priced, latency = tokens + used, cost + (paid or 0.0), priced + known, latency + waited
+        if accepted:
+            ended, false = ended + count, false + count * (not right)
+            accepts[played, bool(right)] = accepts.get((played, bool(right)), 0) + count
+    return PolicyCost(
+        policy,
+        n,
+        solved,
+        turns,
+        tokens,
+        cost if priced == n else None,
+        latency,
+        Share(ended, n),
+        Share(false, ended),
+        accepts,
+    )
+
+
+def frontier(points: Iterable[tuple[str, float, float]]) -> list[str]:
+    """Names of the (name, price, accuracy) that no other beats in both, cheapest first."""
+    best, found = float("-inf"), []
+    for name, _, accuracy in sorted(points, key=lambda one: (one[1], -one[2], one[0])):
+        if accuracy > best:
+            best = accuracy
+            found.append(name)
+    return found

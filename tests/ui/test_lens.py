@@ -1,0 +1,312 @@
+"""A second look at decisions: sums that are exact, choices that rounding leaves open, masks, neighbours, forks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sqlalchemy import event, insert, select, update
+
+from core.checkpoint import Checkpoint, EncoderIdentity
+from core.draws import uniform
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role, Transcript, TranscriptEntry
+from core.errors import CheckpointError
+from core.heads import HeadKind, head_of, softmax, split
+from core.reading import prompt_tokens
+from core.rounding import drawn, likeliest, rounding
+from storage.opinions import add_opinions, opinion
+from storage.recorder import record
+from storage.schema import episode as stored
+from storage.schema import state, text, turn
+from storage.states import Past, PastTurn
+from storage.steps import find_in_texts, read_family
+from storage.store import Store, open_store
+from tests.ui.pages import opened, press, shown
+from tests.ui.recorded import MODELS, episode, events
+from tests.ui.sample_store import EVOLVED
+from ui import state as ui_state
+from ui.lens import ahead, check, draws, look, moved, without
+from ui.nearest import nearest
+from ui.recording import open_recording
+from ui.saw import read_again, request_at
+
+WIDTH = 64
+KINDS: tuple[HeadKind, ...] = (
+    "linear",
+    "low-rank",
+    "sparse",
+    "block-diagonal-2",
+    "block-diagonal-10",
+    "turn-aware",
+)
+
+
+def made(kind: HeadKind = "linear", seed: int = 0, **fields: object) -> Checkpoint:
+    """A checkpoint of random numbers over the recorded models."""
+    size = head_of(kind, len(MODELS), WIDTH).size
+    vector = (np.random.default_rng(seed).normal(size=size) * 0.3).astype(np.float32)
+    return Checkpoint(
+        vector,
+        MODELS,
+        EncoderIdentity("tiny", WIDTH, "d" * 64),
+        head_kind=kind,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str) -> Decision:
+    """What this checkpoint chooses on a float32 state, as the coordinator records it."""
+    z = checkpoint.head.logits(state[None], checkpoint.head_vector, [index])[0]
+    model_z, role_z = split(z, len(MODELS))
+    probs = softmax(model_z), softmax(role_z)
+    u = uniform(key, 2)
+    picks = [int(np.searchsorted(np.cumsum(p), x, side="right")) for p, x in zip(probs, u, strict=True)]
+    return Decision(
+        MODELS[picks[0]],
+        ROLE_ORDER[picks[1]],
+        tuple(model_z.tolist()),
+        tuple(role_z.tolist()),
+        tuple(probs[0].tolist()),
+        tuple(probs[1].tolist()),
+        MODELS[int(model_z.argmax())],
+        ROLE_ORDER[int(role_z.argmax())],
+        hidden_state=state.astype("<f2").tobytes(),
+        prompt_digest="ab" * 16,
+        prompt_tokens=40 + index,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_add_up_to_the_logits_and_the_recorded_ones_are_within_the_tolerance(kind: HeadKind) -> None:
+    checkpoint = made(kind)
+    states = np.random.default_rng(1).normal(size=(2, WIDTH)).astype(np.float32) * 3
+    decisions = [decided(checkpoint, state, i, "k") for i, state in enumerate(states)]
+    before, lens = (look(checkpoint, one.hidden_state, i) for i, one in enumerate(decisions))
+    assert before is not None
+    assert lens is not None
+    assert np.allclose(lens.parts.sum(axis=1), lens.logits, atol=1e-9)
+    assert lens.width == (0 if kind == "low-rank" else WIDTH)
+    parts = ahead(lens, 0, 1, most=5)
+    assert sum(part.gives for part in parts) == pytest.approx(lens.logits[0] - lens.logits[1])
+    sizes = [abs(part.gives) for part in parts if part.place >= 0]
+    assert sizes == sorted(sizes, reverse=True)
+    change = (lens.logits[0] - lens.logits[1]) - (before.logits[0] - before.logits[1])
+    assert sum(part.gives for part in moved(lens, before, 0, 1)) == pytest.approx(change)
+    assert check(lens, decisions[1]).matches
+    wrong = look(made(kind, seed=9), decisions[1].hidden_state, 1)
+    assert wrong is not None
+    assert not check(wrong, decisions[1]).matches
+    assert look(checkpoint, b"", 1) is None
+    assert look(checkpoint, np.full(WIDTH, np.inf).astype("<f2").tobytes(), 1) is None
+
+
+def test_nothing_that_rounding_leaves_open_is_claimed() -> None:
+    checkpoint = made()
+    vector = checkpoint.head_vector.astype(np.float64)
+    source, unsure = np.random.default_rng(2), 0
+    for _ in range(300):
+        exact = source.normal(size=WIDTH)
+        kept = exact.astype("<f2").astype(np.float64)
+        z, near = (checkpoint.head.logits(one[None], vector, [0])[0][: len(MODELS)] for one in (exact, kept))
+        error = rounding(checkpoint.head, kept[None], vector)[0][: len(MODELS)]
+        near[1] = near[0] + (z[1] - z[0]) * 1e-3  # two that are nearly level
+        z[1] = z[0] + (z[1] - z[0]) * 1e-3
+        u = float(source.uniform())
+        for told, truth in (
+            (likeliest(near, error), int(z.argmax())),
+            (drawn(near, error, u), drawn(z, error * 0, u).place),
+        ):
+            assert told.unsure or told.place == truth
+            unsure += told.unsure
+    assert 10 < unsure < 500
+
+
+def test_leaving_a_model_out_draws_by_the_same_numbers() -> None:
+    played = episode("e-mask")
+    state = np.random.default_rng(3).normal(size=WIDTH).astype(np.float32)
+    decision = decided(made(), state, 2, f"{played.seed}/{played.task.id}/2")
+    us = draws(decision, MODELS, played, 2)
+    assert us is not None
+    assert draws(decision, MODELS, replace(played, seed=99_991), 2) != us
+    same = without(decision, MODELS, played, 2, frozenset())
+    assert same is not None
+    assert (MODELS[same.pair[0]], same.pair[1]) == (decision.model, decision.role)
+    found = without(decision, MODELS, played, 2, frozenset({decision.model, decision.role.value}))
+    assert found is not None
+    assert found.decision.model_probs[MODELS.index(decision.model)] == 0
+    assert sum(found.decision.model_probs) == pytest.approx(1)
+    assert MODELS[found.pair[0]] != decision.model
+    assert found.pair[1] is not decision.role
+    assert not found.unsure
+    assert without(decision, MODELS, played, 2, frozenset(MODELS)) is None
+
+
+def test_the_nearest_are_those_of_other_episodes_by_cosine() -> None:
+    hidden = np.array([[1, 0], [2, 0.1], [0, 1], [1, 0]], np.float32)
+    names = ("own", "a", "b", "c")
+    turns = tuple(
+        PastTurn(name, 0, "f", "q", "alpha", Role.WORKER, name == "a", f"digest-{name}") for name in names
+    )
+    found = nearest(Past(turns, hidden, 4), np.array([1.0, 0.0]), "own", "digest-c")
+    assert [one.turn.episode_id for one in found.near] == ["c", "a", "b"]
+    assert [one.same_text for one in found.near] == [True, False, False]
+    assert (found.tallies[0].n, found.tallies[0].judged, found.tallies[0].right) == (3, 3, 1)
+
+
+@pytest.fixture
+def headed(_headed: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store whose episodes were decided by stored heads; one was forked, one has 2,000 turns."""
+    monkeypatch.setenv("TRINITY_STORE", _headed.url)
+    return _headed
+
+
+@pytest.fixture(scope="module")
+def _headed(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = open_store(tmp_path_factory.mktemp("headed") / "trinity.db")
+    store.runs.create("rtest", "run", {})
+    ours, next_one = made(generation=1), made(seed=5, generation=2)
+    svf = made(seed=7, generation=3).with_vector(
+        np.concatenate([np.zeros(4), made(seed=7).vector]), svf_layout=(("w", 4),)
+    )
+    for one in (ours, next_one, svf):
+        store.checkpoints.add(
+            one.id, one.to_config(), one.to_bytes(), run_id="rtest", generation=one.generation
+        )
+    for name, seed, turns in (("e-head", 1, 5), ("e-more", 2, 5), ("e-long", 3, 5)):
+        list(record(store, events(_decided(ours, name, seed, turns))))
+    _lengthen(store, "e-long", 2000)
+    fork = _decided(ours, "e-fork", 1, 4)
+    list(record(store, events(replace(fork, parent_episode_id="e-head", fork_turn=2))))
+    again = replace(_decided(ours, "e-fork-2", 1, 3), parent_episode_id="e-fork", fork_turn=1)
+    list(record(store, events(again)))
+    logits = [float(i == 1) * 5 for i in range(len(MODELS))], [0.0, 0.0, 5.0]
+    add_opinions(store, "rtest", [opinion(svf.id, "e-head", 2, logits, "ab" * 16, "cpu")])
+    return store
+
+
+def _lengthen(store: Store, name: str, turns: int) -> None:
+    """Repeat an episode's last turn until it has so many: played one by one they would take a minute."""
+    with store.engine.begin() as connection:
+        for table in (turn, text, state):
+            here = select(table).where(table.c.episode_id == name, table.c.idx == 4)
+            for row in connection.execute(here).mappings().all():
+                kept = {key: value for key, value in row.items() if key != "id"}
+                connection.execute(insert(table), [kept | {"idx": i} for i in range(5, turns)])
+        connection.execute(update(stored).where(stored.c.id == name).values(turns=turns))
+
+
+def _decided(checkpoint: Checkpoint, name: str, seed: int, turns: int) -> Episode:
+    played = episode(name, seed=seed, turns=turns, policy=checkpoint.id)
+    source = np.random.default_rng(seed)
+    told = []
+    for one in played.turns:
+        read = source.normal(size=WIDTH).astype(np.float32)
+        chosen = decided(checkpoint, read, one.index, f"{played.seed}/{played.task.id}/{one.index}")
+        told.append(replace(one, decision=chosen))
+    return replace(played, turns=tuple(told))
+
+
+def test_the_panels_of_a_decision(headed: Store) -> None:
+    page = opened("replay", ep="e-head", t="3")
+    assert "Recomputed: matches" in [block.proto.popover.label for block in page.get("popover")]
+    press(page, "panel_head")
+    assert page.query_params["panel"] == "head"
+    assert "What put" in shown(page)
+    assert "What moved that lead since turn 2?" in shown(page)
+    press(page, "panel_other")  # the newest has SVF, and has read this turn again
+    assert "would have drawn" in shown(page)
+    press(page, "go_next")
+    assert "SVF changes the encoder itself" in shown(page)
+    page.selectbox(key="other_checkpoint").select_index(1).run()
+    kept = {one.id: one.generation for one in headed.checkpoints.list()}
+    assert kept[page.query_params["other"]] == 2
+    assert "would have drawn" in shown(page)
+    press(page, "panel_without")
+    chosen = open_recording(headed, "e-head").decision(3)
+    assert chosen is not None
+    left = [str(i + 1) for i, name in enumerate(MODELS) if name != chosen.model]
+    page.pills(key="mask_models").set_value(left).run()
+    assert page.query_params["without"] == str(MODELS.index(chosen.model) + 1)
+    assert "choices would have been others" in shown(page)
+    press(page, "panel_near")
+    assert "nearest decisions choose" in shown(page)
+    assert not page.exception
+
+
+def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:
+    page = opened("replay", ep="e-head", t="3", find="multiply")
+    said = shown(page)
+    assert "1 text in 1 turn says multiply" in said
+    assert "fork at turn 3" in said
+    assert "fork at turn 2" in said
+    family = read_family(headed, "e-fork-2")
+    assert [(one.summary.id, one.depth) for one in family] == [("e-head", 0), ("e-fork", 1), ("e-fork-2", 2)]
+    assert find_in_texts(headed, "e-head", "MULTIPLY 12")[0].index == 0
+    press(page, "to_basket")
+    press(page, "next_episode") if not page.button(key="next_episode").disabled else press(
+        page, "previous_episode"
+    )
+    press(page, "to_basket")
+    assert "Compare the 2 in the basket" in shown(page)
+    press(page, "zen")
+    assert page.query_params["zen"] == "1"
+    hidden = shown(page)
+    for word in ("expected", "Softmax", "**Decision**", "wrong", "right", "How sure"):
+        assert word not in hidden
+    press(page, "zen")
+    assert "**Decision**" in shown(page)
+
+
+def test_a_turn_of_two_thousand_is_a_window_and_takes_few_queries(headed: Store) -> None:
+    page = opened("replay", ep="e-long", t="1000")
+    assert "Turns 851 to 1,050 of 2,000." in shown(page)
+    asked: list[str] = []
+    event.listen(
+        ui_state.store().engine,
+        "before_cursor_execute",
+        lambda connection, cursor, statement, *rest: asked.append(statement),
+    )
+    page.number_input(key="go_to").set_value(1500).run()
+    assert page.query_params["t"] == "1500"
+    queries = [one for one in asked if one.lstrip().startswith(("SELECT", "WITH"))]
+    assert len(queries) <= 6, queries
+
+
+@pytest.mark.usefixtures("samples")
+def test_a_slider_that_has_not_heard_of_the_newest_step_neither_stops_the_playing_nor_takes_it_back() -> None:
+    page = opened("evolution", run=EVOLVED, gen="0")
+    press(page, "go_play")
+    page.session_state["replay_due"] = (0, time.monotonic() - 1)
+    page.run()
+    at = page.query_params["gen"]
+    assert at != "0"
+    page.select_slider(key="generation").set_value(0).run()  # the browser's last word, sent too late
+    assert page.query_params["gen"] == at
+    assert page.session_state["replay_playing"]
+    press(page, "go_play")
+    assert not page.session_state["replay_playing"]
+    last = page.select_slider(key="generation").options[-1]
+    page.select_slider(key="generation").set_value(int(last)).run()  # where playing has not been
+    assert page.query_params["gen"] == last
+
+
+def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> None:
+    asked = Decide(Transcript("What is 2 + 3?", (TranscriptEntry(Role.WORKER, "jack", "answer 5"),)), 1, "k")
+    checkpoint = Checkpoint.begin(("jack",), EncoderIdentity("pocket", 96))
+    exact = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>worker jack\nanswer 5<|im_end|>\n"
+    prompt = prompt_tokens("pocket").prompt(asked, "segments")
+    read = read_again(checkpoint, asked, Decision("jack", Role.WORKER, prompt_digest=prompt.digest))
+    assert read.text == f"{exact}<|im_start|>assistant\n<think>\n\n⟦</think>⟧\n\n"
+    assert read.same
+    assert (read.place, read.cut_at, read.whole) == (read.tokens - 2, None, read.tokens)
+    long = Decide(Transcript("word " * 40_000), 0, "k")
+    cut = read_again(checkpoint, long, Decision("jack", Role.WORKER, prompt_digest="other"))
+    assert not cut.same
+    assert cut.cut_at is not None
+    assert cut.tokens < cut.whole
+    played = episode("e-said")
+    assert request_at(played, 2).transcript.entries[1].text == played.turns[1].reply.text
+    with pytest.raises(CheckpointError, match="not on this machine"):
+        prompt_tokens("nobody/nothing")

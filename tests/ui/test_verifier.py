@@ -1,0 +1,95 @@
+"""Verifier & cost: the two answers on top, the ledger, prices that are unknown, budgets and roles."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from storage.filters import EpisodeFilter
+from storage.store import Store
+from storage.verdicts import Judgement, Ledger, PolicyCost, Share, ledgers, policy_costs, turn_groups
+from tests.ui.pages import assert_literal, command, opened, press, shown
+from tests.ui.sample_store import checkpoint
+from ui.views.verifier import PARTS, into_verdict, solved_cost, worst
+
+pytestmark = pytest.mark.usefixtures("samples")
+
+
+def book(model: str, wrong_accepted: int, wrong_revised: int) -> Ledger:
+    return Ledger(model, {Judgement.ACCEPTED_WRONG: wrong_accepted, Judgement.REVISED_WRONG: wrong_revised})
+
+
+def test_the_worst_verifier_is_named_only_where_chance_allows() -> None:
+    assert "Not enough" in worst([book("few", 5, 2)])
+    clear = worst([book("lax", 80, 20), book("strict", 5, 95)])
+    assert "**lax**" in clear
+    assert "80.0 %" in clear
+    assert "Chance" not in clear
+    assert "Chance could hide that it is other" in worst([book("one", 10, 10), book("other", 9, 11)])
+    assert worst([book("saint", 0, 50)]).startswith("None: not one of 50")
+
+
+def cost(cost_usd: float | None, right: int = 5) -> PolicyCost:
+    return PolicyCost("p", 10, right, 40, 1000, cost_usd, 1.0, Share(5, 10), Share(1, 5), {(3, True): 5})
+
+
+def test_a_solved_problem_costs_what_all_attempts_did() -> None:
+    assert solved_cost([cost(0.0)]) == (
+        "**200 tokens**, over 5 solved of 10. These models are free of charge, so tokens are what it cost."
+    )
+    assert "no known price" in solved_cost([cost(1.0), cost(None)])
+    assert "200 tokens" in (said := solved_cost([cost(1.0)]))
+    assert "0.20" in said
+    assert solved_cost([cost(1.0, right=0)]) == "Nothing was solved."
+
+
+def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) -> None:
+    page = opened("verifier")
+    books = ledgers(turn_groups(samples, EpisodeFilter()))
+    assert worst(books) in shown(page)
+    assert solved_cost(policy_costs(samples, EpisodeFilter())) in shown(page)
+    table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
+    assert list(table["model"]) == [one.model for one in books]
+    assert list(table["accepted_wrong"]) == [one.counts.get(Judgement.ACCEPTED_WRONG, 0) for one in books]
+    assert table["false"][0] == f"/episodes?model={books[0].model}&role=verifier&flag=false_accept"
+    assert_literal(page)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
+    assert_literal(opened("verifier", part=part, family="user"))
+    page = opened("verifier", part=part, a="random", b=checkpoint(30).id)
+    assert "A · random" in shown(page) or "A: " in shown(page)
+
+
+def test_a_link_of_a_verdict_shows_its_turns(samples: Store) -> None:
+    books = ledgers(turn_groups(samples, EpisodeFilter()))
+    model, n = next((one.model, k) for one in books if (k := one.counts.get(Judgement.REVISED_WRONG, 0)))
+    page = opened("verifier", into=f"revised_wrong:{model}")
+    table = next(one.value for one in page.dataframe if "question" in one.value)
+    assert len(table) == min(n, 50)
+    press(page, "into_close")
+    assert "into" not in page.query_params
+    assert "names nothing that this page knows" in opened("verifier", into="x").info[0].value
+    assert into_verdict("accepted_wrong:a:b\nc") == (Judgement.ACCEPTED_WRONG, "a:b", "c")
+
+
+def test_other_conditions_of_a_link_are_shown_and_let_go() -> None:
+    page = opened("verifier", correct="wrong", family="gone")
+    assert "No finished episode here" in shown(page)
+    press(page, "scope_drop_correct")
+    assert "correct" not in page.query_params
+
+
+def test_the_command_line_prints_the_ledger_and_the_costs(
+    samples: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["verifier", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    books = {one.model: one for one in ledgers(turn_groups(samples, EpisodeFilter()))}
+    for one in told["verifiers"]:
+        assert one["false_accept"]["k"] == books[one["model"]].false_accept.k
+    assert {one["policy"] for one in told["policies"]} >= {"random", checkpoint(30).id}
+    assert command(["verifier"]) == 0
+    assert "wrong accepted" in capsys.readouterr().out

@@ -1,0 +1,265 @@
+"""`trinity fork`: one turn of a recorded episode with one thing changed, beside the unchanged baseline."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ui.cli.console import (
+    EncoderOption,
+    JsonOption,
+    MaxCostOption,
+    PoolOption,
+    StoreOption,
+    interval,
+    percent,
+    print_json,
+    print_table,
+    progress,
+    refuse_with_resume,
+    say,
+    tell,
+)
+from ui.cli.leased import leased
+from ui.spending import dollars
+
+if TYPE_CHECKING:
+    from core.forking import Change
+    from core.pool.pool import Pool
+    from core.settings import Settings
+    from storage.store import Store
+    from ui.fork_plan import ForkPlan
+
+
+def fork(
+    context: typer.Context,
+    episode: Annotated[str | None, typer.Argument(help="The episode's id.", show_default=False)] = None,
+    turn: Annotated[int | None, typer.Option(help="Which turn, counted from 1.", min=1)] = None,
+    model: Annotated[str | None, typer.Option(help="Another model plays this turn.")] = None,
+    role: Annotated[str | None, typer.Option(help="worker, thinker or verifier in this turn.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Another policy, such as a checkpoint's id, decides from this turn on.")
+    ] = None,
+    temperature: Annotated[
+        str | None, typer.Option(help="The model of this turn samples at this temperature.")
+    ] = None,
+    reply: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The reply of this turn is this text; - reads stdin.")
+    ] = None,
+    verdict: Annotated[str | None, typer.Option(help="The Verifier says ACCEPT or REVISE.")] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="The episode ends before this turn.")] = False,
+    n: Annotated[int, typer.Option("--n", help="How many forks.", min=1, max=64)] = 8,
+    baseline: Annotated[int, typer.Option(help="How often the unchanged turn is played.", min=1, max=64)] = 8,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Play also what the store already holds of the same forks.")
+    ] = False,
+    pool: PoolOption = None,
+    encoder: EncoderOption = None,
+    max_cost: MaxCostOption = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change exactly one thing at one turn of an episode, and see whether it matters.
+
+    The turns before it are kept. First the unchanged baseline is played: the same turn, decided as it was, and what
+    follows. Then the forks, each with the seed of its baseline. The episode itself is never altered.
+
+    [dim]$[/] trinity fork ep12ab-00003 --turn 3 --model sage
+
+    [dim]$[/] trinity fork ep12ab-00003 --turn 4 --verdict REVISE --n 16 --baseline 16
+    """
+    from core.errors import ConfigError
+    from storage.store import open_store
+    from ui import wiring
+    from ui.fork_plan import ForkPlan
+
+    settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
+    opened = open_store(settings.store)
+    if resume is not None:
+        refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
+        plan = ForkPlan.from_config(opened.runs.get(resume).config)
+        ceiling = plan.max_cost_usd if settings.max_cost_usd is None else settings.max_cost_usd
+        plan = replace(plan, max_cost_usd=ceiling)
+        ready = wiring.resolve_pool(plan.pool)
+    else:
+        if episode is None or turn is None:
+            raise ConfigError(
+                "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M"
+            )
+        change = _change(model, role, policy, temperature, reply, verdict, stop)
+        plan, ready = _planned(opened, episode, turn - 1, change, (n, baseline), settings, pool, anew)
+    _show_estimate(opened, plan, ready, agreed=resume is not None)
+    with leased(opened, "fork", resume, plan.to_config()) as run_id:
+        complete = _play(opened, run_id, plan, ready)
+    _report(opened, run_id, plan, as_json)
+    opened.close()
+    if not complete:
+        raise typer.Exit(1)
+
+
+def _change(
+    model: str | None,
+    role: str | None,
+    policy: str | None,
+    temperature: str | None,
+    reply: str | None,
+    verdict: str | None,
+    stop: bool,
+) -> Change:
+    """The one change that was asked for; ConfigError when it is none, or several."""
+    from core.errors import ConfigError
+    from core.forking import Change
+
+    given: list[Change] = []
+    if model is not None:
+        given.append(Change("model", model))
+    if role is not None:
+        given.append(Change("role", role.lower()))
+    if policy is not None:
+        given.append(Change("policy", policy))
+    if temperature is not None:
+        given.append(Change("temperature", temperature))
+    if reply is not None:
+        given.append(Change("reply", reply))
+    if verdict is not None:
+        given.append(Change("verdict", verdict.upper()))
+    if stop:
+        given.append(Change("stop"))
+    if len(given) != 1:
+        raise ConfigError(
+            "Change exactly one thing: --model, --role, --policy, --temperature, --reply, --verdict or --stop."
+        )
+    return replace(given[0], value=_read(reply)) if reply is not None else given[0]
+
+
+def _read(name: str) -> str:
+    from core.errors import ConfigError
+
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The reply cannot be read from {name}: give a text file, or - for stdin."
+        ) from error
+    return text.removesuffix("\n")
+
+
+def _planned(
+    store: Store,
+    episode: str,
+    index: int,
+    change: Change,
+    numbers: tuple[int, int],
+    settings: Settings,
+    pool: str | None,
+    anew: bool,
+) -> tuple[ForkPlan, Pool]:
+    """The plan and its pool; everything that can be wrong is found here, before anything is written."""
+    from ui import wiring
+    from ui.fork_offer import plan_forks, pool_of
+
+    name = pool_of(store, store.episodes.get(episode), settings.pool) if pool is None else settings.pool
+    ready = wiring.resolve_pool(name)
+    plan = plan_forks(
+        store,
+        [(episode, index)],
+        change,
+        n=numbers[0],
+        baseline=numbers[1],
+        pool=name,
+        specs=ready.specs,
+        encoder=settings.encoder,
+        reuse=not anew,
+    )
+    return replace(plan, max_cost_usd=settings.max_cost_usd), ready
+
+
+def _show_estimate(store: Store, plan: ForkPlan, pool: Pool, *, agreed: bool) -> None:
+    """What is kept and what is played; for models that cost money the most this can cost, and a yes."""
+    from storage import forks
+    from ui.fork_offer import most_of
+    from ui.spending import agree
+
+    branch = plan.branches[0]
+    reused = f"; {len(branch.reused)} stand in the store already" if branch.reused else ""
+    say(
+        f"Kept: {branch.turn} turn{'' if branch.turn == 1 else 's'}, hash {branch.prefix[:12]}. "
+        f"To play: {branch.baseline} of the unchanged baseline, then {branch.n} fork{'s' * (branch.n > 1)}{reused}."
+    )
+    parents = forks.parents(store, [one.parent for one in plan.branches])
+    most = most_of(plan, pool.specs, parents)
+    ask = sys.stdin.isatty() and not agreed
+    if sentence := agree(pool.specs, most, plan.max_cost_usd, may_ask=ask, agreed=agreed or not most.calls):
+        say(sentence)
+        if ask and plan.max_cost_usd is None:
+            typer.confirm("Start?", abort=True, err=True)
+
+
+def _play(store: Store, run_id: str, plan: ForkPlan, pool: Pool) -> bool:
+    """Play to the end, with a bar; whether every episode got there. If not, the run can be resumed."""
+    from core.episode import EpisodeFinished
+    from core.errors import BudgetError
+    from core.forking import PART
+    from storage.recorder import beating
+    from storage.summaries import RunStatus
+    from ui import forking
+    from ui.lease import finish, owner
+
+    bridle = forking.Bridle(store, run_id)
+    try:
+        with progress() as bar, beating(store, run_id, owner()):
+            line = bar.add_task("episodes", total=plan.to_play, note="")
+            for event in forking.played(store, run_id, plan, pool, bridle):
+                if isinstance(event, EpisodeFinished):
+                    bar.update(line, advance=1, note=event.episode.meta.get(PART, ""))
+        ended = forking.outcome(store, run_id, bridle)
+    except BudgetError as error:
+        ended = RunStatus.INTERRUPTED, str(error)
+    finish(store, run_id, *ended)
+    if ended[0] is RunStatus.FINISHED:
+        return True
+    say(f"{ended[1] or 'Cancelled.'} Go on with: trinity fork --resume {run_id}")
+    return False
+
+
+def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
+    from ui.fork_results import read_results
+
+    results = read_results(store, run_id, plan)
+    if as_json:
+        print_json(
+            {
+                "run": run_id,
+                "change": asdict(plan.change),
+                "parents": [
+                    {"episode": one.parent, "turn": one.turn + 1, "prefix": one.prefix}
+                    for one in plan.branches
+                ],
+                "parents_unchanged": results.parents_unchanged,
+                "baseline": results.baseline.to_json(),
+                "fork": results.fork.to_json(),
+                "difference": asdict(results.difference),
+                "verdict": results.verdict,
+                "cost_usd": results.spent_usd,
+            }
+        )
+        return
+    print_table(
+        ["", ">right", "95 % interval", ">n"],
+        [
+            (
+                name,
+                percent(side.share),
+                "certain" if side.certain else interval((side.low, side.high)),
+                side.n,
+            )
+            for name, side in (("baseline, unchanged", results.baseline), ("fork", results.fork))
+        ],
+    )
+    tell(results.verdict)
+    say(f"Cost {dollars(results.spent_usd)}. Look into it: trinity episodes --run {run_id}, or trinity ui")

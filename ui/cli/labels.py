@@ -1,0 +1,163 @@
+"""`trinity label` and `trinity labels`: say something about an episode or a turn, and see what was said by whom."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ui.cli.console import (
+    JsonOption,
+    StoreOption,
+    percent,
+    print_json,
+    print_table,
+    say,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from storage.store import Store
+
+EpisodeArgument = Annotated[str, typer.Argument(help="The episode's id.")]
+
+
+def label(
+    episode: EpisodeArgument,
+    labels: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="What is said; NAME= withdraws it.")
+    ],
+    turn: Annotated[
+        int | None, typer.Option(min=1, help="About this turn (from 1), not the episode.")
+    ] = None,
+    quote: Annotated[str | None, typer.Option(help="Only about these words of the turn's reply.")] = None,
+    note: Annotated[str, typer.Option(help="Why, in your words.")] = "",
+    author: Annotated[
+        str | None,
+        typer.Option(help="Who says it. Else the name you are logged in with.", show_default=False),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Label an episode, one of its turns or words of its reply. Nothing is overwritten: of your labels under one
+    name at one place the latest counts.
+
+    [dim]$[/] trinity label ep12ab quality=good cause="prompt bug" --turn 2 --note "asks for two answers"
+    """
+    from core.errors import ConfigError
+    from storage.labels import Place
+    from storage.store import open_store
+    from ui import wiring
+    from ui.quotes import find_span, login
+
+    pairs = [one.partition("=") for one in labels]
+    if wrong := [one for one, (_, sign, _) in zip(labels, pairs, strict=True) if not sign]:
+        raise ConfigError(f"'{wrong[0]}' is no label: write NAME=VALUE, such as quality=good.")
+    if quote is not None and turn is None:
+        raise ConfigError("--quote needs --turn: the words of which turn?")
+    opened = open_store(wiring.settings(store=store).store)
+    place = Place(episode, None if turn is None else turn - 1)
+    if quote is not None and place.index is not None:
+        reply = opened.episodes.text(episode, place.index).reply
+        place = Place(episode, place.index, find_span(reply, quote))
+    opened.labels.put(place, [(name, value) for name, _, value in pairs], author=author or login(), note=note)
+    opened.close()
+    where = f"episode {episode}" if turn is None else f"turn {turn} of episode {episode}"
+    say(f"Labelled {where}: {', '.join(labels)}.")
+
+
+def labels(
+    episode: Annotated[
+        str | None, typer.Argument(help="Everything said about this episode.", show_default=False)
+    ] = None,
+    agreement: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How far reviewers agree on this label.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Agreement over this run's episodes only.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the labels in use, what was said about one episode, or how far reviewers agree.
+
+    [dim]$[/] trinity labels --agreement quality
+    """
+    from core.errors import ConfigError
+    from storage.store import open_store
+    from ui import wiring
+
+    if episode and agreement:
+        raise ConfigError("Ask for one episode's labels or for agreement, not for both.")
+    opened = open_store(wiring.settings(store=store).store)
+    try:
+        if agreement:
+            _agreement(opened, agreement, run, as_json)
+        elif episode:
+            _history(opened, episode, as_json)
+        else:
+            _in_use(opened, as_json)
+    finally:
+        opened.close()
+
+
+def _in_use(store: Store, as_json: bool) -> None:
+    used, authors = store.labels.in_use(), store.labels.authors()
+    if as_json:
+        print_json({"names": list(used), "authors": list(authors)})
+        return
+    print_table(
+        ["name", "values", ">episodes"],
+        [(one.name, ", ".join(f"{v.value} {v.n}" for v in one.values), one.episodes) for one in used],
+    )
+    tell()
+    print_table(["author", ">episodes"], [(one.value, one.n) for one in authors])
+
+
+def _history(store: Store, episode: str, as_json: bool) -> None:
+    store.episodes.summary(episode)
+    history = store.labels.history(episode)
+    if as_json:
+        print_json({"labels": list(store.labels.of(episode)), "history": list(history)})
+        return
+    counts = set(store.labels.of(episode))
+    print_table(
+        ["when", "author", "turn", "label", "counts", "note"],
+        [
+            (
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at)),
+                one.author,
+                "" if one.place.index is None else one.place.index + 1,
+                f"{one.name}={one.value}",
+                "yes" if one in counts else "",
+                one.note[:80],
+            )
+            for one in history
+        ],
+    )
+
+
+def _agreement(store: Store, name: str, run: str | None, as_json: bool) -> None:
+    from storage.filters import EpisodeFilter
+
+    found = store.reviews.agreement(name, EpisodeFilter(run=run))
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ["reviewers", "same value", "kappa", "95 % interval", ">items"],
+        [
+            (
+                f"{one.a}, {one.b}",
+                percent(one.kappa.observed),
+                _number(one.kappa.kappa),
+                f"{_number(one.kappa.low)} to {_number(one.kappa.high)}",
+                one.kappa.n,
+            )
+            for one in found.pairs
+        ],
+    )
+    if found.alpha is not None and len(found.pairs) > 1:
+        tell(f"All together: Krippendorff's alpha {found.alpha:.2f} over {found.items} items")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,171 @@
+"""`trinity routing` and `trinity verifier`: who does what, whose verdicts to trust, what a solved problem costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ui.cli.console import JsonOption, StoreOption, interval, percent, print_json, print_table, tell
+
+if TYPE_CHECKING:
+    from storage.filters import EpisodeFilter
+    from storage.store import Store
+    from storage.verdicts import PolicyCost, Share
+
+PolicyOption = Annotated[str | None, typer.Option(help="Only this policy's episodes.")]
+FamilyOption = Annotated[str | None, typer.Option(help="Only tasks of this family.")]
+RunOption = Annotated[str | None, typer.Option(help="Only this run's.")]
+
+
+def routing(
+    policy: PolicyOption = None,
+    family: FamilyOption = None,
+    run: RunOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Who is called in which role, and how the episodes with such a turn end.
+
+    [dim]$[/] trinity routing --policy cabc123
+    """
+    from storage.routing import Traffic, paths
+
+    opened, where = _opened(store, policy, family, run)
+    found = Traffic.over(paths(opened, where))
+    opened.close()
+    _refuse_nothing(found.episodes)
+    first = found.first()
+    rows = [
+        {
+            "model": move.model,
+            "role": move.role.value,
+            "turns": n,
+            "share": found.share(move),
+            "episodes": found.seen[move],
+            "right": found.solved[move],
+            "opens": first[move],
+        }
+        for move, n in found.turns.most_common()
+    ]
+    if as_json:
+        print_json({"episodes": found.episodes, "right": found.right, "turns": found.total, "moves": rows})
+        return
+    print_table(
+        ["model", "role", ">turns", ">share", ">right", ">opens"],
+        [
+            (
+                one["model"],
+                one["role"],
+                one["turns"],
+                percent(found.turns[move] / found.total),
+                percent(found.solved[move] / found.seen[move]),
+                percent(first[move] / found.episodes),
+            )
+            for (move, _), one in zip(found.turns.most_common(), rows, strict=True)
+        ],
+        title=f"{found.episodes} finished episodes, {found.total} turns, {percent(found.right / found.episodes)} right",
+    )
+
+
+def verifier(
+    policy: PolicyOption = None,
+    family: FamilyOption = None,
+    run: RunOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Which verifier accepts wrong answers, and what a solved problem costs.
+
+    A rate is of the wrong (right) answers that a verifier judged readably, with a Wilson interval of 95 %.
+
+    [dim]$[/] trinity verifier --run rp12
+    """
+    from storage.verdicts import ledgers, policy_costs, turn_groups
+
+    opened, where = _opened(store, policy, family, run)
+    books, costs = ledgers(turn_groups(opened, where)), policy_costs(opened, where)
+    opened.close()
+    _refuse_nothing(sum(one.n for one in costs))
+    if as_json:
+        print_json(
+            {
+                "verifiers": [
+                    {
+                        "model": one.model,
+                        "false_accept": _share(one.false_accept),
+                        "false_revise": _share(one.false_revise),
+                        "self_verified": one.self_verified,
+                        **{what.value: n for what, n in one.counts.items()},
+                    }
+                    for one in books
+                ],
+                "policies": [
+                    {
+                        "policy": one.policy,
+                        "accuracy": _share(one.accuracy),
+                        "cost_usd": one.cost_usd,
+                        "cost_usd_per_solved": one.per_solved(one.cost_usd),
+                        "tokens_per_solved": one.per_solved(one.tokens),
+                        "false_accept": _share(one.false_accept),
+                    }
+                    for one in costs
+                ],
+            }
+        )
+        return
+    print_table(
+        ["verifier", ">wrong accepted", "95 %", ">of", ">right sent back", "95 %", ">of"],
+        [(one.model, *_cells(one.false_accept), *_cells(one.false_revise)) for one in books],
+    )
+    tell()
+    print_table(
+        ["policy", ">solved", ">of", ">cost per solved", ">tokens per solved", ">wrong among accepted"],
+        [
+            (
+                one.policy,
+                percent(one.accuracy.value),
+                one.n,
+                _price(one),
+                "-" if not one.right else f"{one.tokens / one.right:,.0f}",
+                percent(one.false_accept.value),
+            )
+            for one in costs
+        ],
+    )
+
+
+def _opened(
+    store: str | None, policy: str | None, family: str | None, run: str | None
+) -> tuple[Store, EpisodeFilter]:
+    from storage.filters import EpisodeFilter
+    from storage.store import open_store
+    from ui import wiring
+
+    opened = open_store(wiring.settings(store=store).store)
+    return opened, EpisodeFilter(policy=policy, family=family, run=run)
+
+
+def _refuse_nothing(episodes: int) -> None:
+    from core.errors import ConfigError
+
+    if not episodes:
+        raise ConfigError(
+            "No finished episode matches: leave a filter out, or list what there is by trinity episodes."
+        )
+
+
+def _share(one: Share) -> dict[str, object]:
+    return {"k": one.k, "n": one.n, "share": one.value, "ci95": one.ci95 if one.n else None}
+
+
+def _cells(one: Share) -> tuple[str, str, int]:
+    return percent(one.value), interval(one.ci95) if one.n else "-", one.n
+
+
+def _price(one: PolicyCost) -> str:
+    from ui.spending import dollars
+
+    if one.cost_usd is None:
+        return "price unknown"
+    return "free" if one.free else dollars(one.per_solved(one.cost_usd))

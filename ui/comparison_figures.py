@@ -1,0 +1,225 @@
+"""The figures of policies side by side: routing moved, lengths, doubt, budgets, and the difference by family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from core.comparison import Comparison
+from core.episode import ROLE_ORDER
+from storage.budgets import AtBudget
+from storage.sides import ENTROPY_BIN, Course
+from ui.comparing import points
+from ui.figures import literal, role_word, ticks
+from ui.theme import CLASS_COLOURS, CLASS_SYMBOLS, DIFFERENCE_SCALE, NEUTRAL_COLOUR, layout, percent
+
+_DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A policy in a figure: its name, and the colour, symbol and dash of its place in the order."""
+
+    name: str
+    colour: str
+    symbol: str
+    dash: str
+
+
+def looks(names: Sequence[str]) -> list[Look]:
+    """One look per policy, at most eight of them."""
+    return [
+        Look(literal(name, 40), CLASS_COLOURS[i], CLASS_SYMBOLS[i], _DASHES[i % len(_DASHES)])
+        for i, name in enumerate(names)
+    ]
+
+
+def shares(course: Course, models: Sequence[str]) -> list[list[float]]:
+    """Share of all turns by role (rows, in ROLE_ORDER) and model (columns)."""
+    total = course.routed.total() or 1
+    return [[course.routed[model, role] / total for model in models] for role in ROLE_ORDER]
+
+
+def routing_change(a: Course, b: Course, models: Sequence[str], ink: str) -> go.Figure:
+    """Share of turns by role and model, B minus A in points; hovering tells both shares. A cell carries
+    the places of its model and its role."""
+    share_a, share_b = shares(a, models), shares(b, models)
+    change = [
+        [y - x for x, y in zip(one, other, strict=True)] for one, other in zip(share_a, share_b, strict=True)
+    ]
+    span = max((abs(value) for row in change for value in row), default=0.0) or 0.01
+    cells = [(x, y) for y in range(len(ROLE_ORDER)) for x in range(len(models))]
+    heat = go.Heatmap(
+        z=change,
+        x=list(range(len(models))),
+        y=list(range(len(ROLE_ORDER))),
+        colorscale=DIFFERENCE_SCALE,
+        zmin=-span,
+        zmax=span,
+        showscale=False,
+        xgap=2,
+        ygap=2,
+        hoverinfo="skip",
+    )
+    # A heat map cannot be clicked in a Streamlit page; squares over it can.
+    squares = go.Scatter(
+        x=[x for x, _ in cells],
+        y=[y for _, y in cells],
+        mode="markers+text",
+        marker={"size": 30, "symbol": "square", "opacity": 0},
+        text=[_whole(100 * change[y][x]) for x, y in cells],
+        textfont={"color": ink},
+        customdata=[
+            (
+                x,
+                y,
+                f"{role_word(ROLE_ORDER[y])} on {literal(models[x], 40)}",
+                percent(share_a[y][x]),
+                percent(share_b[y][x]),
+            )
+            for x, y in cells
+        ],
+        hovertemplate="%{customdata[2]}<br>A %{customdata[3]}, B %{customdata[4]} of turns<extra></extra>",
+    )
+    roles, names = [role_word(role) for role in ROLE_ORDER], [literal(model, 14) for model in models]
+    return go.Figure(
+        [heat, squares],
+        layout(
+            240,
+            showlegend=False,
+            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            xaxis={"showgrid": False, "zeroline": False, "automargin": True, **ticks(names)},
+            yaxis={
+                "autorange": "reversed",
+                "showgrid": False,
+                "zeroline": False,
+                "automargin": True,
+                **ticks(roles),
+            },
+        ),
+    )
+
+
+def _whole(value: float) -> str:
+    """Rounded, with its sign, and no sign on nothing."""
+    rounded = round(value)
+    return f"{rounded:+d}" if rounded else "0"
+
+
+def by_turns(courses: Sequence[Course], told: Sequence[Look]) -> go.Figure:
+    """Share of each policy's episodes by number of turns. A point carries (policy's place, turns)."""
+    longest = max((max(one.turns, default=0) for one in courses), default=0)
+    return _lines(
+        told,
+        [
+            [(turns, one.turns[turns] / (one.turns.total() or 1), turns) for turns in range(1, longest + 1)]
+            for one in courses
+        ],
+        "turns",
+        "%{x} turns: %{y:.1%} of episodes",
+    )
+
+
+def by_entropy(courses: Sequence[Course], told: Sequence[Look]) -> go.Figure:
+    """Share of each policy's decisions by their entropy in nats; policies without a head have no line."""
+    most = max((max(one.entropy, default=0) for one in courses), default=0)
+    return _lines(
+        told,
+        [
+            [(i * ENTROPY_BIN, one.entropy[i] / one.entropy.total(), i) for i in range(most + 1)]
+            if one.entropy
+            else []
+            for one in courses
+        ],
+        "entropy in nats",
+        "about %{x:.2f} nats: %{y:.1%} of decisions",
+    )
+
+
+def by_budget(budgets: Sequence[Sequence[AtBudget]], told: Sequence[Look]) -> go.Figure:
+    """Accuracy had each episode been cut after k turns. A point carries (policy's place, k)."""
+    return _lines(
+        told,
+        [[(at.budget, at.accuracy, at.budget) for at in side if at.n] for side in budgets],
+        "turn budget",
+        "%{x} turns: %{y:.1%} right",
+    )
+
+
+def _lines(
+    told: Sequence[Look], series: Sequence[Sequence[tuple[float, float, int]]], across: str, hover: str
+) -> go.Figure:
+    """One line per policy over (x, share, what a click means)."""
+    traces = [
+        go.Scatter(
+            x=[x for x, _, _ in line],
+            y=[y for _, y, _ in line],
+            customdata=[(i, meant) for _, _, meant in line],
+            mode="lines+markers",
+            name=look.name,
+            line={"color": look.colour, "dash": look.dash, "width": 2},
+            marker={"symbol": look.symbol, "size": 9},
+            hovertemplate=f"{hover}<extra>{look.name}</extra>",
+        )
+        for i, (look, line) in enumerate(zip(told, series, strict=True))
+        if line
+    ]
+    whole = across != "entropy in nats"
+    return go.Figure(
+        traces,
+        layout(
+            320,
+            showlegend=True,
+            margin={"l": 8, "r": 8, "t": 30, "b": 8},
+            xaxis={"title": {"text": across}, "showgrid": False, **({"dtick": 1} if whole else {})},
+            yaxis={"tickformat": ".0%", "rangemode": "tozero", "nticks": 6},
+        ),
+    )
+
+
+def by_family(families: Mapping[str, Comparison]) -> go.Figure:
+    """B minus A with its 95 % interval in each task family, one line each, in order from the foot. A point carries
+    its family's place from there."""
+    names = list(families)[::-1]
+    found = [families[name].difference for name in names]
+    bars: dict[str, Any] = {
+        "type": "data",
+        "symmetric": False,
+        "array": [100 * (one.high - one.difference) for one in found],
+        "arrayminus": [100 * (one.difference - one.low) for one in found],
+        "color": NEUTRAL_COLOUR,
+        "thickness": 1.5,
+        "width": 5,
+    }
+    dots = go.Scatter(
+        x=[100 * one.difference for one in found],
+        y=list(range(len(names))),
+        mode="markers",
+        marker={"size": 11, "color": "#1F5FBF"},
+        error_x=bars,
+        customdata=[
+            (place, literal(name, 40), families[name].n, points((one.low, one.high)))
+            for place, (name, one) in enumerate(zip(names, found, strict=True))
+        ],
+        hovertemplate="%{customdata[1]}: %{x:+.1f} points over %{customdata[2]} tasks<br>"
+        "95 % interval %{customdata[3]}<extra></extra>",
+    )
+    labels = [f"{literal(name, 24)} ({families[name].n:,})" for name in names]
+    return go.Figure(
+        dots,
+        layout(
+            max(140, 60 + 26 * len(names)),
+            showlegend=False,
+            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            xaxis={"title": {"text": "B minus A, points"}, "zeroline": True},
+            yaxis={
+                "automargin": True,
+                "showgrid": False,
+                "range": [-0.6, len(names) - 0.4],
+                **ticks(labels),
+            },
+        ),
+    )

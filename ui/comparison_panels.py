@@ -1,0 +1,447 @@
+"""The panels of a comparison: how each policy did, flips and their tasks, how each went about it, its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from core.comparison import Comparison, Matched, compare, mostly, share_of
+from core.episode import ROLE_ORDER
+from storage.budgets import AtBudget
+from storage.pairs import Cell, Item, Outcome, items
+from storage.sides import Course, Figures, Side
+from storage.store import Store
+from storage.summaries import CheckpointSummary
+from ui import state
+from ui.chart import plot
+from ui.comparing import CELL_WORDS, Line, basis, p_source, p_words, points, verdict
+from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, looks, routing_change
+from ui.glossary import define
+from ui.spending import dollars
+from ui.theme import RIGHT, WRONG, one_line, percent
+from ui.widgets import Standing, ink, nothing_here, standings_figure
+
+#: Rows on one page of the list of tasks, and families in the figure of families.
+PAGE, MOST_FAMILIES = 25, 16
+_RIGHT_WRONG: dict[Cell, str] = {
+    "only_b": "Won: only B right",
+    "only_a": "Lost: only A right",
+    "both_wrong": "Both wrong",
+    "both_right": "Both right",
+}
+
+
+# Row 1: how each did
+
+
+def standings(
+    line: Line, found: Sequence[Figures], compared: Mapping[Side, Comparison], names: Sequence[str]
+) -> None:
+    """Accuracy with its interval and what it cost, one line per policy."""
+    st.subheader("How often is each right, and at what cost?", help=define("Accuracy"))
+    marked = [f"{_mark(line, i)}{name}" for i, name in enumerate(names)]
+    told = looks(names)
+    left, right = st.columns([2, 3], gap="medium")
+    with left:
+        rows = [
+            Standing(
+                marked[i],
+                one.summary.correct,
+                one.summary.n,
+                told[i].colour,
+                share_of(one.by_task, key=one.side.token)[1:],
+            )
+            for i, one in enumerate(found)
+        ]
+        plot(
+            standings_figure(rows),
+            key="accuracies",
+            small=True,
+            alt="Accuracy of each policy over its own finished episodes, with its 95 % interval",
+        )
+    with right:
+        st.dataframe(
+            figure_rows(line, found, compared, marked),
+            key="figures",
+            hide_index=True,
+            column_config={
+                "episodes": st.column_config.LinkColumn("Episodes", display_text=r"#(.*)$", width=80)
+            },
+            alt="What each policy did: accuracy, difference from A, cost, turns, accepts, episodes",
+        )
+    _cautions(found, compared)
+
+
+def _mark(line: Line, i: int) -> str:
+    return "A · " if i == line.a else "B · " if i == line.b else ""
+
+
+def figure_rows(
+    line: Line, found: Sequence[Figures], compared: Mapping[Side, Comparison], names: Sequence[str]
+) -> pd.DataFrame:
+    """One row per policy; the number of its episodes leads to them."""
+    rows = []
+    for one, name in zip(found, names, strict=True):
+        did, against = one.summary, compared.get(one.side)
+        low, high = share_of(one.by_task, key=one.side.token)[1:]
+        rows.append(
+            {
+                "Policy": name,
+                "Accuracy": f"{percent(did.accuracy)} ({100 * low:.0f}–{100 * high:.0f})",
+                "episodes": f"{_episodes(one.side)}#{did.n:,}",
+                "Minus A": _minus(against),
+                "p": "–" if against is None or not against.n else p_words(against.p),
+                "Cost per solved": dollars(
+                    None if not did.correct or did.cost_usd is None else did.cost_usd / did.correct
+                ),
+                "Turns": "–" if did.mean_turns is None else f"{did.mean_turns:.2f}",
+                "Accepted": percent(did.accepted / did.n if did.n else None),
+                "False accepts": percent(did.false_accepts / did.accepted if did.accepted else None),
+                "Tasks": f"{one.tasks:,}",
+                "Seeds": f"{one.seeds:,}",
+                "Missing": f"{did.missing:,}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _minus(against: Comparison | None) -> str:
+    if against is None:
+        return "baseline"
+    return f"{100 * against.difference.difference:+.1f}" if against.n else "–"
+
+
+def _episodes(side: Side, **narrowed: str | int) -> str:
+    return state.href("episodes", policy=side.policy, run=side.run, status="finished", **narrowed)
+
+
+def _cautions(found: Sequence[Figures], compared: Mapping[Side, Comparison]) -> None:
+    told = []
+    if len({one.tasks for one in found}) > 1:
+        told.append(
+            "They did not play equally many tasks: accuracy is over each one's own tasks, Minus A only over those "
+            "that both played."
+        )
+    if len(compared) > 1:
+        told.append(
+            f"With {len(compared)} policies against one baseline, chance has {len(compared)} goes: read each p "
+            f"against {0.05 / len(compared):.3f} rather than 0.05."
+        )
+    if told:
+        st.caption(" ".join(told))
+
+
+# Row 2: flips
+
+
+def flips(compared: Comparison) -> None:
+    """The 2x2 table whose cells list their tasks, and the answer in one sentence."""
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("What did B win and lose?", help=define("Flip"))
+        _flip_table(compared)
+    with right:
+        st.subheader("Is B better, and is it luck?", help=define("Paired difference"))
+        _difference(compared)
+
+
+def _cell() -> Cell | None:
+    """The cell that the address names; `kind` is what older links called it."""
+    asked = state.param("cell") or state.param("kind")
+    return asked if asked in CELL_WORDS else None
+
+
+def _flip_table(compared: Comparison) -> None:
+    counts: dict[Cell, int] = {
+        "both_right": compared.both,
+        "only_a": compared.a_only,
+        "only_b": compared.b_only,
+        "both_wrong": compared.neither,
+    }
+    widths = [1, 2, 2]
+    with st.container(border=True):
+        for column, word in zip(st.columns(widths), ("&nbsp;", "**B right**", "**B wrong**"), strict=True):
+            column.markdown(word)
+        rows: tuple[tuple[str, tuple[Cell, Cell]], ...] = (
+            ("**A right**", ("both_right", "only_a")),
+            ("**A wrong**", ("only_b", "both_wrong")),
+        )
+        for word, cells in rows:
+            columns = st.columns(widths, vertical_alignment="center")
+            columns[0].markdown(word)
+            for column, cell in zip(columns[1:], cells, strict=True):
+                column.button(
+                    f"**{counts[cell]:,}**  {CELL_WORDS[cell]}",
+                    key=f"cell_{cell}",
+                    type="primary" if _cell() == cell else "secondary",
+                    width="stretch",
+                    on_click=state.set_params,
+                    kwargs={"cell": None if _cell() == cell else cell, "kind": None, "page": None},
+                    help="List these tasks below",
+                )
+        st.caption("A number lists its tasks below; each opens both episodes where they first part.")
+
+
+def _difference(compared: Comparison) -> None:
+    found = compared.difference
+    with st.container(border=True):
+        st.markdown(f"**{verdict(compared)}**")
+        one, two, three = st.columns(3)
+        one.metric("B minus A", f"{100 * found.difference:+.1f} points", help=define("Paired difference"))
+        two.metric("95 % interval", points((found.low, found.high)), help=define("Bootstrap interval"))
+        three.metric(
+            "McNemar p" if compared.exact else "p by sign flips",
+            p_words(compared.p),
+            help=define("McNemar p" if compared.exact else "Sign-flip p"),
+        )
+        st.caption(f"{basis(compared)} p: {p_source(compared)}.")
+
+
+# Row 3: the tasks
+
+
+def tasks(store: Store, line: Line, shared: Mapping[str, Sequence[Matched]], names: Sequence[str]) -> None:
+    """The shared tasks, flips first, every outcome a link to its own episode; paged in SQL."""
+    cell, family = _cell(), state.param("family")
+    family = family if family in shared else None
+    n = _count(shared, cell, family)
+    head, narrow = st.columns([3, 1], vertical_alignment="bottom")
+    head.subheader(f"Which tasks are {CELL_WORDS[cell]}?" if cell else "Which tasks? Flips first")
+    with narrow:
+        _family_choice(shared, family)
+    if not n:
+        nothing_here("No task is in this cell.")
+        return
+    pages = -(-n // PAGE)
+    page = state.int_param("page", 1, pages, 1)
+    rows = items(
+        store,
+        line.base,
+        line.chosen,
+        line.sides,
+        cell=cell,
+        family=family,
+        offset=(page - 1) * PAGE,
+        limit=PAGE,
+    )
+    st.dataframe(
+        item_rows(line, rows, names),
+        key=f"items_{cell}_{family}_{page}",
+        hide_index=True,
+        height="content",
+        placeholder="–",
+        column_config=_columns(line, names),
+        alt="Shared tasks with what became of them under each policy, and links to the episodes",
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        first = (page - 1) * PAGE
+        st.caption(f"{first + 1:,} to {first + len(rows):,} of {n:,} tasks")
+        if pages > 1:
+            key = f"items_page_{cell}_{family}_{page}"  # one widget per page: the address is the owner
+            st.pagination(pages, default=page, key=key, on_change=_turned, args=(key,))
+
+
+def _turned(key: str) -> None:
+    state.set_params(page=st.session_state[key])
+
+
+def _family_choice(shared: Mapping[str, Sequence[Matched]], family: str | None) -> None:
+    st.session_state["item_family"] = family or ""
+    st.selectbox(
+        "Family",
+        ["", *shared],
+        key="item_family",
+        format_func=lambda name: one_line(name, 40) or "every family",
+        on_change=lambda: state.set_params(family=st.session_state["item_family"], page=None),
+    )
+
+
+def _count(shared: Mapping[str, Sequence[Matched]], cell: Cell | None, family: str | None) -> int:
+    counted = [one for name, told in shared.items() if family in (None, name) for one in told]
+    return sum(
+        one.tasks
+        for one in counted
+        if cell in (None, cell_of(mostly(one.right_a, one.n_a), mostly(one.right_b, one.n_b)))
+    )
+
+
+def cell_of(a: bool, b: bool) -> Cell:
+    """The cell of a task by who solved it."""
+    return ("both_right" if b else "only_a") if a else "only_b" if b else "both_wrong"
+
+
+def item_rows(line: Line, found: Sequence[Item], names: Sequence[str]) -> pd.DataFrame:
+    """Tasks with a link to both episodes side by side, and per policy its outcome as a link to its episode."""
+    columns: dict[str, list[Any]] = {"pair": [], "outcome": []}
+    columns["question"] = [one_line(one.question, 110) for one in found]
+    columns |= {f"side {i}": [] for i in range(len(names))}
+    columns["family"] = [one_line(one.family, 30) for one in found]
+    for one in found:
+        a, b = one.outcomes[line.a], one.outcomes[line.b]
+        if a and b:
+            columns["pair"].append(state.href("pair", a=a.episode, b=b.episode))
+            columns["outcome"].append(_RIGHT_WRONG[cell_of(a.solved, b.solved)])
+        for i, outcome in enumerate(one.outcomes):
+            columns[f"side {i}"].append(None if outcome is None else _outcome_link(outcome))
+    return pd.DataFrame(columns)
+
+
+def _outcome_link(outcome: Outcome) -> str:
+    """A replay's address whose last part is what the cell shows."""
+    mark = RIGHT if outcome.solved else WRONG
+    told = f"{outcome.right} of {outcome.n} right" if outcome.n > 1 else mark.word
+    return f"{state.href('replay', ep=outcome.episode)}#{quote(f'{mark.glyph} {told}')}"
+
+
+def _columns(line: Line, names: Sequence[str]) -> dict[str, Any]:
+    """How the columns read; A, B and the others by their names."""
+    config: dict[str, Any] = {
+        "pair": st.column_config.LinkColumn("Both episodes", display_text="Side by side", width=110),
+        "outcome": st.column_config.TextColumn("Outcome", width=140),
+        "family": st.column_config.TextColumn("Family", width=100),
+        "question": st.column_config.TextColumn("Question", width=430 if len(names) < 4 else 260),
+    }
+    for i, name in enumerate(names):
+        config[f"side {i}"] = st.column_config.LinkColumn(
+            f"{_mark(line, i)}{one_line(name, 30)}", display_text=r"#(.*)$", width=120
+        )
+    return config
+
+
+def families(line: Line, shared: Mapping[str, Sequence[Matched]]) -> None:
+    """The difference in each task family; a point lists its tasks."""
+    if len(shared) < 2:
+        return
+    largest = sorted(shared, key=lambda family: -sum(one.tasks for one in shared[family]))[:MOST_FAMILIES]
+    found = {
+        family: compare(shared[family], key=f"{line.base.token}/{line.chosen.token}/{family}")
+        for family in sorted(largest)
+    }
+    st.subheader("In which families is B better?", help=define("Paired difference"))
+    event = plot(
+        by_family(found),
+        key="families",
+        small=True,
+        on_select="rerun",
+        selection_mode="points",
+        alt="Accuracy of B minus A in each task family, with its 95 % interval",
+    )
+    further = f"The {MOST_FAMILIES} largest of {len(shared)} families. " if len(shared) > len(found) else ""
+    st.caption(f"{further}A point narrows the list of tasks to its family. Few tasks tell little.")
+    if picked := event["selection"]["points"]:
+        family = list(found)[::-1][int(picked[0]["customdata"][0])]
+        if family != state.param("family"):
+            state.set_params(family=family, page=None)
+            st.rerun()
+
+
+# Row 4: how each went about it
+
+
+def behaviour(
+    line: Line,
+    went: Sequence[Course],
+    budgets: Sequence[Sequence[AtBudget]],
+    slots: Sequence[str],
+    names: Sequence[str],
+) -> None:
+    """Routing moved, lengths of episodes, doubt, and accuracy by budget; a click leads to the episodes."""
+    a, b = went[line.a], went[line.b]
+    models = [*slots, *sorted({model for model, _ in (*a.routed, *b.routed)} - set(slots))]
+    if not models:
+        return
+    told = looks([f"{_mark(line, i)}{name}" for i, name in enumerate(names)])
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("Whom does B call more, whom less?", help=define("Routing"))
+        picked = _chart(
+            routing_change(a, b, models, ink()),
+            "routing",
+            "Share of turns by model and role under B minus the share under A, in points",
+            "Share of turns, B minus A in points. A cell leads to B's episodes with such a turn.",
+        )
+        if picked:
+            model, role = models[int(picked[0])], ROLE_ORDER[int(picked[1])]
+            state.go("episodes", **_to(line.chosen), model=model, role=role.value)
+        st.subheader("How sure are the choices?", help=define("Entropy"))
+        _chart(
+            by_entropy(went, told),
+            "entropies",
+            "Share of each policy's decisions by their entropy in nats",
+            "Left is certain. Policies without a head have no line.",
+        )
+        state.page_link(
+            "episodes",
+            "B's most undecided episodes",
+            icon=":material/table_rows:",
+            **_to(line.chosen),
+            order="entropy",
+        )
+    with right:
+        st.subheader("How long do episodes get?", help=define("Turn budget"))
+        picked = _chart(
+            by_turns(went, told),
+            "lengths",
+            "Share of each policy's episodes by number of turns",
+            "A point leads to the policy's episodes of that length.",
+        )
+        if picked:
+            side, turns = line.sides[int(picked[0])], int(picked[1])
+            state.go("episodes", **_to(side), min_turns=turns, max_turns=turns)
+        st.subheader("What would a smaller turn budget do?", help=define("Turn budget"))
+        picked = _chart(
+            by_budget(budgets, told),
+            "budgets",
+            "Accuracy of each policy had its episodes been cut after so many turns",
+            "Recorded episodes cut after so many turns: what stood as the answer then counts. A point leads to the "
+            "policy's episodes that go on beyond it.",
+        )
+        if picked:
+            state.go("episodes", **_to(line.sides[int(picked[0])]), min_turns=int(picked[1]) + 1)
+
+
+def _to(side: Side) -> dict[str, str | None]:
+    """The list of a side's episodes, as parameters of its address."""
+    return {"policy": side.policy, "run": side.run, "status": "finished"}
+
+
+def _chart(figure: go.Figure, key: str, alt: str, caption: str) -> Sequence[Any]:
+    """The figure; what the point that was clicked carries, nothing when none was."""
+    event = plot(figure, key=key, small=True, on_select="rerun", selection_mode="points", alt=alt)
+    st.caption(caption)
+    picked = event["selection"]["points"]
+    return picked[0]["customdata"] if picked else ()
+
+
+# Row 5: settings
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """A nested config as dotted keys and text values."""
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{name}.")
+        else:
+            found[name] = str(value)
+    return found
+
+
+def config_differences(line: Line, checkpoints: Sequence[CheckpointSummary], names: Sequence[str]) -> None:
+    """The settings in which the chosen checkpoints differ, one column each."""
+    by_id = {one.id: flat(one.config) for one in checkpoints}
+    held = {names[i]: by_id[side.policy] for i, side in enumerate(line.sides) if side.policy in by_id}
+    if len(held) < 2:
+        return
+    keys = list(dict.fromkeys(key for config in held.values() for key in config))
+    differing = [key for key in keys if len({config.get(key) for config in held.values()}) > 1]
+    with st.expander(f"What differs in their configuration ({len(differing)})", icon=":material/difference:"):
+        told = {name: [one_line(c.get(key, "–"), 120) for key in differing] for name, c in held.items()}
+        st.dataframe(pd.DataFrame({"": differing, **told}), hide_index=True, key="config_differences")
+        st.caption(f"{len(keys) - len(differing)} further keys are the same in all of them.")

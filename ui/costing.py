@@ -1,0 +1,311 @@
+"""Parts of the page Verifier & cost about what was spent, what fewer turns would do, and roles kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from core.episode import Role
+from storage.budgets import accuracy_by_budget
+from storage.routing import finished, pool_order
+from storage.store import Store
+from storage.verdicts import LACKS, Kept, PolicyCost, Share, TurnGroup, roles_kept, spent
+from ui import state
+from ui.chart import plot
+from ui.figures import literal, role_word
+from ui.glossary import define
+from ui.routing_figures import ROLES, Cell, matrix
+from ui.scope import Scope
+from ui.spending import dollars
+from ui.theme import NEUTRAL_COLOUR, model_colour, one_line, percent
+from ui.verdict_figures import by_budget, price_and_accuracy, spend_bars, whole
+from ui.widgets import ink, nothing_here
+
+
+def with_interval(share: Share) -> str:
+    """A share with its 95 % interval, as tables say it: `34.0 % (26 to 43)`."""
+    if not share.n:
+        return "–"
+    low, high = share.ci95
+    return f"{percent(share.value)} ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def cost(
+    store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]], costs: Sequence[Sequence[PolicyCost]]
+) -> None:
+    """What a solved problem cost, by policy, role and model."""
+    found = [one for of in costs for one in of]
+    in_dollars = any(one.cost_usd for one in found)
+    unknown = [one for one in found if one.cost_usd is None]
+    st.subheader("What does a solved problem cost?")
+    if in_dollars and unknown:
+        st.caption(
+            f"{len(unknown)} of these policies had replies without a known price: they have no price here."
+        )
+    _cost_table(scope, costs)
+    st.subheader("Is the dearer one better?", help=define("Frontier"))
+    st.caption(
+        "Each mark is a policy. The dotted line joins those that no other beats in both price and share solved. "
+        "Click a mark for its episodes."
+    )
+    _frontier(scope, found, in_dollars)
+    st.subheader("Where does it go?")
+    for side, of in zip(scope.sides, groups, strict=True):
+        if scope.compared:
+            st.markdown(f"**{side.title}**")
+        _where_it_goes(of, pool_order(store, side.where), in_dollars)
+
+
+def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
+    rows = [(side, one) for side, of in zip(scope.sides, costs, strict=True) for one in of][:200]
+    st.dataframe(
+        {
+            "policy": [scope.say(one.policy) for _, one in rows],
+            "solved": [with_interval(one.accuracy) for _, one in rows],
+            "n": [one.n for _, one in rows],
+            "dollars": [_price(one) for _, one in rows],
+            "tokens": [one.per_solved(one.tokens) for _, one in rows],
+            "seconds": [one.per_solved(one.latency_s) for _, one in rows],
+            "turns": [one.turns / one.n for _, one in rows],
+            "false": [with_interval(one.false_accept) for _, one in rows],
+            "open": [side.episodes(policy=one.policy) for side, one in rows],
+        },
+        key="costs",
+        hide_index=True,
+        height="content" if len(rows) < 12 else 420,
+        column_config={
+            "policy": st.column_config.TextColumn("Policy", pinned=True),
+            "solved": st.column_config.TextColumn("Solved", help="With 95 % interval"),
+            "n": st.column_config.NumberColumn("Episodes", format="localized"),
+            "dollars": st.column_config.TextColumn("Cost per solved"),
+            "tokens": st.column_config.NumberColumn("Tokens per solved", format="%.0f"),
+            "seconds": st.column_config.NumberColumn("Seconds per solved", format="%.2f"),
+            "turns": st.column_config.NumberColumn("Turns", format="%.2f", help="Mean per episode"),
+            "false": st.column_config.TextColumn("Wrong among accepted"),
+            "open": st.column_config.LinkColumn("Episodes", display_text="List"),
+        },
+    )
+
+
+def _price(one: PolicyCost) -> str:
+    if one.cost_usd is None:
+        return "price unknown"
+    return "free" if one.free else dollars(one.per_solved(one.cost_usd)) if one.right else "nothing solved"
+
+
+def _frontier(scope: Scope, found: Sequence[PolicyCost], in_dollars: bool) -> None:
+    unit = "US dollars" if in_dollars else "tokens"
+    event = plot(
+        price_and_accuracy(
+            found,
+            (lambda one: None if one.cost_usd is None else one.cost_usd / one.n)
+            if in_dollars
+            else (lambda one: one.tokens / one.n),
+            unit,
+            scope.say,
+        ),
+        key="frontier",
+        small=True,
+        on_select="rerun",
+        selection_mode="points",
+        alt="; ".join(f"{scope.say(one.policy)} {percent(one.accuracy.value)}" for one in found[:12]),
+    )
+    if points := event["selection"]["points"]:
+        data = points[0].get("customdata")
+        if data:
+            state.go("episodes", **{**scope.sides[0].where.to_query(), "policy": str(data[0])})
+
+
+def _where_it_goes(groups: Sequence[TurnGroup], models: Sequence[str], in_dollars: bool) -> None:
+    by_role, by_model = spent(groups, lambda one: one.role.value), spent(groups, lambda one: one.model)
+    known = in_dollars and all(one.cost_usd is not None for one in by_model.values())
+    unit = "dollars" if known else "tokens"
+
+    def amount(one: Any) -> float:
+        return float(one.cost_usd if known else one.tokens)
+
+    for column, words, found, names, colours in zip(
+        st.columns(2, gap="large"),
+        ("role", "model"),
+        (by_role, by_model),
+        ([role_word(Role(name)) for name in by_role], [literal(name, 24) for name in by_model]),
+        ([NEUTRAL_COLOUR] * len(by_role), [model_colour(name, models) for name in by_model]),
+        strict=True,
+    ):
+        with column:
+            st.markdown(f"**By {words}**, share of {unit}")
+            plot(
+                spend_bars(found, amount, names, colours),
+                key=f"spend_{words}_{id(groups)}",
+                small=True,
+                alt=f"Share of {unit} by {words}: " + ", ".join(found),
+            )
+            st.dataframe(
+                {
+                    words: [one_line(name, 40) for name in found],
+                    "turns": [one.n for one in found.values()],
+                    "tokens": [one.tokens / one.n for one in found.values()],
+                    "dollars": [
+                        "price unknown"
+                        if one.cost_usd is None
+                        else dollars(one.cost_usd)
+                        if one.cost_usd
+                        else "free"
+                        for one in found.values()
+                    ],
+                    "seconds": [one.latency_s / one.n for one in found.values()],
+                },
+                hide_index=True,
+                height="content",
+                column_config={
+                    words: words.capitalize(),
+                    "turns": st.column_config.NumberColumn("Turns", format="localized"),
+                    "tokens": st.column_config.NumberColumn("Tokens per turn", format="%.0f"),
+                    "dollars": "Cost",
+                    "seconds": st.column_config.NumberColumn("Seconds per turn", format="%.3f"),
+                },
+            )
+
+
+# Turn budget
+
+
+def budget(store: Store, scope: Scope) -> None:
+    """Accuracy and spend by turn budget."""
+    st.subheader("What would a smaller turn budget have done?")
+    st.caption(
+        "Recorded episodes, cut after so many turns: what stood as the answer then counts. An episode that a Verifier "
+        "had ended earlier counts as it ended. No model is asked."
+    )
+    curves = [
+        (
+            f"{side.letter} · {side.name}" if side.letter else side.name,
+            accuracy_by_budget(store, *finished(store, side.where)),
+        )
+        for side in scope.sides
+    ]
+    if not any(curve for _, curve in curves):
+        nothing_here("These episodes have no turns.")
+        return
+    plot(
+        by_budget(curves),
+        key="by_budget",
+        small=True,
+        alt="; ".join(
+            f"{name}: " + ", ".join(f"{one.budget} turns {percent(one.accuracy)}" for one in curve)
+            for name, curve in curves
+        ),
+    )
+    if not all(whole(one, curve) for _, curve in curves for one in curve):
+        st.caption(
+            "Hollow marks: there not all episodes tell, because some had a smaller budget of their own. Such a point "
+            "is about other episodes than the one before it: choose one policy or run to compare like with like."
+        )
+    rows = [(name, one) for name, curve in curves for one in curve]
+    st.dataframe(
+        {
+            "side": [one_line(name, 40) for name, _ in rows],
+            "budget": [one.budget for _, one in rows],
+            "solved": [with_interval(Share(one.correct, one.n)) for _, one in rows],
+            "n": [one.n for _, one in rows],
+            "turns": [one.turns / one.n for _, one in rows],
+            "tokens": [one.tokens / one.n for _, one in rows],
+            "dollars": [
+                "price unknown"
+                if one.cost_usd is None
+                else dollars(one.cost_usd / one.n)
+                if one.cost_usd
+                else "free"
+                for _, one in rows
+            ],
+        },
+        key="budget_rows",
+        hide_index=True,
+        height="content",
+        column_config={
+            "side": "Policy",
+            "budget": "Turn budget",
+            "solved": st.column_config.TextColumn("Solved", help="With 95 % interval"),
+            "n": st.column_config.NumberColumn(
+                "Episodes",
+                format="localized",
+                help="Episodes that tell: one that ran into its own smaller budget says nothing about a larger one",
+            ),
+            "turns": st.column_config.NumberColumn("Turns per episode", format="%.2f"),
+            "tokens": st.column_config.NumberColumn("Tokens per episode", format="%.0f"),
+            "dollars": "Cost per episode",
+        },
+    )
+
+
+# Roles kept
+
+
+def roles(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]) -> None:
+    """Who kept to what its role asks for."""
+    st.subheader("Do the models keep to their roles?")
+    st.caption(
+        "Share of turns whose reply had what its role asks for: a Thinker a readable plan, a Worker an answer, a "
+        "Verifier one clear verdict. A reply that lacks it looks like bad routing and is not."
+    )
+    for side, of in zip(scope.sides, groups, strict=True):
+        if scope.compared:
+            st.markdown(f"**{side.title}**")
+        kept = {(one.role, one.model): one for one in roles_kept(of)}
+        models = [name for name in pool_order(store, side.where) if any(key[1] == name for key in kept)]
+        cells = [[_kept_cell(kept.get((role, name)), role, name) for name in models] for role in ROLES]
+        plot(
+            matrix(
+                cells,
+                [role_word(role) for role in ROLES],
+                [literal(name, 14) for name in models],
+                ink(),
+                most=1.0,
+            ),
+            key=f"kept{side.letter}",
+            small=True,
+            alt="; ".join(
+                f"{name} as {role} {with_interval(one.kept)}" for (role, name), one in kept.items()
+            ),
+        )
+        least = sorted(kept.values(), key=lambda one: one.kept.value or 0.0)
+        st.dataframe(
+            {
+                "model": [one_line(one.model, 40) for one in least],
+                "role": [role_word(one.role) for one in least],
+                "kept": [with_interval(one.kept) for one in least],
+                "turns": [one.kept.n for one in least],
+                "failed": [one.failed for one in least],
+                "open": [
+                    side.episodes(model=one.model, role=one.role.value, flag=_lack(one.role)) for one in least
+                ],
+            },
+            key=f"kept_rows{side.letter}",
+            hide_index=True,
+            height="content" if len(least) < 12 else 390,
+            column_config={
+                "model": "Model",
+                "role": "Role",
+                "kept": st.column_config.TextColumn("Kept to it", help="With 95 % interval"),
+                "turns": st.column_config.NumberColumn("Turns", format="localized"),
+                "failed": st.column_config.NumberColumn("No reply at all"),
+                "open": st.column_config.LinkColumn("Where it did not", display_text="List"),
+            },
+        )
+
+
+def _kept_cell(one: Kept | None, role: Role, name: str) -> Cell:
+    words = f"{literal(name, 30)} as {role_word(role)}"
+    if one is None:
+        return Cell(None, "", f"{words}: never")
+    return Cell(
+        one.kept.value,
+        f"{100 * (one.kept.value or 0.0):.0f}",
+        f"{words}: {one.kept.k:,} of {one.kept.n:,} turns",
+    )
+
+
+def _lack(role: Role) -> str:
+    return LACKS[role].value

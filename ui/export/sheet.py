@@ -1,0 +1,53 @@
+"""A selection's list lines as CSV for spreadsheets: light columns, and no cell that a spreadsheet would run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+from storage.drafts import drafted
+from storage.selection import Selection, summaries
+from storage.store import Store
+from storage.summaries import EpisodeSummary
+from ui.theme import plain
+
+COLUMNS = tuple(field.name for field in fields(EpisodeSummary))
+
+#: A spreadsheet takes a cell that begins so for a formula; the wide forms too, in some languages.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def export_csv(store: Store, selection: Selection, path: str | Path) -> int:
+    """Write one line per episode, newest first, with a byte order mark so that spreadsheets read UTF-8;
+    returns how many. The file appears whole or not at all; StoreError when it cannot be written."""
+    with drafted(Path(path)) as draft, draft.open("w", encoding="utf-8-sig", newline="") as file:
+        return write_csv(summaries(store, selection), file)
+
+
+def write_csv(episodes: Iterable[EpisodeSummary], file: object) -> int:
+    """Write the head line and a line per episode to a text file opened with `newline=""`."""
+    sheet = csv.writer(file)  # type: ignore[arg-type]
+    sheet.writerow(COLUMNS)
+    total = 0
+    for one in episodes:
+        sheet.writerow([cell(name, getattr(one, name)) for name in COLUMNS])
+        total += 1
+    return total
+
+
+def cell(name: str, value: object) -> object:
+    """A value as a cell: times in ISO 8601 (UTC), text with what is hidden in it shown and harmless to a
+    spreadsheet, numbers as they are, nothing for None."""
+    if name in ("started", "finished"):
+        return "" if value is None else datetime.fromtimestamp(float(str(value)), UTC).isoformat()
+    if isinstance(value, tuple):
+        return " ".join(str(one) for one in value)
+    return harmless(plain(value)) if isinstance(value, str) else "" if value is None else value
+
+
+def harmless(text: str) -> str:
+    """The text with a quote before it when a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text

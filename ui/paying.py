@@ -1,0 +1,380 @@
+"""Parts of the Routing page about what coordination is good for: against models alone, against luck, and without
+a model of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from storage.masking import Without, without_models
+from storage.regret import SINGLE, Contestant, Regret, Replicate, regret, replicated, replicates
+from storage.routing import pool_order
+from storage.store import Store
+from ui import state
+from ui.chart import plot
+from ui.figures import literal, ticks
+from ui.glossary import define
+from ui.routing_figures import replicate_tree
+from ui.scope import Scope, Side
+from ui.theme import NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent
+from ui.widgets import nothing_here, strip_text
+
+ORACLE = "the best of them, task by task"
+
+
+def paying(store: Store, scope: Scope) -> None:
+    """The policy against every model alone, on the tasks that all played."""
+    st.subheader("Does coordinating pay?", help=define("Regret"))
+    for side in scope.sides:
+        policy = side.where.policy or _some_policy(store, side)
+        if policy is None:
+            nothing_here("This needs a policy that is no single model. Choose one above.")
+            continue
+        _against(regret(store, side.where, policy), scope, side.letter)
+
+
+def _some_policy(store: Store, side: Side) -> str | None:
+    """The policy with most episodes that is no model alone, checkpoints first."""
+    known = {one.id for one in store.checkpoints.list()}
+    played = [
+        one.value for one in store.episodes.facets(side.where).policy if not one.value.startswith(SINGLE)
+    ]
+    return next((one for one in played if one in known), played[0] if played else None)
+
+
+def _against(found: Regret, scope: Scope, letter: str) -> None:
+    name = scope.say(found.policy)
+    st.markdown(f"**{letter + ' · ' if letter else ''}{label(name, 60)}**")
+    if not found.tasks:
+        nothing_here("No model alone has played these tasks. From a terminal, for each model of the pool:")
+        st.code("trinity run --policy single:NAME --tasks …", language=None)
+        return
+    st.markdown(pays(found, scope))
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.caption(
+            f"Share solved of the {found.tasks:,} tasks that all have played, 95 % interval over tasks"
+        )
+        rows = [(name, found.accuracy, True)] + [
+            (_name(one, scope), one.accuracy, False) for one in found.contestants
+        ]
+        plot(
+            _means(
+                [(said, mean.value, mean.low, mean.high, ours) for said, mean, ours in rows], signed=False
+            ),
+            key=f"solved_{letter}",
+            small=True,
+            alt="; ".join(f"{said} {percent(mean.value)}" for said, mean, _ in rows),
+        )
+    with right:
+        st.caption(
+            f"How far {label(name, 40)} is ahead on the same tasks, in points; left of the line it is behind"
+        )
+        ahead = [(_name(one, scope), one.ahead) for one in found.contestants]
+        plot(
+            _means(
+                [("", 0.0, 0.0, 0.0, False)] + [(said, m.value, m.low, m.high, False) for said, m in ahead],
+                signed=True,
+            ),
+            key=f"ahead_{letter}",
+            small=True,
+            alt="; ".join(f"{100 * m.value:+.1f} points to {said}" for said, m in ahead),
+        )
+    st.caption(
+        "The best of them, task by task, is what a perfect choice of one model per task would solve. It is flattered "
+        "by luck: with several models, or several tries, one is right by chance. Tasks count once, however often "
+        "they were played."
+    )
+    if found.left_out:
+        named = ", ".join(f"{scope.say(policy)} ({n:,})" for policy, n in found.left_out.items())
+        st.caption(f"Left out, because they share too few tasks: {label(named, 200)}.")
+    _missed(found, letter)
+
+
+def pays(found: Regret, scope: Scope) -> str:
+    """The answer in one sentence, as markdown."""
+    alone = [one for one in found.contestants if one.name is not None]
+    best = max(alone, key=lambda one: one.accuracy.value)
+    ahead = best.ahead
+    name, other = label(scope.say(found.policy), 60), label((best.name or "").removeprefix(SINGLE), 60)
+    points = f"{abs(100 * ahead.value):.1f} points (95 % {100 * ahead.low:+.1f} to {100 * ahead.high:+.1f})"
+    if ahead.low > 0:
+        return f"**Yes.** {name} solves more than the best model alone, {other}, by {points}."
+    if ahead.high < 0:
+        return f"**No.** The best model alone, {other}, solves more than {name}, by {points}."
+    return f"**Not enough to tell.** {name} and the best model alone, {other}, differ by {points}."
+
+
+def _name(one: Contestant, scope: Scope) -> str:
+    return ORACLE if one.name is None else scope.say(one.name)
+
+
+def _means(rows: Sequence[tuple[str, float, float, float, bool]], *, signed: bool) -> go.Figure:
+    """(name, value, low, high, ours) as points with intervals, first on top."""
+    shown = list(rows)[::-1]
+    places = list(range(len(shown)))
+    text = [
+        (f"{100 * value:+.1f}" if signed else percent(value)) if name else "" for name, value, *_ in shown
+    ]
+    points = go.Scatter(
+        x=[value for _, value, *_ in shown],
+        y=places,
+        mode="markers+text",
+        marker={
+            "size": [11 if name else 0 for name, *_ in shown],
+            "symbol": ["diamond" if ours else "circle" for *_, ours in shown],
+            "color": [
+                "#1F5FBF" if ours or (signed and low > 0) else NEUTRAL_COLOUR for _, _, low, _, ours in shown
+            ],
+        },
+        text=text,
+        textposition="top center",
+        textfont={"size": 11},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for _, value, _, high, _ in shown],
+            "arrayminus": [value - low for _, value, low, _, _ in shown],
+            "color": NEUTRAL_COLOUR,
+            "thickness": 1.5,
+            "width": 5,
+        },
+        hovertext=[f"{literal(name, 60)}: {said}" for (name, *_), said in zip(shown, text, strict=True)],
+        hoverinfo="text",
+    )
+    axis = (
+        {"zeroline": True, "zerolinecolor": NEUTRAL_COLOUR, "zerolinewidth": 2, "tickformat": "+.0%"}
+        if signed
+        else {"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "zeroline": False}
+    )
+    return go.Figure(
+        points,
+        layout(
+            40 + 38 * len(shown),
+            showlegend=False,
+            margin={"l": 8, "r": 8, "t": 0, "b": 8},
+            xaxis={**axis, "fixedrange": True},
+            yaxis={
+                "automargin": True,
+                "fixedrange": True,
+                "range": [-0.6, len(shown) - 0.25],
+                **ticks([literal(name, 34) for name, *_ in shown]),
+            },
+        ),
+    )
+
+
+def _missed(found: Regret, letter: str) -> None:
+    if not found.missed:
+        return
+    with st.expander(
+        f"Tasks where a model alone did better ({len(found.missed)}{'+' if len(found.missed) == 50 else ''})",
+        icon=":material/table_rows:",
+    ):
+        ours = [one.ours.wrong_episode or one.ours.right_episode for one in found.missed]
+        theirs = [one.theirs.right_episode or one.theirs.wrong_episode for one in found.missed]
+        st.dataframe(
+            {
+                "pair": [state.href("pair", a=a, b=b) for a, b in zip(ours, theirs, strict=True)],
+                "question": [one_line(one.question, 100) for one in found.missed],
+                "ours": [f"{one.ours.right} of {one.ours.n}" for one in found.missed],
+                "best": [one_line(one.best.removeprefix(SINGLE), 40) for one in found.missed],
+                "theirs": [f"{one.theirs.right} of {one.theirs.n}" for one in found.missed],
+            },
+            key=f"missed_{letter}",
+            hide_index=True,
+            height="content" if len(found.missed) < 9 else 320,
+            column_config={
+                "pair": st.column_config.LinkColumn("Both episodes", display_text="Side by side", width=110),
+                "question": st.column_config.TextColumn("Question", width="large"),
+                "ours": "Right here",
+                "best": "Best model alone",
+                "theirs": "Right there",
+            },
+        )
+
+
+# Luck
+
+
+def luck(store: Store, scope: Scope) -> None:
+    """Tasks that one policy played several times, one of them as a tree."""
+    st.subheader("Where does luck enter?")
+    side = scope.sides[-1]
+    tasks = replicated(store, side.where)
+    chosen, policy = state.param("task"), side.where.policy
+    if chosen is None and tasks:
+        chosen, policy = tasks[0].task_id, tasks[0].policy
+    elif chosen is not None and policy is None:
+        policy = next((one.policy for one in tasks if one.task_id == chosen), None)
+    if chosen is None or policy is None:
+        nothing_here(
+            "No policy has played a task more than once here. Play the same file of tasks again with another seed:"
+        )
+        st.code("trinity run --policy … --tasks … --seed 1", language=None)
+        return
+    found = replicates(store, side.where, policy, chosen)
+    if len(found) > 1:
+        _tree(
+            found, next((one.question for one in tasks if one.task_id == chosen), chosen), scope.say(policy)
+        )
+    else:
+        nothing_here("This task has not been played more than once by one policy of this selection.")
+    st.markdown("**Other tasks played several times**, those with the most mixed outcome first")
+    st.dataframe(
+        {
+            "open": [
+                state.href(
+                    "routing",
+                    **{**side.where.to_query(), "part": "luck", "task": one.task_id, "policy": one.policy},
+                )
+                for one in tasks
+            ],
+            "question": [one_line(one.question, 100) for one in tasks],
+            "policy": [scope.say(one.policy) for one in tasks],
+            "n": [one.n for one in tasks],
+            "right": [one.right for one in tasks],
+        },
+        key="replicated",
+        hide_index=True,
+        height="content" if len(tasks) < 9 else 320,
+        column_config={
+            "open": st.column_config.LinkColumn("Tree", display_text="Show", width=70),
+            "question": st.column_config.TextColumn("Question", width="large"),
+            "policy": "Policy",
+            "n": st.column_config.NumberColumn("Played"),
+            "right": st.column_config.NumberColumn("Right"),
+        },
+    )
+
+
+def _tree(found: Sequence[Replicate], question: str, policy: str) -> None:
+    right = sum(one.correct is True for one in found)
+    st.markdown(
+        f"{label(policy, 60)} played this task **{len(found)} times, {right} right**: {label(question, 120)}"
+    )
+    st.caption(
+        "From top to bottom, turn by turn: episodes stay together while they make the same moves; the last cell says "
+        "how they ended. Width is how many. Click a cell to enlarge it."
+    )
+    plot(
+        replicate_tree(found),
+        key="replicate_tree",
+        small=True,
+        alt="; ".join(f"{strip_text(one.strip)} {correct_mark(one.correct).word}" for one in found[:20]),
+    )
+    with st.expander("Each of them", icon=":material/table_rows:"):
+        st.dataframe(
+            {
+                "open": [state.href("replay", ep=one.episode_id) for one in found],
+                "answer": [f"{(mark := correct_mark(one.correct)).glyph} {mark.word}" for one in found],
+                "turns": [strip_text(one.strip) for one in found],
+            },
+            key="replicate_rows",
+            hide_index=True,
+            height="content" if len(found) < 9 else 320,
+            column_config={
+                "open": st.column_config.LinkColumn("Open", display_text="Replay", width=80),
+                "answer": "Answer",
+                "turns": st.column_config.TextColumn("Turns", width="large"),
+            },
+        )
+
+
+# Without a model
+
+
+def without(store: Store, scope: Scope) -> None:
+    """What would be picked if some models could not be."""
+    st.subheader("What if a model were not there?")
+    side = scope.sides[-1]
+    models = pool_order(store, side.where)
+    off = [one for one in (state.param("off") or "").split(",") if one in models]
+    st.session_state["routing_off"] = off
+    st.pills(
+        "Leave out",
+        models,
+        key="routing_off",
+        selection_mode="multi",
+        format_func=lambda model: label(model, 30),
+        on_change=lambda: state.set_params(off=",".join(st.session_state["routing_off"]) or None),
+    )
+    if not off:
+        nothing_here(
+            "Tick the models to leave out: an outage, or one that you would rather not pay for.",
+            ":material/touch_app:",
+        )
+        return
+    if len(off) == len(models):
+        nothing_here("Nobody is left to choose from: keep one model at least.")
+        return
+    found = without_models(store, side.where, off)
+    if not found.turns:
+        nothing_here("These episodes have no decisions with logits, so there is nothing to choose again.")
+        return
+    _changed(found, side)
+
+
+def _changed(found: Without, side: Side) -> None:
+    turns, episodes = st.columns(2)
+    turns.metric(
+        "Picks that would change",
+        f"{found.changed:,} of {found.turns:,}",
+        f"{percent(found.changed / found.turns)} of turns",
+        delta_color="off",
+        delta_arrow="off",
+    )
+    episodes.metric(
+        "Episodes touched",
+        f"{found.touched:,} of {found.episodes:,}",
+        f"{percent(found.touched / found.episodes)} of episodes",
+        delta_color="off",
+        delta_arrow="off",
+    )
+    if found.takers:
+        st.markdown(
+            "**Who would step in?** Probability of the others, renormalised, over the picks that change"
+        )
+        whole = sum(found.takers.values()) or 1.0
+        names = list(found.takers)[::-1]
+        plot(
+            go.Figure(
+                go.Bar(
+                    orientation="h",
+                    x=[found.takers[name] / whole for name in names],
+                    y=list(range(len(names))),
+                    marker={"color": NEUTRAL_COLOUR},
+                    text=[percent(found.takers[name] / whole) for name in names],
+                    textposition="outside",
+                    cliponaxis=False,
+                    hoverinfo="skip",
+                ),
+                layout(
+                    40 + 28 * len(names),
+                    showlegend=False,
+                    margin={"l": 8, "r": 8, "t": 0, "b": 8},
+                    xaxis={
+                        "visible": False,
+                        "range": [0, 1.2 * max(found.takers.values()) / whole],
+                        "fixedrange": True,
+                    },
+                    yaxis={
+                        "automargin": True,
+                        "fixedrange": True,
+                        **ticks([literal(name, 30) for name in names]),
+                    },
+                ),
+            ),
+            key="takers",
+            small=True,
+            alt="; ".join(f"{name} {percent(p / whole)}" for name, p in found.takers.items()),
+        )
+        if found.read < found.changed:
+            st.caption(f"Over {found.read:,} of these picks.")
+    st.caption(
+        "No model is asked: stored logits are read without the models left out. From the first changed pick on, an "
+        "episode would have gone another way; how it would have ended, only playing tells."
+    )
+    side.link("Episodes of this selection", status="finished")

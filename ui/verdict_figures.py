@@ -1,0 +1,268 @@
+"""Figures of verdicts and spend: turns to accept, accuracy by turn budget, cost against accuracy, shares of spend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from storage.budgets import AtBudget
+from storage.verdicts import PolicyCost, Share, Spent, frontier
+from ui.figures import literal, ticks
+from ui.theme import NEUTRAL_COLOUR, RIGHT_COLOUR, WRONG_COLOUR, layout, percent
+
+#: A and B, or the only side: colour, dash and mark, so that colour is never alone.
+SIDES = (("#1F5FBF", "solid", "circle"), ("#C77700", "dash", "square"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One line of a chart of rates: plain name, side 0 or 1, the share and the key that a click gives back."""
+
+    name: str
+    side: int
+    share: Share
+    key: str
+
+
+def rates(found: Sequence[Rate], words: str) -> go.Figure:
+    """Shares with their 95 % Wilson intervals, first on top; A and B of one name in neighbouring lines. `words`
+    says what the share counts."""
+    shown = [one for one in found if one.share.n][::-1]
+    values = [one.share.value or 0.0 for one in shown]
+    ends = [one.share.ci95 for one in shown]
+    points = go.Scatter(
+        x=values,
+        y=list(range(len(shown))),
+        mode="markers+text",
+        marker={
+            "size": 12,
+            "color": [SIDES[one.side][0] for one in shown],
+            "symbol": [SIDES[one.side][2] for one in shown],
+        },
+        text=[percent(value) for value in values],
+        textposition="top center",
+        textfont={"size": 11},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
+            "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
+            "color": NEUTRAL_COLOUR,
+            "thickness": 1.5,
+            "width": 5,
+        },
+        customdata=[
+            (
+                one.key,
+                f"{literal(one.name, 60)}<br>{one.share.k:,} of {one.share.n:,} {words}"
+                f"<br>95 % interval {percent(low)} to {percent(high)}",
+            )
+            for one, (low, high) in zip(shown, ends, strict=True)
+        ],
+        hovertemplate="%{customdata[1]}<extra></extra>",
+        unselected={"marker": {"opacity": 1}},
+    )
+    return go.Figure(
+        points,
+        layout(
+            max(108, 44 + 38 * len(shown)),
+            showlegend=False,
+            hovermode="closest",
+            hoverdistance=40,
+            margin={"l": 8, "r": 8, "t": 0, "b": 8},
+            xaxis={
+                "range": [-0.02, 1.04],
+                "tickformat": ".0%",
+                "dtick": 0.25,
+                "zeroline": False,
+                "fixedrange": True,
+            },
+            yaxis={
+                "automargin": True,
+                "fixedrange": True,
+                "range": [-0.6, len(shown) - 0.25],
+                **ticks([literal(f"{one.name} · {one.share.k:,} of {one.share.n:,}", 48) for one in shown]),
+            },
+        ),
+    )
+
+
+def accepts(of: Mapping[tuple[int, bool], int]) -> go.Figure:
+    """Episodes that a Verifier ended, by the turn of its ACCEPT; right below, wrong above and hatched."""
+    turns = sorted({turn for turn, _ in of})
+    bars = [
+        go.Bar(
+            x=turns,
+            y=[of.get((turn, right), 0) for turn in turns],
+            name=f"{mark} {word}",
+            marker={
+                "color": colour,
+                "pattern": {"shape": pattern, "fgcolor": "rgba(255,255,255,0.55)", "fillmode": "overlay"},
+            },
+            hovertemplate=f"accepted at turn %{{x}}: %{{y:,}} {word}<extra></extra>",
+        )
+        for right, mark, word, colour, pattern in (
+            (True, "●", "right", RIGHT_COLOUR, ""),
+            (False, "✕", "wrong", WRONG_COLOUR, "/"),
+        )
+    ]
+    return go.Figure(
+        bars,
+        layout(
+            250,
+            barmode="stack",
+            xaxis={"dtick": 1, "title": {"text": "accepted at turn"}, "fixedrange": True},
+            yaxis={"title": None, "fixedrange": True},
+        ),
+    )
+
+
+def whole(one: AtBudget, curve: Sequence[AtBudget]) -> bool:
+    """Nearly all episodes tell at this budget, so that it can be set beside the others."""
+    return one.n >= 0.95 * max(other.n for other in curve)
+
+
+def by_budget(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> go.Figure:
+    """Accuracy had the turn budget been smaller, with its 95 % band; A solid, B dashed."""
+    data: list[go.Scatter] = []
+    for (name, curve), (colour, dash, symbol) in zip(curves, SIDES, strict=False):
+        ends = [one.ci95 for one in curve]
+        x = [one.budget for one in curve]
+        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+        data.append(
+            go.Scatter(
+                x=[*x, *x[::-1]],
+                y=[*(high for _, high in ends), *(low for low, _ in reversed(ends))],
+                fill="toself",
+                fillcolor=f"rgba({red},{green},{blue},0.15)",
+                line={"width": 0},
+                hoverinfo="skip",
+                showlegend=False,
+            )
+        )
+        data.append(
+            go.Scatter(
+                x=x,
+                y=[one.accuracy for one in curve],
+                name=literal(name, 40),
+                mode="lines+markers+text",
+                line={"color": colour, "dash": dash, "width": 2},
+                marker={
+                    "symbol": [symbol if whole(one, curve) else f"{symbol}-open" for one in curve],
+                    "size": 9,
+                },
+                text=[percent(one.accuracy) for one in curve],
+                textposition="top center" if colour == SIDES[0][0] else "bottom center",
+                textfont={"size": 11},
+                customdata=[(one.correct, one.n, one.tokens / one.n) for one in curve],
+                hovertemplate="at most %{x} turns: %{customdata[0]:,} of %{customdata[1]:,} right, "
+                "%{customdata[2]:,.0f} tokens per episode<extra></extra>",
+            )
+        )
+    top = max((high for _, curve in curves for _, high in (one.ci95 for one in curve)), default=1.0)
+    return go.Figure(
+        data,
+        layout(
+            300,
+            showlegend=len(curves) > 1,
+            xaxis={"dtick": 1, "title": {"text": "turn budget"}, "fixedrange": True},
+            yaxis={"range": [0, min(1.05, 1.15 * top + 0.05)], "tickformat": ".0%", "fixedrange": True},
+        ),
+    )
+
+
+def price_and_accuracy(
+    found: Sequence[PolicyCost],
+    price: Callable[[PolicyCost], float | None],
+    unit: str,
+    say: Callable[[str], str],
+) -> go.Figure:
+    """Every policy by what an episode takes and how many it solves; the ones that no other beats in both are
+    joined, solid and named."""
+    known = [(one, amount) for one in found if (amount := price(one)) is not None and one.n]
+    best = frontier((one.policy, amount, one.accuracy.value or 0.0) for one, amount in known)
+    ahead = [next(pair for pair in known if pair[0].policy == name) for name in best]
+    steps = go.Scatter(
+        x=[amount for _, amount in ahead],
+        y=[one.accuracy.value for one, _ in ahead],
+        mode="lines",
+        line={"color": NEUTRAL_COLOUR, "shape": "hv", "dash": "dot", "width": 1.5},
+        hoverinfo="skip",
+    )
+    ends = [one.accuracy.ci95 for one, _ in known]
+    values = [one.accuracy.value or 0.0 for one, _ in known]
+    points = go.Scatter(
+        x=[amount for _, amount in known],
+        y=values,
+        mode="markers+text",
+        marker={
+            "size": [12 if one.policy in best else 8 for one, _ in known],
+            "symbol": ["diamond" if one.policy in best else "circle-open" for one, _ in known],
+            "color": ["#1F5FBF" if one.policy in best else NEUTRAL_COLOUR for one, _ in known],
+        },
+        text=[
+            literal(say(one.policy), 26) if one.policy in best or len(known) <= 8 else "" for one, _ in known
+        ],
+        textposition="top left",  # where nobody is, of those that no other beats
+        textfont={"size": 11},
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
+            "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
+            "color": "rgba(136,148,165,0.5)",
+            "thickness": 1,
+            "width": 3,
+        },
+        customdata=[
+            (
+                one.policy,
+                f"{literal(say(one.policy), 60)}<br>{percent(value)} of {one.n:,} right"
+                f"<br>{amount:,.4g} {unit} per episode",
+            )
+            for (one, amount), value in zip(known, values, strict=True)
+        ],
+        hovertemplate="%{customdata[1]}<extra></extra>",
+        unselected={"marker": {"opacity": 1}},
+    )
+    widest = max((amount for _, amount in known), default=1.0)
+    return go.Figure(
+        [steps, points],
+        layout(
+            400,
+            showlegend=False,
+            hovermode="closest",
+            xaxis={"title": {"text": f"{unit} per episode"}, "range": [0, 1.12 * widest], "zeroline": False},
+            yaxis={"title": {"text": "solved"}, "tickformat": ".0%", "rangemode": "tozero"},
+        ),
+    )
+
+
+def spend_bars(
+    found: Mapping[str, Spent], of: Callable[[Spent], float], names: Sequence[str], colours: Sequence[str]
+) -> go.Figure:
+    """Each one's share of what was spent, most on top."""
+    shown = list(zip(found.values(), names, colours, strict=True))[::-1]
+    whole = sum(of(one) for one, _, _ in shown) or 1.0
+    longest = max((of(one) / whole for one, _, _ in shown), default=1.0)
+    return go.Figure(
+        go.Bar(
+            orientation="h",
+            x=[of(one) / whole for one, _, _ in shown],
+            y=list(range(len(shown))),
+            marker={"color": [colour for _, _, colour in shown]},
+            text=[percent(of(one) / whole) for one, _, _ in shown],
+            textposition="outside",
+            cliponaxis=False,
+            hoverinfo="skip",
+        ),
+        layout(
+            30 + 30 * len(shown),
+            showlegend=False,
+            margin={"l": 8, "r": 8, "t": 0, "b": 8},
+            xaxis={"visible": False, "range": [0, 1.3 * longest], "fixedrange": True},
+            yaxis={"automargin": True, "fixedrange": True, **ticks([name for _, name, _ in shown])},
+        ),
+    )

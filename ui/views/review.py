@@ -1,0 +1,367 @@
+"""Review: a list of episodes read and labelled one after the other, blind if wanted, and reviewers compared.
+
+The queue is a filter or a saved view in the address, as the Episodes page has it, with `order`; `ep` is the episode at
+hand, `t` the turn that a label is about (none: the episode), `blind` and `on` (go on after a label) the reviewer's
+choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import streamlit as st
+
+from core.episode import Status
+from storage.filters import EpisodeFilter
+from storage.labels import Place, counting
+from storage.reviews import Progress
+from storage.store import Store
+from storage.summaries import Order
+from ui import labelling, state
+from ui.agreements import agreement_panel
+from ui.glossary import define
+from ui.neighbours import order_of
+from ui.panels import text_block, turn_heading
+from ui.recording import Recording, open_recording
+from ui.saved_views import asked, named_view
+from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
+from ui.transport import Keys, help_button
+from ui.widgets import nothing_here, outcome, strip_text, who
+
+#: Turns shown at once; a button shows as many more.
+WINDOW = 12
+
+KEYS: Keys = (
+    ("1 … 9", "the labels at hand; the same key again withdraws"),
+    ("J / K", "next / previous episode that you have not labelled"),
+    ("N / P", "next / previous episode of the queue"),
+    ("U", "undo your latest label"),
+    ("Z", "blind: hide outcome and others' labels until you have labelled"),
+    ("A", "go on by itself after each label"),
+    ("H", "this help"),
+)
+
+#: Queues that are worth reading, by their words.
+QUEUES: dict[str, dict[str, str]] = {
+    "All episodes": {},
+    "Right answers": {"correct": "right"},
+    "Wrong answers": {"correct": "wrong"},
+    "False accepts": {"flag": "false_accept"},
+    "Right answers lost": {"flag": "answer_broke"},
+    "Verdicts nobody could read": {"flag": "verdict_unreadable"},
+}
+#: Filters that tell a blind reviewer how it ended.
+_TELLING = ("correct", "end_reason", "flag")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The list under review and who reviews it."""
+
+    store: Store
+    where: EpisodeFilter
+    order: Order
+    author: str
+
+    def next(self, after: str | None, *, backwards: bool = False, unlabelled: bool = True) -> str | None:
+        """The episode to go to; None at the end."""
+        return self.store.reviews.next(
+            self.author,
+            self.where,
+            order=self.order,
+            after=after,
+            backwards=backwards,
+            unlabelled=unlabelled,
+        )
+
+    def progress(self, episode_id: str | None) -> Progress:
+        """How far it is."""
+        return self.store.reviews.progress(self.author, self.where, order=self.order, episode_id=episode_id)
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    query = st.query_params.to_dict()
+    view = named_view(store, query)
+    order = order_of({**(view.query if view else {}), **query})
+    queue = Queue(store, asked(query, view), order, labelling.author())
+    st.title("Review")
+    _choices(queue)
+    named = state.param("ep")
+    episode_id = named or queue.next(None)
+    progress = queue.progress(episode_id)
+    if progress.total.n == 0 and named is None:
+        _empty(store)
+        return
+    _told(queue, progress)
+    if episode_id is None:
+        _finished(queue)
+    else:
+        state.set_params(ep=episode_id)  # the address always says what is read
+        _episode(queue, open_recording(store, episode_id), progress)
+    st.subheader("Do reviewers agree?", help=define("Cohen's kappa"))
+    if state.param("blind") == "1" and progress.labelled < progress.total.n:
+        st.caption("Shown when you have labelled the whole queue, or when Blind is off.")
+    else:
+        agreement_panel(store, queue.where, [use.name for use in store.labels.in_use()])
+
+
+# The queue
+
+
+def _open(episode_id: str | None) -> None:
+    state.set_params(ep=episode_id, t=None, turns=None)
+
+
+def _choices(queue: Queue) -> None:
+    blind, on = state.param("blind") == "1", state.param("on") == "1"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        with st.popover("Queue", icon=":material/playlist_play:", key="queues", on_change="rerun") as popover:
+            if popover.open:
+                _queues(queue.store)
+        for words, key, shortcut, icon, name, is_on, help in (
+            ("Blind", "blind", "Z", ":material/visibility_off:", "blind", blind, define("Blind review")),
+            ("Go on after a label", "go_on", "A", ":material/fast_forward:", "on", on, None),
+        ):
+            st.button(
+                words,
+                key=key,
+                shortcut=shortcut,
+                icon=icon,
+                type="primary" if is_on else "secondary",
+                help=help,
+                on_click=state.set_params,
+                kwargs={name: None if is_on else "1"},
+            )
+        help_button(KEYS)
+
+
+def _queues(store: Store) -> None:
+    st.caption("What do you want to read?", help=define("Queue"))
+    kept: dict[str, str | None] = {name: state.param(name) for name in ("blind", "on")}
+    for words, query in QUEUES.items():
+        state.page_link("review", words, **{**kept, **query})
+    for saved in store.views.list(limit=8):
+        state.page_link(
+            "review", label(saved.name, 60), icon=":material/bookmark:", **{**kept, "view": saved.id}
+        )
+    if seen := state.list_query():
+        state.page_link("review", "The list you last saw on Episodes", **{**seen, **kept})
+    st.caption("For any other, filter the Episodes page first.")
+    state.page_link("episodes", "Episodes", icon=":material/table_rows:")
+
+
+def queue_words(where: EpisodeFilter) -> str:
+    """A queue in a few words, plain text: `answer wrong, family math`."""
+    names = {"correct": "answer", "end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤"}
+    given: Mapping[str, object] = {field.name: getattr(where, field.name) for field in fields(where)}
+    told = [f"{names.get(name, name)} {value}" for name, value in given.items() if value is not None]
+    return ", ".join(told) or "all episodes"
+
+
+def _told(queue: Queue, progress: Progress) -> None:
+    st.progress(
+        progress.share,
+        text=f"**{progress.labelled:,} of {progress.total}** labelled by you ({label(queue.author, 40)}) · "
+        f"{label(queue_words(queue.where), 160)}",
+    )
+    told = [name for name in _TELLING if getattr(queue.where, name, None) is not None]
+    if told and state.param("blind") == "1":
+        st.caption(":orange[:material/warning:] This queue is chosen by how its episodes ended, so you know.")
+
+
+def _empty(store: Store) -> None:
+    if store.health().episodes:
+        nothing_here("This queue holds no episode: choose another.")
+        state.page_link("episodes", "Choose episodes", icon=":material/table_rows:")
+    else:
+        nothing_here("Nothing is recorded yet, so there is nothing to review.")
+        state.page_link("home", "Load the sample runs", icon=":material/home:")
+
+
+def _finished(queue: Queue) -> None:
+    st.success("You have labelled every episode of this queue.", icon=":material/done_all:")
+    with st.container(horizontal=True, gap="small"):
+        st.button(
+            "Read them again from the first",
+            key="again",
+            icon=":material/replay:",
+            on_click=_open,
+            args=(queue.next(None, unlabelled=False),),
+        )
+        _undo_button(queue)
+
+
+# One episode
+
+
+def _episode(queue: Queue, recording: Recording, progress: Progress) -> None:
+    history = queue.store.labels.history(recording.summary.id)
+    mine = any(one.author == queue.author for one in counting(history))
+    hidden = state.param("blind") == "1" and not mine
+    _way(queue, recording, progress, mine)
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        _reading(recording, hidden)
+    with right, st.container(border=True, key="review_labels"):
+        _labels(queue, recording, hidden)
+
+
+def _way(queue: Queue, recording: Recording, progress: Progress, mine: bool) -> None:
+    """Where one is in the queue and the ways on."""
+    here = recording.summary.id
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        for words, key, shortcut, icon, backwards, unlabelled in (
+            ("Previous unlabelled", "review_back", "K", ":material/chevron_left:", True, True),
+            ("Next unlabelled", "review_next", "J", ":material/chevron_right:", False, True),
+            ("Previous", "queue_back", "P", None, True, False),
+            ("Next", "queue_next", "N", None, False, False),
+        ):
+            to = queue.next(here, backwards=backwards, unlabelled=unlabelled)
+            if to is None and key == "review_next" and (first := queue.next(None)) != here:
+                to = first  # those passed over come last
+            st.button(
+                words,
+                key=key,
+                shortcut=shortcut,
+                icon=icon,
+                type="primary" if key == "review_next" and mine and to else "tertiary",
+                disabled=to is None,
+                on_click=_open,
+                args=(to,),
+            )
+        _undo_button(queue)
+        at = "not in this queue" if progress.at is None else f"{progress.at:,} of {progress.total}"
+        st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
+    if mine and queue.next(None) is None:
+        _finished_note()
+
+
+def _finished_note() -> None:
+    st.caption(":green[:material/done_all:] You have labelled every episode of this queue.")
+
+
+def _undo_button(queue: Queue) -> None:
+    st.button(
+        "Undo",
+        key="review_undo",
+        shortcut="U",
+        icon=":material/undo:",
+        type="tertiary",
+        disabled=not labelling.can_undo(),
+        on_click=state.guarded(_undo, state.refused),
+        args=(queue.store,),
+    )
+
+
+def _undo(store: Store) -> None:
+    _open(labelling.undo(store) or state.param("ep"))
+
+
+def _reading(recording: Recording, hidden: bool) -> None:
+    """The question, how it went and every turn's words in one place."""
+    summary, episode = recording.summary, recording.episode
+    st.markdown("**Question**")
+    text_block(episode.task.question, key=f"review_{summary.id}_question")
+    if not hidden:
+        st.markdown(_ending(recording))
+        st.caption(
+            f"{label(strip_text(summary.strip)) or '–'} · {label(who(summary.policy, summary.generation), 60)} · "
+            f"{label(summary.family)}"
+        )
+        state.page_link(
+            "replay", "Open in Replay", icon=":material/smart_display:", ep=summary.id, t=state.param("t")
+        )
+    elif summary.answer:
+        st.markdown(f"Answer given: **{label(summary.answer, 80)}**")
+    total = len(recording.outlines)
+    if not total:
+        st.caption("No turn of this episode was played.")
+    shown = min(total, state.int_param("turns", WINDOW, 10_000, WINDOW))
+    for index in range(shown):
+        _turn(recording, index, hidden)
+    if shown < total:
+        st.button(
+            f"Show {min(WINDOW, total - shown)} more of {total:,} turns",
+            key="more_turns",
+            on_click=state.set_params,
+            kwargs={"turns": shown + WINDOW},
+        )
+
+
+def _ending(recording: Recording) -> str:
+    summary = recording.summary
+    if summary.status is not Status.FINISHED:
+        return badge(STATUS_MARKS[summary.status])
+    given = f"answer **{label(summary.answer, 80)}**" if summary.answer else "no answer"
+    parts = [outcome(summary), given, f"expected **{label(recording.episode.task.answer, 80)}**"]
+    if summary.end_reason:
+        parts.append(END_WORDS[summary.end_reason])
+    return " · ".join(parts)
+
+
+def _turn(recording: Recording, index: int, hidden: bool) -> None:
+    outline = recording.outlines[index]
+    chosen = state.param("t") == str(index + 1)
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.markdown(turn_heading(outline, len(recording.outlines), running=recording.running))
+            if not hidden and outline.stage == "finished" and outline.answer_after is not None:
+                mark = correct_mark(outline.correct_after)
+                st.markdown(f":{mark.tone}-badge[{mark.icon} {label(outline.answer_after, 40)} {mark.word}]")
+            st.space("stretch")
+            st.button(
+                "Labelling this turn" if chosen else "Label this turn",
+                key=f"about_turn_{index}",
+                icon=":material/label:",
+                type="primary" if chosen else "tertiary",
+                on_click=state.set_params,
+                kwargs={"t": None if chosen else index + 1},
+            )
+        told = recording.text(index)
+        text_block(told.reply, key=f"review_{recording.summary.id}_{index}", empty="The model said nothing.")
+
+
+def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
+    """The reviewer's side: what it is about, the labels at hand, one's own words, and what was said."""
+    store, here = queue.store, recording.summary.id
+    total = len(recording.outlines)
+    at = state.int_param("t", 0, total, 0)
+    place = Place(here, at - 1 if at else None)
+    about = f"turn {at}" if at else "the whole episode"
+    st.markdown(f"You label **{about}**")
+    if at:
+        st.button(
+            "The whole episode instead",
+            key="about_episode",
+            type="tertiary",
+            on_click=state.set_params,
+            kwargs={"t": None},
+        )
+    history = store.labels.history(here)
+    with st.bottom:  # in reach however long the episode is
+        labelling.quick_buttons(
+            store, place, counting(history), keys=True, then=lambda: _go_on(queue, here), about=about
+        )
+    labelling.author_field()
+    with st.expander("Other words, or a note", icon=":material/edit_note:", key="own_words"):
+        labelling.own_words(store, place)
+    if hidden:
+        st.caption(
+            ":material/visibility_off: Outcome, expected answer and others' labels show once you have labelled."
+        )
+        return
+    labelling.said_so_far(store, counting(history))
+    labelling.told_history(history)
+
+
+def _go_on(queue: Queue, here: str) -> None:
+    """After a label: to the next one not labelled, when the reviewer wants that."""
+    if state.param("on") == "1":
+        _open(queue.next(here) or queue.next(None))
+
+
+if __name__ == "__main__":
+    state.run(show)

@@ -1,0 +1,370 @@
+"""Verifier & cost: which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from core.episode import Role
+from storage.routing import pool_order
+from storage.store import Store
+from storage.verdicts import (
+    Judged,
+    Judgement,
+    Ledger,
+    PolicyCost,
+    Share,
+    behind_verdict,
+    by_author,
+    ledgers,
+    policy_costs,
+    turn_groups,
+)
+from ui import state
+from ui.chart import plot
+from ui.costing import budget, cost, roles, with_interval
+from ui.figures import literal
+from ui.glossary import define
+from ui.routing_figures import Cell, matrix
+from ui.scope import Scope, Side, behind_table, scope_bar
+from ui.spending import dollars
+from ui.theme import label, one_line, percent
+from ui.verdict_figures import Rate, accepts, rates
+from ui.widgets import ink, nothing_here
+
+PARTS = {"verdicts": "Verdicts", "cost": "Cost", "budget": "Turn budget", "roles": "Roles kept"}
+JUDGEMENTS: dict[Judgement, str] = {
+    Judgement.ACCEPTED_WRONG: "Accepted a wrong answer",
+    Judgement.ACCEPTED_RIGHT: "Accepted a right answer",
+    Judgement.REVISED_RIGHT: "Sent a right answer back",
+    Judgement.REVISED_WRONG: "Sent a wrong answer back",
+    Judgement.UNREADABLE: "Gave no readable verdict",
+    Judgement.NOTHING: "Had nothing to judge",
+    Judgement.FAILED: "Did not reply",
+}
+#: Fewer wrong answers than this tell too little to name the worst verifier.
+FEWEST = 10
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    st.title("Verifier & cost")
+    st.caption(
+        "A Verifier's ACCEPT ends an episode: whether it can be trusted, and what a solved problem costs."
+    )
+    scope = scope_bar(store)
+    costs = [policy_costs(store, side.where) for side in scope.sides]
+    if not any(costs):
+        nothing_here("No finished episode here.", ":material/filter_alt_off:")
+        with st.container(horizontal=True):
+            state.page_link("verifier", "All episodes", icon=":material/fact_check:")
+            state.page_link("home", "See how to record or load some", icon=":material/home:")
+        return
+    groups = [turn_groups(store, side.where) for side in scope.sides]
+    _answers(scope, [ledgers(of) for of in groups], costs)
+    part = state.choice("Part", PARTS, name="part", key="verifier_part")
+    if part == "verdicts":
+        _verdicts(store, scope, [ledgers(of) for of in groups], costs)
+    elif part == "cost":
+        cost(store, scope, groups, costs)
+    elif part == "budget":
+        budget(store, scope)
+    else:
+        roles(store, scope, groups)
+
+
+# The two answers
+
+
+def _answers(scope: Scope, books: Sequence[Sequence[Ledger]], costs: Sequence[Sequence[PolicyCost]]) -> None:
+    left, right = st.columns(2)
+    with left, st.container(border=True, height="stretch"):
+        st.markdown("**Which verifier accepts wrong answers most?**", help=define("False-accept rate"))
+        for side, of in zip(scope.sides, books, strict=True):
+            st.markdown(f"{side.letter + ': ' if side.letter else ''}{worst(of)}")
+    with right, st.container(border=True, height="stretch"):
+        st.markdown("**What did a solved problem cost?**")
+        for side, found in zip(scope.sides, costs, strict=True):
+            st.markdown(f"{side.letter + ': ' if side.letter else ''}{solved_cost(found)}")
+
+
+def worst(books: Sequence[Ledger]) -> str:
+    """The first question's answer in a sentence, as markdown."""
+    told = [one for one in books if one.false_accept.n >= FEWEST]
+    if not told:
+        return f"Not enough to tell: no verifier has judged {FEWEST} wrong answers here."
+    first = max(told, key=lambda one: one.false_accept.value or 0.0)
+    share = first.false_accept
+    if not share.k:
+        return f"None: not one of {sum(one.false_accept.n for one in told):,} wrong answers was accepted."
+    low, high = share.ci95
+    said = (
+        f"**{label(first.model, 40)}**: it accepted **{percent(share.value)}** of the {share.n:,} wrong answers it was "
+        f"shown (95 % {percent(low)} to {percent(high)})."
+    )
+    rivals = [label(one.model, 30) for one in told if one is not first and one.false_accept.ci95[1] > low]
+    return said + (f" Chance could hide that it is {' or '.join(rivals[:3])}." if rivals else "")
+
+
+def solved_cost(found: Sequence[PolicyCost]) -> str:
+    """The second question's answer in a sentence, as markdown."""
+    right, tokens = sum(one.right for one in found), sum(one.tokens for one in found)
+    if not right:
+        return "Nothing was solved."
+    words = f"**{tokens / right:,.0f} tokens**, over {right:,} solved of {sum(one.n for one in found):,}"
+    if any(one.cost_usd is None for one in found):
+        return f"{words}. In dollars it is not known: some replies have no known price."
+    cost = sum(one.cost_usd or 0.0 for one in found)
+    if not cost:
+        return f"{words}. These models are free of charge, so tokens are what it cost."
+    return (
+        f"**{dollars(cost / right)}**, and {words.replace('**', '')}. Failed attempts are paid for as well."
+    )
+
+
+# Verdicts
+
+
+def _verdicts(
+    store: Store, scope: Scope, books: Sequence[Sequence[Ledger]], costs: Sequence[Sequence[PolicyCost]]
+) -> None:
+    if not any(books):
+        nothing_here("No model was called as a Verifier here.")
+        return
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("Which verifier accepts wrong answers most?")
+        st.caption("Of the wrong answers it judged, the share it accepted. Click a mark for the turns.")
+        _rates(scope, books, "false_accept", Judgement.ACCEPTED_WRONG, "wrong answers accepted")
+    with right:
+        st.subheader("Which sends right answers back?")
+        st.caption(
+            "Of the right answers it judged, the share it asked to revise. Click a mark for the turns."
+        )
+        _rates(scope, books, "false_revise", Judgement.REVISED_RIGHT, "right answers sent back")
+    _into(store, scope)
+    with st.expander(
+        "The ledger: every verdict against the truth", icon=":material/table_rows:", expanded=True
+    ):
+        _ledger_table(scope, books)
+    st.subheader("Do they go easy on themselves?", help=define("Self-verified"))
+    st.caption(
+        "Share of wrong answers accepted, by verifier (row) and author of the answer (column); ◆ judged its own."
+    )
+    for side in scope.sides:
+        if scope.compared:
+            st.markdown(f"**{side.title}**")
+        _authors(store, side, pool_order(store, side.where))
+    st.subheader("When do they accept?")
+    for column, side, found in zip(st.columns(len(scope.sides)), scope.sides, costs, strict=True):
+        with column:
+            _accepts(side, found)
+
+
+def _rates(scope: Scope, books: Sequence[Sequence[Ledger]], what: str, judged: Judgement, words: str) -> None:
+    by_name = [{one.model: one for one in of} for of in books]
+    names = sorted(
+        {name for of in by_name for name in of},
+        key=lambda name: -max((getattr(of[name], what).value or 0.0) for of in by_name if name in of),
+    )
+    found = [
+        Rate(
+            f"{scope.sides[i].letter} · {name}" if scope.compared else name,
+            i,
+            getattr(of[name], what),
+            f"{judged.value}:{name}{'#B' if i else ''}",
+        )
+        for name in names
+        for i, of in enumerate(by_name)
+        if name in of
+    ]
+    if not any(one.share.n for one in found):
+        nothing_here("No such answer was judged.")
+        return
+    _clickable(
+        rates(found, words), what, "; ".join(f"{one.name} {one.share.k} of {one.share.n}" for one in found)
+    )
+
+
+def _clickable(figure: Any, key: str, alt: str) -> None:
+    """A chart whose points carry what to look into; a click notes it in the address."""
+    name = f"verifier_{key}"
+
+    def chosen() -> None:
+        points = st.session_state[name]["selection"]["points"]
+        if points and (data := points[0].get("customdata")) and data[0]:
+            state.set_params(into=data[0])
+
+    plot(figure, key=name, small=True, on_select=chosen, selection_mode="points", alt=alt)
+
+
+def into_verdict(said: str) -> tuple[Judgement, str, str | None] | None:
+    """(what, verifier, author) that an address looks into; None for a stale one."""
+    what, _, rest = said.partition(":")
+    verifier, by, author = rest.partition("\n")
+    if what not in set(Judgement) or not verifier:
+        return None
+    return Judgement(what), verifier, author if by else None
+
+
+def _into(store: Store, scope: Scope) -> None:
+    """The turns behind what was clicked."""
+    said = state.param("into")
+    if said is None:
+        return
+    side = scope.sides[-1 if said.endswith("#B") or len(scope.sides) == 1 else 0]
+    found = into_verdict(said.removesuffix("#B"))
+    if found is None:
+        st.info("The link names nothing that this page knows; click a mark instead.", icon=":material/info:")
+        return
+    what, verifier, author = found
+    with st.container(border=True, key="verifier_into"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            of = f", answers of {label(author, 40)}" if author else ""
+            st.markdown(f"**{JUDGEMENTS[what]}**: {label(verifier, 40)}{of}", width="stretch")
+            flag = "false_accept" if what is Judgement.ACCEPTED_WRONG else None
+            state.page_link(
+                "episodes",
+                "Their episodes" if flag else f"Episodes with {label(verifier, 30)} as Verifier",
+                icon=":material/table_rows:",
+                **{**side.where.to_query(), "model": verifier, "role": Role.VERIFIER.value, "flag": flag},
+            )
+            st.button(
+                "",
+                key="into_close",
+                icon=":material/close:",
+                type="tertiary",
+                help="Close",
+                on_click=state.set_params,
+                kwargs={"into": None},
+            )
+        turns = behind_verdict(store, side.where, verifier, what, author)
+        if turns:
+            behind_table(turns, scope, "verdict_rows")
+        else:
+            nothing_here("No turn of these episodes is like that.")
+        if len(turns) == 50:
+            st.caption("The 50 newest.")
+
+
+def _ledger_table(scope: Scope, books: Sequence[Sequence[Ledger]]) -> None:
+    rows = [(side, one) for side, of in zip(scope.sides, books, strict=True) for one in of]
+    columns: dict[str, list[Any]] = {}
+    if scope.compared:
+        columns["side"] = [side.letter for side, _ in rows]
+    columns["model"] = [one_line(one.model, 40) for _, one in rows]
+    columns["accepted_wrong_rate"] = [with_interval(one.false_accept) for _, one in rows]
+    columns["revised_right_rate"] = [with_interval(one.false_revise) for _, one in rows]
+    for what in Judgement:
+        columns[what.value] = [one.counts.get(what, 0) for _, one in rows]
+    columns["own"] = [one.self_verified for _, one in rows]
+    columns["open"] = [side.episodes(model=one.model, role=Role.VERIFIER.value) for side, one in rows]
+    columns["false"] = [
+        side.episodes(model=one.model, role=Role.VERIFIER.value, flag="false_accept") for side, one in rows
+    ]
+    st.dataframe(
+        columns,
+        key="ledger",
+        hide_index=True,
+        height="content",
+        column_config={
+            "side": st.column_config.TextColumn("", width=30),
+            "model": st.column_config.TextColumn("Verifier", pinned=True),
+            "accepted_wrong_rate": st.column_config.TextColumn(
+                "Wrong answers accepted", help="With 95 % interval"
+            ),
+            "revised_right_rate": st.column_config.TextColumn(
+                "Right answers sent back", help="With 95 % interval"
+            ),
+            "accepted_right": st.column_config.NumberColumn("✓ right", help="ACCEPT of a right answer"),
+            "accepted_wrong": st.column_config.NumberColumn("✓ wrong", help="ACCEPT of a wrong answer"),
+            "revised_right": st.column_config.NumberColumn("↻ right", help="REVISE of a right answer"),
+            "revised_wrong": st.column_config.NumberColumn("↻ wrong", help="REVISE of a wrong answer"),
+            "unreadable": st.column_config.NumberColumn("? unreadable", help="Counted as REVISE"),
+            "nothing": st.column_config.NumberColumn("∅ nothing to judge"),
+            "failed": st.column_config.NumberColumn("⚠ no reply"),
+            "own": st.column_config.NumberColumn("Its own answers", help=define("Self-verified")),
+            "open": st.column_config.LinkColumn("Episodes", display_text="List"),
+            "false": st.column_config.LinkColumn("False accepts", display_text="List"),
+        },
+    )
+
+
+def _authors(store: Store, side: Side, order: Sequence[str]) -> None:
+    found = {(one.verifier, one.author): one for one in by_author(store, side.where)}
+    if not found:
+        nothing_here("No answer was judged.")
+        return
+    verifiers = [name for name in order if any(key[0] == name for key in found)]
+    authors = [name for name in order if any(key[1] == name for key in found)]
+    mark = "#B" if side.letter == "B" else ""
+    _clickable(
+        matrix(
+            [[_author_cell(found.get((v, a)), v, a, mark) for a in authors] for v in verifiers],
+            [f"▲ {literal(name, 16)}" for name in verifiers],
+            [literal(name, 14) for name in authors],
+            ink(),
+            most=1.0,
+        ),
+        f"authors{side.letter}",
+        "Share of wrong answers accepted by verifier and author",
+    )
+    own, others = (
+        _pooled([one for one in found.values() if one.own]),
+        _pooled([one for one in found.values() if not one.own]),
+    )
+    st.caption(
+        f"Wrong answers accepted: {with_interval(own)} of a model's own, {with_interval(others)} of others'. "
+        "Numbers are percent; nothing stands where fewer than three wrong answers were judged."
+    )
+
+
+def _author_cell(one: Judged | None, verifier: str, author: str, mark: str) -> Cell:
+    own = "◆" if verifier == author else ""
+    words = f"▲ {literal(verifier, 30)} on {literal(author, 30)}'s answers"
+    if one is None or one.false_accept.n < 3:
+        return Cell(None, own, f"{words}: too few")
+    share = one.false_accept
+    return Cell(
+        share.value,
+        f"{100 * (share.value or 0.0):.0f}{own}",
+        f"{words}: {share.k:,} of {share.n:,} wrong ones accepted"
+        f"<br>95 % {percent(share.ci95[0])} to {percent(share.ci95[1])}",
+        f"{Judgement.ACCEPTED_WRONG.value}:{verifier}\n{author}{mark}",
+    )
+
+
+def _pooled(found: Sequence[Judged]) -> Share:
+    return Share(sum(one.false_accept.k for one in found), sum(one.false_accept.n for one in found))
+
+
+def _accepts(side: Side, found: Sequence[PolicyCost]) -> None:
+    counts: dict[tuple[int, bool], int] = {}
+    for one in found:
+        for key, n in one.accepts.items():
+            counts[key] = counts.get(key, 0) + n
+    ended, false = sum(counts.values()), sum(n for (_, right), n in counts.items() if not right)
+    if not ended:
+        nothing_here("No episode was ended by a Verifier.")
+        return
+    share = Share(false, ended)
+    st.markdown(
+        f"{side.letter + ': ' if side.letter else ''}A Verifier ended {ended:,} of {sum(one.n for one in found):,} "
+        f"episodes; of these **{with_interval(share)} with a wrong answer**."
+    )
+    side.link("List these", flag="false_accept")
+    plot(
+        accepts(counts),
+        key=f"accepts{side.letter}",
+        small=True,
+        alt="; ".join(
+            f"turn {turn} {'right' if right else 'wrong'} {n}" for (turn, right), n in sorted(counts.items())
+        ),
+    )
+
+
+if __name__ == "__main__":
+    state.run(show)
