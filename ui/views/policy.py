@@ -134,7 +134,7 @@ def _default(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str
     own = [one for one in checkpoints if one.id in played and one.generation is not None]
     of_run = [one for one in own or checkpoints if one.run_id == (own or checkpoints)[0].run_id]
     of_run.sort(key=lambda one: one.generation or 0, reverse=True)
-    return [of_run[0].id, of_run[-1].id] if len(of_run) > 1 else [one.id for one in checkpoints[:2]]
+    return [of_run[0].id, of_run[1].id] if len(of_run) > 1 else [one.id for one in checkpoints[:2]]
 
 
 def _set_checkpoints(ids: Sequence[str]) -> None:
