@@ -41,8 +41,8 @@ def rounding(head: Head, states: Array, vector: Array) -> Array:
     unit of its last bit, all in the worst direction."""
     arrays = {name: np.abs(array) for name, array in head.arrays(vector).items()}
     slack = np.maximum(np.abs(states) * HALF_UNIT, HALF_STEP)
-    read = head.read(slack, vector).items()
-    moved = np.concatenate([np.abs(part) @ arrays[name].T for name, part in read], axis=1)
+    # What a head reads of a state is a part of it, perhaps scaled by positive numbers.
+    moved = np.concatenate([part @ arrays[name].T for name, part in head.read(slack, vector).items()], axis=1)
     # A low-rank head bends what it has read, never steeper than 1, and then triples it.
     return np.asarray(3.0 * moved @ arrays["up"].T if "up" in arrays else moved)
 

@@ -127,7 +127,7 @@ def read_judged(store: Store, scope: Scope, most: int = MOST_TURNS) -> Judged:
         )
         judged = tuple(
             JudgedTurn._make(row)._replace(hidden=row[-1] or b"")
-            for row in connection.execute(query)
+            for row in connection.execute(query).all()
             if row[0] in episodes
         )
     return Judged(episodes, judged, total)

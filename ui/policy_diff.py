@@ -185,8 +185,10 @@ def read_diff(store: Store, scope: Scope, ids: Sequence[str], *, by_draw: bool =
     judged = read_judged(store, scope)
     opinions = read_opinions(store, scope, ids, max(1, len(judged.episodes)))
     configs = configs_of(store, judged)
+    states = States(judged)
     judgements = tuple(
-        judge(one, judged, [o for o in opinions if o.checkpoint_id == one.id], configs) for one in checkpoints
+        judge(one, judged, [o for o in opinions if o.checkpoint_id == one.id], configs, states)
+        for one in checkpoints
     )
     situations, unrepeated = _situations(judged, slots, configs, by_draw=by_draw)
     return Diff(judged, judgements, situations, by_draw, unrepeated)
@@ -217,6 +219,7 @@ def judge(
     judged: Judged,
     opinions: Sequence[Opinion],
     configs: Mapping[str, Mapping[str, Any]],
+    states: States,
 ) -> Judgement:
     """The checkpoint's logits at every turn: its own where it recorded the turn, else what it made of it when it read
     it again, else its head on the stored state, all states in one product."""
@@ -227,12 +230,12 @@ def judge(
     kinds = {one.id: _kind(one, checkpoint, readings.get(one.policy)) for one in judged.episodes.values()}
     for row, turn in enumerate(judged.turns):
         sources[row] = _CODES[kinds[turn.episode_id]]
-    stated, states = _states(judged, sources == _CODES[Source.STATE], checkpoint.encoder.hidden_size)
+    stated, kept = states.of(sources == _CODES[Source.STATE], checkpoint.encoder.hidden_size)
     sources[(sources == _CODES[Source.STATE]) & ~stated] = _CODES[Source.NO_STATE]
     vector = checkpoint.head_vector.astype(np.float64)
     indices = [judged.turns[row].idx for row in np.flatnonzero(stated)]
-    logits[stated] = checkpoint.head.logits(states, vector, indices)
-    errors[stated] = rounding(checkpoint.head, states, vector)
+    logits[stated] = checkpoint.head.logits(kept, vector, indices)
+    errors[stated] = rounding(checkpoint.head, kept, vector)
     recorded = _recorded(judged, checkpoint, rows)
     head_proof = _prove(recorded, {row: (logits[row], errors[row]) for row in recorded if stated[row]})
     read = _reread(judged, opinions, kinds, readings, sources)
@@ -276,14 +279,28 @@ def _kind(one: Played, checkpoint: Checkpoint, reading: _Reading | None) -> Sour
     return Source.STATE if reading.states else Source.OTHER_READING
 
 
-def _states(judged: Judged, wanted: Flags, width: int) -> tuple[Flags, Array]:
-    """Which of the wanted turns have a state of this width, all of it finite, [n]; and these states."""
-    held = wanted & np.array([len(turn.hidden) == 2 * width for turn in judged.turns], bool)
-    packed = b"".join(judged.turns[row].hidden for row in np.flatnonzero(held))
-    states = np.frombuffer(packed, "<f2").reshape(-1, width).astype(np.float64)
-    finite = np.isfinite(states).all(axis=1)
-    held[np.flatnonzero(held)[~finite]] = False
-    return held, states[finite]
+class States:
+    """The stored states of judged turns, unpacked once for all checkpoints that read as many numbers."""
+
+    def __init__(self, judged: Judged) -> None:
+        self._turns = judged.turns
+        self._unpacked: dict[int, tuple[Flags, Array]] = {}
+
+    def of(self, wanted: Flags, width: int) -> tuple[Flags, Array]:
+        """Which of the wanted turns have a state of this width, all of it finite, [n]; and these states."""
+        if width not in self._unpacked:
+            self._unpacked[width] = self._unpack(width)
+        usable, states = self._unpacked[width]
+        chosen = wanted & usable
+        return chosen, states if (chosen == usable).all() else states[wanted[usable]]
+
+    def _unpack(self, width: int) -> tuple[Flags, Array]:
+        usable = np.array([len(turn.hidden) == 2 * width for turn in self._turns], bool)
+        packed = b"".join(turn.hidden for turn in self._turns if len(turn.hidden) == 2 * width)
+        states = np.frombuffer(packed, "<f2").reshape(-1, width)
+        finite = np.isfinite(states).all(axis=1)
+        usable[np.flatnonzero(usable)[~finite]] = False
+        return usable, states[finite].astype(np.float64)
 
 
 def _recorded(judged: Judged, checkpoint: Checkpoint, rows: int) -> dict[int, Array]:

@@ -114,6 +114,8 @@ def firsts_figure(found: Firsts, ink: str) -> go.Figure:
                 "y": counts,
                 "text": [f"{count:,}" if count else "" for count in counts],
                 "textposition": "auto",
+                "textangle": 0,
+                "constraintext": "none",
                 "textfont": {"size": 11} if sure else {"size": 11, "color": ink},
                 "marker": {
                     "color": [_PARTED if place != NEVER else NEUTRAL_COLOUR for place in places]
@@ -263,10 +265,14 @@ def confusion_figure(counts: Whole, models: Sequence[str], names: tuple[str, str
     return drawn(
         [heat, numbers],
         layout(
-            110 + 27 * max(3, len(down)),
+            110 + 27 * max(5, len(down)),
             xaxis=axis
             | ticks([pair_letter(pair) for pair in across])
-            | {"side": "top", "title": {"text": f"B, {literal(names[1], 40)}"}, "tickangle": 0},
+            | {
+                "side": "top",
+                "title": {"text": f"B, {literal(names[1], 40)}"},
+                "tickangle": 0 if len(across) <= 12 else -90,
+            },
             yaxis=axis
             | ticks([pair_letter(pair) for pair in down])
             | {"autorange": "reversed", "title": {"text": f"A, {literal(names[0], 40)}"}},

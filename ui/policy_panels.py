@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,33 +66,36 @@ def _share(name: str, found: Agreement, key: str) -> Share:
 
 
 def show_overview(diff: Diff, names: Mapping[str, str]) -> None:
-    """Every checkpoint's agreement with the baseline, and how far it lies from it turn by turn."""
-    base = diff.checkpoints[0].id
+    """Every checkpoint's agreement with the baseline, and how far each lies from it turn by turn; of two alone the
+    details say as much."""
+    st.caption(
+        f"{len(diff.turns):,} turns of {len(set(diff.at.episodes.tolist())):,} episodes. Intervals are of 95 %, over "
+        "tasks; turns too close to call are left out."
+    )
+    if len(diff.checkpoints) == 2:
+        return
+    base = label(names[diff.checkpoints[0].id], 60)
     shares = rows_of(diff, names)
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
-        st.markdown(
-            f"**How often would each choose as {label(names[base], 60)} does?**", help=define("Agreement")
-        )
-        if any(one.rate is not None for one in shares):
-            plot(
-                shares_figure(shares),
-                key="agreements",
-                small=True,
-                alt="Agreement of each checkpoint with the baseline and its 95 % interval",
-            )
-        else:
-            nothing_here("Every turn is too close to call: one of them hardly prefers anything.")
-        close = max(one.close for one in shares)
-        st.caption(
-            f"{len(diff.turns):,} turns of {len(set(diff.at.episodes.tolist())):,} episodes. Up to {close:,} turns "
-            "are too close to call and left out. Bars: 95 % intervals over tasks."
-        )
-    with right, st.container(border=True, height="stretch"):
+        st.markdown(f"**How often would each choose as {base} does?**", help=define("Agreement"))
+        _shares(shares, "agreements", "Agreement of each checkpoint with the baseline and its 95 % interval")
+    with right:
+        _divergence([(one.name, found) for one, found in zip(shares, diff.agreements, strict=True)])
+
+
+def _shares(shares: Sequence[Share], key: str, alt: str, click: str = "") -> None:
+    if all(one.rate is None for one in shares):
+        nothing_here("Every turn is too close to call: one of them hardly prefers anything.")
+        return
+    clicked: dict[str, Any] = {"on_select": _clicked(key, click), "selection_mode": "points"} if click else {}
+    plot(shares_figure(shares), key=key, small=True, alt=alt, **clicked)
+
+
+def _divergence(others: Sequence[tuple[str, Agreement]]) -> None:
+    lines = [(name, divergence_by_turn(found)) for name, found in others]
+    with st.container(border=True, height="stretch"):
         st.markdown("**How far apart are they, turn by turn?**", help=define(_KL))
-        lines = [
-            (one.name, divergence_by_turn(found)) for one, found in zip(shares, diff.agreements, strict=True)
-        ]
         plot(
             divergence_figure(lines),
             key="divergences",
@@ -109,24 +113,27 @@ def show_overview(diff: Diff, names: Mapping[str, str]) -> None:
 def show_detail(diff: Diff, names: Mapping[str, str]) -> None:
     """The baseline and one other: where they part, by family, what they pick, and the turns."""
     others = {one.id: names[one.id] for one in diff.checkpoints[1:]}
+    asked = next(iter(others))
     if len(others) > 1:
         st.markdown("**In detail: A beside**")
-        asked = state.choice(
-            "Beside A", {one: label(name, 60) for one, name in others.items()}, name="with", key="beside"
-        )
-    else:
-        asked = next(iter(others))
+        options = {one: label(name, 60) for one, name in others.items()}
+        asked = state.choice("Beside A", options, name="with", key="beside")
     place = list(others).index(asked)
-    found = diff.agreements[place]
+    found, parted = diff.agreements[place], diff.partings[place]
     a, b = names[diff.checkpoints[0].id], others[asked]
-    parted = diff.partings[place]
     st.subheader(f"A · {label(a, 60)}, B · {label(b, 60)}", anchor=False)
     _figures(found, parted)
     left, right = st.columns(2)
     with left:
         _firsts(parted)
+    families = by_family(diff, found)
+    if len(others) == 1:
+        with right:
+            _divergence([(b, found)])
+        right = st.container()
     with right:
-        _families(diff, found)
+        if len(families) > 1:
+            _families(families)
     _confusion(diff, found, place + 1, (a, b))
     _turns(diff, found, parted, place + 1)
 
@@ -135,7 +142,8 @@ def _figures(found: Agreement, parted: Firsts) -> None:
     low, high = found.interval
     with st.container(horizontal=True, gap="large"):
         st.metric("Agreement", percent(found.rate), help=define("Agreement"), width="content")
-        st.metric("95 % interval", f"{percent(low)} to {percent(high)}", width="content")
+        told = "–" if found.rate is None else f"{percent(low)} to {percent(high)}"
+        st.metric("95 % interval", told, width="content")
         st.metric("Choose otherwise", f"{int(found.differs.sum()):,} turns", width="content")
         st.metric(
             "Too close to call",
@@ -163,22 +171,11 @@ def _firsts(parted: Firsts) -> None:
         )
 
 
-def _families(diff: Diff, found: Agreement) -> None:
-    shares = by_family(diff, found)
+def _families(shares: Sequence[Share]) -> None:
     with st.container(border=True, height="stretch"):
         st.markdown("**In which family of tasks do they agree?**")
-        if any(one.rate is not None for one in shares):
-            plot(
-                shares_figure(shares),
-                key="family_agreements",
-                small=True,
-                on_select=_clicked("family_agreements", "family"),
-                selection_mode="points",
-                alt="Agreement by family of tasks with its 95 % interval",
-            )
-            st.caption("A click keeps that family's episodes only.")
-        else:
-            nothing_here("Every turn is too close to call.")
+        _shares(shares, "family_agreements", "Agreement by family of tasks with its 95 % interval", "family")
+        st.caption("A click keeps that family's episodes only.")
 
 
 def _confusion(diff: Diff, found: Agreement, other: int, names: tuple[str, str]) -> None:
@@ -208,13 +205,15 @@ def _confusion(diff: Diff, found: Agreement, other: int, names: tuple[str, str])
 
 
 def _clicked(key: str, name: str) -> Callable[[], None]:
-    """A click on a point writes what it stands for into the address; on another place, lets go."""
+    """A click on a point writes what it stands for into the address, in the place of what
+    another click wrote there."""
 
     def chosen() -> None:
         points = st.session_state[key].selection.points
         if points:
             told = points[0]["customdata"]
-            state.set_params(**{name: str(told[0] if isinstance(told, list) else told)})
+            value = str(told[0] if isinstance(told, list) else told)
+            state.set_params(**{"first": None, "cell": None, name: value})
 
     return chosen
 
@@ -263,10 +262,7 @@ def _turns(diff: Diff, found: Agreement, parted: Firsts, other: int) -> None:
     order = np.flatnonzero(rows)
     order = order[np.argsort(-found.divergence[order], kind="stable")]
     if not len(order):
-        nothing_here(
-            "No turn is of this kind: they surely choose the same wherever it can be told.",
-            ":material/equal:",
-        )
+        nothing_here("No turn is of this kind." if words else "At no turn do they surely choose otherwise.")
         return
     st.dataframe(
         turn_rows(diff, found, other, order[:MOST_ROWS].tolist()),

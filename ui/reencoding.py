@@ -29,7 +29,7 @@ from storage.summaries import RunStatus, RunSummary
 from ui import wiring
 from ui.halting import Stopped
 from ui.lease import owner
-from ui.policy_diff import Diff, Judgement, Source, configs_of, due, judge
+from ui.policy_diff import Diff, Judgement, Source, States, configs_of, due, judge
 
 #: Episodes read and kept together: so much is lost at most, and so long a stop may take.
 EPISODES_AT_ONCE = 4
@@ -133,7 +133,7 @@ def played(store: Store, run: str) -> Iterator[int]:
         checkpoint = wiring.stored_checkpoint(store, name)
         judged = read_judged(store, plan.scope)
         opinions = read_opinions(store, plan.scope, [name], max(1, len(judged.episodes)))
-        rows = to_read(judge(checkpoint, judged, opinions, configs_of(store, judged)))
+        rows = to_read(judge(checkpoint, judged, opinions, configs_of(store, judged), States(judged)))
         if not rows:
             continue
         policies = policies or wiring.Policies(store, checkpoint.models, encoder=plan.encoder)
