@@ -16,8 +16,14 @@ from ui.widgets import who
 def family_of(store: Store, episode_id: str) -> list[Variation]:
     """Every episode that shares recorded turns with this one by a fork, parents first; empty for one that neither is
     a fork nor has any."""
-    found = read_family(store, episode_id)
+    found = _family(store, store.url, episode_id)
     return found if len(found) > 1 else []
+
+
+@st.cache_resource(max_entries=256, ttl=10, show_spinner=False)
+def _family(_store: Store, url: str, episode_id: str) -> list[Variation]:
+    """Remembered for a few steps; forks that are being played appear soon enough."""
+    return read_family(_store, episode_id)
 
 
 def branch_turns(family: Sequence[Variation], episode_id: str) -> frozenset[int]:
@@ -44,8 +50,9 @@ def _line(one: Variation, episode_id: str) -> None:
     turn = (one.fork_turn or 0) + 1
     place = "The first recording" if one.depth == 0 else f"fork at turn {turn}"
     end = badge(correct_mark(summary.correct)) if summary.finished else badge(STATUS_MARKS[summary.status])
+    indent = "\u2003" * (2 * one.depth)  # spaces of our own width: four common ones would make it code
     words = (
-        f"{' ' * (2 * one.depth)}{'└ ' if one.depth else ''}{place} · {end} · {summary.turns} turns · "
+        f"{indent}{'└ ' if one.depth else ''}{place} · {end} · {summary.turns} turns · "
         f"{label(who(summary.policy, summary.generation), 50)}"
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):

@@ -121,7 +121,7 @@ def test_the_panels_the_analysis_the_basket_and_the_way_back(page: Page, address
     field.fill("answer 36")  # keys rest in a field
     field.press("Enter")
     expect(page, find="answer 36", t="2")
-    assert page.locator(".strip .mark", has_text="⌕").count() == 1
+    assert page.locator(".strip .mark", has_text="»").count() == 1
     page.get_by_role("heading", level=3).click()  # out of the field
     for _ in range(3):  # a click that comes in twice must not undo itself
         page.keyboard.press("Space")

@@ -54,8 +54,8 @@ KEYS = keys_of(
 
 #: What opens over the page: while one is open, Esc shuts it and does not leave.
 _OVER = ("help", "compare_with", "share", "basket", "recomputed")
-_FOUND = CellMark("⌕", "found", "info")
-_FORK = CellMark("⑂", "fork", "info")
+_FOUND = CellMark("»", "found", "info")
+_FORK = CellMark("↳", "fork", "info")
 
 
 def show() -> None:
