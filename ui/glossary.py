@@ -139,10 +139,6 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "A choice whose lead is within it is too close to call and is never claimed.",
         ),
         Term(
-            "KL divergence",
-            "How far one head's probabilities are from another's, in nats: 0 when they are the same.",
-        ),
-        Term(
             "SVF",
             "Singular value fine-tuning: scaling the singular values of a weight matrix, a few numbers "
             "per matrix.",

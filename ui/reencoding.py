@@ -39,12 +39,13 @@ PROVEN = 32
 
 @dataclass(frozen=True, slots=True)
 class ReencodePlan:
-    """Which checkpoints read which turns again; `turns` is how many readings that is in all, `encoder` as in
-    settings."""
+    """Which checkpoints read which turns again; `turns` is how many readings that is in all, `compared` are all that
+    are put side by side, the baseline first, `encoder` as in settings."""
 
     checkpoints: tuple[str, ...]
     scope: Scope
     turns: int
+    compared: tuple[str, ...] = ()
     encoder: str | None = None
 
     def to_config(self) -> dict[str, Any]:
@@ -55,6 +56,7 @@ class ReencodePlan:
             "episode": self.scope.episode,
             "before": self.scope.before,
             "turns": self.turns,
+            "compared": list(self.compared),
             "encoder": self.encoder,
         }
 
@@ -63,9 +65,15 @@ class ReencodePlan:
         """Inverse of `to_config`; StoreError for another kind of run."""
         try:
             scope = Scope(EpisodeFilter.from_query(config["where"]), config["episode"], config["before"])
-            return cls(tuple(config["checkpoints"]), scope, int(config["turns"]), config["encoder"])
+            checkpoints, compared = (tuple(config[key]) for key in ("checkpoints", "compared"))
+            return cls(checkpoints, scope, int(config["turns"]), compared, config["encoder"])
         except (KeyError, TypeError) as error:
             raise StoreError("This run does not say which transcripts to read again.") from error
+
+    def address(self) -> dict[str, str]:
+        """The query of the Policy diff page that it was begun on."""
+        episode = {"ep": self.scope.episode} if self.scope.episode else {}
+        return {"c": ",".join(self.compared), **self.scope.where.to_query(), **episode}
 
     def asks_for(self, checkpoints: Sequence[str], scope: Scope) -> bool:
         """Whether it is about some of these checkpoints and the same episodes, whenever it began."""
@@ -82,6 +90,7 @@ def plan_for(diff: Diff, scope: Scope, now: float) -> ReencodePlan | None:
         tuple(checkpoint for checkpoint, n in counts.items() if n),
         replace(scope, before=now),
         sum(counts.values()),
+        tuple(counts),
         wiring.settings().encoder,
     )
 

@@ -276,3 +276,15 @@ def test_the_command_gives_the_same_numbers(diffed: Diffed, capsys: pytest.Captu
     assert diffed.store.runs.list(kind="reencode")[0].status is RunStatus.FINISHED
     assert main(["policy", a, diffed.stranger.id]) == 1
     assert "compare checkpoints of one pool" in capsys.readouterr().err
+
+
+def test_a_reading_that_stands_still_leads_back_to_its_page(diffed: Diffed) -> None:
+    store = diffed.store
+    scope = Scope(EpisodeFilter(correct="wrong"))
+    plan = reencoding.plan_for(read_diff(store, scope, [diffed.a.id, diffed.svf.id]), scope, store.now())
+    assert plan is not None
+    run, _ = reencoding.queue(store, plan)
+    assert reencoding.ReencodePlan.from_config(store.runs.get(run).config) == plan
+    assert plan.address() == {"c": f"{diffed.a.id},{diffed.svf.id}", "correct": "wrong"}
+    links = [str(link.proto) for link in opened("settings", part="work").page_link]
+    assert any(diffed.svf.id in link and "policy" in link for link in links)

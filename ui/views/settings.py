@@ -20,6 +20,7 @@ from storage.summaries import Health, RunStatus, RunSummary
 from ui import live, state, wiring
 from ui.keys import key_sheets
 from ui.labelling import author_field, words
+from ui.reencoding import ReencodePlan
 from ui.theme import badge, label, plain
 from ui.versions import packages, version
 from ui.widgets import RUN_MARKS, STALLED, ago, nothing_here, run_words
@@ -161,6 +162,10 @@ def _run(run: RunSummary, now: float) -> None:
 
 def _ways_on(run: RunSummary) -> None:
     """To the page that shows the run; what resumes it when it stands still."""
+    if run.kind == "reencode":
+        query = ReencodePlan.from_config(run.config).address()
+        state.page_link("policy", "Look at it there", icon=":material/arrow_forward:", **query)
+        return
     page = {"live": "live", "evolve": "evolution"}.get(run.kind, "episodes")
     stands = run.status in (RunStatus.INTERRUPTED, RunStatus.QUEUED)
     words = "Resume it there" if stands and page != "episodes" else "Look at it"
