@@ -37,14 +37,14 @@ def test_it_opens_on_the_first_and_the_last_generation(samples: Store) -> None:
 
 def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
     four = f"{LAST},{FIRST},random,{MIDDLE}"
-    page = opened("checkpoints", c=four, base=FIRST, b=MIDDLE, cell="both_wrong", family="user")
+    page = opened("checkpoints", c=four, base=FIRST, b=MIDDLE, cell="both_wrong", family="knowledge")
     assert page.multiselect(key="policies").value == [LAST, FIRST, "random", MIDDLE]
     assert list(page.dataframe[0].value["Policy"])[1:] == ["A · generation 0 (" + FIRST + ")"] + [
         "random model and role",
         f"B · generation 8 ({MIDDLE})",
     ]
     sides = [Side(policy, PLAYED) for policy in four.split(",")]
-    expected = items(samples, sides[1], sides[3], sides, cell="both_wrong", family="user")
+    expected = items(samples, sides[1], sides[3], sides, cell="both_wrong", family="knowledge")
     table = page.dataframe[1].value
     assert len(table) == len(expected) > 0
     for i, side in enumerate(sides):  # every cell of the list opens its own episode

@@ -271,7 +271,7 @@ def test_a_turn_of_two_thousand_is_a_window_and_takes_few_queries(headed: Store)
     page.number_input(key="go_to").set_value(1500).run()
     assert page.query_params["t"] == "1500"
     queries = [one for one in asked if one.lstrip().startswith(("SELECT", "WITH"))]
-    assert len(queries) <= 6, queries
+    assert len(queries) <= 7, queries  # none of them for each turn
 
 
 @pytest.mark.usefixtures("samples")
