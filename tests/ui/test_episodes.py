@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from urllib.parse import parse_qs
 
 import pytest
 from playwright.sync_api import Page
@@ -44,6 +45,15 @@ def test_a_page_holds_fifty_and_the_last_page_the_rest(samples: Store) -> None:
     page.button(key="page_last").click().run()
     assert page.query_params["last"] == "1"
     assert page.button(key="page_next").disabled
+
+
+def test_the_list_is_taken_along_to_the_pages_that_do_more_with_it() -> None:
+    page = opened("episodes", flag="false_accept", q="turns > 1")
+    ways = {link.proto.page: link.proto.query_string for link in page.page_link}
+    for name in ("review", "routing", "verifier", "policy", "data"):
+        assert parse_qs(ways[name]) == {"flag": ["false_accept"], "q": ["turns > 1"]}
+    assert parse_qs(parse_qs(ways["forks"])["batch"][0]) == {"flag": ["false_accept"], "q": ["turns > 1"]}
+    assert "forks" not in {link.proto.page for link in opened("episodes", flag="low_margin").page_link}
 
 
 def test_filters_come_from_the_address_and_go_back_to_it(samples: Store) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -23,6 +24,7 @@ from ui import state
 from ui.components.filter_line import filter_line
 from ui.episode_table import as_csv, basket, column_chooser, empty_basket, show_table
 from ui.facets import change, clear, show_chips, show_facets
+from ui.fork_offer import BATCHES
 from ui.grouped import GROUPS, group_asked, show_groups
 from ui.neighbours import order_of
 from ui.peek import show_peek
@@ -50,6 +52,16 @@ EXAMPLES = {
     "Chance, not the head, chose a turn": "any(turn.sampled and turn.margin < 0.5)",
     "The verifier judged three times or more": 'count(turn.role == "V") >= 3',
     "No thinker at all, and still right": 'correct and all(turn.role != "T")',
+}
+
+
+#: Where a list can be taken -> what is done with it there.
+_WAYS_ON: dict[str, tuple[str, str]] = {
+    "review": ("Review: read and label one after the other", ":material/rate_review:"),
+    "routing": ("Routing: who was called in which role", ":material/route:"),
+    "verifier": ("Verifier & cost: whom to trust, and what it cost", ":material/fact_check:"),
+    "policy": ("Policy diff: what other checkpoints would have chosen", ":material/difference:"),
+    "data": ("Data: save them as files", ":material/database:"),
 }
 
 
@@ -220,6 +232,23 @@ def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None
             column_chooser()
         views_popover(store, query, where)
         _as_expression(where)
+        _ways_on(where)
+
+
+def _ways_on(where: EpisodeFilter) -> None:
+    """The same episodes on the pages that do more with them."""
+    with st.popover("With these", icon=":material/arrow_outward:", type="tertiary", key="ways_on"):
+        st.caption("Take all episodes of this list, not only this page, to")
+        for page, (words, icon) in _WAYS_ON.items():
+            state.page_link(page, words, icon=icon, **where.to_query())
+        if where.flag in BATCHES:
+            batch = urlencode(where.to_query())
+            state.page_link(
+                "forks",
+                "Forks: what if that turn had gone otherwise?",
+                icon=":material/call_split:",
+                batch=batch,
+            )
 
 
 def _as_expression(where: EpisodeFilter) -> None:
