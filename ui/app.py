@@ -154,4 +154,5 @@ MENU = {
 
 page = st.navigation(MENU, position="top")
 state.remember_place(page.url_path)
+state.renew_ticket(page.url_path)
 page.run()

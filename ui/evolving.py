@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from core.errors import ConfigError, StoreError, TrinityError
-from core.ids import run_id
+from core.errors import ConfigError, TrinityError
 from storage.store import Store
 from storage.summaries import RunStatus
 from ui.halting import Stopped
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """Given out with each form: the same options from the same form are the same run."""
-
-    at: int
-    nonce: str
-
-    @classmethod
-    def new(cls) -> Ticket:
-        """One that nobody had before."""
-        return cls(int(time.time()), os.urandom(16).hex())
-
-    def run(self, config: Mapping[str, Any]) -> str:
-        """The id of the run that these options begin."""
-        told = json.dumps([self.nonce, dict(config)], sort_keys=True)
-        return run_id(self.at, hashlib.sha256(told.encode()).digest()[:16])
+from ui.tickets import Ticket, enqueue
 
 
 def queue(store: Store, config: Mapping[str, Any], ticket: Ticket) -> tuple[str, bool]:
@@ -47,13 +24,7 @@ def queue(store: Store, config: Mapping[str, Any], ticket: Ticket) -> tuple[str,
             raise ConfigError(
                 f"There is an evolution named '{name}': choose another name, or go on with that one."
             )
-    try:
-        store.runs.create(run, "evolve", config, status=RunStatus.QUEUED)
-    except StoreError:
-        if any(other.id == run for other in store.runs.list(kind="evolve", limit=100_000)):
-            return run, False  # clicked twice at once
-        raise
-    return run, True
+    return enqueue(store, "evolve", config, ticket)
 
 
 def play(store: Store, run: str) -> tuple[RunStatus, str | None]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +24,6 @@ from core.forking import (
     prefix_digest,
     seed_of,
 )
-from core.ids import run_id
 from core.policies import follows_cycle
 from core.pool.costs import Estimate
 from core.pool.spec import ModelSpec
@@ -35,7 +32,6 @@ from storage import forks
 from storage.filters import EpisodeFilter
 from storage.forks import Child
 from storage.store import Store
-from storage.summaries import RunStatus
 from ui.fork_plan import LEFT_OUT, Branch, ForkPlan, made_by
 from ui.spending import estimate
 
@@ -280,10 +276,3 @@ def most_of(plan: ForkPlan, specs: Sequence[ModelSpec], parents: Mapping[str, Ep
         cost_usd=sum(known) if len(known) == len(costs) else None,
         unknown=tuple(dict.fromkeys(name for one in parts for name in one.unknown)),
     )
-
-
-def queue(store: Store, plan: ForkPlan) -> str:
-    """Write a run of forks down as queued; its id."""
-    run = run_id(int(time.time()), os.urandom(16))
-    store.runs.create(run, "fork", plan.to_config(), status=RunStatus.QUEUED)
-    return run

@@ -14,12 +14,13 @@ from typing import Any
 
 from core.episode import Task
 from core.errors import StoreError
-from core.ids import episode_id, run_id
+from core.ids import episode_id
 from storage.runs import STALE_AFTER_S
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import wiring
 from ui.lease import is_dead
+from ui.tickets import Ticket, enqueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,13 @@ class LivePlan:
             ) from error
 
 
-def queue(store: Store, plan: LivePlan) -> str:
-    """Write the run down as queued and return its id; in step mode it waits before the first decision."""
-    run = run_id(int(time.time()), os.urandom(16))
-    store.runs.create(run, "live", plan.to_config(), status=RunStatus.QUEUED)
-    if plan.step:
+def queue(store: Store, plan: LivePlan, ticket: Ticket) -> tuple[str, bool]:
+    """Write the run down as queued; its id, and whether this call did it. In step mode it waits before the first
+    decision."""
+    run, fresh = enqueue(store, "live", plan.to_config(), ticket)
+    if fresh and plan.step:
         store.runs.pause(run)
-    return run
+    return run, fresh
 
 
 def start_worker(store: Store, run: str) -> int:

@@ -18,6 +18,7 @@ from core.errors import TrinityError
 from storage.store import Store, open_store
 from ui import wiring
 from ui.theme import label, plain
+from ui.tickets import Ticket
 
 P = ParamSpec("P")
 
@@ -45,7 +46,7 @@ VIEWS: dict[str, str] = {
     )
 }
 
-_LIST_KEY, _PLACE_KEY = "episode_list_query", "last_place"
+_LIST_KEY, _PLACE_KEY, _TICKET = "episode_list_query", "last_place", "ticket"
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -189,6 +190,19 @@ def remember_list(query: Mapping[str, str]) -> None:
 def list_query() -> dict[str, str]:
     """The address of the episode list as it was last seen in this tab; empty at first."""
     return dict(st.session_state.get(_LIST_KEY, {}))
+
+
+def renew_ticket(page: str) -> None:
+    """A new ticket whenever the reader comes to another page or run; what is clicked twice has one."""
+    place = page, param("run")
+    if _TICKET not in st.session_state or st.session_state[_TICKET][0] != place:
+        st.session_state[_TICKET] = place, Ticket.new()
+
+
+def ticket() -> Ticket:
+    """The ticket of the form at hand."""
+    found: Ticket = st.session_state[_TICKET][1]
+    return found
 
 
 def remember_place(page: str) -> None:

@@ -23,10 +23,11 @@ from tests.core.faulty_server import Answer, Request
 from tests.ui.pages import assert_literal, opened, press, shown, until
 from tests.ui.sums import Sums, answer
 from ui import live
-from ui.evolving import Ticket, queue
+from ui.evolving import queue
 from ui.lineage import read_lineage
 from ui.lineage_panels import PANELS
 from ui.rescored import offered, rescore
+from ui.tickets import Ticket
 from ui.worker import work
 
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
@@ -192,8 +193,9 @@ def test_a_command_line_evolution_can_be_stopped_from_the_page(
 def test_two_clicks_are_one_run(world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr("ui.live.start_worker", lambda _store, run: started.append(run))
-    page = press(filled(world), "begin")
-    ticket = page.session_state["ev_ticket"]
+    page = filled(world)
+    ticket = page.session_state["ticket"][1]
+    press(page, "begin")
     again, fresh = queue(store, config(world), ticket)
     assert not fresh
     assert started == [again]

@@ -21,10 +21,11 @@ from tests.ui.pages import opened, press, shown, until
 from tests.ui.sums import Sums, answer
 from ui import forking, wiring
 from ui.fork_figures import Path, grow, tree_figure
-from ui.fork_offer import found_by, most_of, plan_forks, queue
+from ui.fork_offer import found_by, most_of, plan_forks
 from ui.fork_plan import ForkPlan
 from ui.fork_results import Results, read_results
 from ui.live import start_worker
+from ui.tickets import Ticket, enqueue
 from ui.worker import work
 
 VERIFY = Change("model", "adder")  # who checks what it accepts
@@ -48,7 +49,7 @@ def plan_of(
 
 
 def played(world: Sums, store: Store, plan: ForkPlan) -> Results:
-    run = queue(store, plan)
+    run = enqueue(store, "fork", plan.to_config(), Ticket.new())[0]
     assert work(store, run) == 0
     assert store.runs.get(run).status is RunStatus.FINISHED, store.runs.get(run).error
     return read_results(store, run, plan)
@@ -61,7 +62,7 @@ def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
     whole = store.episodes.get(parent)
     plan = plan_of(world, store, (parent, 2))
     assert ForkPlan.from_config(plan.to_config()) == plan
-    run = queue(store, plan)
+    run = enqueue(store, "fork", plan.to_config(), Ticket.new())[0]
     world.server.requests.clear()
     start_worker(store, run)  # a process of its own
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
@@ -144,7 +145,7 @@ def test_a_killed_run_goes_on_without_paying_twice(
             yield event
 
     monkeypatch.setattr(forking, "record", broken)
-    run = queue(store, plan)
+    run = enqueue(store, "fork", plan.to_config(), Ticket.new())[0]
     world.server.requests.clear()
     assert work(store, run) == 130
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
@@ -163,10 +164,10 @@ def test_a_killed_run_goes_on_without_paying_twice(
 def test_pause_cancel_a_ceiling_and_a_lost_server(
     world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = queue(store, plan_of(world, store, (parent, 2)))
+    run = enqueue(store, "fork", (plan_of(world, store, (parent, 2))).to_config(), Ticket.new())[0]
     store.runs.cancel(run)
     assert store.runs.get(run).status is RunStatus.CANCELLED
-    run = queue(store, plan_of(world, store, (parent, 2)))
+    run = enqueue(store, "fork", (plan_of(world, store, (parent, 2))).to_config(), Ticket.new())[0]
     store.runs.pause(run)
     waits: list[float] = []
 
@@ -180,7 +181,7 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
     assert len(waits) == 1
     world.server.answer = lambda _request: fail(401, "no such key")
     plan = plan_of(world, store, (parent, 2))
-    run = queue(store, plan)
+    run = enqueue(store, "fork", plan.to_config(), Ticket.new())[0]
     assert work(store, run) == 0
     assert "6 episodes are missing" in (store.runs.get(run).error or "")
     world.server.answer = answer
@@ -192,7 +193,7 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
     paid = replace(plan_of(world, store, (parent, 2), reuse=False), max_cost_usd=0.000001)
     most = most_of(paid, wiring.resolve_pool(paid.pool).specs, forks.parents(store, [parent]))
     assert (most.calls, most.cost_usd is not None) == (6 * 3, True)
-    run = queue(store, paid)
+    run = enqueue(store, "fork", paid.to_config(), Ticket.new())[0]
     assert work(store, run) == 0
     assert (store.runs.get(run).status, world.server.requests) == (RunStatus.INTERRUPTED, [])
     assert "ceiling" in (store.runs.get(run).error or "")
@@ -221,7 +222,7 @@ def test_what_cannot_be_forked_is_one_sentence(world: Sums, store: Store, parent
     with pytest.raises(ConfigError, match="already writes at 0.7"):
         plan_of(world, store, (parent, 2), change=Change("temperature", "0.7"))
     plan = plan_of(world, store, (parent, 2))
-    run = queue(store, plan)
+    run = enqueue(store, "fork", plan.to_config(), Ticket.new())[0]
     store.episodes.delete([parent])
     assert work(store, run) == 1
     assert "is not in the store any more" in (store.runs.get(run).error or "")

@@ -23,6 +23,7 @@ from tests.ui.sums import Sums
 from ui.lease import owner
 from ui.live import LivePlan, episode_of, queue
 from ui.live_form import drawn_task, playable
+from ui.tickets import Ticket
 from ui.worker import work
 
 
@@ -71,6 +72,20 @@ def test_starting_writes_the_run_down_and_opens_it(store: Store, monkeypatch: py
     assert "starting" in shown(page)
 
 
+def test_two_clicks_are_one_run_and_another_visit_is_another(store: Store, plan: LivePlan) -> None:
+    ticket = Ticket.new()
+    stepwise = replace(plan, step=True)
+    run, fresh = queue(store, stepwise, ticket)
+    assert (fresh, queue(store, stepwise, ticket)) == (True, (run, False))
+    page = opened("live")
+    first = page.session_state["ticket"]
+    assert page.run().session_state["ticket"] == first  # the same form, whatever is chosen in it
+    page.query_params["run"] = run
+    page.run()
+    page.query_params.clear()
+    assert page.run().session_state["ticket"] != first
+
+
 def test_a_paid_pool_asks_for_a_ceiling_first(
     world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +125,7 @@ def test_an_unknown_price_is_told_before_anything_is_queued(
 def test_playing_a_paid_problem_again_shows_its_price_first(
     world: Sums, store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     work(store, run)
     world.price(3.0)
     monkeypatch.setenv("SUMS_KEY", "k")
@@ -127,7 +142,7 @@ def _priced(world: Sums) -> list[str]:
 
 
 def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePlan) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     work(store, run)
     page = opened("live", run=run)
     text = shown(page)
@@ -138,7 +153,7 @@ def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePla
 
 
 def test_a_failed_run_says_why(store: Store, plan: LivePlan) -> None:
-    run = queue(store, replace(plan, policy="cgone"))
+    run = queue(store, replace(plan, policy="cgone"), Ticket.new())[0]
     work(store, run)
     page = opened("live", run=run)
     assert "cgone" in page.error[0].value
@@ -146,7 +161,7 @@ def test_a_failed_run_says_why(store: Store, plan: LivePlan) -> None:
 
 
 def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) -> None:
-    run = queue(store, replace(plan, step=True))
+    run = queue(store, replace(plan, step=True), Ticket.new())[0]
     _stop_before_the_second_turn(store, run)
     page = opened("live", run=run)
     assert "waiting for you" in shown(page)
@@ -174,7 +189,7 @@ def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
 
 
 def test_a_dead_worker_is_called_stalled_and_another_goes_on(store: Store, plan: LivePlan) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
     page = opened("live", run=run)
     assert "has gone silent" in shown(page)
@@ -187,7 +202,7 @@ def test_a_run_whose_worker_never_came_is_stalled_and_can_be_started_again(
     store: Store, plan: LivePlan
 ) -> None:
     early = replace(store.runs, now=lambda: time.time() - 60)
-    run = queue(replace(store, runs=early), plan)
+    run = queue(replace(store, runs=early), plan, Ticket.new())[0]
     page = opened("live", run=run)
     assert "has never begun" in shown(page)
     press(page, "resume")
@@ -198,7 +213,7 @@ def test_a_run_whose_key_is_refused_says_so_here_and_in_its_replay(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
     world.server.answer = lambda _request: fail(401)
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     work(store, run)
     page = opened("live", run=run)
     assert "refused the key" in page.error[0].value
@@ -210,7 +225,7 @@ def test_a_run_whose_key_is_refused_says_so_here_and_in_its_replay(
 
 
 def test_the_replay_of_a_cancelled_run_does_not_speak_of_a_dead_process(store: Store, plan: LivePlan) -> None:
-    run = queue(store, replace(plan, step=True))
+    run = queue(store, replace(plan, step=True), Ticket.new())[0]
     worker = _stop_before_the_second_turn(store, run)
     store.runs.cancel(run)
     worker.join(60)
@@ -226,7 +241,7 @@ def test_a_store_that_fails_meanwhile_is_told_in_one_sentence(
     def full(*_: object) -> None:
         raise StoreError("Nothing was stored: the disk is full.")
 
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     assert store.runs.claim(run, owner())
     monkeypatch.setattr(Runs, "pause", full)
     page = opened("live", run=run)

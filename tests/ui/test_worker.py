@@ -18,18 +18,19 @@ from tests.core.faulty_server import fail
 from tests.ui.pages import until
 from tests.ui.sums import Sums, answer
 from ui.live import LivePlan, episode_of, is_stalled, log_file, queue, start_worker
+from ui.tickets import Ticket
 from ui.worker import main, work
 
 
 def test_a_plan_survives_its_run(store: Store, plan: LivePlan) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     assert LivePlan.from_config(store.runs.get(run).config) == plan
     with pytest.raises(StoreError, match="not started on the Live page"):
         LivePlan.from_config({"tasks": "pocket"})
 
 
 def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store, plan: LivePlan) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     start_worker(store, run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
     episode = store.episodes.get(episode_of(run))
@@ -39,7 +40,7 @@ def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store,
 
 def test_the_process_finds_a_store_whose_url_hides_its_password(store: Store, plan: LivePlan) -> None:
     masked = replace(store, url="postgresql://trinity:***@127.0.0.1/trinity")
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     start_worker(masked, run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
 
@@ -47,7 +48,7 @@ def test_the_process_finds_a_store_whose_url_hides_its_password(store: Store, pl
 def test_what_a_broken_process_says_can_be_read(
     store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     monkeypatch.setattr(type(store), "address", "sqlite:////proc/none/store.db")
     start_worker(store, run)
     until(lambda: log_file(run).exists() and "/proc/none" in log_file(run).read_text())
@@ -55,7 +56,7 @@ def test_what_a_broken_process_says_can_be_read(
 
 
 def test_only_one_worker_plays_a_run(store: Store, plan: LivePlan, world: Sums) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     assert store.runs.claim(run, "elsewhere:1")
     assert work(store, run) == 0
     assert store.runs.get(run).status is RunStatus.RUNNING
@@ -63,19 +64,19 @@ def test_only_one_worker_plays_a_run(store: Store, plan: LivePlan, world: Sums) 
 
 
 def test_a_failure_is_told_in_one_sentence(store: Store, plan: LivePlan) -> None:
-    run = queue(store, replace(plan, policy="cgone"))
+    run = queue(store, replace(plan, policy="cgone"), Ticket.new())[0]
     assert main(["--run", run]) == 1
     ended = store.runs.get(run)
     assert ended.status is RunStatus.FAILED
     assert ended.error is not None
     assert "cgone" in ended.error
-    everybody = queue(store, replace(plan, left_out=("adder", "guesser")))
+    everybody = queue(store, replace(plan, left_out=("adder", "guesser")), Ticket.new())[0]
     assert work(store, everybody) == 1
     assert "leave at least one in" in str(store.runs.get(everybody).error)
 
 
 def test_a_model_left_out_never_speaks(store: Store, plan: LivePlan) -> None:
-    run = queue(store, replace(plan, policy="round-robin", left_out=("adder",), turns=4))
+    run = queue(store, replace(plan, policy="round-robin", left_out=("adder",), turns=4), Ticket.new())[0]
     assert work(store, run) == 0
     episode = store.episodes.get(episode_of(run))
     assert {turn.decision.model for turn in episode.turns} == {"guesser"}
@@ -83,7 +84,7 @@ def test_a_model_left_out_never_speaks(store: Store, plan: LivePlan) -> None:
 
 
 def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan) -> None:
-    run = queue(store, replace(plan, step=True))
+    run = queue(store, replace(plan, step=True), Ticket.new())[0]
     worker = threading.Thread(target=work, args=(store, run))
     worker.start()
     until(lambda: bool(store.episodes.of_run(run)))
@@ -105,7 +106,7 @@ def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan)
 
 
 def test_cancelling_a_waiting_run_ends_it(store: Store, plan: LivePlan) -> None:
-    run = queue(store, replace(plan, step=True))
+    run = queue(store, replace(plan, step=True), Ticket.new())[0]
     worker = threading.Thread(target=work, args=(store, run))
     worker.start()
     until(lambda: bool(store.episodes.of_run(run)))
@@ -121,7 +122,7 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
     import core.drive
     import ui.worker
 
-    undisturbed = queue(store, plan)
+    undisturbed = queue(store, plan, Ticket.new())[0]
     assert work(store, undisturbed) == 0
     played = core.drive.drive
 
@@ -132,7 +133,7 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
             yield event
 
     monkeypatch.setattr(ui.worker, "drive", broken)
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     assert work(store, run) == 130
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
     monkeypatch.undo()
@@ -146,7 +147,7 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
 def test_a_run_whose_episode_was_over_when_its_worker_died_is_finished(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     assert work(store, run) == 0
     calls = len(world.server.requests)
     with writing(store.engine) as connection:  # as a kill right after the last event leaves it
@@ -159,7 +160,7 @@ def test_a_run_whose_episode_was_over_when_its_worker_died_is_finished(
 def test_the_decision_is_in_the_store_before_the_model_is_asked(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
-    run = queue(store, replace(plan, pace_s=0.5))
+    run = queue(store, replace(plan, pace_s=0.5), Ticket.new())[0]
     worker = threading.Thread(target=work, args=(store, run))
     worker.start()
     until(lambda: bool(store.episodes.of_run(run)) and bool(store.episodes.outline(episode_of(run))))
@@ -170,7 +171,7 @@ def test_the_decision_is_in_the_store_before_the_model_is_asked(
 
 
 def test_a_silent_run_is_called_stalled(store: Store, plan: LivePlan) -> None:
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     store.runs.claim(run, "elsewhere:1")
     summary = store.runs.get(run)
     assert summary.heartbeat is not None
@@ -179,14 +180,14 @@ def test_a_silent_run_is_called_stalled(store: Store, plan: LivePlan) -> None:
 
 
 def test_a_run_that_nobody_claims_is_called_stalled(store: Store, plan: LivePlan) -> None:
-    summary = store.runs.get(queue(store, plan))
+    summary = store.runs.get(queue(store, plan, Ticket.new())[0])
     assert not is_stalled(summary, summary.created + 29)
     assert is_stalled(summary, summary.created + 31)
 
 
 def test_a_run_stopped_by_its_server_says_why_and_goes_on(store: Store, plan: LivePlan, world: Sums) -> None:
     world.server.answer = lambda _request: fail(401, "no such key")
-    run = queue(store, plan)
+    run = queue(store, plan, Ticket.new())[0]
     assert work(store, run) == 0
     stopped = store.runs.get(run)
     assert stopped.status is RunStatus.INTERRUPTED
@@ -203,7 +204,7 @@ def test_a_paid_pool_keeps_its_ceiling(
 ) -> None:
     world.price(1e6)
     monkeypatch.setenv("SUMS_KEY", "k")
-    run = queue(store, replace(plan, max_cost_usd=0.000001))
+    run = queue(store, replace(plan, max_cost_usd=0.000001), Ticket.new())[0]
     assert work(store, run) == 0
     assert store.episodes.summary(episode_of(run)).end_reason is EndReason.COST_CEILING
     assert store.runs.get(run).status is RunStatus.INTERRUPTED

@@ -63,7 +63,6 @@ def _begin_button(*, primary: bool = False) -> None:
 
 
 def _open_form() -> None:
-    st.session_state.pop("ev_ticket", None)
     state.replace_params({"panel": BEGIN})
 
 
@@ -97,8 +96,7 @@ def _form_page(store: Store, runs: Sequence[RunSummary]) -> None:
 
 def _begin(store: Store, config: dict[str, object]) -> NoReturn:
     """Queue the run and start its worker; a second click finds the first one's run."""
-    ticket = st.session_state.setdefault("ev_ticket", evolving.Ticket.new())
-    run, fresh = evolving.queue(store, config, ticket)
+    run, fresh = evolving.queue(store, config, state.ticket())
     if fresh:
         live.start_worker(store, run)
     state.go("evolution", run=run)

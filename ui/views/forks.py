@@ -28,7 +28,7 @@ from ui.fork_form import (
     what_will_run,
     with_ceiling,
 )
-from ui.fork_offer import BATCHES, pool_of, queue
+from ui.fork_offer import BATCHES, pool_of
 from ui.fork_panels import branches_table, finding, headline, pairs_table, tree, watch
 from ui.fork_plan import ForkPlan
 from ui.fork_results import Grown, Results, read_results, read_tallies
@@ -38,6 +38,7 @@ from ui.live_form import pool_specs
 from ui.panels import announcement
 from ui.recording import open_recording
 from ui.theme import badge, label
+from ui.tickets import enqueue
 from ui.widgets import RUN_MARKS, STALLED, ago, episode_line, nothing_here, who
 
 _FLAG_TITLES = {
@@ -217,8 +218,9 @@ def _start_box(store: Store, plan: ForkPlan | None, why: str) -> None:
 
 
 def _start(store: Store, plan: ForkPlan) -> NoReturn:
-    run = queue(store, plan)
-    live.start_worker(store, run)
+    run, fresh = enqueue(store, "fork", plan.to_config(), state.ticket())
+    if fresh:
+        live.start_worker(store, run)
     state.go("forks", run=run)
 
 

@@ -74,8 +74,9 @@ def _form_page(store: Store) -> None:
 
 
 def _start(store: Store, plan: LivePlan) -> NoReturn:
-    run = queue(store, plan)
-    live.start_worker(store, run)
+    run, fresh = queue(store, plan, state.ticket())
+    if fresh:
+        live.start_worker(store, run)
     state.go("live", run=run)
 
 
