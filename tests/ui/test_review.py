@@ -17,7 +17,7 @@ from storage.store import Store, open_store
 from tests.browsing import settled
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
-from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown
+from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown, until
 from tests.ui.sums import Sums
 from ui.quotes import find_span, login
 from ui.views.review import KEYS
@@ -215,29 +215,31 @@ def test_every_key_on_the_sheet_does_what_it_says(tab: Page, served: Served) -> 
     tab.goto("/review?family=user&order=oldest")
     tab.locator(".st-key-quick_label_1").wait_for()
     settled(tab)
+    sheet = tab.get_by_role("dialog")
+    while not sheet.is_visible():  # a page just loaded may not listen to keys yet
+        key("h")
+    assert all(name in sheet.inner_text() for name, _ in KEYS)
+    key("Escape")
+    sheet.wait_for(state="hidden")
     key("2")
-    assert [one.value for one in store.labels.of(ids[0])] == ["bad"]
+    until(lambda: [one.value for one in store.labels.of(ids[0])] == ["bad"])
     key("j")
-    assert at("ep") == ids[1]
+    until(lambda: at("ep") == ids[1])
     key("n")
-    assert at("ep") == ids[2]
+    until(lambda: at("ep") == ids[2])
     key("p")
     key("p")
-    assert at("ep") == ids[0]
+    until(lambda: at("ep") == ids[0])
     key("n")
     key("n")
     key("k")
-    assert at("ep") == ids[1]
+    until(lambda: at("ep") == ids[1])
     key("z")
-    assert at("blind") == "1"
+    until(lambda: at("blind") == "1")
     key("a")
-    assert at("on") == "1"
+    until(lambda: at("on") == "1")
     key("1")
-    assert at("ep") == ids[2]
+    until(lambda: at("ep") == ids[2])
     key("u")
-    assert at("ep") == ids[1]
-    assert store.labels.of(ids[1]) == ()
-    key("h")
-    sheet = tab.get_by_role("dialog")
-    sheet.wait_for()
-    assert all(name in sheet.inner_text() for name, _ in KEYS)
+    until(lambda: at("ep") == ids[1])
+    until(lambda: store.labels.of(ids[1]) == ())
