@@ -19,7 +19,6 @@ from storage.lines import LabelLine
 from storage.mapping import Rows
 from storage.schema import episode, label, text, turn
 from storage.summaries import FacetValue
-from storage.whole import chunks
 
 #: The name of a label that is nothing but its note.
 NOTE = "note"
@@ -107,15 +106,6 @@ class Labels:
     def of(self, episode_id: str) -> tuple[Label, ...]:
         """What counts now about an episode, its turns and their words, in the order it was said."""
         return counting(self.history(episode_id))
-
-    def of_many(self, episode_ids: Sequence[str]) -> dict[str, tuple[Label, ...]]:
-        """The same for many episodes at once, those without labels left out. Reads no turn text."""
-        found: dict[str, list[Label]] = defaultdict(list)
-        with reading(self.engine) as connection:
-            for chunk in chunks(episode_ids):
-                for one in connection.execute(latest(label.c.episode_id.in_(chunk))).mappings():
-                    found[one["episode_id"]].append(to_label(one))
-        return {one: tuple(labels) for one, labels in found.items()}
 
     def history(self, episode_id: str) -> tuple[Label, ...]:
         """Everything ever said about an episode, oldest first, what was replaced and withdrawn included."""

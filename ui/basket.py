@@ -19,12 +19,15 @@ def held() -> list[str]:
     return list(st.session_state.get(_KEY, []))
 
 
+def hold(ids: list[str]) -> None:
+    """Have exactly these in the basket."""
+    st.session_state[_KEY] = ids
+
+
 def toggle(episode_id: str) -> None:
     """Put an episode in, or take it out again."""
     now = held()
-    st.session_state[_KEY] = (
-        [one for one in now if one != episode_id] if episode_id in now else [*now, episode_id]
-    )
+    hold([one for one in now if one != episode_id] if episode_id in now else [*now, episode_id])
 
 
 def basket(store: Store, episode_id: str) -> None:

@@ -10,9 +10,9 @@ import pandas as pd
 import streamlit as st
 
 from core.episode import Status
-from storage.store import Store
 from storage.summaries import CheckpointSummary, EpisodeSummary
 from ui import state
+from ui.basket import held, hold
 from ui.facets import flag_word
 from ui.glossary import define
 from ui.spending import dollars
@@ -155,7 +155,7 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
     ids = [one.id for one in items]
     key = f"episodes_{st.session_state.get('episodes_list', 0)}_{ids[0]}"
     if key not in st.session_state:  # a page that comes anew shows which of its rows are in the basket
-        st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in basket()]
+        st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in held()]
     table = rows(items, generations(checkpoints), time.time())
     chosen = [name for name in columns_shown() if name != "cost" or table["cost"].any()]
     if state.param("peek"):
@@ -177,37 +177,19 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
 # The basket
 
 
-def basket() -> list[str]:
-    """Ids of the ticked rows, of this page and of others, in the order in which they were ticked."""
-    return list(st.session_state.get("ticked", []))
-
-
 def tick(ids: Sequence[str], positions: Sequence[int]) -> None:
     """Take note of the ticked rows of a page: they join those of other pages in the basket, and the one
     ticked last is peeked at."""
-    before = basket()
+    before = held()
     now = [ids[position] for position in positions if 0 <= position < len(ids)]
     kept = [one for one in before if one in now or one not in ids]
     fresh = [one for one in now if one not in before]
-    st.session_state["ticked"] = [*kept, *fresh]
+    hold([*kept, *fresh])
     state.set_params(peek=fresh[-1] if fresh else now[-1] if now else None)
 
 
 def empty_basket() -> None:
     """Untick every row."""
-    st.session_state["ticked"] = []
+    hold([])
     st.session_state["episodes_list"] = st.session_state.get("episodes_list", 0) + 1
     state.set_params(peek=None)
-
-
-def as_csv(store: Store, ids: Sequence[str]) -> str:
-    """These episodes as comma-separated values, a line each; a cell that a spreadsheet would run is quoted."""
-    found = store.episodes.summaries(ids)
-    columns = [name for name in EpisodeSummary.__dataclass_fields__ if name != "strip"]
-    table = pd.DataFrame([[_cell(getattr(one, name)) for name in columns] for one in found], columns=columns)
-    return str(table.to_csv(index=False))
-
-
-def _cell(value: Any) -> Any:
-    text = " ".join(value) if isinstance(value, tuple) else value
-    return f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -67,9 +67,6 @@ def test_the_latest_counts_and_nothing_is_lost(store: Store) -> None:
     assert store.labels.of(two) == ()
     assert [one.value for one in store.labels.history(two)] == ["bad", ""]
     assert rows(store) == 7
-    many = store.labels.of_many([two, one, "e-gone"])
-    assert [(one.name, one.value) for one in many[one]] == [told[i][1:3] for i in range(4)]
-    assert list(many) == [one]
 
     assert having(store, "quality") == having(store, None, None, "ann") == {one}
     assert having(store, "quality", "good") == {one}, "as ben still says"

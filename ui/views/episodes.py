@@ -21,8 +21,10 @@ from storage.store import Store
 from storage.summaries import EpisodeSummary, Facets, Order, Page, SavedView
 from storage.vocabulary import FIELDS
 from ui import state
+from ui.basket import held
 from ui.components.filter_line import filter_line
-from ui.episode_table import as_csv, basket, column_chooser, empty_basket, show_table
+from ui.episode_table import column_chooser, empty_basket, show_table
+from ui.export.formats import FORMATS
 from ui.facets import change, clear, show_chips, show_facets
 from ui.fork_offer import BATCHES
 from ui.grouped import GROUPS, group_asked, show_groups
@@ -299,7 +301,7 @@ def _pager(store: Store, page: Page[EpisodeSummary]) -> None:
 
 def _basket(store: Store) -> None:
     """What can be done with the ticked rows, those of other pages included."""
-    ticked = basket()
+    ticked = held()
     if not ticked:
         st.caption("Tick one row to peek, two to compare.", width="content")
         return
@@ -314,11 +316,12 @@ def _basket(store: Store) -> None:
         kept = keep_basket(store, ticked)
         state.replace_params({"view": kept.id})
         st.rerun()
+    sheet = FORMATS["csv"]
     st.download_button(
         "Export",
-        lambda: as_csv(store, ticked),
-        "episodes.csv",
-        "text/csv",
+        sheet.made(store, ticked),
+        f"trinity-episodes{sheet.suffix}",
+        sheet.mime,
         key="basket_export",
         icon=":material/download:",
         type="tertiary",
