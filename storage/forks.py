@@ -81,16 +81,6 @@ def originals(store: Store, where: EpisodeFilter, limit: int) -> tuple[list[Epis
         return [to_summary(row) for row in connection.execute(newest).mappings()], total
 
 
-def summaries(store: Store, ids: Sequence[str]) -> dict[str, EpisodeSummary]:
-    """Lines of a list by id, as far as they are there."""
-    found: dict[str, EpisodeSummary] = {}
-    with reading(store.engine) as connection:
-        for chunk in chunks(ids):
-            rows = connection.execute(select(*LIGHT).where(episode.c.id.in_(chunk))).mappings()
-            found |= {row["id"]: to_summary(row) for row in rows}
-    return found
-
-
 def of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[Child]]:
     """The children that runs have begun, by run, in the order of their ids."""
     found: dict[str, list[Child]] = {one: [] for one in run_ids}

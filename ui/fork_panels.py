@@ -9,7 +9,6 @@ import streamlit as st
 
 from core.forking import BASELINE, FORK
 from core.metrics import PairedDifference
-from storage import forks
 from storage.forks import Child
 from storage.steps import read_head
 from storage.store import Store
@@ -246,7 +245,7 @@ def _anew(plan: ForkPlan, one: Branch) -> str:
 def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     """The variation tree of one forked turn; a click on a turn opens it in Replay."""
     st.subheader("Where do the courses part?", help=define("Variation tree"))
-    parent = forks.summaries(store, [grown.branch.parent]).get(grown.branch.parent)
+    parent = next(iter(store.episodes.summaries([grown.branch.parent])), None)
     children = [*grown.baseline.values(), *grown.forks.values()]
     ids = [one.id for one in children] + ([parent.id] if parent else [])
     outlines = store.episodes.outlines(ids)
@@ -327,7 +326,8 @@ def branches_table(store: Store, results: Results) -> None:
     """A batch's episodes, those that the change moved most first; each opens its own tree."""
     st.subheader("Episode by episode")
     rows = sorted(results.grown, key=lambda one: -abs(_mean(one.pairs)))
-    parents = forks.summaries(store, [one.branch.parent for one in rows[:MOST_LISTED]])
+    asked = [one.branch.parent for one in rows[:MOST_LISTED]]
+    parents = {one.id: one for one in store.episodes.summaries(asked)}
     with st.container(border=True):
         for one in rows[:MOST_LISTED]:
             parent = parents.get(one.branch.parent)
