@@ -21,15 +21,6 @@ from storage.store import Store
 Group = Literal["family", "policy"]
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """`n` turns of one model in one role."""
-
-    model: str
-    role: Role
-    n: int
-
-
 class Move(NamedTuple):
     """One model called in one role."""
 
@@ -233,24 +224,6 @@ def read_behind(store: Store, query: Select[Any]) -> Iterator[Behind]:
 
 
 # One run, or one task
-
-
-def routing(store: Store, run_id: str, policy: str) -> list[Routed]:
-    """The counts, largest first; empty when the policy has no finished episode in the run."""
-    query = (
-        select(turn.c.model, turn.c.role, func.count().label("n"))
-        .join(episode, episode.c.id == turn.c.episode_id)
-        .where(
-            episode.c.run_id == run_id,
-            episode.c.policy == policy,
-            episode.c.status == Status.FINISHED,
-            turn.c.stage == "finished",
-        )
-        .group_by(turn.c.model, turn.c.role)
-        .order_by(func.count().desc(), turn.c.model, turn.c.role)
-    )
-    with reading(store.engine) as connection:
-        return [Routed(row.model, Role(row.role), row.n) for row in connection.execute(query)]
 
 
 def chosen_by_family(store: Store, run_id: str) -> list[tuple[str, str, int]]:
