@@ -138,7 +138,8 @@ def _past_turn(row: RowMapping) -> PastTurn:
 
 
 def stated(store: Store) -> list[Stated]:
-    """All policies with hidden states, newest run first, in it the last generation first. One query."""
+    """All policies with hidden states, newest run first, in it the last generation first. Forks share their
+    parents' states and are left out. One query."""
     query = (
         select(
             episode.c.run_id,
@@ -150,6 +151,7 @@ def stated(store: Store) -> list[Stated]:
         )
         .where(
             episode.c.status == Status.FINISHED,
+            episode.c.parent_episode_id.is_(None),
             exists(select(state.c.idx).where(state.c.episode_id == episode.c.id)),
         )
         .group_by(episode.c.run_id, episode.c.policy)

@@ -46,34 +46,29 @@ def standings(
     st.subheader("How often is each right, and at what cost?", help=define("Accuracy"))
     marked = [f"{_mark(line, i)}{name}" for i, name in enumerate(names)]
     told = looks(names)
-    left, right = st.columns([2, 3], gap="medium")
-    with left:
-        rows = [
-            Standing(
-                marked[i],
-                one.summary.correct,
-                one.summary.n,
-                told[i].colour,
-                share_of(one.by_task, key=one.side.token)[1:],
-            )
-            for i, one in enumerate(found)
-        ]
-        plot(
-            standings_figure(rows),
-            key="accuracies",
-            small=True,
-            alt="Accuracy of each policy over its own finished episodes, with its 95 % interval",
+    rows = [
+        Standing(
+            marked[i],
+            one.summary.correct,
+            one.summary.n,
+            told[i].colour,
+            share_of(one.by_task, key=one.side.token)[1:],
         )
-    with right:
-        st.dataframe(
-            figure_rows(line, found, compared, marked),
-            key="figures",
-            hide_index=True,
-            column_config={
-                "episodes": st.column_config.LinkColumn("Episodes", display_text=r"#(.*)$", width=80)
-            },
-            alt="What each policy did: accuracy, difference from A, cost, turns, accepts, episodes",
-        )
+        for i, one in enumerate(found)
+    ]
+    plot(
+        standings_figure(rows),
+        key="accuracies",
+        small=True,
+        alt="Accuracy of each policy over its own finished episodes, with its 95 % interval",
+    )
+    st.dataframe(
+        figure_rows(line, found, compared, marked),
+        key="figures",
+        hide_index=True,
+        column_config={"episodes": st.column_config.LinkColumn("Episodes", display_text=r"#(.*)$", width=80)},
+        alt="What each policy did: accuracy, difference from A, cost, turns, accepts, episodes",
+    )
     _cautions(found, compared)
 
 
@@ -163,28 +158,30 @@ def _flip_table(compared: Comparison) -> None:
         "only_b": compared.b_only,
         "both_wrong": compared.neither,
     }
-    widths = [1, 2, 2]
+    rows: tuple[tuple[str, tuple[Cell, Cell]], ...] = (
+        ("**A right**", ("both_right", "only_a")),
+        ("**A wrong**", ("only_b", "both_wrong")),
+    )
     with st.container(border=True):
-        for column, word in zip(st.columns(widths), ("&nbsp;", "**B right**", "**B wrong**"), strict=True):
-            column.markdown(word)
-        rows: tuple[tuple[str, tuple[Cell, Cell]], ...] = (
-            ("**A right**", ("both_right", "only_a")),
-            ("**A wrong**", ("only_b", "both_wrong")),
-        )
         for word, cells in rows:
-            columns = st.columns(widths, vertical_alignment="center")
-            columns[0].markdown(word)
-            for column, cell in zip(columns[1:], cells, strict=True):
-                column.button(
-                    f"**{counts[cell]:,}**  {CELL_WORDS[cell]}",
-                    key=f"cell_{cell}",
-                    type="primary" if _cell() == cell else "secondary",
-                    width="stretch",
-                    on_click=state.set_params,
-                    kwargs={"cell": None if _cell() == cell else cell, "kind": None, "page": None},
-                    help="List these tasks below",
-                )
+            # A row that stays one on a narrow page: columns would stand below each other there.
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                st.markdown(word, width=64)
+                for cell in cells:
+                    _flip_button(cell, counts[cell])
         st.caption("A number lists its tasks below; each opens both episodes where they first part.")
+
+
+def _flip_button(cell: Cell, n: int) -> None:
+    st.button(
+        f"**{n:,}**  {CELL_WORDS[cell]}",
+        key=f"cell_{cell}",
+        type="primary" if _cell() == cell else "secondary",
+        width="stretch",
+        on_click=state.set_params,
+        kwargs={"cell": None if _cell() == cell else cell, "kind": None, "page": None},
+        help="List these tasks below",
+    )
 
 
 def _difference(compared: Comparison) -> None:
@@ -307,8 +304,9 @@ def _columns(line: Line, names: Sequence[str]) -> dict[str, Any]:
         "question": st.column_config.TextColumn("Question", width=430 if len(names) < 4 else 260),
     }
     for i, name in enumerate(names):
+        mark, told = _mark(line, i), one_line(name, 60)
         config[f"side {i}"] = st.column_config.LinkColumn(
-            f"{_mark(line, i)}{one_line(name, 30)}", display_text=r"#(.*)$", width=120
+            f"{mark}{told.split(' (')[0]}" if mark else told, help=told, display_text=r"#(.*)$", width=130
         )
     return config
 

@@ -232,7 +232,7 @@ def _ends(leaves: Sequence[Node]) -> list[dict[str, Any]]:
             {
                 "x": node.turn,
                 "y": node.y,
-                "xshift": 16,
+                "xshift": 24,
                 "xanchor": "left",
                 "showarrow": False,
                 "align": "left",

@@ -73,7 +73,7 @@ def rates(found: Sequence[Rate], words: str) -> go.Figure:
             hoverdistance=40,
             margin={"l": 8, "r": 8, "t": 0, "b": 8},
             xaxis={
-                "range": [-0.02, 1.04],
+                "range": [-0.05, 1.05],
                 "tickformat": ".0%",
                 "dtick": 0.25,
                 "zeroline": False,

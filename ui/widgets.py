@@ -131,7 +131,7 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
             max(108, 40 + 40 * len(shown)),
             showlegend=False,
             margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis={"range": [-0.03, 1.03], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},
+            xaxis={"range": [-0.05, 1.05], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},
             yaxis={
                 "automargin": True,
                 "range": [-0.6, len(shown) - 0.25],

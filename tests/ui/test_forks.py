@@ -91,6 +91,19 @@ def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
     assert results.spent_usd == store.runs.spent_usd(run)
 
 
+def test_a_replay_lists_its_forks_by_run_and_course(world: Sums, store: Store, parent: str) -> None:
+    played(world, store, plan_of(world, store, (parent, 2), change=Change("verdict", "REVISE")))
+    children = forks.of_run(store, store.runs.list(limit=1)[0].id)
+    played(world, store, plan_of(world, store, (children[-1].id, 2), baseline=1, n=1))
+    page = opened("replay", ep=parent)
+    text = shown(page)
+    assert "**turn 3** played 6 times from there" in text
+    assert "**turn 3** played 2 times from there" in text  # forks of a fork, below their own course
+    courses = {(one.summary.correct, one.summary.strip) for one in children}
+    depths = [len(link.label) - len(link.label.lstrip("\u2003")) for link in page.page_link]
+    assert depths.count(4) == len(courses)
+
+
 def test_what_the_store_holds_is_not_played_again(world: Sums, store: Store, parent: str) -> None:
     played(world, store, plan_of(world, store, (parent, 2)))
     calls = len(world.server.requests)

@@ -170,7 +170,7 @@ def _health_line(health: Health) -> None:
     )
     if health.warning:
         st.caption(f":orange[:material/warning:] {label(health.warning, 300)}")
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         state.page_link("settings", "Settings & health", icon=":material/settings:")
         if health.stalled:
             state.page_link("settings", "What stalled?", icon=":material/heart_broken:", part="work")

@@ -259,7 +259,6 @@ def _stage(recording: Recording, cursor: int) -> None:
     _jumps(recording, cursor)
     label_panel(recording.store, recording.summary.id, cursor)
     found_list(found, words, cursor)
-    variation_tree(family, recording.summary.id)
     if _zen():
         _cards(recording, cursor)
         return
@@ -270,6 +269,7 @@ def _stage(recording: Recording, cursor: int) -> None:
         _spent(recording, cursor)
     with right, st.container(border=True):
         beside_turn(recording, cursor)
+    variation_tree(family, recording.summary.id)
 
 
 def _marked(recording: Recording, family: Sequence[Variation], found: set[int]) -> Lane:

@@ -93,7 +93,8 @@ def _choose(store: Store, offered: Sequence[Stated]) -> Stated:
     with left:
         about = {run.id: run_words(run) for run in store.runs.list(limit=100_000)}
         words = {run: f"{run} · {about[run]}" if about.get(run) else run for run in runs}
-        run = _select("Run", words, name="run", key="stated_run")
+        telling = max(offered, key=lambda one: one.turns).run_id  # one live episode makes no picture
+        run = _select("Run", words, name="run", key="stated_run", default=telling)
     by_policy = {one.policy: one for one in offered if one.run_id == run}
     with right:
         names = {policy: who(policy, one.generation) for policy, one in by_policy.items()}
@@ -101,9 +102,12 @@ def _choose(store: Store, offered: Sequence[Stated]) -> Stated:
     return by_policy[policy]
 
 
-def _select(words: str, options: Mapping[str, str], *, name: str, key: str) -> str:
-    """A choice among `options` (value -> its words) that stands in the address as `name`, else the first."""
-    first = next(iter(options))
+def _select(
+    words: str, options: Mapping[str, str], *, name: str, key: str, default: str | None = None
+) -> str:
+    """A choice among `options` (value -> its words) that stands in the address as `name`, else `default` or the
+    first."""
+    first = default or next(iter(options))
     asked = state.param(name) or first
     st.session_state[key] = asked if asked in options else first
 
