@@ -21,6 +21,14 @@ APP = Path(__file__).resolve().parents[1] / "app.py"
 def ui(
     store: StoreOption = None,
     port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1. Else TRINITY_PORT, else 8501.")] = None,
+    agent_api: Annotated[
+        bool,
+        typer.Option(
+            "--agent-api",
+            help="Let programs on this machine read and use the pages over HTTP, also as an MCP server at "
+            "/_stcore/agent/mcp. They may do what a reader may. Streamlit calls this experimental.",
+        ),
+    ] = False,
 ) -> None:
     """Open the app on http://127.0.0.1:8501. The first start imports the sample runs; stop it with Ctrl-C.
 
@@ -47,6 +55,7 @@ def ui(
         "server.address": ADDRESS,
         "server.port": str(settings.port),
         "server.headless": "true",
+        "server.enableAgentApi": str(agent_api).lower(),
         "browser.gatherUsageStats": "false",
         "logger.hideWelcomeMessage": "true",
     }
