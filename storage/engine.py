@@ -53,8 +53,9 @@ def connect(url: URL) -> Engine:
     try:
         engine = create_engine(url)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
+        wanted = "pip install 'psycopg[binary]'" if url.get_backend_name() == "postgresql" else str(error)
         raise StoreError(
-            f"The store {shown} needs a database driver that is not installed: {error}."
+            f"The store {shown} needs a database driver that is not installed: {wanted}."
         ) from error
     if sqlite:
         event.listen(engine, "connect", _prepare)

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sqlalchemy import RowMapping
@@ -55,6 +55,8 @@ class Progress:
     min_margin: float | None = None
     entropy_sum: float = 0.0
     decisions: int = 0  # turns decided by a head
+    flags: frozenset[str] = frozenset()  # out of EPISODE_FLAGS
+    right: bool | None = None  # the answer after the last turn
 
     @classmethod
     def over(cls, models: Sequence[str], turns: Iterable[Turn]) -> Progress:
@@ -80,7 +82,20 @@ class Progress:
             min_margin=min((m for m in (self.min_margin, margin) if m is not None), default=None),
             entropy_sum=self.entropy_sum + (entropy or 0.0),
             decisions=self.decisions + (entropy is not None),
+            flags=self.flags | self._noticed(turn, margin),
+            right=turn.correct_after,
         )
+
+    def _noticed(self, turn: Turn, margin: float | None) -> set[str]:
+        """What the turn adds to the episode's flags: its own, and those of the course."""
+        found = {flag.value for flag in turn.flags}
+        if self.right is True and turn.correct_after is False:
+            found.add("answer_broke")
+        if margin is not None and margin < LOW_MARGIN:
+            found.add("low_margin")
+        if turn.decision.origin == "override":
+            found.add("override")
+        return found
 
 
 # Tasks and episodes
@@ -124,14 +139,16 @@ def episode_row(episode: Episode, task_key: int, started: float) -> Row:
 
 def outcome_row(episode: Episode) -> Row:
     """What is known at an episode's end, with the columns that lists show."""
+    progress = Progress.over(episode.models, episode.turns)
+    if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
+        progress = replace(progress, flags=progress.flags | {"false_accept"})
     return {
         "status": episode.status.value,
         "end_reason": episode.end_reason.value if episode.end_reason else None,
         "answer": _clean(episode.answer),
         "correct": episode.correct,
         "meta": json.dumps(dict(episode.meta)),
-        "flags": flag_bits(episode_flags(episode)),
-        **progress_row(Progress.over(episode.models, episode.turns)),
+        **progress_row(progress),
     }
 
 
@@ -146,6 +163,7 @@ def progress_row(progress: Progress) -> Row:
         "latency_s": progress.latency_s,
         "min_margin": progress.min_margin,
         "mean_entropy": progress.entropy_sum / progress.decisions if progress.decisions else None,
+        "flags": flag_bits(progress.flags),
     }
 
 
@@ -330,22 +348,6 @@ def strip_moves(models: Sequence[str], strip: str) -> tuple[tuple[str, Role], ..
 def _slot(models: Sequence[str], letter: str) -> str:
     slot = ord(letter) - ord("a") if len(letter) == 1 else -1
     return models[slot] if 0 <= slot < min(26, len(models)) else letter
-
-
-def episode_flags(episode: Episode) -> frozenset[str]:
-    """The flags of an episode: its turns' and those of its course."""
-    flags = {flag.value for turn in episode.turns for flag in turn.flags}
-    if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
-        flags.add("false_accept")
-    grades = [turn.correct_after for turn in episode.turns]
-    if any(was is True and became is False for was, became in zip(grades, grades[1:], strict=False)):
-        flags.add("answer_broke")
-    margins = (decision_margin(turn.decision) for turn in episode.turns)
-    if any(m is not None and m < LOW_MARGIN for m in margins):
-        flags.add("low_margin")
-    if any(turn.decision.origin == "override" for turn in episode.turns):
-        flags.add("override")
-    return frozenset(flags)
 
 
 def flag_bits(flags: Iterable[str]) -> int:

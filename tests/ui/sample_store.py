@@ -111,9 +111,9 @@ def checkpoint(generation: int) -> Checkpoint:
     return Checkpoint(vector, MODELS, IDENTITY, generation=generation, parent_run=EVOLVED)
 
 
-def sample_store(path: Path, n: int = 24) -> Store:
+def sample_store(place: Path | str, n: int = 24) -> Store:
     """The store, opened: 4 policies x `n` pocket tasks and two hostile ones, about 4 turns each."""
-    store = open_store(str(path))
+    store = open_store(str(place))
     store.runs.create(EVOLVED, "evolve", {"tasks": "pocket", "seed": 0})
     policies: list[tuple[str, LeaningPolicy, int | None]] = []
     for generation, strength in ((0, 0.0), (8, 1.0), (30, 2.4)):
