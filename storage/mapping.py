@@ -11,7 +11,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import RowMapping
@@ -139,16 +139,14 @@ def episode_row(episode: Episode, task_key: int, started: float) -> Row:
 
 def outcome_row(episode: Episode) -> Row:
     """What is known at an episode's end, with the columns that lists show."""
-    progress = Progress.over(episode.models, episode.turns)
-    if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
-        progress = replace(progress, flags=progress.flags | {"false_accept"})
     return {
         "status": episode.status.value,
         "end_reason": episode.end_reason.value if episode.end_reason else None,
         "answer": _clean(episode.answer),
         "correct": episode.correct,
         "meta": json.dumps(dict(episode.meta)),
-        **progress_row(progress),
+        **progress_row(Progress.over(episode.models, episode.turns)),
+        "flags": flag_bits(episode_flags(episode)),
     }
 
 
@@ -348,6 +346,13 @@ def strip_moves(models: Sequence[str], strip: str) -> tuple[tuple[str, Role], ..
 def _slot(models: Sequence[str], letter: str) -> str:
     slot = ord(letter) - ord("a") if len(letter) == 1 else -1
     return models[slot] if 0 <= slot < min(26, len(models)) else letter
+
+
+def episode_flags(episode: Episode) -> frozenset[str]:
+    """The flags of an episode: those of its course, and that of its end."""
+    flags = Progress.over(episode.models, episode.turns).flags
+    accepted_wrong = episode.end_reason is EndReason.ACCEPTED and episode.correct is False
+    return flags | {"false_accept"} if accepted_wrong else flags
 
 
 def flag_bits(flags: Iterable[str]) -> int:

@@ -88,7 +88,7 @@ def matches(where: EpisodeFilter, one: Episode) -> bool:
         "correct": lambda v: outcome == v,
         "end_reason": lambda v: one.end_reason == v,
         "status": lambda v: one.status == v,
-        "flag": lambda v: v in episode_flags(one) and one.status is Status.FINISHED,
+        "flag": lambda v: v in episode_flags(one),
         "min_turns": lambda v: len(one.turns) >= v,
         "max_turns": lambda v: len(one.turns) <= v,
         "model": lambda v: any(model == v and where.role in (None, role) for model, role in begun),
