@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -12,9 +11,9 @@ from core.comparison import Comparison
 from core.episode import ROLE_ORDER
 from storage.budgets import AtBudget
 from storage.sides import ENTROPY_BIN, Course
-from ui.comparing import points
+from ui.estimates import Estimate, estimates_figure
 from ui.figures import literal, role_word, ticks
-from ui.theme import CLASS_COLOURS, CLASS_SYMBOLS, DIFFERENCE_SCALE, NEUTRAL_COLOUR, layout, percent
+from ui.theme import CLASS_COLOURS, CLASS_SYMBOLS, DIFFERENCE_SCALE, layout, one_line, percent
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
@@ -181,45 +180,18 @@ def _lines(
 
 
 def by_family(families: Mapping[str, Comparison]) -> go.Figure:
-    """B minus A with its 95 % interval in each task family, one line each, in order from the foot. A point carries
-    its family's place from there."""
-    names = list(families)[::-1]
-    found = [families[name].difference for name in names]
-    bars: dict[str, Any] = {
-        "type": "data",
-        "symmetric": False,
-        "array": [100 * (one.high - one.difference) for one in found],
-        "arrayminus": [100 * (one.difference - one.low) for one in found],
-        "color": NEUTRAL_COLOUR,
-        "thickness": 1.5,
-        "width": 5,
-    }
-    dots = go.Scatter(
-        x=[100 * one.difference for one in found],
-        y=list(range(len(names))),
-        mode="markers",
-        marker={"size": 11, "color": "#1F5FBF"},
-        error_x=bars,
-        customdata=[
-            (place, literal(name, 40), families[name].n, points((one.low, one.high)))
-            for place, (name, one) in enumerate(zip(names, found, strict=True))
+    """B minus A with its 95 % interval in each task family, one line each; a click gives the family back."""
+    return estimates_figure(
+        [
+            Estimate(
+                f"{one_line(name, 24)} ({found.n:,})",
+                found.difference.difference,
+                found.difference.low,
+                found.difference.high,
+                f"points over {found.n:,} tasks",
+                name,
+            )
+            for name, found in families.items()
         ],
-        hovertemplate="%{customdata[1]}: %{x:+.1f} points over %{customdata[2]} tasks<br>"
-        "95 % interval %{customdata[3]}<extra></extra>",
-    )
-    labels = [f"{literal(name, 24)} ({families[name].n:,})" for name in names]
-    return go.Figure(
-        dots,
-        layout(
-            max(140, 60 + 26 * len(names)),
-            showlegend=False,
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            xaxis={"title": {"text": "B minus A, points"}, "zeroline": True},
-            yaxis={
-                "automargin": True,
-                "showgrid": False,
-                "range": [-0.6, len(names) - 0.4],
-                **ticks(labels),
-            },
-        ),
+        signed=True,
     )

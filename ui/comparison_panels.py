@@ -332,7 +332,7 @@ def families(line: Line, shared: Mapping[str, Sequence[Matched]]) -> None:
     further = f"The {MOST_FAMILIES} largest of {len(shared)} families. " if len(shared) > len(found) else ""
     st.caption(f"{further}A point narrows the list of tasks to its family. Few tasks tell little.")
     if picked := event["selection"]["points"]:
-        family = list(found)[::-1][int(picked[0]["customdata"][0])]
+        family = str(picked[0]["customdata"][0])
         if family != state.param("family"):
             state.set_params(family=family, page=None)
             st.rerun()

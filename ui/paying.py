@@ -9,11 +9,12 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from storage.masking import Without, without_models
-from storage.regret import SINGLE, Contestant, Regret, Replicate, regret, replicated, replicates
+from storage.regret import SINGLE, Contestant, Mean, Regret, Replicate, regret, replicated, replicates
 from storage.routing import pool_order
 from storage.store import Store
 from ui import state
 from ui.chart import plot
+from ui.estimates import OURS_COLOUR, Estimate, estimates_figure
 from ui.figures import literal, ticks
 from ui.glossary import define
 from ui.routing_figures import replicate_tree
@@ -61,9 +62,7 @@ def _against(found: Regret, scope: Scope, letter: str) -> None:
             (_name(one, scope), one.accuracy, False) for one in found.contestants
         ]
         plot(
-            _means(
-                [(said, mean.value, mean.low, mean.high, ours) for said, mean, ours in rows], signed=False
-            ),
+            estimates_figure([_estimate(said, mean, ours) for said, mean, ours in rows]),
             key=f"solved_{letter}",
             small=True,
             alt="; ".join(f"{said} {percent(mean.value)}" for said, mean, _ in rows),
@@ -74,8 +73,8 @@ def _against(found: Regret, scope: Scope, letter: str) -> None:
         )
         ahead = [(_name(one, scope), one.ahead) for one in found.contestants]
         plot(
-            _means(
-                [("", 0.0, 0.0, 0.0, False)] + [(said, m.value, m.low, m.high, False) for said, m in ahead],
+            estimates_figure(
+                [Estimate("", 0.0, 0.0, 0.0)] + [_estimate(said, m, m.low > 0) for said, m in ahead],
                 signed=True,
             ),
             key=f"ahead_{letter}",
@@ -111,59 +110,9 @@ def _name(one: Contestant, scope: Scope) -> str:
     return ORACLE if one.name is None else scope.say(one.name)
 
 
-def _means(rows: Sequence[tuple[str, float, float, float, bool]], *, signed: bool) -> go.Figure:
-    """(name, value, low, high, ours) as points with intervals, first on top."""
-    shown = list(rows)[::-1]
-    places = list(range(len(shown)))
-    text = [
-        (f"{100 * value:+.1f}" if signed else percent(value)) if name else "" for name, value, *_ in shown
-    ]
-    points = go.Scatter(
-        x=[value for _, value, *_ in shown],
-        y=places,
-        mode="markers+text",
-        marker={
-            "size": [11 if name else 0 for name, *_ in shown],
-            "symbol": ["diamond" if ours else "circle" for *_, ours in shown],
-            "color": [
-                "#1F5FBF" if ours or (signed and low > 0) else NEUTRAL_COLOUR for _, _, low, _, ours in shown
-            ],
-        },
-        text=text,
-        textposition="top center",
-        textfont={"size": 11},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [high - value for _, value, _, high, _ in shown],
-            "arrayminus": [value - low for _, value, low, _, _ in shown],
-            "color": NEUTRAL_COLOUR,
-            "thickness": 1.5,
-            "width": 5,
-        },
-        hovertext=[f"{literal(name, 60)}: {said}" for (name, *_), said in zip(shown, text, strict=True)],
-        hoverinfo="text",
-    )
-    axis = (
-        {"zeroline": True, "zerolinecolor": NEUTRAL_COLOUR, "zerolinewidth": 2, "tickformat": "+.0%"}
-        if signed
-        else {"range": [0, 1.02], "tickformat": ".0%", "dtick": 0.25, "zeroline": False}
-    )
-    return go.Figure(
-        points,
-        layout(
-            40 + 38 * len(shown),
-            showlegend=False,
-            margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis={**axis, "fixedrange": True},
-            yaxis={
-                "automargin": True,
-                "fixedrange": True,
-                "range": [-0.6, len(shown) - 0.25],
-                **ticks([literal(name, 34) for name, *_ in shown]),
-            },
-        ),
-    )
+def _estimate(name: str, mean: Mean, stands_out: bool) -> Estimate:
+    colour = OURS_COLOUR if stands_out else NEUTRAL_COLOUR
+    return Estimate(name, mean.value, mean.low, mean.high, colour=colour)
 
 
 def _missed(found: Regret, letter: str) -> None:

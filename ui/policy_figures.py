@@ -11,9 +11,10 @@ import plotly.graph_objects as go
 
 from core.agreement import NEVER, Divergence, Firsts, Whole
 from core.episode import ROLE_ORDER
+from ui.estimates import Estimate, estimates_figure
 from ui.figures import drawn, literal, ticks
 from ui.head_figures import slot_letter
-from ui.theme import MODEL_COLOURS, NEUTRAL_COLOUR, PROBABILITY_SCALE, ROLE_LOOKS, layout, percent
+from ui.theme import MODEL_COLOURS, NEUTRAL_COLOUR, PROBABILITY_SCALE, ROLE_LOOKS, layout
 
 #: Dash and symbol of each line beside its colour.
 _LINES = (
@@ -42,57 +43,12 @@ class Share:
 
 def shares_figure(shares: Sequence[Share]) -> go.Figure:
     """Agreement of each line with its interval, first on top; a line's key travels as custom data."""
-    shown = [one for one in shares if one.rate is not None][::-1]
-    rates = [one.rate or 0.0 for one in shown]
-    points = {
-        "type": "scatter",
-        "x": rates,
-        "y": list(range(len(shown))),
-        "mode": "markers+text",
-        "marker": {"size": 11, "color": _PARTED},
-        "text": [percent(rate) for rate in rates],
-        "textposition": "top center",
-        "textfont": {"size": 11},
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [one.interval[1] - rate for one, rate in zip(shown, rates, strict=True)],
-            "arrayminus": [rate - one.interval[0] for one, rate in zip(shown, rates, strict=True)],
-            "color": NEUTRAL_COLOUR,
-            "thickness": 1.5,
-            "width": 5,
-        },
-        "customdata": [
-            [
-                one.key,
-                f"{literal(one.name, 60)}<br>{percent(one.rate)} of {one.n:,} turns, 95 % interval "
-                f"{percent(one.interval[0])} to {percent(one.interval[1])}",
-            ]
-            for one in shown
-        ],
-        "hovertemplate": "%{customdata[1]}<extra></extra>",
-    }
-    return drawn(
-        [points],
-        layout(
-            48 + 42 * len(shown),
-            showlegend=False,
-            margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis={
-                "range": [-0.02, 1.06],
-                "tickformat": ".0%",
-                "dtick": 0.25,
-                "zeroline": False,
-                "fixedrange": True,
-            },
-            yaxis={
-                "automargin": True,
-                "fixedrange": True,
-                "showgrid": False,
-                "range": [-0.6, len(shown) - 0.25],
-                **ticks([literal(one.name, 34) for one in shown]),
-            },
-        ),
+    return estimates_figure(
+        [
+            Estimate(one.name, one.rate, *one.interval, f"of {one.n:,} turns", one.key)
+            for one in shares
+            if one.rate is not None
+        ]
     )
 
 

@@ -3,90 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
 from storage.budgets import AtBudget
-from storage.verdicts import PolicyCost, Share, Spent, frontier
+from storage.verdicts import PolicyCost, Spent, frontier
 from ui.figures import literal, ticks
 from ui.theme import NEUTRAL_COLOUR, RIGHT_COLOUR, WRONG_COLOUR, layout, percent
 
 #: A and B, or the only side: colour, dash and mark, so that colour is never alone.
 SIDES = (("#1F5FBF", "solid", "circle"), ("#C77700", "dash", "square"))
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """One line of a chart of rates: plain name, side 0 or 1, the share and the key that a click gives back."""
-
-    name: str
-    side: int
-    share: Share
-    key: str
-
-
-def rates(found: Sequence[Rate], words: str) -> go.Figure:
-    """Shares with their 95 % Wilson intervals, first on top; A and B of one name in neighbouring lines. `words`
-    says what the share counts."""
-    shown = [one for one in found if one.share.n][::-1]
-    values = [one.share.value or 0.0 for one in shown]
-    ends = [one.share.ci95 for one in shown]
-    points = go.Scatter(
-        x=values,
-        y=list(range(len(shown))),
-        mode="markers+text",
-        marker={
-            "size": 12,
-            "color": [SIDES[one.side][0] for one in shown],
-            "symbol": [SIDES[one.side][2] for one in shown],
-        },
-        text=[percent(value) for value in values],
-        textposition="top center",
-        textfont={"size": 11},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
-            "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
-            "color": NEUTRAL_COLOUR,
-            "thickness": 1.5,
-            "width": 5,
-        },
-        customdata=[
-            (
-                one.key,
-                f"{literal(one.name, 60)}<br>{one.share.k:,} of {one.share.n:,} {words}"
-                f"<br>95 % interval {percent(low)} to {percent(high)}",
-            )
-            for one, (low, high) in zip(shown, ends, strict=True)
-        ],
-        hovertemplate="%{customdata[1]}<extra></extra>",
-        unselected={"marker": {"opacity": 1}},
-    )
-    return go.Figure(
-        points,
-        layout(
-            max(108, 44 + 38 * len(shown)),
-            showlegend=False,
-            hovermode="closest",
-            hoverdistance=40,
-            margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis={
-                "range": [-0.05, 1.05],
-                "tickformat": ".0%",
-                "dtick": 0.25,
-                "zeroline": False,
-                "fixedrange": True,
-            },
-            yaxis={
-                "automargin": True,
-                "fixedrange": True,
-                "range": [-0.6, len(shown) - 0.25],
-                **ticks([literal(f"{one.name} · {one.share.k:,} of {one.share.n:,}", 48) for one in shown]),
-            },
-        ),
-    )
 
 
 def accepts(of: Mapping[tuple[int, bool], int]) -> go.Figure:

@@ -11,9 +11,9 @@ import streamlit as st
 
 from core.metrics import wilson_interval
 from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary, RunStatus, RunSummary
-from ui.figures import literal, ticks
+from ui.estimates import OURS_COLOUR, Estimate, estimates_figure
 from ui.reproduction import KEY as REPRODUCTION
-from ui.theme import NEUTRAL_COLOUR, REVISE, Mark, badge, correct_mark, label, layout, one_line, percent
+from ui.theme import NEUTRAL_COLOUR, REVISE, Mark, badge, correct_mark, label, one_line
 
 #: What the policies that need no checkpoint do, in a few words.
 POLICY_WORDS = {
@@ -85,60 +85,25 @@ class Standing:
     name: str
     correct: int
     n: int
-    colour: str = "#1F5FBF"
+    colour: str = OURS_COLOUR
     ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, summary: PolicySummary) -> Standing:
         """From a run's policy summary; checkpoints stand out, the rest is grey."""
-        colour = NEUTRAL_COLOUR if summary.generation is None else "#1F5FBF"
+        colour = NEUTRAL_COLOUR if summary.generation is None else OURS_COLOUR
         return cls(who(summary.policy, summary.generation), summary.correct, summary.n, colour)
 
 
 def standings_figure(standings: Sequence[Standing]) -> go.Figure:
     """Accuracy of each policy with its 95 % interval, one line each, first on top."""
-    shown = [one for one in standings if one.n][::-1]
-    share = [one.correct / one.n for one in shown]
-    ends = [one.ends or wilson_interval(one.correct, one.n) for one in shown]
-    points = go.Scatter(
-        x=share,
-        y=list(range(len(shown))),
-        mode="markers+text",
-        marker={"size": 11, "color": [one.colour for one in shown]},
-        text=[percent(value) for value in share],
-        textposition="top center",
-        textfont={"size": 11},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [high - value for value, (_, high) in zip(share, ends, strict=True)],
-            "arrayminus": [value - low for value, (low, _) in zip(share, ends, strict=True)],
-            "color": NEUTRAL_COLOUR,
-            "thickness": 1.5,
-            "width": 5,
-        },
-        customdata=[
-            (one.correct, one.n, percent(low), percent(high), literal(one.name, 60))
-            for one, (low, high) in zip(shown, ends, strict=True)
-        ],
-        hovertemplate="%{customdata[4]}<br>%{customdata[0]} of %{customdata[1]} right"
-        "<br>95 %% interval %{customdata[2]} to %{customdata[3]}<extra></extra>".replace("%%", "%"),
-    )
-    # All at once: each update of a figure goes over the whole of it again, and a page may have many.
-    return go.Figure(
-        points,
-        layout(
-            max(108, 40 + 40 * len(shown)),
-            showlegend=False,
-            margin={"l": 8, "r": 8, "t": 0, "b": 8},
-            xaxis={"range": [-0.05, 1.05], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},
-            yaxis={
-                "automargin": True,
-                "range": [-0.6, len(shown) - 0.25],
-                **ticks([literal(one.name, 60) for one in shown]),
-            },
-        ),
-    )
+    found = []
+    for one in standings:
+        if one.n:
+            low, high = one.ends or wilson_interval(one.correct, one.n)
+            told = f"{one.correct:,} of {one.n:,} right"
+            found.append(Estimate(one.name, one.correct / one.n, low, high, told, colour=one.colour))
+    return estimates_figure(found)
 
 
 def is_dark() -> bool:

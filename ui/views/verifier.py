@@ -25,13 +25,14 @@ from storage.verdicts import (
 from ui import state
 from ui.chart import plot
 from ui.costing import budget, cost, roles, with_interval
+from ui.estimates import Estimate, estimates_figure
 from ui.figures import literal
 from ui.glossary import define
 from ui.routing_figures import Cell, matrix
 from ui.scope import Scope, Side, behind_table, scope_bar
 from ui.spending import dollars
 from ui.theme import label, one_line, percent
-from ui.verdict_figures import Rate, accepts, rates
+from ui.verdict_figures import SIDES, accepts
 from ui.widgets import ink, nothing_here
 
 PARTS = {"verdicts": "Verdicts", "cost": "Cost", "budget": "Turn budget", "roles": "Roles kept"}
@@ -170,23 +171,28 @@ def _rates(scope: Scope, books: Sequence[Sequence[Ledger]], what: str, judged: J
         {name for of in by_name for name in of},
         key=lambda name: -max((getattr(of[name], what).value or 0.0) for of in by_name if name in of),
     )
-    found = [
-        Rate(
-            f"{scope.sides[i].letter} · {name}" if scope.compared else name,
-            i,
-            getattr(of[name], what),
-            f"{judged.value}:{name}{'#B' if i else ''}",
-        )
-        for name in names
-        for i, of in enumerate(by_name)
-        if name in of
-    ]
-    if not any(one.share.n for one in found):
+    found = []
+    for name in names:
+        for i, of in enumerate(by_name):
+            share: Share | None = getattr(of[name], what) if name in of else None
+            if share is not None and share.value is not None:
+                side = f"{scope.sides[i].letter} · {name}" if scope.compared else name
+                colour, _, symbol = SIDES[i]
+                found.append(
+                    Estimate(
+                        f"{side} · {share.k:,} of {share.n:,}",
+                        share.value,
+                        *share.ci95,
+                        words,
+                        f"{judged.value}:{name}{'#B' if i else ''}",
+                        colour,
+                        symbol,
+                    )
+                )
+    if not found:
         nothing_here("No such answer was judged.")
         return
-    _clickable(
-        rates(found, words), what, "; ".join(f"{one.name} {one.share.k} of {one.share.n}" for one in found)
-    )
+    _clickable(estimates_figure(found), what, "; ".join(one.name for one in found))
 
 
 def _clickable(figure: Any, key: str, alt: str) -> None:
