@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -103,7 +104,9 @@ class Writer:
         source = random.Random(0)
         letters = "aeioubcdfglmnprst"
         words = ["".join(source.choices(letters, k=source.randint(3, 9))) for _ in range(4000)]
-        common = "first gather what is given then combine it step by step so this gives the next part".split()
+        common = re.findall(
+            r"\w+", "first gather what is given, then combine it so that this gives the next part"
+        )
         self._sentences = [
             " ".join(
                 source.choice(common) if source.random() < 0.6 else words[int(4000 * source.random() ** 3)]
@@ -144,7 +147,9 @@ class Writer:
             return prose if tag is None else f"<suggestion>{prose}</suggestion>"
         judged = prompt.rpartition("latest answer" if tag else "answer")[2]
         right = task.answer in judged
-        verdict = "ACCEPT" if (right and dice.random() < 0.55) or dice.random() < 0.14 - 0.12 * able else "REVISE"
+        verdict = (
+            "ACCEPT" if (right and dice.random() < 0.55) or dice.random() < 0.14 - 0.12 * able else "REVISE"
+        )
         return f"{prose} {verdict}" if tag is None else f"{prose}.\nVERDICT-{tag}: {verdict}"
 
 
@@ -230,7 +235,5 @@ def _lightened(played: Episode) -> Episode:
     """The episode with its hidden states if its task is one of those that keep them."""
     if zlib.crc32(played.task.id.encode()) % STATES_EVERY == 0:
         return played
-    turns = tuple(
-        replace(turn, decision=replace(turn.decision, hidden_state=b"")) for turn in played.turns
-    )
+    turns = tuple(replace(turn, decision=replace(turn.decision, hidden_state=b"")) for turn in played.turns)
     return replace(played, turns=turns)

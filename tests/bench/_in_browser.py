@@ -21,7 +21,13 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browsing import serving, settled
 
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-sync",
+]
 TRINITY = Path(sys.executable).with_name("trinity")
 
 #: Counts what the app's socket receives, and when.
@@ -143,4 +149,8 @@ def starts(opened: Browser) -> tuple[float, float]:
 if __name__ == "__main__":  # by hand: address, episode:turns ...
     with browser() as _opened:
         _episodes = [(name, int(n)) for name, _, n in (one.partition(":") for one in sys.argv[2:])]
-        print(json.dumps([[s.drawn_ms, s.answered_ms, s.size_bytes] for s in steps(_opened, sys.argv[1], _episodes)]))
+        print(
+            json.dumps(
+                [[s.drawn_ms, s.answered_ms, s.size_bytes] for s in steps(_opened, sys.argv[1], _episodes)]
+            )
+        )

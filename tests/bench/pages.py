@@ -179,7 +179,9 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="trinity bench pages", description=__doc__)
     parser.add_argument("--episodes", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--store", type=Path, help="keep the generated store here, or use the one that is here")
+    parser.add_argument(
+        "--store", type=Path, help="keep the generated store here, or use the one that is here"
+    )
     parser.add_argument("--no-browser", action="store_true", help="script runs only")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args(given)
@@ -206,7 +208,9 @@ def main(given: Sequence[str] | None = None) -> None:
         machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
         print(json.dumps({**sizes, "machine": machine, "measured": measured, "budgets": BUDGETS}))
         return
-    print(f"{health.episodes:,} episodes, {health.turns:,} turns; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(
+        f"{health.episodes:,} episodes, {health.turns:,} turns; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
     show(measured)
 
 

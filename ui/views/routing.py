@@ -11,12 +11,10 @@ from core.episode import Role
 from storage.routing import (
     Group,
     Move,
-    Path,
     Traffic,
     behind_move,
-    by_group,
-    paths,
     pool_order,
+    traffic_of,
 )
 from storage.store import Store
 from ui import state
@@ -72,8 +70,8 @@ def show() -> None:
     by: Group | None = None
     if part == "tasks":
         by = "policy" if _by() == "policy" else "family"
-    found = [paths(store, side.where, by) for side in scope.sides]
-    traffic = [Traffic.over(of) for of in found]
+    found = [traffic_of(store, side.where, by) for side in scope.sides]
+    traffic = [Traffic.over(of.values()) for of in found]
     if not all(one.episodes for one in traffic):
         _nothing(scope, traffic)
         return
@@ -283,7 +281,7 @@ def _by() -> str:
     return "policy" if state.param("by") == "policy" else "family"
 
 
-def _groups(scope: Scope, found: Sequence[Sequence[Path]], models: Sequence[str]) -> None:
+def _groups(scope: Scope, groups: Sequence[Mapping[str, Traffic]], models: Sequence[str]) -> None:
     st.subheader("What does it depend on?")
     left, right = st.columns(2)
     with left:
@@ -292,7 +290,6 @@ def _groups(scope: Scope, found: Sequence[Sequence[Path]], models: Sequence[str]
         roles = {"all": "All roles", **{role.value: role_word(role) for role in ROLES}}
         role = state.choice("Role", roles, name="in", key="routing_in")
     only = None if role == "all" else Role(role)
-    groups = [by_group(of) for of in found]
     names = list(dict.fromkeys(name for of in groups for name in of))[:MOST_GROUPS]
     say = scope.say if by == "policy" else str
     st.caption(
