@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import ColumnElement, Select, and_, case, func, not_, select
 
 from core.episode import Role, Status
 from storage.engine import reading
@@ -88,8 +88,10 @@ def finished(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
 
 def turns_of(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
     """The conditions under which a turn counts: over, and of an episode that counts."""
-    counted = select(episode.c.id).where(*finished(store, where))
-    return [turn.c.stage == "finished", turn.c.episode_id.in_(counted)]
+    over, counted = turn.c.stage == "finished", and_(*finished(store, where))
+    if where == EpisodeFilter():  # nearly every episode counts: the few others are sooner looked up
+        return [over, turn.c.episode_id.not_in(select(episode.c.id).where(not_(counted)))]
+    return [over, turn.c.episode_id.in_(select(episode.c.id).where(counted))]
 
 
 def traffic_of(store: Store, where: EpisodeFilter, by: Group | None = None) -> dict[str, Traffic]:

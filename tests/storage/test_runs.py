@@ -233,7 +233,7 @@ def test_health(store: Store) -> None:
     store.runs.create("r1", "run", {})
     health = store.health()
     assert (health.runs, health.running, health.stalled, health.episodes) == (1, 1, 0, 0)
-    assert health.schema == "0003"
+    assert health.schema == "0004"
     assert health.size_bytes
     assert ".backup" in health.backup_hint
 
@@ -269,7 +269,7 @@ def test_an_older_store_keeps_everything_when_it_is_migrated(
     old.close()
     monkeypatch.undo()
     new = open_store(tmp_path / "old.db")
-    assert new.health().schema == "0003"
+    assert new.health().schema == "0004"
     assert new.runs.get("r1").config == {"name": "kept"}
     assert [one.best for one in new.evolution.generations("r1")] == [1.0]
     new.runs.create("r2", "fork", {})
@@ -292,7 +292,7 @@ def test_a_store_opens_again(tmp_path: Path) -> None:
 def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as workers:
         opened = list(workers.map(open_store, [tmp_path / "new.db"] * 6))
-    assert {one.health().schema for one in opened} == {"0003"}
+    assert {one.health().schema for one in opened} == {"0004"}
     for one in opened:
         one.close()
 
