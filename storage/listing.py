@@ -122,7 +122,7 @@ def _add(
     if not passes:
         return
     matching = conditions(where, dialect)
-    columns = {name: _FACETS[name] for name in names}
+    columns: dict[str, ColumnElement[Any]] = {name: _FACETS[name] for name in names}
     if matching:  # they may be costly, and are looked into once for all passes
         hits = select(*columns.values()).where(*matching).cte("hits")
         columns = {name: hits.c[column.name] for name, column in columns.items()}

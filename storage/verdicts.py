@@ -188,7 +188,9 @@ class Judged:
 
 def by_author(store: Store, where: EpisodeFilter) -> list[Judged]:
     """Verdicts by who gave them and who wrote the answer. One query."""
-    role = by_episode(turn.c.role, store.engine.dialect.name)
+    role: ColumnElement[Any] = turn.c.role
+    if where != EpisodeFilter():  # few of a Verifier's turns, and those are found by their episodes
+        role = by_episode(role, store.engine.dialect.name)
     judged = (
         select(
             turn.c.model.label("verifier"),

@@ -49,6 +49,8 @@ IDENTITY = EncoderIdentity("bench", WIDTH, "0" * 64)
 SKILL, OWN_FAMILY = (62, 48, 42, 55, 36, 30, 24), 25
 #: The short-spoken models; the others are asked in full sentences and reply so.
 TERSE = MODELS[-2:]
+#: A word of nearly every reply, and one that stands in a few of a thousand.
+COMMON_WORD, RARE_WORD = "gather", "seventhly"
 PRICES = (0.000_004, 0.000_001, 0.000_002, 0.000_003, 0.000_001, 0.0, 0.0)  # USD per token
 
 
@@ -71,9 +73,9 @@ class Leaning:
         head, vector = self.checkpoint.head, self.checkpoint.head_vector
         inverse = np.linalg.pinv(head.arrays(vector)["weight"].astype(np.float64))
         keys = [zlib.crc32(f"{self.id}/{request.key}".encode()) for request in requests]
-        states = np.random.default_rng(keys).normal(size=(len(requests), WIDTH))
-        states += np.array([self._wanted(request) for request in requests]) @ inverse.T
-        states = states.astype(np.float16).astype(np.float32)
+        drawn = np.random.default_rng(keys).normal(size=(len(requests), WIDTH))
+        drawn += np.array([self._wanted(request) for request in requests]) @ inverse.T
+        states = drawn.astype(np.float16).astype(np.float32)
         encoded = Encoded(
             states,
             tuple(f"{key:08x}" * 4 for key in keys),
@@ -102,8 +104,7 @@ class Writer:
     def __init__(self, tasks: Sequence[Task], seeds: Sequence[int]) -> None:
         self._tasks = {integer((seed, task.id)): task for task in tasks for seed in seeds}
         source = random.Random(0)
-        letters = "aeioubcdfglmnprst"
-        words = ["".join(source.choices(letters, k=source.randint(3, 9))) for _ in range(4000)]
+        words = ["".join(source.choices("aeioubcdfglmnprst", k=source.randint(3, 9))) for _ in range(4000)]
         common = re.findall(
             r"\w+", "first gather what is given, then combine it so that this gives the next part"
         )
@@ -114,6 +115,7 @@ class Writer:
             )
             for _ in range(3000)
         ]
+        self._sentences[1500] += f" {RARE_WORD}"
 
     def __call__(self, ask: Ask) -> Reply | Failure:
         """What the model says; one call in 300 fails."""

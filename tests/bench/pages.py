@@ -1,6 +1,6 @@
 """Measures the app's pages on a store of 100,000 episodes and 600,000 turns, and sets each figure beside its budget.
 
-    trinity bench pages [--episodes 100000] [--repeats 15] [--store FILE] [--no-browser] [--json]
+    trinity bench pages [--episodes 100000] [--repeats 15] [--store FILE] [--only PAGES] [--no-browser] [--json]
 
 `--store FILE` keeps the generated store, and uses it again. Script runs are timed in this process from the request to
 the page's last message, with the page's caches empty; their SQL statements and the bytes of their messages are counted.
@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import streamlit as st
+from streamlit.testing.v1 import AppTest
 
 from storage.filters import EpisodeFilter
 from storage.recorder import record_whole
@@ -31,9 +31,10 @@ from storage.store import Store, open_store
 from tests.bench import _in_browser
 from tests.bench._watched import Run, open_page, press
 from tests.browsing import serving
-from tests.large_store import GENERATIONS, checkpoint, large_store
+from tests.large_store import COMMON_WORD, GENERATIONS, RARE_WORD, checkpoint, large_store
 from tests.ui.pages import APP
 from tests.ui.recorded import episode
+from ui.remembered import forget
 
 #: Figure -> at most this; milliseconds, bytes or queries as its name ends.
 BUDGETS = {
@@ -65,7 +66,8 @@ def views() -> dict[str, tuple[str, dict[str, str]]]:
     return {
         "home": ("home", {}),
         "list": ("episodes", {}),
-        "list_search": ("episodes", {"text": "gather"}),
+        "list_search": ("episodes", {"text": RARE_WORD}),
+        "list_search_common": ("episodes", {"text": COMMON_WORD}),
         "list_filter": ("episodes", {"q": OVER_TURNS}),
         "list_fields": ("episodes", {"family": "logic", "correct": "wrong", "role": "verifier"}),
         "list_last": ("episodes", {"last": "1"}),
@@ -100,35 +102,42 @@ def fill(path: Path, episodes: int, say: Callable[[str], None]) -> None:
     making.rename(path)
 
 
-def measure(store: Store, repeats: int, say: Callable[[str], None]) -> Figures:
-    """Every page's script runs."""
+def measure(store: Store, only: Sequence[str], repeats: int, say: Callable[[str], None]) -> Figures:
+    """The script runs of the pages named; "replay" stands for all of a replay's figures."""
     found: Figures = {}
     for name, (view, query) in views().items():
-        _opened(view, query)  # what a first page imports is no page's time
-        found |= told(name, [_opened(view, query)[0] for _ in range(repeats)])
-        say(f"{name}: {found[f'{name}_p50_ms']:.0f} ms")
-    _opened("replay", {"ep": LONG})
+        if name in only:
+            _opened(view, query)  # what a first page imports is no page's time
+            found |= told(name, [_opened(view, query)[0] for _ in range(repeats)])
+            again = [open_page(view, query)[0].ms for _ in range(min(3, repeats))]
+            found[f"{name}_again_p50_ms"] = round(float(np.median(again)), 1)
+            say(f"{name}: {found[f'{name}_p50_ms']:.0f} ms")
+    return found | _measure_replay(store, repeats) if "replay" in only else found
+
+
+def _measure_replay(store: Store, repeats: int) -> Figures:
     opened, steps = [], []
-    for one in readable(store, max(1, repeats // 4)):
-        run, page = _opened("replay", {"ep": one[0]})
+    _opened("replay", {"ep": LONG})
+    for name, turns in readable(store, max(1, repeats // 4)):
+        run, page = _opened("replay", {"ep": name})
         opened.append(run)
-        steps += [press(page, "step_next") for _ in range(one[1] - 1)]
-    found |= told("replay_open", opened) | told("replay_step", steps)
-    found |= told("replay_long_open", [_opened("replay", {"ep": LONG})[0] for _ in range(repeats)])
-    return found
+        steps += [press(page, "step_next") for _ in range(turns - 1)]
+    long = [_opened("replay", {"ep": LONG})[0] for _ in range(repeats)]
+    return told("replay_open", opened) | told("replay_step", steps) | told("replay_long_open", long)
 
 
-def _opened(view: str, query: dict[str, str]) -> tuple[Run, object]:
-    st.cache_data.clear()
+def _opened(view: str, query: dict[str, str]) -> tuple[Run, AppTest]:
+    forget()
     return open_page(view, query)
 
 
 def told(name: str, runs: Sequence[Run]) -> Figures:
-    """Median and 95th percentile of the times, and the most queries and bytes of a run."""
+    """Median and 95th percentile of the times, the processor's median, and the most queries and bytes of a run."""
     p50, p95 = np.percentile([run.ms for run in runs], [50, 95])
     return {
         f"{name}_p50_ms": round(float(p50), 1),
         f"{name}_p95_ms": round(float(p95), 1),
+        f"{name}_cpu_ms": round(float(np.median([run.cpu_ms for run in runs])), 1),
         f"{name}_queries": max(len(run.statements) for run in runs),
         f"{name}_bytes": max(run.size_bytes for run in runs),
     }
@@ -182,6 +191,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--store", type=Path, help="keep the generated store here, or use the one that is here"
     )
+    parser.add_argument("--only", help="these pages alone, separated by commas: list,compare,replay")
     parser.add_argument("--no-browser", action="store_true", help="script runs only")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args(given)
@@ -196,7 +206,8 @@ def main(given: Sequence[str] | None = None) -> None:
         store = open_store(path)
         health = store.health()
         logging.disable(logging.WARNING)  # Streamlit mentions each time that pages run without a server
-        measured = measure(store, asked.repeats, say)
+        only = asked.only.split(",") if asked.only else [*views(), "replay"]
+        measured = measure(store, only, asked.repeats, say)
         logging.disable(logging.NOTSET)
         if asked.no_browser or _in_browser.chromium() is None:
             say("no Chromium is used: what a reader waits for is left out")

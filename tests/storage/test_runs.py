@@ -329,3 +329,18 @@ def test_a_store_that_cannot_be_opened_says_why(tmp_path: Path, url: str, said: 
 def test_a_folder_that_cannot_be_written_is_named() -> None:
     with pytest.raises(StoreError, match="/proc/self.*cannot be (opened|created)"):  # not even root may
         open_store("/proc/self/trinity.db")
+
+
+def test_a_version_names_what_the_store_holds(tmp_path: Path) -> None:
+    one, other = (open_store(tmp_path / "trinity.db") for _ in range(2))
+    before = one.version()
+    assert one.version() == before
+    assert other.version() != before  # each counts for itself
+    for writer in (one, other):
+        writer.runs.create(f"r{writer is one}", "run", {})
+        assert one.version() != before
+        before = one.version()
+        writer.runs.list()
+        assert one.version() == before
+    one.close()
+    other.close()

@@ -22,6 +22,7 @@ from ui.chart import plot
 from ui.figures import literal, role_word, share
 from ui.glossary import define
 from ui.paying import luck, paying, without
+from ui.remembered import remembered
 from ui.routing_figures import (
     ROLES,
     Cell,
@@ -47,6 +48,8 @@ PARTS = {
     "luck": "Where luck enters",
     "without": "Without a model",
 }
+_traffic = remembered(traffic_of)
+_pool_order = remembered(pool_order)
 #: Families or policies in one matrix.
 MOST_GROUPS = 12
 
@@ -70,7 +73,7 @@ def show() -> None:
     by: Group | None = None
     if part == "tasks":
         by = "policy" if _by() == "policy" else "family"
-    found = [traffic_of(store, side.where, by) for side in scope.sides]
+    found = [_traffic(store, side.where, by) for side in scope.sides]
     traffic = [Traffic.over(of.values()) for of in found]
     if not all(one.episodes for one in traffic):
         _nothing(scope, traffic)
@@ -98,7 +101,7 @@ def _nothing(scope: Scope, traffic: Sequence[Traffic]) -> None:
 
 def _models(store: Store, scope: Scope) -> list[str]:
     """Models in head order, over both sides."""
-    return list(dict.fromkeys(model for side in scope.sides for model in pool_order(store, side.where)))
+    return list(dict.fromkeys(model for side in scope.sides for model in _pool_order(store, side.where)))
 
 
 def _told(scope: Scope, traffic: Sequence[Traffic]) -> None:
