@@ -81,10 +81,14 @@ def _turns(of: Node, dialect: str, holds: bool) -> Select[Any]:
 
 
 def _column(name: Name, dialect: str) -> ColumnElement[Any]:
-    """The field's column. A turn is always looked up by its episode: SQLite, which keeps no statistics, is kept
-    from going over all turns of a model for each episode (a plus takes a column away from its indexes)."""
     column = name.field.column
-    if dialect != "sqlite" or not name.field.of_turn:
+    return by_episode(column, dialect) if name.field.of_turn else column
+
+
+def by_episode(column: ColumnElement[Any], dialect: str) -> ColumnElement[Any]:
+    """A column of `turn` by which no turn is looked up: they are to be found by their episodes. SQLite, which keeps
+    no statistics, would go over all turns of a model for each episode (a plus keeps it from the column's indexes)."""
+    if dialect != "sqlite":
         return column
     return UnaryExpression(column, operator=custom_op("+"), type_=column.type)
 

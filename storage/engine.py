@@ -21,7 +21,7 @@ from core.errors import StoreError
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 #: The revision of the schema that this version works with.
-HEAD = "0003"
+HEAD = "0004"
 
 #: A second writer waits this long for the first before it is told that the store is busy.
 BUSY_TIMEOUT_MS = 30_000

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, literal, null, select, union_all
 
 from core.episode import EndReason, Status
 from storage.filters import EpisodeFilter, conditions
@@ -62,7 +62,6 @@ FIGURES: tuple[ColumnElement[Any], ...] = (
     func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0).label("latency_s"),
 )
 
-#: Facets, in the order of the index that covers them.
 _FACETS = {
     "run": episode.c.run_id,
     "policy": episode.c.policy,
@@ -74,6 +73,9 @@ _FACETS = {
     "turns": episode.c.turns,
     "generation": episode.c.generation,
 }
+#: What is counted in one pass: the first columns of the index that covers all, which need no sorting, and others
+#: with few values. All in one pass would make nearly as many groups as there are episodes.
+_PASSES = (("run", "policy", "status", "family"), ("correct", "end_reason"), ("flag", "turns", "generation"))
 _OUTCOMES = {True: "right", False: "wrong", None: "none"}
 
 
@@ -95,7 +97,7 @@ def facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets
     One query over the covering index for all open fields, one more for each field that is set.
     """
     is_set = [name for name in _FACETS if _own(where, name)]
-    counts: dict[str, Counter[str]] = {name: Counter() for name in _FACETS}
+    counts: dict[str, Counter[Any]] = {name: Counter() for name in _FACETS}
     _add(connection, where, dialect, [name for name in _FACETS if name not in is_set], counts)
     for name in is_set:
         _add(connection, where.without(*_own(where, name)), dialect, [name], counts)
@@ -113,16 +115,29 @@ def _add(
     where: EpisodeFilter,
     dialect: str,
     names: list[str],
-    counts: dict[str, Counter[str]],
+    counts: dict[str, Counter[Any]],
 ) -> None:
-    if not names:
+    """Count the columns' values, in one query."""
+    passes = [together for one in _PASSES if (together := [name for name in one if name in names])]
+    if not passes:
         return
-    columns = [_FACETS[name] for name in names]
-    query: Select[Any] = select(*columns, func.count()).where(*conditions(where, dialect)).group_by(*columns)
-    for *values, n in connection.execute(query):
+    matching = conditions(where, dialect)
+    columns: dict[str, ColumnElement[Any]] = {name: _FACETS[name] for name in names}
+    if matching:  # they may be costly, and are looked into once for all passes
+        hits = select(*columns.values()).where(*matching).cte("hits")
+        columns = {name: hits.c[column.name] for name, column in columns.items()}
+    queries = [
+        select(
+            literal(place),
+            *(one if name in together else cast(null(), one.type) for name, one in columns.items()),
+            func.count(),
+        ).group_by(*(columns[name] for name in together))
+        for place, together in enumerate(passes)
+    ]
+    for place, *values, n in connection.execute(union_all(*queries)):
         for name, value in zip(names, values, strict=True):
-            for shown in _shown(name, value):
-                counts[name][shown] += n
+            if name in passes[place]:
+                counts[name][value] += n
 
 
 def _shown(name: str, value: Any) -> tuple[str, ...]:
@@ -134,8 +149,12 @@ def _shown(name: str, value: Any) -> tuple[str, ...]:
     return () if value is None else (str(value),)
 
 
-def _values(name: str, found: Counter[str]) -> tuple[FacetValue, ...]:
+def _values(name: str, counted: Counter[Any]) -> tuple[FacetValue, ...]:
     """Largest first; runs newest first (their ids sort by time), numbers in order."""
+    found: Counter[str] = Counter()
+    for value, n in counted.items():
+        for shown in _shown(name, value):
+            found[shown] += n
     if name in ("generation", "turns"):
         return tuple(FacetValue(value, found[value]) for value in sorted(found, key=int))
     if name == "run":

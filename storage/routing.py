@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Select, and_, case, func, not_, select
 
 from core.episode import Role, Status
 from storage.engine import reading
@@ -19,6 +22,7 @@ from storage.store import Store
 
 #: Paths are split by one of these, or not at all.
 Group = Literal["family", "policy"]
+Ints = NDArray[np.int64]
 
 
 class Move(NamedTuple):
@@ -28,20 +32,10 @@ class Move(NamedTuple):
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
-    """`n` finished episodes, `right` of them right, that made the same moves in the same order."""
-
-    moves: tuple[Move, ...]
-    n: int
-    right: int
-    group: str = ""
-
-
 @dataclass(slots=True)
 class Traffic:
-    """What paths add up to. A link's None is the beginning, or the end, of an episode; `at` is the 0-based turn
-    that a link leads to."""
+    """What finished episodes add up to. A link's None is the beginning, or the end, of an episode; `at` is the
+    0-based turn that a link leads to."""
 
     episodes: int = 0
     right: int = 0
@@ -52,25 +46,15 @@ class Traffic:
     opened_right: Counter[Move] = field(default_factory=Counter)  # right episodes by their first move
 
     @classmethod
-    def over(cls, paths: Iterable[Path]) -> Traffic:
-        """The traffic of these paths."""
+    def over(cls, parts: Iterable[Traffic]) -> Traffic:
+        """All of these together."""
         found = cls()
-        for path in paths:
-            found._add(path)
+        for part in parts:
+            found.episodes += part.episodes
+            found.right += part.right
+            for name in ("turns", "seen", "solved", "links", "opened_right"):
+                getattr(found, name).update(getattr(part, name))
         return found
-
-    def _add(self, path: Path) -> None:
-        self.episodes += path.n
-        self.right += path.right
-        for move in path.moves:
-            self.turns[move] += path.n
-        for move in set(path.moves):
-            self.seen[move] += path.n
-            self.solved[move] += path.right
-        for at, (here, there) in enumerate(zip((None, *path.moves), (*path.moves, None), strict=True)):
-            self.links[at, here, there] += path.n
-        if path.moves:
-            self.opened_right[path.moves[0]] += path.right
 
     @property
     def total(self) -> int:
@@ -104,41 +88,106 @@ def finished(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
 
 def turns_of(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
     """The conditions under which a turn counts: over, and of an episode that counts."""
-    counted = select(episode.c.id).where(*finished(store, where))
-    return [turn.c.stage == "finished", turn.c.episode_id.in_(counted)]
+    over, counted = turn.c.stage == "finished", and_(*finished(store, where))
+    if where == EpisodeFilter():  # nearly every episode counts: the few others are sooner looked up
+        return [over, turn.c.episode_id.not_in(select(episode.c.id).where(not_(counted)))]
+    return [over, turn.c.episode_id.in_(select(episode.c.id).where(counted))]
 
 
-def paths(store: Store, where: EpisodeFilter, by: Group | None = None) -> list[Path]:
-    """The paths of the episodes that count, apart for every value of `by`; most travelled first. One query, which
-    reads the strips of episodes and no turn."""
+def traffic_of(store: Store, where: EpisodeFilter, by: Group | None = None) -> dict[str, Traffic]:
+    """The traffic of the episodes that count, apart for every value of `by` ("" for all), the value with most
+    episodes first; empty without episodes. One query, which reads the strips of episodes and no turn."""
     keys: list[ColumnElement[Any]] = [episode.c.models, episode.c.strip]
     if by is not None:
         keys.append(episode.c[by])
     right = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
     query = select(*keys, func.count(), right).where(*finished(store, where)).group_by(*keys)
-    found: dict[tuple[str, tuple[Move, ...]], tuple[int, int]] = {}
-    pools: dict[str, list[str]] = {}
+    known = _Moves()
+    groups: dict[str, list[_Path]] = {}
     with reading(store.engine) as connection:
         for models, strip, *group, n, solved in connection.execute(query):
-            pool = pools[models] if models in pools else pools.setdefault(models, json.loads(models))
-            key = (group[0] if group else "", _moves(pool, strip))
-            before = found.get(key, (0, 0))
-            found[key] = (before[0] + n, before[1] + solved)
-    told = [Path(moves, n, right, group) for (group, moves), (n, right) in found.items()]
-    return sorted(told, key=lambda path: (-path.n, path.moves))
-
-
-def _moves(pool: Sequence[str], strip: str) -> tuple[Move, ...]:
-    return tuple(Move(model, role) for model, role in strip_moves(pool, strip))
-
-
-def by_group(found: Iterable[Path]) -> dict[str, Traffic]:
-    """Group -> its traffic, the group with most episodes first."""
-    groups: dict[str, list[Path]] = {}
-    for path in found:
-        groups.setdefault(path.group, []).append(path)
-    told = {group: Traffic.over(of) for group, of in groups.items()}
+            path = _Path(known.of(models, strip), n, solved)
+            groups.setdefault(group[0] if group else "", []).append(path)
+    told = {group: _counted(paths, known.all) for group, paths in groups.items()}
     return dict(sorted(told.items(), key=lambda one: (-one[1].episodes, one[0])))
+
+
+class _Path(NamedTuple):
+    """`n` episodes, `right` of them right, that made the same moves in the same order."""
+
+    moves: list[int]
+    n: int
+    right: int
+
+
+class _Moves:
+    """Moves as small numbers, in the order in which they are met: counting them is arithmetic then."""
+
+    def __init__(self) -> None:
+        self.all: list[Move] = []
+        self._numbers: dict[Move, int] = {}
+        self._cells: dict[str, dict[str, int]] = {}  # by pool: what a cell of a strip has been found to say
+
+    def of(self, models: str, strip: str) -> list[int]:
+        """The numbers of a strip's moves; `models` is a JSON list in head order."""
+        cells, said = self._cells.setdefault(models, {}), strip.split(" ")
+        try:
+            return [cells[cell] for cell in said]
+        except KeyError:
+            found = [self._number(Move(*move)) for move in strip_moves(json.loads(models), strip)]
+        if len(found) == len(said):  # no name holds a space
+            cells.update(zip(said, found, strict=True))
+        return found
+
+    def _number(self, move: Move) -> int:
+        if move not in self._numbers:
+            self._numbers[move] = len(self.all)
+            self.all.append(move)
+        return self._numbers[move]
+
+
+def _counted(paths: Sequence[_Path], moves: Sequence[Move]) -> Traffic:
+    n, right = np.array([path.n for path in paths]), np.array([path.right for path in paths])
+    lengths = np.array([len(path.moves) for path in paths])
+    played = np.fromiter(itertools.chain.from_iterable(path.moves for path in paths), np.int64, lengths.sum())
+    of, first = np.repeat(np.arange(len(paths)), lengths), np.cumsum(lengths) - lengths
+    met = np.zeros((len(paths), len(moves)))
+    met[of, played] = 1
+    opening = lengths > 0
+
+    def named(counts: NDArray[Any]) -> Counter[Move]:
+        return Counter({move: int(count) for move, count in zip(moves, counts, strict=True) if count})
+
+    def turns(played: Ints, weights: Ints) -> Counter[Move]:
+        return named(np.bincount(played, weights, len(moves)))
+
+    return Traffic(
+        episodes=int(n.sum()),
+        right=int(right.sum()),
+        turns=turns(played, n[of]),
+        seen=named(n @ met),
+        solved=named(right @ met),
+        links=_links(played, first, lengths, n, moves),
+        opened_right=turns(played[first[opening]], right[opening]),
+    )
+
+
+def _links(
+    played: Ints, first: Ints, lengths: Ints, n: Ints, moves: Sequence[Move]
+) -> Counter[tuple[int, Move | None, Move | None]]:
+    """The links turn by turn: paths that are `lengths` long begin at `first` in `played`."""
+    names, none = [*moves, None], len(moves)
+    found: Counter[tuple[int, Move | None, Move | None]] = Counter()
+    here = np.full(len(lengths), none)
+    for at in range(int(lengths.max()) + 1):
+        there = np.full(len(lengths), none)
+        there[lengths > at] = played[first[lengths > at] + at]
+        counts = np.bincount(here * len(names) + there, n, len(names) ** 2)
+        for key in np.flatnonzero(counts).tolist():
+            found[at, names[key // len(names)], names[key % len(names)]] = int(counts[key])
+        on = lengths > at
+        here, first, lengths, n = there[on], first[on], lengths[on], n[on]
+    return found
 
 
 def pool_order(store: Store, where: EpisodeFilter, limit: int = 50) -> list[str]:

@@ -194,8 +194,23 @@ turn = Table(
     Column("flags", String, nullable=False, server_default=""),  # comma-separated
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
-    Index(None, "role", "episode_id"),
-    # Covers what is counted over turns (verdicts, roles, spend), so that no count touches the wide rows.
+    # In the order in which turns are added up, with what they are added up to: no sort, and no wide row is touched.
+    Index(
+        "ix_turn_groups",
+        "role",
+        "model",
+        "verdict",
+        "correct_after",
+        "flags",
+        "stage",
+        "episode_id",
+        "idx",
+        "tokens_in",
+        "tokens_out",
+        "cost_usd",
+        "latency_s",
+    ),
+    # Covers what is counted over the turns of some episodes (verdicts, roles, spend).
     Index(
         "ix_turn_counts",
         "episode_id",

@@ -19,6 +19,7 @@ from storage.reviews import Reviews
 from storage.runs import Runs
 from storage.summaries import Health
 from storage.views import Views
+from storage.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Store:
     labels: Labels
     reviews: Reviews
     views: Views
+    watch: Watch
 
     @property
     def address(self) -> str:
@@ -46,8 +48,13 @@ class Store:
         """Where the store is, its schema, its size and what is running."""
         return read_health(self.engine, self.now())
 
+    def version(self) -> str:
+        """A name for what the store holds: equal to an earlier one only if nothing was written in between."""
+        return self.watch.version()
+
     def close(self) -> None:
         """Give the connections back; the store cannot be used afterwards."""
+        self.watch.close()
         self.engine.dispose()
 
 
@@ -70,4 +77,5 @@ def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
         labels=Labels(engine, now),
         reviews=Reviews(engine),
         views=Views(engine, now),
+        watch=Watch(engine),
     )

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, exists, func, not_, or_, select
+from sqlalchemy import ColumnElement, case, exists, func, not_, or_, select
 
 from core.episode import EndReason, Flag, Protocol, Role, Verdict
 from core.metrics import wilson_interval
+from storage.compiled import by_episode
 from storage.engine import reading
 from storage.filters import EpisodeFilter
 from storage.mapping import to_flags
@@ -187,24 +188,25 @@ class Judged:
 
 def by_author(store: Store, where: EpisodeFilter) -> list[Judged]:
     """Verdicts by who gave them and who wrote the answer. One query."""
-    author = turn.alias("author")
-    query = (
+    role: ColumnElement[Any] = turn.c.role
+    if where != EpisodeFilter():  # few of a Verifier's turns, and those are found by their episodes
+        role = by_episode(role, store.engine.dialect.name)
+    judged = (
         select(
-            turn.c.model,
-            author.c.model,
+            turn.c.model.label("verifier"),
+            _author().label("author"),
             turn.c.verdict,
-            func.coalesce(turn.c.correct_after, False),
-            func.count(),
+            func.coalesce(turn.c.correct_after, False).label("right"),
         )
-        .select_from(turn)
-        .join(author, and_(author.c.episode_id == turn.c.episode_id, author.c.idx == _authored()))
-        .where(*turns_of(store, where), *_readable())
-        .group_by(turn.c.model, author.c.model, turn.c.verdict, func.coalesce(turn.c.correct_after, False))
+        .where(*turns_of(store, where), role == Role.VERIFIER, *_readable())
+        .subquery()
     )
+    query = select(judged, func.count()).group_by(*judged.c)
     found: dict[tuple[str, str], dict[tuple[str, bool], int]] = {}
     with reading(store.engine) as connection:
         for verifier, wrote, verdict, right, n in connection.execute(query):
-            found.setdefault((verifier, wrote), {})[verdict, bool(right)] = n
+            if wrote is not None:
+                found.setdefault((verifier, wrote), {})[verdict, bool(right)] = n
     return [
         Judged(verifier, wrote, _of(of, Verdict.ACCEPT, False), _of(of, Verdict.REVISE, True))
         for (verifier, wrote), of in sorted(found.items())
@@ -217,28 +219,30 @@ def _of(counts: dict[tuple[str, bool], int], verdict: Verdict, right: bool) -> S
 
 
 def _readable() -> list[ColumnElement[bool]]:
-    """A Verifier's turn with an answer to judge and a verdict that could be read."""
+    """A Verifier's turn has an answer to judge and a verdict that could be read."""
     flagged = [
         turn.c.flags.contains(flag.value)
         for flag in (Flag.VERDICT_UNREADABLE, Flag.NOTHING_TO_JUDGE, Flag.MODEL_ERROR)
     ]
-    return [turn.c.role == Role.VERIFIER, turn.c.verdict.is_not(None), *(not_(one) for one in flagged)]
+    return [turn.c.verdict.is_not(None), *(not_(one) for one in flagged)]
 
 
-def _authored() -> ColumnElement[Any]:
-    """The index of the turn that wrote the answer a turn judges: the last Worker before it whose reply had one.
-    In the released protocol every Worker's reply is taken for an answer."""
+def _author() -> ColumnElement[Any]:
+    """The model that wrote the answer a turn judges: the last Worker before it whose reply had one. In the released
+    protocol every Worker's reply is taken for an answer."""
     worker, of = turn.alias("worker"), episode.alias("of")
     released = exists().where(of.c.id == worker.c.episode_id, of.c.protocol == Protocol.RELEASED)
     answered = or_(not_(worker.c.flags.contains(Flag.NO_ANSWER.value)), released.correlate(worker))
     return (
-        select(func.max(worker.c.idx))
+        select(worker.c.model)
         .where(
             worker.c.episode_id == turn.c.episode_id,
             worker.c.idx < turn.c.idx,
             worker.c.role == Role.WORKER,
             answered,
         )
+        .order_by(worker.c.idx.desc())
+        .limit(1)
         .correlate(turn)
         .scalar_subquery()
     )
@@ -257,9 +261,7 @@ def behind_verdict(
     query = newest_turns(store, where, limit).where(turn.c.model == verifier, turn.c.role == Role.VERIFIER)
     query = query.where(*_did(what))
     if author is not None:
-        wrote = turn.alias("author")
-        query = query.join(wrote, and_(wrote.c.episode_id == turn.c.episode_id, wrote.c.idx == _authored()))
-        query = query.where(wrote.c.model == author)
+        query = query.where(_author() == author)
     return list(read_behind(store, query))
 
 

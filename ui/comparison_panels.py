@@ -12,9 +12,9 @@ import streamlit as st
 
 from core.comparison import Comparison, Matched, compare, mostly, share_of
 from core.episode import ROLE_ORDER
-from storage.budgets import AtBudget
+from storage.budgets import AtBudget, accuracy_by_budget
 from storage.pairs import Cell, Item, Outcome, items
-from storage.sides import Course, Figures, Side
+from storage.sides import Course, Figures, Side, belongs
 from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
@@ -22,6 +22,7 @@ from ui.chart import plot
 from ui.comparing import CELL_WORDS, Line, basis, p_source, p_words, points, verdict
 from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, looks, routing_change
 from ui.glossary import define
+from ui.remembered import remembered
 from ui.spending import dollars
 from ui.theme import RIGHT, WRONG, one_line, percent
 from ui.widgets import Standing, ink, nothing_here, standings_figure
@@ -339,6 +340,12 @@ def families(line: Line, shared: Mapping[str, Sequence[Matched]]) -> None:
 
 
 # Row 4: how each went about it
+
+
+@remembered
+def budgets_of(store: Store, side: Side) -> list[AtBudget]:
+    """The side's accuracy and spend had its episodes been cut after 1, 2, ... turns."""
+    return accuracy_by_budget(store, *belongs(side))
 
 
 def behaviour(

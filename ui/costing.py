@@ -8,7 +8,8 @@ from typing import Any
 import streamlit as st
 
 from core.episode import Role
-from storage.budgets import accuracy_by_budget
+from storage.budgets import AtBudget, accuracy_by_budget
+from storage.filters import EpisodeFilter
 from storage.routing import finished, pool_order
 from storage.store import Store
 from storage.verdicts import LACKS, Kept, PolicyCost, Share, TurnGroup, roles_kept, spent
@@ -16,12 +17,20 @@ from ui import state
 from ui.chart import plot
 from ui.figures import literal, role_word
 from ui.glossary import define
+from ui.remembered import remembered
 from ui.routing_figures import ROLES, Cell, matrix
 from ui.scope import Scope
 from ui.spending import dollars
 from ui.theme import NEUTRAL_COLOUR, model_colour, one_line, percent
 from ui.verdict_figures import by_budget, price_and_accuracy, spend_bars, whole
 from ui.widgets import ink, nothing_here
+
+_pool_order = remembered(pool_order)
+
+
+@remembered
+def _by_budget(store: Store, where: EpisodeFilter) -> list[AtBudget]:
+    return accuracy_by_budget(store, *finished(store, where))
 
 
 def with_interval(share: Share) -> str:
@@ -55,7 +64,7 @@ def cost(
     for side, of in zip(scope.sides, groups, strict=True):
         if scope.compared:
             st.markdown(f"**{side.title}**")
-        _where_it_goes(of, pool_order(store, side.where), in_dollars)
+        _where_it_goes(of, _pool_order(store, side.where), in_dollars)
 
 
 def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
@@ -182,7 +191,7 @@ def budget(store: Store, scope: Scope) -> None:
     curves = [
         (
             f"{side.letter} · {side.name}" if side.letter else side.name,
-            accuracy_by_budget(store, *finished(store, side.where)),
+            _by_budget(store, side.where),
         )
         for side in scope.sides
     ]
@@ -254,7 +263,7 @@ def roles(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]) -> 
         if scope.compared:
             st.markdown(f"**{side.title}**")
         kept = {(one.role, one.model): one for one in roles_kept(of)}
-        models = [name for name in pool_order(store, side.where) if any(key[1] == name for key in kept)]
+        models = [name for name in _pool_order(store, side.where) if any(key[1] == name for key in kept)]
         cells = [[_kept_cell(kept.get((role, name)), role, name) for name in models] for role in ROLES]
         plot(
             matrix(

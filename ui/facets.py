@@ -9,8 +9,10 @@ import streamlit as st
 
 from core.episode import EndReason, Flag, Role, Status
 from storage.filters import EpisodeFilter
+from storage.store import Store
 from storage.summaries import CheckpointSummary, Facets, FacetValue, SavedView
 from ui import state
+from ui.remembered import remembered
 from ui.theme import END_WORDS, FLAG_WORDS, ROLE_LOOKS, STATUS_MARKS, label, one_line
 from ui.widgets import generations, who
 
@@ -28,6 +30,12 @@ _SHORT_FLAGS = {
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
+
+
+@remembered
+def facets_of(store: Store, where: EpisodeFilter) -> Facets:
+    """Counts by field over the filtered episodes, each field without its own condition."""
+    return store.episodes.facets(where)
 
 
 def change(**values: str | int | None) -> None:

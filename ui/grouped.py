@@ -13,6 +13,7 @@ from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import CheckpointSummary, Group, GroupBy
 from ui import state
+from ui.remembered import remembered
 from ui.spending import dollars
 from ui.theme import one_line, percent
 from ui.widgets import ago, generations, who
@@ -32,6 +33,11 @@ def group_asked() -> GroupBy | None:
     return next((by for by in GROUPS if by == state.param("group")), None)
 
 
+@remembered
+def _groups(store: Store, by: GroupBy, where: EpisodeFilter) -> tuple[list[Group], bool]:
+    return store.episodes.groups(by, where, limit=_MOST)
+
+
 def show_groups(
     store: Store,
     by: GroupBy,
@@ -40,7 +46,7 @@ def show_groups(
     checkpoints: Sequence[CheckpointSummary],
 ) -> int:
     """Render the table and return how many groups there are; each line leads to its episodes."""
-    groups, more = store.episodes.groups(by, where, limit=_MOST)
+    groups, more = _groups(store, by, where)
     if not groups:
         return 0
     said = (

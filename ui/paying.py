@@ -15,13 +15,19 @@ from storage.store import Store
 from ui import state
 from ui.chart import plot
 from ui.estimates import OURS_COLOUR, Estimate, estimates_figure
+from ui.facets import facets_of
 from ui.figures import literal, ticks
 from ui.glossary import define
+from ui.remembered import remembered
 from ui.routing_figures import replicate_tree
 from ui.scope import Scope, Side
 from ui.theme import NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent
 from ui.widgets import nothing_here, strip_text
 
+_pool_order = remembered(pool_order)
+_regret = remembered(regret)
+_replicated = remembered(replicated)
+_without = remembered(without_models)
 ORACLE = "the best of them, task by task"
 
 
@@ -33,15 +39,13 @@ def paying(store: Store, scope: Scope) -> None:
         if policy is None:
             nothing_here("This needs a policy that is no single model. Choose one above.")
             continue
-        _against(regret(store, side.where, policy), scope, side.letter)
+        _against(_regret(store, side.where, policy), scope, side.letter)
 
 
 def _some_policy(store: Store, side: Side) -> str | None:
     """The policy with most episodes that is no model alone, checkpoints first."""
     known = {one.id for one in store.checkpoints.list()}
-    played = [
-        one.value for one in store.episodes.facets(side.where).policy if not one.value.startswith(SINGLE)
-    ]
+    played = [one.value for one in facets_of(store, side.where).policy if not one.value.startswith(SINGLE)]
     return next((one for one in played if one in known), played[0] if played else None)
 
 
@@ -152,7 +156,7 @@ def luck(store: Store, scope: Scope) -> None:
     """Tasks that one policy played several times, one of them as a tree."""
     st.subheader("Where does luck enter?")
     side = scope.sides[-1]
-    tasks = replicated(store, side.where)
+    tasks = _replicated(store, side.where)
     chosen, policy = state.param("task"), side.where.policy
     if chosen is None and tasks:
         chosen, policy = tasks[0].task_id, tasks[0].policy
@@ -239,7 +243,7 @@ def without(store: Store, scope: Scope) -> None:
     """What would be picked if some models could not be."""
     st.subheader("What if a model were not there?")
     side = scope.sides[-1]
-    models = pool_order(store, side.where)
+    models = _pool_order(store, side.where)
     off = [one for one in (state.param("off") or "").split(",") if one in models]
     st.session_state["routing_off"] = off
     st.pills(
@@ -259,7 +263,7 @@ def without(store: Store, scope: Scope) -> None:
     if len(off) == len(models):
         nothing_here("Nobody is left to choose from: keep one model at least.")
         return
-    found = without_models(store, side.where, off)
+    found = _without(store, side.where, off)
     if not found.turns:
         nothing_here("These episodes have no decisions with logits, so there is nothing to choose again.")
         return

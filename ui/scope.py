@@ -12,6 +12,7 @@ from storage.routing import Behind
 from storage.store import Store
 from storage.summaries import FacetValue
 from ui import state
+from ui.facets import facets_of
 from ui.theme import correct_mark, label, one_line
 from ui.widgets import generations, strip_text, who
 
@@ -62,7 +63,7 @@ def scope_bar(store: Store) -> Scope:
     def say(policy: str) -> str:
         return who(policy, born.get(policy))
 
-    facets = store.episodes.facets(where)
+    facets = facets_of(store, where)
     open_policies = [one.value for one in facets.policy]
     a, b = state.param("a"), state.param("b")
     if b is None:

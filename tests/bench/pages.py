@@ -1,97 +1,228 @@
-"""Times the list pages on a store of 10,000 episodes: script runs by AppTest, p50 and p95. Asserts nothing.
+"""Measures the app's pages on a store of 100,000 episodes and 600,000 turns, and sets each figure beside its budget.
 
-trinity bench pages [--episodes 10000] [--repeats 50]
+    trinity bench pages [--episodes 100000] [--repeats 15] [--store FILE] [--only PAGES] [--no-browser] [--json]
+
+`--store FILE` keeps the generated store, and uses it again. Script runs are timed in this process from the request to
+the page's last message, with the page's caches empty; their SQL statements and the bytes of their messages are counted.
+Where there is a Chromium, steps through replays are also timed in it, from the click until the new turn is drawn, and
+so is a cold start. The policy diff of 10,000 turns has a benchmark of its own: `trinity bench policy`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import logging
 import os
+import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from streamlit.testing.v1 import AppTest
 
-from core.drive import drive_many
-from core.episode import Ask, Episode, Role
-from core.ids import episode_id
-from core.pocket import FAMILIES, MODELS
-from core.pocket.tasks import draw_tasks
-from core.policies import RandomPolicy
-from core.pool.scripted import ScriptedPool
-from core.pool.spec import ModelSpec
-from core.tasks.graders import grade_many
-from storage.recorder import record
-from storage.store import open_store
+from storage.filters import EpisodeFilter
+from storage.recorder import record_whole
+from storage.store import Store, open_store
+from tests.bench import _in_browser
+from tests.bench._watched import Run, open_page, press
+from tests.browsing import serving
+from tests.large_store import COMMON_WORD, GENERATIONS, RARE_WORD, checkpoint, large_store
+from tests.ui.pages import APP
+from tests.ui.recorded import episode
+from ui.remembered import forget
+
+#: Figure -> at most this; milliseconds, bytes or queries as its name ends.
+BUDGETS = {
+    "list_p95_ms": 300,
+    "list_bytes": 400_000,
+    "list_search_p95_ms": 300,
+    "list_filter_p95_ms": 300,
+    "list_last_p95_ms": 300,
+    "compare_p95_ms": 1500,
+    "replay_step_p95_ms": 120,
+    "replay_long_open_p95_ms": 500,
+    "replay_long_open_queries": 6,
+    "browser_list_bytes": 400_000,
+    "browser_step_p50_ms": 150,
+    "browser_step_p95_ms": 300,
+    "cold_start_ms": 5000,
+}
+LONG = "elongbench"
+LONG_TURNS, LONG_BYTES = 200, 50_000
+#: Every wrong answer that some verifier accepted: a filter over turns.
+OVER_TURNS = 'correct == False and any(turn.role == "V" and turn.verdict == "ACCEPT")'
+A, B = checkpoint(GENERATIONS[0]).id, checkpoint(GENERATIONS[-2]).id
+
+Figures = dict[str, float]
 
 
-def say(ask: Ask) -> str:
-    """Replies of a realistic length, now and then right."""
-    if ask.role is Role.WORKER:
-        return f"answer {ask.seed % 40}"
-    if ask.role is Role.THINKER:
-        return "first gather what is given, then combine it step by step " * 3
-    return f"carried out again this gives {ask.seed % 40} {'ACCEPT' if (ask.seed + ask.sample) % 3 else 'REVISE'}"
+def views() -> dict[str, tuple[str, dict[str, str]]]:
+    """Name of a figure -> the page and its address."""
+    return {
+        "home": ("home", {}),
+        "list": ("episodes", {}),
+        "list_search": ("episodes", {"text": RARE_WORD}),
+        "list_search_common": ("episodes", {"text": COMMON_WORD}),
+        "list_filter": ("episodes", {"q": OVER_TURNS}),
+        "list_fields": ("episodes", {"family": "logic", "correct": "wrong", "role": "verifier"}),
+        "list_last": ("episodes", {"last": "1"}),
+        "list_grouped": ("episodes", {"group": "policy"}),
+        "checkpoints": ("checkpoints", {}),
+        "compare": ("checkpoints", {"c": f"{A},{B}", "run": "every"}),
+        "routing": ("routing", {}),
+        "routing_depends": ("routing", {"part": "tasks"}),
+        "routing_pays": ("routing", {"part": "pays"}),
+        "routing_luck": ("routing", {"part": "luck"}),
+        "routing_one": ("routing", {"policy": B}),
+        "verifier": ("verifier", {}),
+        "verifier_cost": ("verifier", {"part": "cost"}),
+        "verifier_budget": ("verifier", {"part": "budget"}),
+        "verifier_one": ("verifier", {"policy": B}),
+    }
 
 
-def fill(path: Path, count: int) -> None:
-    """Record `count` episodes through the real loop and recorder."""
-    store = open_store(path)
-    specs = [ModelSpec(name, dialect="terse", provider="scripted") for name in MODELS]
-    tasks = [task for family in FAMILIES for task in draw_tasks(family, "test", 250, 0)]
-    for part in range(-(-count // len(tasks))):
-        run = f"r1bench{part:06d}"
-        store.runs.create(run, "run", {"tasks": "pocket/all"})
-        episodes = [
-            Episode(episode_id(run, index), run, task, "random", MODELS, seed=part)
-            for index, task in enumerate(tasks[: count - part * len(tasks)])
-        ]
-        for start in range(0, len(episodes), 500):
-            batch = [replace(episode) for episode in episodes[start : start + 500]]
-            for _ in record(
-                store, drive_many(batch, RandomPolicy(MODELS), ScriptedPool(specs, say), grade_many)
-            ):
-                pass
-        store.runs.finish(run)
+def fill(path: Path, episodes: int, say: Callable[[str], None]) -> None:
+    """Make the store, unless it is there; one more run holds an episode of 200 turns of 50 KB."""
+    if path.exists():
+        say(f"{path} is used as it is")
+        return
+    began, making = time.perf_counter(), path.with_name(f"{path.name}.part")
+    for done in large_store(making, episodes):
+        say(f"{done:,} episodes, {time.perf_counter() - began:.0f} s")
+    store = open_store(making, now=lambda: 1_600_000_000.0)
+    long = episode(LONG, turns=LONG_TURNS, said="word " * (LONG_BYTES // 5))
+    long = replace(long, run_id="rlongbench", turn_budget=LONG_TURNS)
+    record_whole(store, "rlongbench", {"tasks": "long"}, [long])
     store.close()
+    making.rename(path)
 
 
-def main() -> None:
-    """Fill a store, open each list in fresh sessions and print the times."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--episodes", type=int, default=10_000)
-    parser.add_argument("--repeats", type=int, default=50)
-    options = parser.parse_args()
+def measure(store: Store, only: Sequence[str], repeats: int, say: Callable[[str], None]) -> Figures:
+    """The script runs of the pages named; "replay" stands for all of a replay's figures."""
+    found: Figures = {}
+    for name, (view, query) in views().items():
+        if name in only:
+            _opened(view, query)  # what a first page imports is no page's time
+            found |= told(name, [_opened(view, query)[0] for _ in range(repeats)])
+            again = [open_page(view, query)[0].ms for _ in range(min(3, repeats))]
+            found[f"{name}_again_p50_ms"] = round(float(np.median(again)), 1)
+            say(f"{name}: {found[f'{name}_p50_ms']:.0f} ms")
+    return found | _measure_replay(store, repeats) if "replay" in only else found
+
+
+def _measure_replay(store: Store, repeats: int) -> Figures:
+    opened, steps = [], []
+    _opened("replay", {"ep": LONG})
+    for name, turns in readable(store, max(1, repeats // 4)):
+        run, page = _opened("replay", {"ep": name})
+        opened.append(run)
+        steps += [press(page, "step_next") for _ in range(turns - 1)]
+    long = [_opened("replay", {"ep": LONG})[0] for _ in range(repeats)]
+    return told("replay_open", opened) | told("replay_step", steps) | told("replay_long_open", long)
+
+
+def _opened(view: str, query: dict[str, str]) -> tuple[Run, AppTest]:
+    forget()
+    return open_page(view, query)
+
+
+def told(name: str, runs: Sequence[Run]) -> Figures:
+    """Median and 95th percentile of the times, the processor's median, and the most queries and bytes of a run."""
+    p50, p95 = np.percentile([run.ms for run in runs], [50, 95])
+    return {
+        f"{name}_p50_ms": round(float(p50), 1),
+        f"{name}_p95_ms": round(float(p95), 1),
+        f"{name}_cpu_ms": round(float(np.median([run.cpu_ms for run in runs])), 1),
+        f"{name}_queries": max(len(run.statements) for run in runs),
+        f"{name}_bytes": max(run.size_bytes for run in runs),
+    }
+
+
+def readable(store: Store, n: int) -> list[tuple[str, int]]:
+    """(id, turns) of the first checkpoint's newest episodes of six turns and more."""
+    found = store.episodes.page(EpisodeFilter(policy=B, min_turns=6), limit=n).items
+    return [(one.id, one.turns) for one in found]
+
+
+def measure_in_browser(store: Store, path: Path, say: Callable[[str], None]) -> Figures:
+    """What a reader waits for, by the browser's own clock; at least 60 steps."""
+    streamlit = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
+    with ExitStack() as stack:
+        browser = stack.enter_context(_in_browser.browser())
+        first, later = _in_browser.starts(browser)
+        say(f"cold start: {first:.0f} ms, later {later:.0f} ms")
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        address = stack.enter_context(serving(streamlit, folder, path))
+        size = _in_browser.page_bytes(browser, address, "/episodes")
+        steps = _in_browser.steps(browser, address, readable(store, 12))
+    drawn = np.percentile([one.drawn_ms for one in steps], [50, 95])
+    answered = np.percentile([one.answered_ms for one in steps], [50, 95])
+    return {
+        "browser_list_bytes": size,
+        "browser_steps": len(steps),
+        "browser_step_p50_ms": round(float(drawn[0]), 1),
+        "browser_step_p95_ms": round(float(drawn[1]), 1),
+        "browser_step_answered_p50_ms": round(float(answered[0]), 1),
+        "browser_step_answered_p95_ms": round(float(answered[1]), 1),
+        "browser_step_bytes": max(one.size_bytes for one in steps),
+        "first_start_ms": round(first, 1),
+        "cold_start_ms": round(later, 1),
+    }
+
+
+def show(measured: Figures) -> None:
+    """A line per figure, with its budget and whether it is kept."""
+    for name, value in measured.items():
+        budget = BUDGETS.get(name)
+        beside = "" if budget is None else f"budget {budget:>9,}  {'kept' if value <= budget else 'BROKEN'}"
+        print(f"{name:32} {value:>12,.0f}  {beside}".rstrip())
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Fill a store, measure, print."""
+    parser = argparse.ArgumentParser(prog="trinity bench pages", description=__doc__)
+    parser.add_argument("--episodes", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument(
+        "--store", type=Path, help="keep the generated store here, or use the one that is here"
+    )
+    parser.add_argument("--only", help="these pages alone, separated by commas: list,compare,replay")
+    parser.add_argument("--no-browser", action="store_true", help="script runs only")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    asked = parser.parse_args(given)
+
+    def say(words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
+
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "store.sqlite"
-        began = time.perf_counter()
-        fill(path, options.episodes)
-        print(f"{options.episodes} episodes recorded in {time.perf_counter() - began:.0f} s", flush=True)
+        path = (asked.store or Path(folder) / "store.db").resolve()
+        fill(path, asked.episodes, say)
         os.environ["TRINITY_STORE"] = str(path)
-        from tests.ui.pages import app
-
-        lists = {
-            "home": ("home", {}),
-            "episodes, first page": ("episodes", {}),
-            "episodes, search": ("episodes", {"text": "gather"}),
-            "episodes, filter": ("episodes", {"family": "logic", "correct": "false"}),
-            "episodes, last page": ("episodes", {"last": "1"}),
-            "checkpoints": ("checkpoints", {}),
-        }
-        for name, (view, query) in lists.items():
-            times = []
-            for _ in range(options.repeats):
-                page = app().run()
-                for key, value in query.items():
-                    page.query_params[key] = value
-                began = time.perf_counter()
-                page.switch_page(f"views/{view}.py").run()
-                times.append(1000 * (time.perf_counter() - began))
-                assert not page.exception
-            p50, p95 = np.percentile(times, [50, 95])
-            print(f"{name:24} p50 {p50:6.1f} ms   p95 {p95:6.1f} ms", flush=True)
+        store = open_store(path)
+        health = store.health()
+        logging.disable(logging.WARNING)  # Streamlit mentions each time that pages run without a server
+        only = asked.only.split(",") if asked.only else [*views(), "replay"]
+        measured = measure(store, only, asked.repeats, say)
+        logging.disable(logging.NOTSET)
+        if asked.no_browser or _in_browser.chromium() is None:
+            say("no Chromium is used: what a reader waits for is left out")
+        else:
+            measured |= measure_in_browser(store, path, say)
+        store.close()
+    if asked.json:
+        sizes = {"episodes": health.episodes, "turns": health.turns}
+        machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
+        print(json.dumps({**sizes, "machine": machine, "measured": measured, "budgets": BUDGETS}))
+        return
+    print(
+        f"{health.episodes:,} episodes, {health.turns:,} turns; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
+    show(measured)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from storage.mapping import strip_cell, strip_moves
 from storage.masking import without_models
 from storage.recorder import record
 from storage.regret import regret, replicated, replicates
-from storage.routing import Move, Traffic, behind_move, by_group, paths, pool_order
+from storage.routing import Move, Traffic, behind_move, pool_order, traffic_of
 from storage.store import Store, open_store
 from storage.verdicts import (
     Judgement,
@@ -63,7 +63,7 @@ def moves(one: Episode) -> tuple[Move, ...]:
 
 def test_paths_are_what_was_played(played: tuple[Store, list[Episode]]) -> None:
     store, whole = played
-    found = Traffic.over(paths(store, ALL))
+    found = traffic_of(store, ALL)[""]
     assert found.episodes == len(whole)
     assert found.right == sum(one.correct is True for one in whole)
     assert found.turns == Counter(move for one in whole for move in moves(one))
@@ -72,11 +72,12 @@ def test_paths_are_what_was_played(played: tuple[Store, list[Episode]]) -> None:
     )
     assert found.steps() == steps
     assert found.first() == Counter(moves(one)[0] for one in whole)
-    groups = by_group(paths(store, ALL, "family"))
+    groups = traffic_of(store, ALL, "family")
+    assert Traffic.over(groups.values()) == found
     assert {name: of.episodes for name, of in groups.items()} == Counter(one.task.family for one in whole)
     assert sum(of.total for of in groups.values()) == found.total
     assert pool_order(store, ALL) == list(MODELS)
-    forked = Traffic.over(paths(store, EpisodeFilter(run="rfork")))
+    forked = traffic_of(store, EpisodeFilter(run="rfork"))[""]
     assert forked.episodes == N  # a run that is named is taken as it is
 
 
@@ -92,7 +93,7 @@ def test_a_strip_says_its_moves_whatever_the_models_are_called() -> None:
 
 def test_the_turns_behind_a_number_are_the_ones_counted(played: tuple[Store, list[Episode]]) -> None:
     store, whole = played
-    found = Traffic.over(paths(store, ALL))
+    found = traffic_of(store, ALL)[""]
     (at, here, there), n = next(
         one for one in found.links.most_common() if one[0][1] is not None and one[0][2] is not None
     )
@@ -231,7 +232,7 @@ def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[
     store, _ = played
     said: list[str] = []
     event.listen(store.engine, "before_cursor_execute", lambda *call: said.append(call[2]))
-    for count in (paths, turn_groups, by_author, policy_costs, replicated):
+    for count in (traffic_of, turn_groups, by_author, policy_costs, replicated):
         said.clear()
         count(store, ALL)
         assert len([one for one in said if one.startswith("SELECT")]) == 1, count

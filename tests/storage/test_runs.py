@@ -233,7 +233,7 @@ def test_health(store: Store) -> None:
     store.runs.create("r1", "run", {})
     health = store.health()
     assert (health.runs, health.running, health.stalled, health.episodes) == (1, 1, 0, 0)
-    assert health.schema == "0003"
+    assert health.schema == "0004"
     assert health.size_bytes
     assert ".backup" in health.backup_hint
 
@@ -269,7 +269,7 @@ def test_an_older_store_keeps_everything_when_it_is_migrated(
     old.close()
     monkeypatch.undo()
     new = open_store(tmp_path / "old.db")
-    assert new.health().schema == "0003"
+    assert new.health().schema == "0004"
     assert new.runs.get("r1").config == {"name": "kept"}
     assert [one.best for one in new.evolution.generations("r1")] == [1.0]
     new.runs.create("r2", "fork", {})
@@ -292,7 +292,7 @@ def test_a_store_opens_again(tmp_path: Path) -> None:
 def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as workers:
         opened = list(workers.map(open_store, [tmp_path / "new.db"] * 6))
-    assert {one.health().schema for one in opened} == {"0003"}
+    assert {one.health().schema for one in opened} == {"0004"}
     for one in opened:
         one.close()
 
@@ -329,3 +329,18 @@ def test_a_store_that_cannot_be_opened_says_why(tmp_path: Path, url: str, said: 
 def test_a_folder_that_cannot_be_written_is_named() -> None:
     with pytest.raises(StoreError, match="/proc/self.*cannot be (opened|created)"):  # not even root may
         open_store("/proc/self/trinity.db")
+
+
+def test_a_version_names_what_the_store_holds(tmp_path: Path) -> None:
+    one, other = (open_store(tmp_path / "trinity.db") for _ in range(2))
+    before = one.version()
+    assert one.version() == before
+    assert other.version() != before  # each counts for itself
+    for writer in (one, other):
+        writer.runs.create(f"r{writer is one}", "run", {})
+        assert one.version() != before
+        before = one.version()
+        writer.runs.list()
+        assert one.version() == before
+    one.close()
+    other.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from playwright.sync_api import Page
@@ -10,7 +11,7 @@ from playwright.sync_api import Page
 from core.episode import Role
 from storage.filters import EpisodeFilter
 from storage.regret import replicates
-from storage.routing import Move, Traffic, paths
+from storage.routing import Move, traffic_of
 from storage.store import Store
 from tests.browsing import settled
 from tests.ui.conftest import Served
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("samples")
 
 def test_the_page_counts_what_the_store_holds(samples: Store) -> None:
     page = opened("routing")
-    found = Traffic.over(paths(samples, EpisodeFilter()))
+    found = traffic_of(samples, EpisodeFilter())[""]
     assert f"{found.episodes:,} finished episodes, {found.total:,} turns" in shown(page)
     table = page.dataframe[0].value
     move, n = found.turns.most_common(1)[0]
@@ -54,7 +55,7 @@ def test_two_policies_are_chosen_and_let_go_in_the_address() -> None:
 
 
 def test_a_link_of_a_move_and_of_a_step_shows_their_turns(samples: Store) -> None:
-    found = Traffic.over(paths(samples, EpisodeFilter(policy="random")))
+    found = traffic_of(samples, EpisodeFilter(policy="random"))[""]
     (here, there), n = next(one for one in found.steps().most_common() if None not in one[0])
     assert here is not None
     assert there is not None
@@ -89,19 +90,17 @@ def test_a_filter_that_nothing_matches_says_so_and_leads_on() -> None:
 
 
 def test_figures_are_valid_and_escape_foreign_names(samples: Store) -> None:
-    found = paths(samples, EpisodeFilter())
+    found = traffic_of(samples, EpisodeFilter())[""]
     hostile = "<b>x</b>"
-    renamed = [
-        type(path)(
-            tuple(Move(hostile if m.model == "atlas" else m.model, m.role) for m in path.moves),
-            path.n,
-            path.right,
-        )
-        for path in found
-    ]
+
+    def renamed(move: Move | None) -> Move | None:
+        return Move(hostile, move.role) if move and move.model == "atlas" else move
+
+    found.links = Counter({(at, renamed(a), renamed(b)): n for (at, a, b), n in found.links.items()})
+    found.turns = Counter({move: n for was, n in found.turns.items() if (move := renamed(was))})
     models = [hostile, *MODELS[1:]]
     for draw in (graph, unrolled):
-        assert hostile not in draw(Traffic.over(renamed), models).to_json()
+        assert hostile not in draw(found, models).to_json()
     made = replicate_tree(replicates(samples, EpisodeFilter(), "random", "user-0001"))
     tree = json.loads(made.to_json())["data"][0]
     assert tree["values"][0] == sum(
@@ -113,7 +112,7 @@ def test_figures_are_valid_and_escape_foreign_names(samples: Store) -> None:
 def test_the_command_line_prints_the_same_counts(samples: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["routing", "--policy", "random", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    found = Traffic.over(paths(samples, EpisodeFilter(policy="random")))
+    found = traffic_of(samples, EpisodeFilter(policy="random"))[""]
     assert (told["episodes"], told["turns"]) == (found.episodes, found.total)
     assert sum(one["turns"] for one in told["moves"]) == found.total
     assert command(["routing"]) == 0

@@ -21,10 +21,10 @@ from ui.views.settings import PARTS, size_words, tail
 def test_the_store_is_told_in_full(samples: Store) -> None:
     said = shown(opened("settings"))
     health = samples.health()
-    for words in (health.url, health.backup_hint, "Schema 0003", "Labels\\, saved views"):
+    for words in (health.url, health.backup_hint, "Schema 0004", "Labels\\, saved views"):
         assert words in said
     steps = migrations(samples.engine)
-    assert [step.revision for step in steps][:3] == ["0001", "0002", "0003"]
+    assert [step.revision for step in steps][:4] == ["0001", "0002", "0003", "0004"]
     assert all(step.applied for step in steps)
     sizes = {one.name: one for one in table_sizes(samples.engine)}
     assert set(sizes) == set(metadata.tables)

@@ -29,10 +29,10 @@ def routing(
 
     [dim]$[/] trinity routing --policy cabc123
     """
-    from storage.routing import Traffic, paths
+    from storage.routing import Traffic, traffic_of
 
     opened, where = _opened(store, policy, family, run)
-    found = Traffic.over(paths(opened, where))
+    found = Traffic.over(traffic_of(opened, where).values())
     opened.close()
     _refuse_nothing(found.episodes)
     first = found.first()

@@ -6,18 +6,22 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from core.comparison import Matched, compare
-from storage.budgets import AtBudget, accuracy_by_budget
+from core.comparison import compare
 from storage.pairs import matched
-from storage.sides import Course, Figures, Played, Side, belongs, courses, figures, played
+from storage.sides import Played, Side, courses, figures, played
 from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
 from ui.comparing import MOST_SIDES, Line, line_of, listed, parted, shared_runs, within
-from ui.comparison_panels import behaviour, config_differences, families, flips, standings, tasks
+from ui.comparison_panels import behaviour, budgets_of, config_differences, families, flips, standings, tasks
+from ui.remembered import remembered
 from ui.theme import label, one_line
 from ui.widgets import generations, nothing_here, run_words, who
 
+_played = remembered(played)
+_figures = remembered(figures)
+_matched = remembered(matched)
+_courses = remembered(courses)
 #: The address's word for the episodes of every run.
 EVERY_RUN = "every"
 
@@ -27,7 +31,7 @@ def show() -> None:
     store = state.store()
     st.title("Checkpoints")
     st.caption("Policies on the tasks that they share. Flips first: an average hides what was won and lost.")
-    here = played(store)
+    here = _played(store)
     checkpoints = store.checkpoints.list()
     born = generations(checkpoints)
     if len({one.policy for one in here}) < 2 and len(here) < 2:
@@ -43,20 +47,15 @@ def show() -> None:
         nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
         return
     line = _choose(store, line, here, born)
-    _compare(store, line, here, checkpoints, [_name(side, born) for side in line.sides])
+    _compare(store, line, checkpoints, [_name(side, born) for side in line.sides])
 
 
 def _compare(
-    store: Store,
-    line: Line,
-    here: Sequence[Played],
-    checkpoints: Sequence[CheckpointSummary],
-    names: Sequence[str],
+    store: Store, line: Line, checkpoints: Sequence[CheckpointSummary], names: Sequence[str]
 ) -> None:
     """The rows of the page: how each did, flips of B against A with their tasks, how each went about it."""
-    known = tuple((one.run, one.policy, one.n) for one in here)
-    found = _figures(store, store.url, line.sides, known)
-    shared = dict(zip(line.others, _matched(store, store.url, line.base, line.others, known), strict=True))
+    found = _figures(store, line.sides)
+    shared = dict(zip(line.others, _matched(store, line.base, line.others), strict=True))
     compared = {
         side: compare(
             [one for family in families.values() for one in family], key=f"{line.base.token}/{side.token}"
@@ -72,8 +71,8 @@ def _compare(
         nothing_here(
             "A and B have no finished task in common. Choose other policies, or play the same tasks."
         )
-    went = _courses(store, store.url, line.sides, known)
-    behaviour(line, went, _budgets(store, store.url, line.sides, known), _slots(checkpoints, line), names)
+    budgets = [budgets_of(store, side) for side in line.sides]
+    behaviour(line, _courses(store, line.sides), budgets, _slots(checkpoints, line), names)
     _at_the_same_turns(line, checkpoints)
     config_differences(line, checkpoints, names)
 
@@ -89,31 +88,6 @@ def _at_the_same_turns(line: Line, checkpoints: Sequence[CheckpointSummary]) -> 
             icon=":material/difference:",
             c=",".join(stored),
         )
-
-
-# What the store tells, remembered: finished episodes never change, so counts of them tell what is known.
-
-
-@st.cache_data(max_entries=64, ttl=600, show_spinner=False)
-def _figures(_store: Store, url: str, sides: tuple[Side, ...], known: object) -> list[Figures]:
-    return figures(_store, sides)
-
-
-@st.cache_data(max_entries=64, ttl=600, show_spinner=False)
-def _matched(
-    _store: Store, url: str, a: Side, others: tuple[Side, ...], known: object
-) -> list[dict[str, list[Matched]]]:
-    return matched(_store, a, others)
-
-
-@st.cache_data(max_entries=64, ttl=600, show_spinner=False)
-def _courses(_store: Store, url: str, sides: tuple[Side, ...], known: object) -> list[Course]:
-    return courses(_store, sides)
-
-
-@st.cache_data(max_entries=64, ttl=600, show_spinner=False)
-def _budgets(_store: Store, url: str, sides: tuple[Side, ...], known: object) -> list[list[AtBudget]]:
-    return [accuracy_by_budget(_store, *belongs(side)) for side in sides]
 
 
 # Choosing

@@ -25,7 +25,7 @@ from ui.basket import held
 from ui.components.filter_line import filter_line
 from ui.episode_table import column_chooser, empty_basket, show_table
 from ui.export.formats import FORMATS
-from ui.facets import change, clear, show_chips, show_facets
+from ui.facets import change, clear, facets_of, show_chips, show_facets
 from ui.fork_offer import BATCHES
 from ui.grouped import GROUPS, group_asked, show_groups
 from ui.neighbours import order_of
@@ -80,7 +80,7 @@ def show() -> None:
     except ExpressionError as error:
         where, mistake = own.without("q"), error
     checkpoints = store.checkpoints.list()
-    facets = store.episodes.facets(where)
+    facets = facets_of(store, where)
     with st.sidebar:
         show_facets(own, facets, checkpoints)
     st.title("Episodes")

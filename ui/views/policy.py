@@ -19,7 +19,7 @@ from storage.store import Store
 from storage.summaries import CheckpointSummary, SavedView
 from ui import state
 from ui.components.filter_line import filter_line
-from ui.facets import change, show_chips, show_facets
+from ui.facets import change, facets_of, show_chips, show_facets
 from ui.glossary import define
 from ui.policy_diff import MOST_CHECKPOINTS, Diff, read_diff
 from ui.policy_panels import show_detail, show_overview, show_trust
@@ -130,7 +130,7 @@ def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]
 
 
 def _default(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]:
-    played = {one.value for one in store.episodes.facets().policy}
+    played = {one.value for one in facets_of(store, EpisodeFilter()).policy}
     own = [one for one in checkpoints if one.id in played and one.generation is not None]
     of_run = [one for one in own or checkpoints if one.run_id == (own or checkpoints)[0].run_id]
     of_run.sort(key=lambda one: one.generation or 0, reverse=True)
@@ -159,7 +159,7 @@ def _episodes(store: Store, checkpoints: Sequence[CheckpointSummary]) -> Scope |
         where, mistake = asked(query, view), None
     except ExpressionError as error:
         where, mistake = own.without("q"), error
-    facets = store.episodes.facets(where)
+    facets = facets_of(store, where)
     with st.sidebar:
         show_facets(own, facets, checkpoints)
     line, views = st.columns([5, 2], vertical_alignment="center")

@@ -11,12 +11,10 @@ from core.episode import Role
 from storage.routing import (
     Group,
     Move,
-    Path,
     Traffic,
     behind_move,
-    by_group,
-    paths,
     pool_order,
+    traffic_of,
 )
 from storage.store import Store
 from ui import state
@@ -24,6 +22,7 @@ from ui.chart import plot
 from ui.figures import literal, role_word, share
 from ui.glossary import define
 from ui.paying import luck, paying, without
+from ui.remembered import remembered
 from ui.routing_figures import (
     ROLES,
     Cell,
@@ -49,6 +48,8 @@ PARTS = {
     "luck": "Where luck enters",
     "without": "Without a model",
 }
+_traffic = remembered(traffic_of)
+_pool_order = remembered(pool_order)
 #: Families or policies in one matrix.
 MOST_GROUPS = 12
 
@@ -72,8 +73,8 @@ def show() -> None:
     by: Group | None = None
     if part == "tasks":
         by = "policy" if _by() == "policy" else "family"
-    found = [paths(store, side.where, by) for side in scope.sides]
-    traffic = [Traffic.over(of) for of in found]
+    found = [_traffic(store, side.where, by) for side in scope.sides]
+    traffic = [Traffic.over(of.values()) for of in found]
     if not all(one.episodes for one in traffic):
         _nothing(scope, traffic)
         return
@@ -100,7 +101,7 @@ def _nothing(scope: Scope, traffic: Sequence[Traffic]) -> None:
 
 def _models(store: Store, scope: Scope) -> list[str]:
     """Models in head order, over both sides."""
-    return list(dict.fromkeys(model for side in scope.sides for model in pool_order(store, side.where)))
+    return list(dict.fromkeys(model for side in scope.sides for model in _pool_order(store, side.where)))
 
 
 def _told(scope: Scope, traffic: Sequence[Traffic]) -> None:
@@ -283,7 +284,7 @@ def _by() -> str:
     return "policy" if state.param("by") == "policy" else "family"
 
 
-def _groups(scope: Scope, found: Sequence[Sequence[Path]], models: Sequence[str]) -> None:
+def _groups(scope: Scope, groups: Sequence[Mapping[str, Traffic]], models: Sequence[str]) -> None:
     st.subheader("What does it depend on?")
     left, right = st.columns(2)
     with left:
@@ -292,7 +293,6 @@ def _groups(scope: Scope, found: Sequence[Sequence[Path]], models: Sequence[str]
         roles = {"all": "All roles", **{role.value: role_word(role) for role in ROLES}}
         role = state.choice("Role", roles, name="in", key="routing_in")
     only = None if role == "all" else Role(role)
-    groups = [by_group(of) for of in found]
     names = list(dict.fromkeys(name for of in groups for name in of))[:MOST_GROUPS]
     say = scope.say if by == "policy" else str
     st.caption(

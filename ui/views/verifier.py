@@ -28,6 +28,7 @@ from ui.costing import budget, cost, roles, with_interval
 from ui.estimates import Estimate, estimates_figure
 from ui.figures import literal
 from ui.glossary import define
+from ui.remembered import remembered
 from ui.routing_figures import Cell, matrix
 from ui.scope import Scope, Side, behind_table, scope_bar
 from ui.spending import dollars
@@ -35,6 +36,10 @@ from ui.theme import label, one_line, percent
 from ui.verdict_figures import SIDES, accepts
 from ui.widgets import ink, nothing_here
 
+_costs = remembered(policy_costs)
+_groups = remembered(turn_groups)
+_by_author = remembered(by_author)
+_pool_order = remembered(pool_order)
 PARTS = {"verdicts": "Verdicts", "cost": "Cost", "budget": "Turn budget", "roles": "Roles kept"}
 JUDGEMENTS: dict[Judgement, str] = {
     Judgement.ACCEPTED_WRONG: "Accepted a wrong answer",
@@ -57,14 +62,14 @@ def show() -> None:
         "A Verifier's ACCEPT ends an episode: whether it can be trusted, and what a solved problem costs."
     )
     scope = scope_bar(store)
-    costs = [policy_costs(store, side.where) for side in scope.sides]
+    costs = [_costs(store, side.where) for side in scope.sides]
     if not any(costs):
         nothing_here("No finished episode here.", ":material/filter_alt_off:")
         with st.container(horizontal=True):
             state.page_link("verifier", "All episodes", icon=":material/fact_check:")
             state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
-    groups = [turn_groups(store, side.where) for side in scope.sides]
+    groups = [_groups(store, side.where) for side in scope.sides]
     _answers(scope, [ledgers(of) for of in groups], costs)
     part = state.choice("Part", PARTS, name="part", key="verifier_part")
     if part == "verdicts":
@@ -158,7 +163,7 @@ def _verdicts(
     for side in scope.sides:
         if scope.compared:
             st.markdown(f"**{side.title}**")
-        _authors(store, side, pool_order(store, side.where))
+        _authors(store, side, _pool_order(store, side.where))
     st.subheader("When do they accept?")
     for column, side, found in zip(st.columns(len(scope.sides)), scope.sides, costs, strict=True):
         with column:
@@ -300,7 +305,7 @@ def _ledger_table(scope: Scope, books: Sequence[Sequence[Ledger]]) -> None:
 
 
 def _authors(store: Store, side: Side, order: Sequence[str]) -> None:
-    found = {(one.verifier, one.author): one for one in by_author(store, side.where)}
+    found = {(one.verifier, one.author): one for one in _by_author(store, side.where)}
     if not found:
         nothing_here("No answer was judged.")
         return
