@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, false
 from core.episode import EndReason, Role, Status
 from storage import search
 from storage.compiled import condition
-from storage.expression import AnyTurn, Compare, Every, Holds, Name, Node, Search, Sign, joined, write
+from storage.expression import AnyOf, Compare, Every, Holds, Name, Node, Search, Sign, joined, write
 from storage.parsing import LONGEST, parse
 from storage.summaries import EPISODE_FLAGS
 
@@ -124,7 +124,7 @@ def _nodes(where: EpisodeFilter) -> list[Node]:
         if value is not None
     ]
     if of_turn:
-        found.append(AnyTurn(joined(Every, of_turn)))
+        found.append(AnyOf(joined(Every, of_turn)))
     if where.text is not None and search.terms(where.text):
         found.append(Search(where.text))
     if where.q is not None:

@@ -230,7 +230,7 @@ def test_the_list_reads_no_turn_text(samples: Store) -> None:
         event.remove(engine, "before_cursor_execute", note)
     assert asked
     assert not [one for one in asked if "FROM text" in one or "body" in one]
-    assert len(asked) <= 12
+    assert len(asked) <= 14
 
 
 def test_the_list_is_quick(samples: Store) -> None:

@@ -54,6 +54,7 @@ EXAMPLES = {
     "Chance, not the head, chose a turn": "any(turn.sampled and turn.margin < 0.5)",
     "The verifier judged three times or more": 'count(turn.role == "V") >= 3',
     "No thinker at all, and still right": 'correct and all(turn.role != "T")',
+    "Nobody has labelled it yet": "labels == 0",
 }
 
 
@@ -84,7 +85,7 @@ def show() -> None:
     with st.sidebar:
         show_facets(own, facets, checkpoints)
     st.title("Episodes")
-    _lines(own, facets, mistake)
+    _lines(store, own, facets, mistake)
     show_chips(own, checkpoints, view)
     if mistake is not None:
         return
@@ -134,13 +135,14 @@ def _cursor() -> dict[str, Any]:
 # Above the list
 
 
-def _lines(where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
+def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
     """The filter line with its help and its error, and the search beside it."""
     line, search = st.columns([5, 3], vertical_alignment="center", gap="small")
     with line:
         filter_line(
             where.q or "",
-            {name: [one.value for one in getattr(facets, name)] for name in ("family", "policy", "run")},
+            {name: [one.value for one in getattr(facets, name)] for name in ("family", "policy", "run")}
+            | {f"label.{name}": words for name, words in store.labels.spoken().items()},
             lambda text: change(q=text),
             key="filter_line",
             placeholder="Filter: correct == False and turns > 4 …",
@@ -181,7 +183,8 @@ def _help() -> None:
         st.markdown(
             '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
             'text · `"low_margin" in flags` · `and` `or` `not` and brackets join · `any(…)` `all(…)` `count(…)` ask '
-            'about turns · `None` is unknown: `!=` finds it, `<` and `>` do not · `search("…")` is the search box.'
+            "about turns (`turn.role`) or labels (`label.name`) · `None` is unknown: `!=` finds it, `<` and `>` do "
+            'not · `search("…")` is the search box.'
         )
         st.dataframe(
             {
