@@ -139,6 +139,8 @@ class TurnText:
     reply: str
     reasoning: str
     partial: bool
+    reply_removed: str | None = None  # the day on which it was removed from the store
+    prompt_removed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

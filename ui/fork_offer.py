@@ -31,6 +31,7 @@ from core.settings import POCKET
 from storage import forks
 from storage.filters import EpisodeFilter
 from storage.forks import Child
+from storage.mapping import removed
 from storage.store import Store
 from ui.fork_plan import LEFT_OUT, Branch, ForkPlan, made_by
 from ui.spending import estimate
@@ -158,6 +159,8 @@ def _fitting(
 
 def _playable(store: Store, parent: Episode, turn: int, change: Change, specs: Sequence[ModelSpec]) -> None:
     """ConfigError unless this pool and the policies at hand can go on with the episode."""
+    if day := removed(parent.meta, "prompts", "texts"):
+        raise ConfigError(f"The texts of episode {parent.id} were removed on {day}: it cannot be played on.")
     by_name = {spec.name: spec for spec in specs}
     absent = [name for name in parent.models if name not in by_name]
     if absent:

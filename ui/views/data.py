@@ -26,6 +26,7 @@ LINES = (
     ("checkpoint", "a coordinator: its settings and weights"),
     ("generation, optimiser", "an evolution's course, when the whole run was exported"),
     ("episode", "a task, every turn with its decision, texts and verdict, and the outcome"),
+    ("label", "what somebody said of the episode before it; what was replaced or withdrawn is kept too"),
     (
         "end",
         "how many lines there are of each kind, and a checksum: a file that was cut or changed is refused",
