@@ -16,10 +16,10 @@ from ui.retaining import began_before, size_words, told
 from ui.theme import label
 
 _AGES = {
-    "30": "older than 30 days",
-    "90": "older than 90 days",
-    "365": "older than a year",
-    "0": "of any age",
+    "30": "over 30 days old",
+    "90": "over 90 days",
+    "365": "over a year",
+    "0": "any age",
 }
 _DONE = "pruned"
 #: The runs that are offered by name.
