@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from core.errors import StoreError
-from storage.expression import ExpressionError
+from storage.expression import Among, ExpressionError, Name, write
 from storage.filters import EpisodeFilter, expression
 from storage.store import Store
 from storage.summaries import EpisodeSummary, Facets, Order, Page, SavedView
@@ -26,7 +26,7 @@ from ui.components.filter_line import filter_line
 from ui.episode_table import column_chooser, empty_basket, show_table
 from ui.export.formats import FORMATS
 from ui.facets import change, clear, show_chips, show_facets
-from ui.fork_offer import BATCHES
+from ui.fork_offer import BATCHES, MOST_EPISODES
 from ui.grouped import GROUPS, group_asked, show_groups
 from ui.neighbours import order_of
 from ui.peek import show_peek
@@ -246,14 +246,13 @@ def _ways_on(where: EpisodeFilter) -> None:
         st.caption("Take all episodes of this list, not only this page, to")
         for page, (words, icon) in _WAYS_ON.items():
             state.page_link(page, words, icon=icon, **where.to_query())
-        if where.flag in BATCHES:
-            batch = urlencode(where.to_query())
-            state.page_link(
-                "forks",
-                "Forks: what if that turn had gone otherwise?",
-                icon=":material/call_split:",
-                batch=batch,
-            )
+        batch = where.to_query() | ({} if where.flag in BATCHES else {"at": "last"})
+        state.page_link(
+            "forks",
+            "Forks: what if that turn had gone otherwise?",
+            icon=":material/call_split:",
+            batch=urlencode(batch),
+        )
 
 
 def _as_expression(where: EpisodeFilter) -> None:
@@ -319,6 +318,17 @@ def _basket(store: Store) -> None:
         kept = keep_basket(store, ticked)
         state.replace_params({"view": kept.id})
         st.rerun()
+    if st.button(
+        "Fork these",
+        key="basket_fork",
+        type="tertiary",
+        icon=":material/call_split:",
+        help="Change one thing at one turn of each ticked episode, and see whether it matters",
+    ):
+        these = write(Among(Name("id"), tuple(ticked[:MOST_EPISODES])))
+        state.go(
+            "forks", batch=urlencode({"q": these, "at": "last"}), most=str(min(len(ticked), MOST_EPISODES))
+        )
     sheet = FORMATS["csv"]
     st.download_button(
         "Export",
