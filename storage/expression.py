@@ -160,6 +160,26 @@ def joined(kind: type[Every] | type[Either], parts: Sequence[Node]) -> Node:
     return kind(tuple(flat))
 
 
+def named(node: Node) -> set[str]:
+    """The names of all fields that a tree asks about."""
+    match node:
+        case Every(parts) | Either(parts):
+            return {name for part in parts for name in named(part)}
+        case Not(part):
+            return named(part)
+        case AnyOf(of, _) | AllOf(of, _):
+            return named(of)
+        case Search():
+            return set()
+        case Among(left, _) | Holds(left, _):
+            return {left.name}
+        case Compare(left, _, right):
+            sides = [one for one in (left, right) if isinstance(one, Name | Count)]
+            return {
+                name for one in sides for name in ({one.name} if isinstance(one, Name) else named(one.of))
+            }
+
+
 def write(node: Node) -> str:
     """The expression that reads as this tree."""
     match node:

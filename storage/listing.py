@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, select
 
 from core.episode import EndReason, Status
-from storage.filters import EpisodeFilter, conditions
+from storage.filters import EpisodeFilter, conditions, leaves_forks_out
 from storage.mapping import Rows, to_flag_names
 from storage.paging import Keyset
 from storage.schema import episode
 from storage.summaries import QUESTION_CUT, EpisodeSummary, Facets, FacetValue, Group, GroupBy, Order
+from storage.vocabulary import IS_FORK
 
 _CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
 #: The columns of an EpisodeSummary.
@@ -92,14 +93,22 @@ _NAMES = tuple(field.name for field in fields(EpisodeSummary))
 def facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets:
     """Counts by field. A field's own condition does not count for itself: its other values stay in view.
 
-    One query over the covering index for all open fields, one more for each field that is set.
+    One query over the covering index for all open fields, one more for each field that is set. Forks are counted in the
+    first, whether they are left out or not.
     """
     is_set = [name for name in _FACETS if _own(where, name)]
     counts: dict[str, Counter[str]] = {name: Counter() for name in _FACETS}
-    _add(connection, where, dialect, [name for name in _FACETS if name not in is_set], counts)
+    forks = _add(connection, where, dialect, [name for name in _FACETS if name not in is_set], counts)
     for name in is_set:
-        _add(connection, where.without(*_own(where, name)), dialect, [name], counts)
-    return Facets(**{name: _values(name, found) for name, found in counts.items()})
+        _add(connection, _open(where, name), dialect, [name], counts)
+    found = {name: _values(name, values) for name, values in counts.items()}
+    return Facets(**found, forks=forks)
+
+
+def _open(where: EpisodeFilter, name: str) -> EpisodeFilter:
+    """The filter without this facet's own condition; what it says of forks stays."""
+    told = where.forks or ("with" if where.run else None)
+    return replace(where.without(*_own(where, name)), forks=told)
 
 
 def _own(where: EpisodeFilter, name: str) -> list[str]:
@@ -114,15 +123,23 @@ def _add(
     dialect: str,
     names: list[str],
     counts: dict[str, Counter[str]],
-) -> None:
-    if not names:
-        return
-    columns = [_FACETS[name] for name in names]
-    query: Select[Any] = select(*columns, func.count()).where(*conditions(where, dialect)).group_by(*columns)
-    for *values, n in connection.execute(query):
+) -> int:
+    """Count these facets; returns how many forks are among the episodes, or are left out of them: 0 where the filter
+    asks for forks by name."""
+    columns, forks = [_FACETS[name] for name in names], 0
+    if not columns:
+        return 0
+    left_out = leaves_forks_out(where)
+    matching = conditions(replace(where, forks="with") if left_out else where, dialect)
+    query: Select[Any] = select(*columns, IS_FORK, func.count()).where(*matching).group_by(*columns, IS_FORK)
+    for *values, is_fork, n in connection.execute(query):
+        forks += n if is_fork else 0
+        if is_fork and left_out:
+            continue
         for name, value in zip(names, values, strict=True):
             for shown in _shown(name, value):
                 counts[name][shown] += n
+    return forks if left_out or where.forks else 0
 
 
 def _shown(name: str, value: Any) -> tuple[str, ...]:

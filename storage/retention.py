@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -126,7 +126,7 @@ def last_removed(store: Store, what: What, where: EpisodeFilter | Sequence[str])
     """The latest such date among episodes of a filter or with these ids. It reads their notes: ask where something
     is missing."""
     chosen = (
-        conditions(where, store.engine.dialect.name)
+        conditions(_with_forks(where), store.engine.dialect.name)
         if isinstance(where, EpisodeFilter)
         else [episode.c.id.in_(where)]
     )
@@ -139,7 +139,7 @@ def last_removed(store: Store, what: What, where: EpisodeFilter | Sequence[str])
 def _found(
     connection: Connection, what: What, where: EpisodeFilter, everything: bool
 ) -> tuple[Pruning, list[str]]:
-    chosen = conditions(where, connection.dialect.name)
+    chosen = conditions(_with_forks(where), connection.dialect.name)
     if what == "runs":
         return _runs(connection, chosen, everything), []
     table, kinds = _rows(what)
@@ -158,6 +158,11 @@ def _found(
         rows, size = rows + n, size + int(length)
     told = {words: n for words, n in kept.items() if n}
     return Pruning(what, len(ids), rows, size, kept=told), ids
+
+
+def _with_forks(where: EpisodeFilter) -> EpisodeFilter:
+    """Forks take room like any episode: they are kept for what they are, and counted, not overlooked."""
+    return replace(where, forks=where.forks or "with")
 
 
 def _runs(connection: Connection, chosen: list[ColumnElement[bool]], everything: bool) -> Pruning:

@@ -275,6 +275,7 @@ class Facets:
     status: tuple[FacetValue, ...]
     flag: tuple[FacetValue, ...]
     turns: tuple[FacetValue, ...]
+    forks: int = 0  # those among the episodes, or those left out of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from sqlalchemy import Column, ColumnElement, func, select
 
 from core.episode import EndReason, Flag, Role, Status, Verdict
 from storage.labels import counts
-from storage.schema import episode, label, task, turn
+from storage.schema import episode, label, run, task, turn
 from storage.summaries import EPISODE_FLAGS
 
 #: text: quoted words. number. truth: True or False. choice: one of a few words. set: several of a few words.
@@ -63,6 +63,8 @@ _LABELS = (
     .correlate(episode)
     .scalar_subquery()
 )
+#: An episode of a run of forks: a fork, or its unchanged baseline. By its run, which the facets' index covers.
+IS_FORK = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "fork"))
 _ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
 _OUTCOMES = {"right": "right", "wrong": "wrong"}
 
@@ -91,6 +93,7 @@ _EPISODE = (
     Field("budget", "number", "most turns it was allowed", episode.c.turn_budget),
     Field("seed", "number", "seed of its draws", episode.c.seed),
     Field("argmax", "truth", "the likeliest choice was always taken", episode.c.argmax),
+    Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),
     Field("fork_turn", "number", "first turn that may differ from the parent's", episode.c.fork_turn + 1),
     Field("labels", "number", "labels that count: on it, its turns and their words", _LABELS),

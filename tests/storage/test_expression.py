@@ -122,7 +122,8 @@ def seen_episode(rng: random.Random, index: int) -> Row:
     counted = counting(said)
     return {
         "id": f"e{index}",
-        "run": rng.choice(["r1", "r2"]),
+        "run": (run := rng.choice(["r1", "r2"])),
+        "fork": run == "r2",
         "family": rng.choice(WORDS),
         "task": rng.choice(["t0", "t1"]),
         "policy": rng.choice(WORDS),
@@ -175,7 +176,18 @@ TURN_COLUMNS = {
 
 
 def insert(connection: Any, one: Row) -> None:
-    derived = ("tokens", "question", "expected", "turn", "said", "label", "labels", "flags", "fork_turn")
+    derived = (
+        "tokens",
+        "question",
+        "expected",
+        "turn",
+        "said",
+        "label",
+        "labels",
+        "flags",
+        "fork",
+        "fork_turn",
+    )
     row = {COLUMNS.get(name, name): value for name, value in one.items() if name not in derived}
     connection.execute(
         schema.episode.insert().values(
@@ -232,7 +244,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     rng = random.Random(5)
     episodes = tuple(seen_episode(rng, index) for index in range(80))
     store.runs.create("r1", "run", {})
-    store.runs.create("r2", "run", {})
+    store.runs.create("r2", "fork", {})
     with writing(store.engine) as connection:
         for key, question in ((0, "What is 50% of A_b?"), (1, "Say axb")):
             connection.execute(
@@ -489,6 +501,32 @@ def test_any_text_is_a_tree_or_a_mistake(said: str) -> None:
         assert parse(write(tree)) == tree
         column = 1
     assert 1 <= column <= len(said) + 1
+
+
+def test_forks_are_left_out_unless_they_are_asked_for(written: Written) -> None:
+    """In one place for lists, facets and files; whoever names a run, an id or forks means them as they are."""
+
+    def found(**where: str) -> set[str]:
+        page = written.store.episodes.page(EpisodeFilter.from_query(where), limit=100)
+        return {one.id for one in page.items}
+
+    forks = {one["id"] for one in written.episodes if one["fork"]}
+    plays = {one["id"] for one in written.episodes} - forks
+    assert min(len(forks), len(plays)) > 20
+    assert found() == found(q="fork == False") == plays
+    assert found(forks="with") == found(q="fork in (True, False)") == plays | forks
+    assert found(forks="only") == found(q="fork") == found(run="r2") == found(q='run == "r2"') == forks
+    one = min(forks)
+    assert found(q=f'id == "{one}" or any(turn.number > 99 and parent == "x")') == {one}
+    assert found(correct="right") == plays & found(correct="right", forks="with")
+    for where, count, offered in (
+        ({}, len(plays), len(forks)),
+        ({"forks": "with"}, 80, len(forks)),
+        ({"run": "r2"}, len(forks), 0),
+    ):
+        facets = written.store.episodes.facets(EpisodeFilter.from_query(where))
+        assert facets.forks == offered
+        assert sum(value.n for value in facets.status) == count
 
 
 def test_what_was_clicked_is_an_expression_too(written: Written) -> None:

@@ -15,6 +15,7 @@ from ui.cli.narrowing import (
     EndOption,
     FamilyOption,
     FlagOption,
+    ForksOption,
     GenerationOption,
     MaxTurnsOption,
     MinTurnsOption,
@@ -107,6 +108,7 @@ def export(
     min_turns: MinTurnsOption = None,
     max_turns: MaxTurnsOption = None,
     text: TextOption = None,
+    forks: ForksOption = None,
     where: WhereOption = None,
     generation: GenerationOption = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
@@ -146,6 +148,7 @@ def export(
             min_turns=min_turns,
             max_turns=max_turns,
             text=text,
+            forks=forks,
             q=where,
             generation=generation,
         )
@@ -153,6 +156,7 @@ def export(
     ways = [bool(runs), bool(episode), pair is not None, narrowed != EpisodeFilter(), everything]
     if sum(ways) != 1:
         raise ConfigError("Say what to export in one way: runs, --episode, --pair, filters, or --all.")
+    narrowed = EpisodeFilter(forks="with") if everything else narrowed
     wanted = Wanted(tuple(runs or ()), tuple(dict.fromkeys(episode or ())), pair, narrowed)
     chosen = _format(form, path, wanted)
     targets = _targets(chosen, path, wanted)

@@ -264,7 +264,8 @@ def _as_expression(where: EpisodeFilter) -> None:
         st.caption("What was clicked and written, as one expression")
         st.code(plain(said), language=None, wrap_lines=True)
         st.caption("The same list in a terminal")
-        st.code(plain(f"trinity episodes --where {shlex.quote(said)}"), language=None, wrap_lines=True)
+        forks = " --forks with" if where.forks == "with" else ""
+        st.code(plain(f"trinity episodes --where {shlex.quote(said)}{forks}"), language=None, wrap_lines=True)
 
 
 def _empty(where: EpisodeFilter) -> None:
