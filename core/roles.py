@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from core import terse
 from core.episode import Flag, Grader, Message, Protocol, Role, Task, TranscriptEntry, Verdict
@@ -73,6 +74,13 @@ def spoken_to(messages: Sequence[Message]) -> tuple[Dialect, str]:
         return "terse", ""
     asked = re.search(r"^VERDICT-([a-z2-7]+): ACCEPT$", messages[0].content, re.MULTILINE)
     return "general", asked[1] if asked else ""
+
+
+def strayed(text: str) -> Literal["answer", "verdict"] | None:
+    """What a Thinker's reply gave that only another role is asked for, in either dialect; None: it kept to planning."""
+    if _last_tagged("answer", spoken(text)) or terse.read_answer(text):
+        return "answer"
+    return "verdict" if terse.read_verdict(text) else None
 
 
 def with_verdict(protocol: Protocol, dialect: Dialect, text: str, tag: str, verdict: Verdict) -> str:

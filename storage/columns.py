@@ -1,13 +1,15 @@
-"""Write a selection of episodes to Parquet, a row per episode or a row per turn, in bounded memory.
+"""Write a selection of episodes to Parquet, a row per episode, turn, label or second opinion, in bounded memory.
 
-Columns are typed: times are UTC timestamps, flags and logits lists, an unknown cost is null. Texts stand as they
-were recorded, nothing escaped. What a model was sent and hidden states are left to `trinity-jsonl` files.
+Columns are typed: times are UTC timestamps, flags and logits lists, an unknown cost is null. Labels stand beside what
+they are about, a column `label_NAME` for each name. Texts stand as they were recorded, nothing escaped. What a model
+was sent and hidden states are left to `trinity-jsonl` files.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +21,12 @@ from storage import mapping
 from storage.drafts import drafted
 from storage.engine import reading
 from storage.mapping import Row, Rows
+from storage.said import LabelColumns, label_columns, label_rows, opinion_rows
 from storage.schema import episode, task, text, turn
 from storage.selection import FETCH, Selection, chosen, ids_of
 from storage.store import Store
 
-Rowed = Literal["episodes", "turns"]
+Rowed = Literal["episodes", "turns", "labels", "opinions"]
 
 #: A row group is written when it has this many rows, or this many characters of text.
 GROUP_ROWS, GROUP_CHARACTERS = 20_000, 32 * 2**20
@@ -102,18 +105,60 @@ TURNS = pa.schema(
     ]
 )
 
+LABELS = pa.schema(
+    [
+        pa.field("episode_id", pa.string(), nullable=False),
+        pa.field("turn", pa.int64()),  # from 1; null: the whole episode
+        pa.field("span_start", pa.int64()),  # characters of the turn's reply; null: all of it
+        pa.field("span_end", pa.int64()),
+        pa.field("words", pa.string()),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+        pa.field("note", pa.string()),
+        pa.field("author", pa.string(), nullable=False),
+        pa.field("said", _TIME, nullable=False),
+    ]
+)
+
+OPINIONS = pa.schema(
+    [
+        pa.field("episode_id", pa.string(), nullable=False),
+        pa.field("turn", pa.int64(), nullable=False),
+        pa.field("checkpoint_id", pa.string(), nullable=False),
+        pa.field("model_logits", _NUMBERS),
+        pa.field("role_logits", _NUMBERS),
+        pa.field("same_input", pa.bool_()),
+        pa.field("device", pa.string()),
+    ]
+)
+
 
 def export_parquet(store: Store, selection: Selection, path: str | Path, rowed: Rowed) -> int:
-    """Write one file with a row per episode (in the order of ids) or per turn; returns how many rows.
+    """Write one file with a row per episode (in the order of ids), turn, label that counts or second opinion;
+    returns how many rows.
 
     The file appears whole or not at all. StoreError for an unknown episode, none, or an unwritable place.
     """
-    make = _episodes if rowed == "episodes" else _turns
-    schema = EPISODES if rowed == "episodes" else TURNS
     with reading(store.engine) as connection:
         ids_of(connection, selection)
+        schema, make = _table(connection, selection, rowed)
         with drafted(Path(path)) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as file:
             return _write(file, schema, make(connection, selection))
+
+
+def _table(
+    connection: Connection, selection: Selection, rowed: Rowed
+) -> tuple[Any, Callable[[Connection, Selection], Iterable[Row]]]:
+    """The columns of a file, and what makes its rows."""
+    if rowed == "labels":
+        return LABELS, label_rows
+    if rowed == "opinions":
+        return OPINIONS, opinion_rows
+    said = label_columns(connection, selection, of_turns=rowed == "turns")
+    schema, make = (TURNS, _turns) if rowed == "turns" else (EPISODES, _episodes)
+    for title in said.titles:
+        schema = schema.append(pa.field(title, pa.string()))
+    return schema, partial(make, said=said)
 
 
 def _write(file: Any, schema: Any, rows: Iterable[Row]) -> int:
@@ -138,7 +183,7 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield group
 
 
-def _episodes(connection: Connection, selection: Selection) -> Iterator[Row]:
+def _episodes(connection: Connection, selection: Selection, said: LabelColumns) -> Iterator[Row]:
     whole = (task.c.split, task.c.grader, task.c.question.label("asked"), task.c.answer.label("expected"))
     query = (
         select(episode, *whole)
@@ -146,7 +191,7 @@ def _episodes(connection: Connection, selection: Selection) -> Iterator[Row]:
         .where(*chosen(selection, connection.dialect.name))
         .order_by(episode.c.id)
     )
-    return _streamed(connection, query, FETCH, _episode)
+    return _streamed(connection, query, FETCH, lambda row: _episode(row) | said.of(row["id"]))
 
 
 def _episode(row: Rows) -> Row:
@@ -158,7 +203,7 @@ def _episode(row: Rows) -> Row:
     return made
 
 
-def _turns(connection: Connection, selection: Selection) -> Iterator[Row]:
+def _turns(connection: Connection, selection: Selection, said: LabelColumns) -> Iterator[Row]:
     reply, reasoning = text.alias(), text.alias()
 
     def of(body: Any, kind: str) -> Any:
@@ -172,7 +217,7 @@ def _turns(connection: Connection, selection: Selection) -> Iterator[Row]:
         .where(turn.c.episode_id.in_(wanted))
         .order_by(turn.c.episode_id, turn.c.idx)
     )
-    return _streamed(connection, query, 50, _turn)
+    return _streamed(connection, query, 50, lambda row: _turn(row) | said.of(row["episode_id"], row["idx"]))
 
 
 def _turn(row: Rows) -> Row:

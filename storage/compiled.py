@@ -16,9 +16,9 @@ from sqlalchemy.sql.operators import custom_op
 
 from storage import search
 from storage.expression import (
-    AllTurns,
+    AllOf,
     Among,
-    AnyTurn,
+    AnyOf,
     Compare,
     Count,
     Either,
@@ -31,8 +31,10 @@ from storage.expression import (
     Search,
     Sign,
 )
+from storage.labels import counts
 from storage.mapping import flag_bits
-from storage.schema import episode, turn
+from storage.schema import episode, label, turn
+from storage.vocabulary import Many
 
 _SIGNS: dict[Sign, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -53,11 +55,11 @@ def condition(node: Node, dialect: str, holds: bool = True) -> ColumnElement[boo
         case Every(parts) | Either(parts):
             join = and_ if isinstance(node, Every) is holds else or_
             return join(*(condition(part, dialect, holds) for part in parts))
-        case AnyTurn(of):
-            found = exists(_turns(of, dialect, True))
+        case AnyOf(of, over):
+            found = exists(_many(of, over, dialect, True))
             return found if holds else ~found
-        case AllTurns(of):
-            failing = exists(_turns(of, dialect, False))
+        case AllOf(of, over):
+            failing = exists(_many(of, over, dialect, False))
             return ~failing if holds else failing
         case Search(words):
             match = search.matching(words, dialect)
@@ -71,23 +73,26 @@ def condition(node: Node, dialect: str, holds: bool = True) -> ColumnElement[boo
             return _compared(left, sign, right, dialect, holds)
 
 
-def _turns(of: Node, dialect: str, holds: bool) -> Select[Any]:
-    """The episode's turns for which the test holds, or fails."""
+def _many(of: Node, over: Many, dialect: str, holds: bool) -> Select[Any]:
+    """The episode's turns, or labels that count, for which the test holds, or fails."""
+    table = turn if over == "turn" else label
+    counted = [counts()] if over == "label" else []
     return (
-        select(turn.c.idx)
-        .where(turn.c.episode_id == episode.c.id, condition(of, dialect, holds))
+        select(table.c.idx)
+        .where(table.c.episode_id == episode.c.id, condition(of, dialect, holds), *counted)
         .correlate(episode)
     )
 
 
 def _column(name: Name, dialect: str) -> ColumnElement[Any]:
     column = name.field.column
-    return by_episode(column, dialect) if name.field.of_turn else column
+    return column if name.field.of is None else by_episode(column, dialect)
 
 
 def by_episode(column: ColumnElement[Any], dialect: str) -> ColumnElement[Any]:
-    """A column of `turn` by which no turn is looked up: they are to be found by their episodes. SQLite, which keeps
-    no statistics, would go over all turns of a model for each episode (a plus keeps it from the column's indexes)."""
+    """A column of a turn or a label by which none is looked up: they are to be found by their episodes. SQLite, which
+    keeps no statistics, would go over all turns of a model for each episode (a plus keeps it from the column's
+    indexes)."""
     if dialect != "sqlite":
         return column
     return UnaryExpression(column, operator=custom_op("+"), type_=column.type)
@@ -97,8 +102,8 @@ def _operand(value: Operand, dialect: str) -> ColumnElement[Any]:
     match value:
         case Name():
             return _column(value, dialect)
-        case Count(of):
-            counted = _turns(of, dialect, True).with_only_columns(func.count())
+        case Count(of, over):
+            counted = _many(of, over, dialect, True).with_only_columns(func.count())
             return counted.correlate(episode).scalar_subquery()
         case _:
             return literal(value)

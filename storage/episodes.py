@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -147,7 +148,8 @@ class Episodes:
         """The texts of one turn, as far as they are written; StoreError when it has not begun."""
         said = (text.c.episode_id == turn.c.episode_id) & (text.c.idx == turn.c.idx)
         query = (
-            select(turn.c.stage, text.c.kind, text.c.body)
+            select(turn.c.stage, text.c.kind, text.c.body, episode.c.meta)
+            .join(episode, episode.c.id == turn.c.episode_id)
             .outerjoin(text, said)
             .where(turn.c.episode_id == episode_id, turn.c.idx == index)
         )
@@ -157,11 +159,14 @@ class Episodes:
             raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
         stage: str = rows[0].stage
         found: dict[str, str] = {row.kind: row.body for row in rows if row.kind}
+        meta = json.loads(rows[0].meta)
         return TurnText(
             messages=mapping.to_messages(found.get("prompt", "")),
             reply=found.get("partial", "") if stage == "asked" else found.get("reply", ""),
             reasoning=found.get("reasoning", ""),
             partial=stage == "asked",
+            reply_removed=mapping.removed(meta, "texts"),
+            prompt_removed=mapping.removed(meta, "texts", "prompts"),
         )
 
     def replies(self, episode_id: str, cut: int) -> dict[int, str]:

@@ -1,6 +1,7 @@
-"""The filter language: one boolean expression over episodes and their turns, parsed to a frozen tree.
+"""The filter language: one boolean expression over episodes, their turns and labels, parsed to a frozen tree.
 
     correct == False and turns > 4 and any(turn.role == "V" and turn.verdict == "ACCEPT")
+    labels == 0 or any(label.name == "quality" and label.value != "good")
 
     either     := both ("or" both)*                       both := no ("and" no)*        no := "not" no | test
     test       := "(" either ")" | "any(" either ")" | "all(" either ")" | 'search("words")' | operand tail*
@@ -10,9 +11,12 @@
     value      := "text" | 'text' | number | True | False | None
 
 Nothing is ever evaluated: `storage/parsing.py` reads it, and the tree compiles to SQL in `storage/compiled.py`.
+What stands in the bracket of any, all and count says what they go over: the turns of an episode by its `turn.`
+fields, or its labels by its `label.` fields; of the labels, those that count (`storage/labels.py`).
+
 A test is either true or false. An unknown value (None) equals None only, so `!=` finds it; it is neither smaller
-nor larger than anything; and `not` gives exactly the other episodes. `all(...)` holds for an episode without
-turns. Texts are equal letter by letter, and are searched (`in`) without regard to capitals. `search` is the
+nor larger than anything; and `not` gives exactly the other episodes. `all(...)` holds where there is nothing
+to go over. Texts are equal letter by letter, and are searched (`in`) without regard to capitals. `search` is the
 search box.
 """
 
@@ -26,7 +30,7 @@ from typing import Literal, TypeAlias
 from unicodedata import east_asian_width
 
 from core.errors import ConfigError
-from storage.vocabulary import FIELDS, Field
+from storage.vocabulary import FIELDS, Field, Many
 
 Sign = Literal["==", "!=", "<", "<=", ">", ">="]
 Value: TypeAlias = str | int | float | bool | None
@@ -51,9 +55,10 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many turns pass a test."""
+    """How many of the episode's turns, or labels, pass a test."""
 
     of: Node
+    over: Many = "turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +115,22 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class AnyTurn:
-    """At least one turn passes the test."""
+class AnyOf:
+    """At least one of the episode's turns, or labels, passes the test."""
 
     of: Node
+    over: Many = "turn"
 
 
 @dataclass(frozen=True, slots=True)
-class AllTurns:
-    """No turn fails the test."""
+class AllOf:
+    """None of the episode's turns, or labels, fails the test."""
 
     of: Node
+    over: Many = "turn"
 
 
-Node: TypeAlias = Compare | Among | Holds | Search | Every | Either | Not | AnyTurn | AllTurns
+Node: TypeAlias = Compare | Among | Holds | Search | Every | Either | Not | AnyOf | AllOf
 Operand: TypeAlias = Name | Count | Value
 
 
@@ -153,6 +160,26 @@ def joined(kind: type[Every] | type[Either], parts: Sequence[Node]) -> Node:
     return kind(tuple(flat))
 
 
+def named(node: Node) -> set[str]:
+    """The names of all fields that a tree asks about."""
+    match node:
+        case Every(parts) | Either(parts):
+            return {name for part in parts for name in named(part)}
+        case Not(part):
+            return named(part)
+        case AnyOf(of, _) | AllOf(of, _):
+            return named(of)
+        case Search():
+            return set()
+        case Among(left, _) | Holds(left, _):
+            return {left.name}
+        case Compare(left, _, right):
+            sides = [one for one in (left, right) if isinstance(one, Name | Count)]
+            return {
+                name for one in sides for name in ({one.name} if isinstance(one, Name) else named(one.of))
+            }
+
+
 def write(node: Node) -> str:
     """The expression that reads as this tree."""
     match node:
@@ -172,9 +199,9 @@ def write(node: Node) -> str:
             return f"not {_bracketed(part, Either, Every)}"
         case Search(words):
             return f"search({write_value(words)})"
-        case AnyTurn(of):
+        case AnyOf(of, _):
             return f"any({write(of)})"
-        case AllTurns(of):
+        case AllOf(of, _):
             return f"all({write(of)})"
         case Compare(left, sign, right):
             return f"{write_value(left)} {sign} {write_value(right, left)}"
@@ -185,7 +212,7 @@ def write_value(value: Operand, of: Operand = None) -> str:
     match value:
         case Name(name):
             return name
-        case Count(node):
+        case Count(node, _):
             return f"count({write(node)})"
         case str():
             return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import cast
 
-from sqlalchemy import ColumnElement, false
+from sqlalchemy import ColumnElement, false, not_
 
 from core.episode import EndReason, Role, Status
 from storage import search
 from storage.compiled import condition
-from storage.expression import AnyTurn, Compare, Every, Holds, Name, Node, Search, Sign, joined, write
+from storage.expression import AnyOf, Compare, Every, Holds, Name, Node, Search, Sign, joined, named, write
 from storage.parsing import LONGEST, parse
 from storage.summaries import EPISODE_FLAGS
+from storage.vocabulary import IS_FORK
 
 _OUTCOMES: dict[str, bool | None] = {"right": True, "wrong": False, "none": None}
 #: The fields that take one of a few values.
@@ -23,7 +24,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "status": tuple(Status),
     "flag": EPISODE_FLAGS,
     "role": tuple(Role),
+    "forks": ("with", "only"),
 }
+#: Whoever asks about one of these means the episodes that it names, forks or not.
+_TELLS_FORKS = {"fork", "parent", "fork_turn", "run", "id"}
 _NUMBERS = ("generation", "min_turns", "max_turns")
 _LONGEST = 200
 _MOST = 10**6  # nothing has as many turns or generations, and no database refuses the number
@@ -36,6 +40,9 @@ class EpisodeFilter:
     `correct` is "right", "wrong" or "none"; `model` and `role` match episodes with at least one such turn
     (the same turn when both are given); `text` is searched in questions and replies; `q` is an expression of the
     filter language (`storage/expression.py`).
+
+    A fork carries turns of another episode and is no play of its own: forks are left out unless `forks` says "with" or
+    "only", or the filter names a run or asks for them itself (`fork == True`, `parent`, an id).
     """
 
     run: str | None = None
@@ -53,6 +60,7 @@ class EpisodeFilter:
     model: str | None = None
     role: str | None = None
     text: str | None = None
+    forks: str | None = None
     q: str | None = None
 
     def to_query(self) -> dict[str, str]:
@@ -92,7 +100,18 @@ def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
     """
     if any(getattr(where, name) not in (None, *choices) for name, choices in CHOICES.items()):
         return [false()]
-    return [condition(node, dialect) for node in _nodes(where)]
+    nodes = _nodes(where)
+    found = [condition(node, dialect) for node in nodes]
+    return [*found, not_(IS_FORK)] if _without_forks(where, nodes) else found
+
+
+def leaves_forks_out(where: EpisodeFilter) -> bool:
+    """Whether the filter says nothing of forks, so that none is shown. ExpressionError for an unreadable `q`."""
+    return _without_forks(where, _nodes(where))
+
+
+def _without_forks(where: EpisodeFilter, nodes: list[Node]) -> bool:
+    return where.forks is None and not any(named(node) & _TELLS_FORKS for node in nodes)
 
 
 def expression(where: EpisodeFilter) -> str:
@@ -110,6 +129,8 @@ def _nodes(where: EpisodeFilter) -> list[Node]:
     ]
     if where.correct is not None:
         found.append(Compare(Name("correct"), "==", _OUTCOMES[where.correct]))
+    if where.forks == "only":
+        found.append(Compare(Name("fork"), "==", True))
     if where.flag is not None:
         found.append(Holds(Name("flags"), where.flag))
     if where.min_turns is not None and where.min_turns == where.max_turns:
@@ -124,7 +145,7 @@ def _nodes(where: EpisodeFilter) -> list[Node]:
         if value is not None
     ]
     if of_turn:
-        found.append(AnyTurn(joined(Every, of_turn)))
+        found.append(AnyOf(joined(Every, of_turn)))
     if where.text is not None and search.terms(where.text):
         found.append(Search(where.text))
     if where.q is not None:

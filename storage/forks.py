@@ -70,11 +70,9 @@ def parents(store: Store, ids: Sequence[str]) -> dict[str, Episode]:
 
 
 def originals(store: Store, where: EpisodeFilter, limit: int) -> tuple[list[EpisodeSummary], Count]:
-    """The newest episodes a filter finds, and how many there are; forks only when it names a run or an episode's
-    task, so that forks of forks are never made unasked."""
+    """The newest episodes a filter finds, and how many there are; forks only where it asks for them, so that forks of
+    forks are never made unasked."""
     found = conditions(where, store.engine.dialect.name)
-    if where.run is None and where.task is None:
-        found.append(episode.c.parent_episode_id.is_(None))
     newest = select(*LIGHT).where(*found).order_by(episode.c.started.desc(), episode.c.id.desc()).limit(limit)
     with reading(store.engine) as connection:
         total = paging.count(connection, select(episode.c.id).where(*found))

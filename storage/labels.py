@@ -144,6 +144,15 @@ class Labels:
         ]
         return tuple(sorted(named, key=lambda one: (-one.episodes, one.name)))
 
+    def spoken(self) -> dict[str, list[str]]:
+        """Every name, value and author ever used, each in order: what a line that asks for labels can offer."""
+        used: dict[str, set[str]] = {"name": set(), "value": set(), "author": set()}
+        with reading(self.engine) as connection:
+            for row in connection.execute(select(label.c.name, label.c.value, label.c.author).distinct()):
+                for column, word in row._mapping.items():
+                    used[column].add(word)
+        return {column: sorted(words - {""}) for column, words in used.items()}
+
     def authors(self) -> tuple[FacetValue, ...]:
         """Who has labels that count, and on how many episodes; the busiest first."""
         counting = latest().subquery()
@@ -165,6 +174,11 @@ def labelled(
         for column, given in ((label.c.name, name), (label.c.value, value), (label.c.author, author))
         if given is not None
     ]
+    return episode.c.id.in_(select(label.c.episode_id).where(*wanted, counts()))
+
+
+def counts() -> ColumnElement[bool]:
+    """The condition on `label` that a row counts: it withdraws nothing, and no later one replaces it."""
     later = label.alias("later")
     same = ("episode_id", "idx", "span_start", "span_end", "name", "author")
     replaced = exists(
@@ -173,7 +187,7 @@ def labelled(
             or_(later.c.at > label.c.at, and_(later.c.at == label.c.at, later.c.id > label.c.id)),
         )
     )
-    return episode.c.id.in_(select(label.c.episode_id).where(*wanted, label.c.value != "", ~replaced))
+    return and_(label.c.value != "", ~replaced)
 
 
 def counting(history: Sequence[Label]) -> tuple[Label, ...]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, literal, null, select, union_all
 
 from core.episode import EndReason, Status
-from storage.filters import EpisodeFilter, conditions
+from storage.filters import EpisodeFilter, conditions, leaves_forks_out
 from storage.mapping import Rows, to_flag_names
 from storage.paging import Keyset
 from storage.schema import episode
 from storage.summaries import QUESTION_CUT, EpisodeSummary, Facets, FacetValue, Group, GroupBy, Order
+from storage.vocabulary import IS_FORK
 
 _CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
 #: The columns of an EpisodeSummary.
@@ -94,14 +95,22 @@ _NAMES = tuple(field.name for field in fields(EpisodeSummary))
 def facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets:
     """Counts by field. A field's own condition does not count for itself: its other values stay in view.
 
-    One query over the covering index for all open fields, one more for each field that is set.
+    One query over the covering index for all open fields, one more for each field that is set, and one for the forks,
+    whether they are left out or not.
     """
     is_set = [name for name in _FACETS if _own(where, name)]
     counts: dict[str, Counter[Any]] = {name: Counter() for name in _FACETS}
     _add(connection, where, dialect, [name for name in _FACETS if name not in is_set], counts)
     for name in is_set:
-        _add(connection, where.without(*_own(where, name)), dialect, [name], counts)
-    return Facets(**{name: _values(name, found) for name, found in counts.items()})
+        _add(connection, _open(where, name), dialect, [name], counts)
+    found = {name: _values(name, values) for name, values in counts.items()}
+    return Facets(**found, forks=_forks(connection, where, dialect))
+
+
+def _open(where: EpisodeFilter, name: str) -> EpisodeFilter:
+    """The filter without this facet's own condition; what it says of forks stays."""
+    told = where.forks or ("with" if where.run else None)
+    return replace(where.without(*_own(where, name)), forks=told)
 
 
 def _own(where: EpisodeFilter, name: str) -> list[str]:
@@ -123,21 +132,34 @@ def _add(
         return
     matching = conditions(where, dialect)
     columns: dict[str, ColumnElement[Any]] = {name: _FACETS[name] for name in names}
-    if matching:  # they may be costly, and are looked into once for all passes
+    if conditions(replace(where, forks="with"), dialect):
+        # They may be costly, and are looked into once for all passes. Whether it is a fork the index tells.
         hits = select(*columns.values()).where(*matching).cte("hits")
         columns = {name: hits.c[column.name] for name, column in columns.items()}
+        matching = []
     queries = [
         select(
             literal(place),
             *(one if name in together else cast(null(), one.type) for name, one in columns.items()),
             func.count(),
-        ).group_by(*(columns[name] for name in together))
+        )
+        .where(*matching)
+        .group_by(*(columns[name] for name in together))
         for place, together in enumerate(passes)
     ]
     for place, *values, n in connection.execute(union_all(*queries)):
         for name, value in zip(names, values, strict=True):
             if name in passes[place]:
                 counts[name][value] += n
+
+
+def _forks(connection: Connection, where: EpisodeFilter, dialect: str) -> int:
+    """How many forks are among the episodes, or are left out of them; 0 where the filter asks for forks by name."""
+    if not (where.forks or leaves_forks_out(where)):
+        return 0
+    matching = conditions(replace(where, forks="with"), dialect)
+    query = select(func.count()).select_from(episode).where(*matching, IS_FORK)
+    return int(connection.execute(query).scalar_one())
 
 
 def _shown(name: str, value: Any) -> tuple[str, ...]:

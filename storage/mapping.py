@@ -402,3 +402,13 @@ def _mask(mask: Sequence[bool]) -> str:
 def _generation(meta: Mapping[str, str]) -> int | None:
     value = meta.get("generation", "")
     return int(value) if value.isdecimal() else None
+
+
+def removal_note(kind: str) -> str:
+    """Where an episode's `meta` notes the day on which its "states", "prompts" or "texts" were removed."""
+    return f"{kind}_removed"
+
+
+def removed(meta: Mapping[str, str], *kinds: str) -> str | None:
+    """The day (UTC, 2026-11-05) on which the first of these was removed from an episode; None: never."""
+    return next((meta[removal_note(kind)] for kind in kinds if removal_note(kind) in meta), None)

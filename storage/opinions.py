@@ -141,13 +141,16 @@ def _newest(scope: Scope, store: Store, most: int) -> Select[tuple[str]]:
 
 
 def read_opinions(
-    store: Store, scope: Scope, checkpoints: Sequence[str], most: int = MOST_TURNS
+    store: Store, scope: Scope, checkpoints: Sequence[str] | None, most: int = MOST_TURNS
 ) -> list[Opinion]:
-    """What these checkpoints made of a scope's turns when they read them again. One query."""
-    query = select(*(second_opinion.c[name] for name in Opinion._fields)).where(
-        second_opinion.c.checkpoint_id.in_(checkpoints),
-        second_opinion.c.episode_id.in_(_newest(scope, store, most)),
+    """What these checkpoints (None: any) made of a scope's turns when they read them again. One query."""
+    query = (
+        select(*(second_opinion.c[name] for name in Opinion._fields))
+        .where(second_opinion.c.episode_id.in_(_newest(scope, store, most)))
+        .order_by(second_opinion.c.episode_id, second_opinion.c.idx, second_opinion.c.checkpoint_id)
     )
+    if checkpoints is not None:
+        query = query.where(second_opinion.c.checkpoint_id.in_(checkpoints))
     with reading(store.engine) as connection:
         return [Opinion(*row) for row in connection.execute(query)]
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from math import isfinite
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 from storage import search
 from storage.expression import (
-    AllTurns,
+    AllOf,
     Among,
-    AnyTurn,
+    AnyOf,
     Compare,
     Count,
     Either,
@@ -34,7 +34,7 @@ from storage.expression import (
     joined,
     write_value,
 )
-from storage.vocabulary import ALIASES, FIELDS, Field
+from storage.vocabulary import ALIASES, FIELDS, Field, Many
 
 LONGEST = 20_000  # characters: some hundreds of episode ids
 DEEPEST = 24  # brackets and nots within each other
@@ -106,7 +106,8 @@ class _Parser:
         self.here = 0
         self.depth = 0
         self.tests = 0
-        self.in_turn: bool | None = None  # None outside any, all, count; there: a turn's field was named
+        # None outside any, all, count; there: what its fields belong to, empty before the first is named
+        self.over: Many | Literal[""] | None = None
 
     def mistake(self, at: int, sentence: str) -> ExpressionError:
         return ExpressionError(self.source, at + 1, sentence)
@@ -196,30 +197,31 @@ class _Parser:
             self.depth -= 1
             return node
         if self.accept("any"):
-            return AnyTurn(self.of_turns(token))
+            return AnyOf(*self.of_many(token))
         if self.accept("all"):
-            return AllTurns(self.of_turns(token))
+            return AllOf(*self.of_many(token))
         if self.accept("search"):
             return self.searched()
         return self.tails(token)
 
-    def of_turns(self, word: _Token) -> Node:
-        """The bracket after any, all or count."""
+    def of_many(self, word: _Token) -> tuple[Node, Many]:
+        """The bracket after any, all or count, and whether it asks about turns or labels."""
         self._one_more(word.at)
-        if self.in_turn is not None:
+        if self.over is not None:
             raise self.mistake(word.at, f"{word} cannot stand inside another any, all or count.")
-        self.expect("(", f"{word.text} asks about turns in a bracket")
+        self.expect("(", f"{word.text} asks about turns or labels in a bracket")
         self._deeper(word.at)
-        self.in_turn = False
-        node = self.either()
-        if not self.in_turn:
+        self.over = ""
+        node, over = self.either(), cast(Many | Literal[""], self.over)
+        if not over:
             raise self.mistake(
-                word.at, f'{word} must ask something of a turn, such as {word.text}(turn.role == "V").'
+                word.at,
+                f'{word} must ask something of a turn or a label, such as {word.text}(turn.role == "V").',
             )
-        self.in_turn = None
+        self.over = None
         self.expect(")", f"the bracket of {word.text} must be closed")
         self.depth -= 1
-        return node
+        return node, over
 
     def searched(self) -> Node:
         self.expect("(", "search takes words in a bracket")
@@ -261,9 +263,9 @@ class _Parser:
     def operand(self) -> Operand:
         token = self.take()
         if token.word == "count":
-            if self.in_turn is None and self._empty_count():
+            if self.over is None and self._empty_count():
                 return Name("turns")
-            return Count(self.of_turns(token))
+            return Count(*self.of_many(token))
         if token.kind == "number":
             return self.number(token)
         if token.kind == "text":
@@ -290,21 +292,27 @@ class _Parser:
         name = ALIASES.get(token.word, token.word)
         if name not in FIELDS:
             raise self.mistake(token.at, self._unknown(token))
-        if FIELDS[name].of_turn:
-            if self.in_turn is None:
+        if (of := FIELDS[name].of) is not None:
+            if self.over is None:
                 raise self.mistake(
-                    token.at, f"{token} belongs to a turn: write any({token.text} ...) around it."
+                    token.at, f"{token} belongs to a {of}: write any({token.text} ...) around it."
                 )
-            self.in_turn = True
+            if self.over not in ("", of):
+                raise self.mistake(
+                    token.at,
+                    f"{token} belongs to a {of}, and this bracket asks about a {self.over}: close it first.",
+                )
+            self.over = of
         return Name(name)
 
     def _unknown(self, token: _Token) -> str:
         word = token.word
         if word in _WORDS:
             return f"{token} cannot stand here: a field or a value is missing before it."
-        if f"turn.{word}" in FIELDS:
-            where = ", in any(...)" if self.in_turn is None else ""
-            return f"there is no field {token}: did you mean turn.{word}{where}?"
+        for of in (self.over,) if self.over else get_args(Many):
+            if f"{of}.{word}" in FIELDS:
+                where = ", in any(...)" if self.over is None else ""
+                return f"there is no field {token}: did you mean {of}.{word}{where}?"
         if near := get_close_matches(word, _CONSTANTS, 1, 0.75):
             return f"there is no field {token}: did you mean {near[0].capitalize()}?"
         if near := get_close_matches(word, [*FIELDS, *ALIASES, *_WORDS], 1, 0.6):

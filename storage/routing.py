@@ -17,7 +17,7 @@ from core.episode import Role, Status
 from storage.engine import reading
 from storage.filters import EpisodeFilter, conditions
 from storage.mapping import strip_moves
-from storage.schema import episode, run, turn
+from storage.schema import episode, turn
 from storage.store import Store
 
 #: Paths are split by one of these, or not at all.
@@ -78,12 +78,8 @@ class Traffic:
 
 
 def finished(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
-    """The conditions under which an episode counts: of the filter, finished, and no fork's, whose turns are partly
-    another episode's; a filter that names a run takes that run as it is."""
-    found = [*conditions(where, store.engine.dialect.name), episode.c.status == Status.FINISHED]
-    if where.run is None:
-        found.append(episode.c.run_id.not_in(select(run.c.id).where(run.c.kind == "fork")))
-    return found
+    """The conditions under which an episode counts: of the filter, and finished."""
+    return [*conditions(where, store.engine.dialect.name), episode.c.status == Status.FINISHED]
 
 
 def turns_of(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, not_, select, union_all
 
 from core.episode import Role, Status
 from core.errors import StoreError
 from storage.engine import reading
 from storage.listing import FIGURES
-from storage.schema import episode, run, turn
+from storage.schema import episode, turn
 from storage.store import Store
 from storage.summaries import PolicySummary
+from storage.vocabulary import IS_FORK
 
 #: Width of a bar of the entropy histogram, in nats; bar i is centred on i times this.
 ENTROPY_BIN = 0.25
@@ -71,7 +72,7 @@ def played(store: Store) -> list[Played]:
     """Who has finished episodes, runs newest first, then by policy; forks are no policy's own play."""
     query = (
         select(episode.c.run_id, episode.c.policy, func.count())
-        .where(episode.c.status == Status.FINISHED, episode.c.run_id.not_in(_forks()))
+        .where(episode.c.status == Status.FINISHED, not_(IS_FORK))
         .group_by(episode.c.run_id, episode.c.policy)
         .order_by(episode.c.run_id.desc(), episode.c.policy)
     )
@@ -104,7 +105,7 @@ def belongs(side: Side) -> list[ColumnElement[bool]]:
     """The conditions under which an episode, finished or not, is the side's."""
     if side.run is not None:
         return [episode.c.policy == side.policy, episode.c.run_id == side.run]
-    return [episode.c.policy == side.policy, episode.c.run_id.not_in(_forks())]
+    return [episode.c.policy == side.policy, not_(IS_FORK)]
 
 
 def finished(side: Side) -> list[ColumnElement[bool]]:
@@ -186,7 +187,3 @@ def courses(store: Store, sides: Sequence[Side]) -> list[Course]:
             if at is not None:
                 told[i].entropy[int(at)] += n
     return told
-
-
-def _forks() -> Select[Any]:
-    return select(run.c.id).where(run.c.kind == "fork")

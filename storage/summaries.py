@@ -139,6 +139,8 @@ class TurnText:
     reply: str
     reasoning: str
     partial: bool
+    reply_removed: str | None = None  # the day on which it was removed from the store
+    prompt_removed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,7 @@ class Facets:
     status: tuple[FacetValue, ...]
     flag: tuple[FacetValue, ...]
     turns: tuple[FacetValue, ...]
+    forks: int = 0  # those among the episodes, or those left out of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, case, exists, func, not_, or_, select
+from sqlalchemy import ColumnElement, and_, case, exists, func, not_, or_, select
 
 from core.episode import EndReason, Flag, Protocol, Role, Verdict
 from core.metrics import wilson_interval
+from core.roles import strayed
 from storage.compiled import by_episode
 from storage.engine import reading
 from storage.filters import EpisodeFilter
 from storage.mapping import to_flags
 from storage.routing import Behind, finished, newest_turns, read_behind, turns_of
-from storage.schema import episode, turn
+from storage.schema import episode, text, turn
 from storage.store import Store
 
 
@@ -316,6 +317,31 @@ def roles_kept(groups: Iterable[TurnGroup]) -> list[Kept]:
     return [
         Kept(model, role, Share(k, n), failed) for (model, role), (k, n, failed) in sorted(counts.items())
     ]
+
+
+#: At most so many replies of Thinkers are read at once, the newest, and of each so many characters.
+MOST_PLANS, LONGEST_PLAN = 2_000, 20_000
+
+
+class Plan(NamedTuple):
+    """What a Thinker said, where: `strayed` is what it gave that only another role is asked for."""
+
+    model: str
+    strayed: Literal["answer", "verdict"] | None
+    behind: Behind
+
+
+def plans(store: Store, where: EpisodeFilter) -> list[Plan]:
+    """The newest replies of Thinkers, read as replies of the other roles. One query, which reads texts."""
+    said = and_(text.c.episode_id == turn.c.episode_id, text.c.idx == turn.c.idx, text.c.kind == "reply")
+    query = (
+        newest_turns(store, where, MOST_PLANS)
+        .add_columns(turn.c.model, func.substr(text.c.body, 1, LONGEST_PLAN))
+        .join(text, said)
+        .where(turn.c.role == Role.THINKER)
+    )
+    with reading(store.engine) as connection:
+        return [Plan(model, strayed(body), Behind(*row)) for *row, model, body in connection.execute(query)]
 
 
 # What was spent

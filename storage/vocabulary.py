@@ -1,20 +1,23 @@
-"""The fields a filter expression can ask about: those of an episode, and `turn.` fields in any, all and count."""
+"""The fields a filter expression can ask about: an episode's, and `turn.` and `label.` fields in any, all, count."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from sqlalchemy import Column, ColumnElement, select
+from sqlalchemy import Column, ColumnElement, func, select
 
 from core.episode import EndReason, Flag, Role, Status, Verdict
-from storage.schema import episode, task, turn
+from storage.labels import counts
+from storage.schema import episode, label, run, task, turn
 from storage.summaries import EPISODE_FLAGS
 
 #: text: quoted words. number. truth: True or False. choice: one of a few words. set: several of a few words.
 #: time: a date such as "2026-11-05" or "2026-11-05 14:30" (UTC).
 Kind = Literal["text", "number", "truth", "choice", "set", "time"]
+#: What an episode has several of, so that any, all and count can ask about them.
+Many = Literal["turn", "label"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,10 @@ class Field:
     spellings: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
-    def of_turn(self) -> bool:
-        """Whether it belongs to a turn."""
-        return self.name.startswith("turn.")
+    def of(self) -> Many | None:
+        """What it belongs to; None: the episode itself."""
+        scope, dot, _ = self.name.partition(".")
+        return cast(Many, scope) if dot else None
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -52,6 +56,15 @@ def _of_task(column: Column[Any]) -> ColumnElement[Any]:
     return select(column).where(task.c.key == episode.c.task_key).correlate(episode).scalar_subquery()
 
 
+_LABELS = (
+    select(func.count())
+    .select_from(label)
+    .where(label.c.episode_id == episode.c.id, counts())
+    .correlate(episode)
+    .scalar_subquery()
+)
+#: An episode of a run of forks: a fork, or its unchanged baseline. By its run, which the facets' index covers.
+IS_FORK = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "fork"))
 _ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
 _OUTCOMES = {"right": "right", "wrong": "wrong"}
 
@@ -80,8 +93,10 @@ _EPISODE = (
     Field("budget", "number", "most turns it was allowed", episode.c.turn_budget),
     Field("seed", "number", "seed of its draws", episode.c.seed),
     Field("argmax", "truth", "the likeliest choice was always taken", episode.c.argmax),
+    Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),
     Field("fork_turn", "number", "first turn that may differ from the parent's", episode.c.fork_turn + 1),
+    Field("labels", "number", "labels that count: on it, its turns and their words", _LABELS),
     Field("id", "text", "id of the episode", episode.c.id),
     Field("started", "time", 'when it began (UTC), such as "2026-11-05"', episode.c.started),
     Field("finished", "time", "when it ended (UTC)", episode.c.finished),
@@ -107,13 +122,22 @@ _TURN = (
     Field("turn.error", "text", "what went wrong with the call; None: nothing", turn.c.error),
     Field("turn.origin", "text", "how it was decided: policy, override or suggested_role", turn.c.origin),
 )
+_LABEL = (
+    Field("label.name", "text", 'what a person judged, such as "quality"', label.c.name),
+    Field("label.value", "text", 'how, such as "good"', label.c.value),
+    Field("label.author", "text", "who said it", label.c.author),
+    Field("label.note", "text", "why, in the author's words", label.c.note),
+    Field("label.turn", "number", "the turn it is about; None: the whole episode", label.c.idx + 1),
+    Field("label.said", "time", "when it was said (UTC)", label.c.at),
+)
 
 #: Every field by its name, in the order in which a reader wants to see them.
-FIELDS: dict[str, Field] = {one.name: one for one in (*_EPISODE, *_TURN)}
+FIELDS: dict[str, Field] = {one.name: one for one in (*_EPISODE, *_TURN, *_LABEL)}
 #: Other names that mean the same.
 ALIASES = {
     "ended": "end_reason",
     "outcome": "correct",
     "turn.index": "turn.number",
     "turn.agent": "turn.model",
+    "label.at": "label.said",
 }

@@ -20,6 +20,9 @@ st.set_page_config(
 )
 st.logo(str(ASSETS / "logo.svg"), size="medium")
 
+#: What the first page is called within Streamlit, where two pages cannot have one name; no address shows it.
+START = "start"
+
 
 def _page(
     name: str, title: str, icon: str, help: str, *, default: bool = False, hidden: bool = False
@@ -29,7 +32,7 @@ def _page(
         state.VIEWS[name],
         title=title,
         icon=f":material/{icon}:",
-        url_path=name,
+        url_path=START if default else name,
         default=default,
         visibility="hidden" if hidden else "visible",
         help=help,
@@ -66,6 +69,8 @@ MENU = {
             "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
             hidden=True,
         ),
+        # The first page's own address is `/`: whoever types `/home` shall find it too.
+        _page("home", "Home", "home", "Where to begin.", hidden=True),
     ],
     "Compare": [
         _page(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,14 +13,25 @@ from storage.budgets import AtBudget, accuracy_by_budget
 from storage.filters import EpisodeFilter
 from storage.routing import finished, pool_order
 from storage.store import Store
-from storage.verdicts import LACKS, Kept, PolicyCost, Share, TurnGroup, roles_kept, spent
+from storage.verdicts import (
+    LACKS,
+    MOST_PLANS,
+    Kept,
+    Plan,
+    PolicyCost,
+    Share,
+    TurnGroup,
+    plans,
+    roles_kept,
+    spent,
+)
 from ui import state
 from ui.chart import plot
 from ui.figures import literal, role_word
 from ui.glossary import define
 from ui.remembered import remembered
 from ui.routing_figures import ROLES, Cell, matrix
-from ui.scope import Scope
+from ui.scope import Scope, behind_table
 from ui.spending import dollars
 from ui.theme import NEUTRAL_COLOUR, model_colour, one_line, percent
 from ui.verdict_figures import by_budget, price_and_accuracy, spend_bars, whole
@@ -31,6 +43,9 @@ _pool_order = remembered(pool_order)
 @remembered
 def _by_budget(store: Store, where: EpisodeFilter) -> list[AtBudget]:
     return accuracy_by_budget(store, *finished(store, where))
+
+
+_MOST_ASTRAY = 50
 
 
 def with_interval(share: Share) -> str:
@@ -303,6 +318,63 @@ def roles(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]) -> 
                 "open": st.column_config.LinkColumn("Where it did not", display_text="List"),
             },
         )
+    _refrained(store, scope)
+
+
+def _refrained(store: Store, scope: Scope) -> None:
+    """Whether Thinkers kept to planning, read from what they said when somebody asks."""
+    st.subheader("Did Thinkers refrain from answering?")
+    st.caption(
+        "A Thinker is asked for a plan. It strays when its reply can be read as a Worker's answer or as a Verifier's "
+        f"verdict. That is found by reading what was said: the newest {MOST_PLANS:,} replies at most."
+    )
+    if state.param("plans") is None:
+        st.button(
+            "Read what Thinkers said",
+            key="read_plans",
+            icon=":material/psychology:",
+            on_click=state.set_params,
+            kwargs={"plans": "read"},
+        )
+        return
+    for side in scope.sides:
+        if scope.compared:
+            st.markdown(f"**{side.title}**")
+        _plans(plans(store, side.where), scope, f"plans{side.letter}")
+
+
+def _plans(found: Sequence[Plan], scope: Scope, key: str) -> None:
+    if not found:
+        nothing_here("No Thinker has said anything here.", ":material/psychology:")
+        return
+    gave: dict[str, Counter[str]] = {}
+    for one in found:
+        gave.setdefault(one.model, Counter())[one.strayed or "plan"] += 1
+    shares = {name: Share(counts["plan"], counts.total()) for name, counts in gave.items()}
+    models = sorted(gave, key=lambda name: (shares[name].value or 0.0, name))
+    st.dataframe(
+        {
+            "model": [one_line(name, 40) for name in models],
+            "kept": [with_interval(shares[name]) for name in models],
+            "answer": [gave[name]["answer"] for name in models],
+            "verdict": [gave[name]["verdict"] for name in models],
+            "read": [shares[name].n for name in models],
+        },
+        key=f"{key}_rows",
+        hide_index=True,
+        column_config={
+            "model": "Model",
+            "kept": st.column_config.TextColumn("Kept to planning", help="With 95 % interval"),
+            "answer": st.column_config.NumberColumn("Gave an answer", format="localized"),
+            "verdict": st.column_config.NumberColumn("Gave a verdict", format="localized"),
+            "read": st.column_config.NumberColumn("Replies read", format="localized"),
+        },
+        alt="How often each model as a Thinker kept to planning",
+    )
+    astray = [one.behind for one in found if one.strayed][:_MOST_ASTRAY]
+    if astray:
+        st.markdown("**Turns in which one strayed**, the newest first")
+        behind_table(astray, scope, key)
 
 
 def _kept_cell(one: Kept | None, role: Role, name: str) -> Cell:

@@ -62,7 +62,24 @@ def show_facets(where: EpisodeFilter, facets: Facets, checkpoints: Sequence[Chec
         chosen = None if where.generation is None else str(where.generation)
         _choice("generation", "Generation", chosen, facets.generation, lambda value: f"generation {value}")
     _turns(where, facets)
+    fork_switch(where, facets, change)
     _turn_filters(where)
+
+
+def fork_switch(where: EpisodeFilter, facets: Facets, change: Callable[..., None]) -> None:
+    """Whether forks count; nothing where there are none. `change` sets parameters of the address."""
+    if not facets.forks and where.forks is None:
+        return
+    words = {"with": f"with {facets.forks:,}", "only": f"only these {facets.forks:,}"}
+    st.session_state["facet_forks"] = where.forks
+    st.pills(
+        "Forks" if where.forks else "Forks, left out",
+        list(words),
+        key="facet_forks",
+        format_func=lambda value: words[value],
+        help="A fork carries turns of another episode, so it is not counted as a play of its own unless you say so.",
+        on_change=lambda: change(forks=st.session_state["facet_forks"]),
+    )
 
 
 def _turns(where: EpisodeFilter, facets: Facets) -> None:

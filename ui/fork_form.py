@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
@@ -15,7 +15,16 @@ from core.pool.spec import ModelSpec
 from storage import forks
 from storage.store import Store
 from ui import state, wiring
-from ui.fork_offer import BATCHES, MOST_CHILDREN, MOST_EPISODES, found_by, most_of, plan_forks, pool_of
+from ui.fork_offer import (
+    MOST_CHILDREN,
+    MOST_EPISODES,
+    PLACES,
+    found_by,
+    most_of,
+    place_of,
+    plan_forks,
+    pool_of,
+)
 from ui.fork_plan import ForkPlan
 from ui.fork_words import KIND_MEANS, KIND_WORDS, source_words
 from ui.glossary import define
@@ -230,11 +239,25 @@ def choose_batch(store: Store) -> tuple[str, list[Pick]]:
         key="fork_most",
         on_change=lambda: state.set_params(most=st.session_state["fork_most"]),
     )
+    st.session_state["fork_place"] = place_of(batch) or None
+    st.selectbox(
+        "Which turn of each is forked",
+        list(PLACES),
+        key="fork_place",
+        format_func=lambda place: PLACES[place],
+        on_change=lambda: state.set_params(batch=_at(batch, st.session_state["fork_place"])),
+    )
     picks = found_by(store, batch, int(most))
-    flag = dict(parse_qsl(batch)).get("flag", "")
-    told = ", ".join(f"{label(name, 20)} {label(value, 40)}" for name, value in parse_qsl(batch))
-    st.markdown(f"**{len(picks)}** episodes found by {told}; forked is {BATCHES[flag]}.")
+    told = ", ".join(
+        f"{label(name, 20)} {label(value, 40)}" for name, value in parse_qsl(batch) if name != "at"
+    )
+    st.markdown(f"**{len(picks)}** episodes found by {told} have such a turn.")
     return batch, picks
+
+
+def _at(batch: str, place: str | None) -> str:
+    """The batch's address with another turn to fork."""
+    return urlencode({**dict(parse_qsl(batch)), "at": place or ""})
 
 
 def kept_words(parent: Episode, index: int, prefix: str) -> None:

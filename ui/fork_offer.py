@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from core.episode import Episode
+from core.episode import Episode, Role, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.forking import (
     BASELINE,
@@ -31,6 +31,7 @@ from core.settings import POCKET
 from storage import forks
 from storage.filters import EpisodeFilter
 from storage.forks import Child
+from storage.mapping import removed
 from storage.store import Store
 from ui.fork_plan import LEFT_OUT, Branch, ForkPlan, made_by
 from ui.spending import estimate
@@ -38,33 +39,60 @@ from ui.spending import estimate
 #: At most so many children of one kind per turn, and so many episodes at once.
 MOST_CHILDREN, MOST_EPISODES = 64, 200
 
-#: Which turn of an episode a batch forks, by the flag it filters by.
+#: Flags that point to the turn that a batch forks.
 BATCHES = {
     "false_accept": "the turn that accepted a wrong answer",
     "answer_broke": "the turn that lost a right answer",
 }
+#: Which turn of each episode a batch can fork, as its address says it in `at`; else by the flag it filters by.
+PLACES = BATCHES | {
+    "first": "the first turn",
+    "last": "the last turn",
+    "verifier": "the last turn of a Verifier",
+}
 
 
-def blundered(episode: Episode, flag: str) -> int | None:
-    """The turn of an episode for which it carries this flag; None when it has none."""
-    if flag == "false_accept":
-        return len(episode.turns) - 1 if episode.turns else None
-    grades = [turn.correct_after for turn in episode.turns]
+def place_of(batch: str) -> str:
+    """Which turn a batch forks, of PLACES; empty when its address does not say."""
+    asked = dict(parse_qsl(batch))
+    return next((place for place in (asked.get("at"), asked.get("flag")) if place in PLACES), "")
+
+
+def turn_at(episode: Episode, place: str) -> int | None:
+    """The turn of an episode at such a place; None when it has none."""
+    turns = episode.turns
+    last = len(turns) - 1
+    match place:
+        case "first":
+            return 0 if turns else None
+        case "last":
+            return last if turns else None
+        case "verifier":
+            judged = (i for i in range(last, -1, -1) if turns[i].decision.role is Role.VERIFIER)
+            return next(judged, None)
+        case "false_accept":
+            wrong = turns and turns[-1].verdict is Verdict.ACCEPT and turns[-1].correct_after is False
+            return last if wrong else None
+    grades = [turn.correct_after for turn in turns]
     broke = (i for i in range(1, len(grades)) if grades[i - 1] is True and grades[i] is False)
     return next(broke, None)
 
 
 def found_by(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
-    """Episode ids and turns that a batch is about: the newest `most` that the filter's address finds.
+    """Episode ids and turns that a batch is about: the newest `most` that the filter's address finds and that have
+    such a turn.
 
-    ConfigError when its flag is none that points to a turn."""
+    ConfigError when it does not say which turn."""
+    if not (place := place_of(batch)):
+        raise ConfigError(
+            "A batch of forks needs flag=false_accept or flag=answer_broke in its filter, or at= "
+            f"{', '.join(PLACES)}."
+        )
     where = EpisodeFilter.from_query(dict(parse_qsl(batch)))
-    if where.flag not in BATCHES:
-        raise ConfigError("A batch of forks needs flag=false_accept or flag=answer_broke in its filter.")
     newest, _ = forks.originals(store, where, max(1, min(most, MOST_EPISODES)))
     ids = [one.id for one in newest]
     whole = forks.parents(store, ids)
-    turns = [(one, blundered(whole[one], where.flag)) for one in ids if one in whole]
+    turns = [(one, turn_at(whole[one], place)) for one in ids if one in whole]
     return [(name, turn) for name, turn in turns if turn is not None]
 
 
@@ -158,6 +186,8 @@ def _fitting(
 
 def _playable(store: Store, parent: Episode, turn: int, change: Change, specs: Sequence[ModelSpec]) -> None:
     """ConfigError unless this pool and the policies at hand can go on with the episode."""
+    if day := removed(parent.meta, "prompts", "texts"):
+        raise ConfigError(f"The texts of episode {parent.id} were removed on {day}: it cannot be played on.")
     by_name = {spec.name: spec for spec in specs}
     absent = [name for name in parent.models if name not in by_name]
     if absent:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decision
+from storage.mapping import removed
 from ui import state
 from ui.chart import plot
 from ui.glossary import define
@@ -43,6 +44,8 @@ def why_not(seen: Seen) -> str:
             "applied again: bring it in with `trinity checkpoints import`."
         )
     if not seen.decision.hidden_state:
+        if day := removed(seen.recording.episode.meta, "states"):
+            return f"The hidden states of this episode were removed on {label(day, 20)}: nothing can be recomputed."
         return "No hidden state is stored for this turn, so nothing can be recomputed."
     return "The stored hidden state does not fit this head, or holds a number too large for half precision."
 

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.episode import ROLE_ORDER
+from storage.filters import EpisodeFilter
 from storage.store import Store
 from storage.summaries import EpisodeSummary, GenerationSummary
 from ui import state
@@ -40,7 +41,7 @@ from ui.rescored import (
     rescore,
 )
 from ui.theme import ROLE_LOOKS, label, one_line, percent
-from ui.widgets import ink, is_dark, nothing_here, who
+from ui.widgets import ink, is_dark, nothing_here, states_removed, who
 
 _SHARES = {"pair": "Model and role", "model": "Model", "role": "Role"}
 
@@ -220,8 +221,8 @@ def pinned_panel(store: Store, lineage: Lineage, at: int, beside: Lineage | None
     options = {one.id: one for one in offered(store, lineage)}
     if not options:
         nothing_here(
-            "No recorded episode has hidden states that these heads can read. Record some with a checkpoint of this "
-            "run, then come back:"
+            "No recorded episode has hidden states that these heads can read."
+            f"{states_removed(store, EpisodeFilter())} Record some with a checkpoint of this run, then come back:"
         )
         last = lineage.generations[-1].checkpoint_id
         st.code(f"trinity run --policy {last} --tasks pocket/all --n 20", language=None)
@@ -232,7 +233,8 @@ def pinned_panel(store: Store, lineage: Lineage, at: int, beside: Lineage | None
         return
     found = rescore(store, lineage, pins)
     if not found.lines:
-        nothing_here("These episodes kept no hidden states: pin others.")
+        gone = states_removed(store, [one.id for one in pins])
+        nothing_here(f"These episodes kept no hidden states: pin others.{gone}")
         return
     generation = lineage.indices[at]
     chart(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from core.episode import Decision, Flag, Message, Role
+from core.episode import Decision, Flag, Role
 from storage.summaries import TurnOutline, TurnText
 from ui import state
 from ui.course import in_words
@@ -115,7 +115,7 @@ def turn_card(
     view = state.choice("What to show of this turn", VIEWS, name=tab, key=f"{key}_view")
     place = f"{key}_{outline.episode_id}_{index}_{view}"
     if view == "saw":
-        _saw(text(index).messages, key=place)
+        _saw(text(index), key=place)
         if also is not None:
             also(index)
     elif view == "reasoning":
@@ -166,21 +166,25 @@ def _reply(outline: TurnOutline, told: TurnText, *, key: str, running: bool) -> 
     if told.reasoning:
         st.caption(f"It reasoned first, in {len(told.reasoning):,} characters: see Reasoning.")
     waiting = running and outline.stage == "asked"
-    text_block(
-        told.reply,
-        key=key,
-        empty="Waiting for the first words." if waiting else "The model said nothing.",
-    )
+    text_block(told.reply, key=key, empty="Waiting for the first words." if waiting else said_nothing(told))
     if outline.stage != "finished":
         st.caption("Still being written." if waiting else "This turn was never finished.")
 
 
-def _saw(messages: Sequence[Message], *, key: str) -> None:
+def said_nothing(told: TurnText) -> str:
+    """Why there is no reply to read."""
+    gone = told.reply_removed
+    return f"What was said was removed on {plain(gone, 20)}." if gone else "The model said nothing."
+
+
+def _saw(told: TurnText, *, key: str) -> None:
     """What was sent to the model."""
-    for i, message in enumerate(messages):
+    for i, message in enumerate(told.messages):
         st.caption(f"{message.role} message, {len(message.content):,} characters")
         text_block(message.content, key=f"{key}_{i}", empty="An empty message.")
-    if not messages:
+    if not told.messages and told.prompt_removed:
+        st.caption(f"What was sent was removed on {label(told.prompt_removed, 20)}.")
+    elif not told.messages:
         st.caption("Nothing was sent: this turn ended before its model was asked.")
 
 

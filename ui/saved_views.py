@@ -35,9 +35,10 @@ def asked(query: Mapping[str, str], view: SavedView | None) -> EpisodeFilter:
         parse(where.q)  # a mistake in it is shown by its own columns
     if view is None:
         return where
-    held = expression(EpisodeFilter.from_query(view.query))
-    parts = [parse(said) for said in (held, where.q) if said]
-    return replace(where, q=write(joined(Every, parts)) if parts else None)
+    kept = EpisodeFilter.from_query(view.query)
+    parts = [parse(said) for said in (expression(kept), where.q) if said]
+    said = write(joined(Every, parts)) if parts else None
+    return replace(where, q=said, forks=where.forks or kept.forks)
 
 
 def views_popover(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:

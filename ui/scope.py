@@ -12,12 +12,12 @@ from storage.routing import Behind
 from storage.store import Store
 from storage.summaries import FacetValue
 from ui import state
-from ui.facets import facets_of
+from ui.facets import facets_of, fork_switch
 from ui.theme import correct_mark, label, one_line
 from ui.widgets import generations, strip_text, who
 
 #: What the bar itself sets; other conditions come with a link and are shown beside it.
-_OWN = ("policy", "family", "run")
+_OWN = ("policy", "family", "run", "forks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ def scope_bar(store: Store) -> Scope:
         _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
     with columns[3]:
         _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
+    fork_switch(where, facets, _change)
     _others(where)
     if a and b:
         sides = tuple(

@@ -10,6 +10,9 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.metrics import wilson_interval
+from storage.filters import EpisodeFilter
+from storage.retention import last_removed
+from storage.store import Store
 from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary, RunStatus, RunSummary
 from ui.estimates import OURS_COLOUR, Estimate, estimates_figure
 from ui.reproduction import KEY as REPRODUCTION
@@ -135,3 +138,10 @@ def worker_trouble(run: RunSummary, log: Path, doing: str, kept: str, *, stalled
 def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:
     """The empty state: what is missing, said once; the caller adds the action that fills it."""
     st.markdown(f":gray[{icon} {sentence}]")
+
+
+def states_removed(store: Store, where: EpisodeFilter | Sequence[str]) -> str:
+    """A sentence, after a space, that says when hidden states of these episodes were removed; empty: never. Asked for
+    where some are missing."""
+    day = last_removed(store, "states", where)
+    return f" Some hidden states were removed, last on {label(day, 20)}." if day else ""

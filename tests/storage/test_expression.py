@@ -19,9 +19,9 @@ from storage import schema
 from storage.compiled import condition
 from storage.engine import reading, writing
 from storage.expression import (
-    AllTurns,
+    AllOf,
     Among,
-    AnyTurn,
+    AnyOf,
     Compare,
     Count,
     Either,
@@ -39,10 +39,10 @@ from storage.mapping import flag_bits
 from storage.parsing import parse
 from storage.store import Store, open_store
 from storage.summaries import EPISODE_FLAGS
-from storage.vocabulary import FIELDS
+from storage.vocabulary import FIELDS, Many
 
 SPEC = 'correct == False and turns > 4 and any(turn.role == "V" and turn.verdict == "ACCEPT")'
-WORDS = ["", "a", "A", "ab", "50%", "a_b", "axb", "'; --", 'say "x"', "back\\slash", "é"]
+WORDS = ["", "a", "A", "ab", "50%", "a_b", "axb", "me", "'; --", 'say "x"', "back\\slash", "é"]
 NUMBERS = [-1, 0, 1, 2, 3, 0.25, 2.5, 10**15]
 TIMES = [0.0, 86_400.0, 1_600_000_000.25]
 
@@ -87,12 +87,43 @@ def seen_turn(rng: random.Random, number: int) -> Row:
     }
 
 
+def said_labels(rng: random.Random) -> list[Row]:
+    """Everything ever said about one episode; a few places, names and authors, so that much is said again."""
+    found = []
+    for _ in range(rng.randrange(6)):
+        turn = maybe(rng, [1, 2])
+        span = maybe(rng, [(0, 2)]) if turn is not None else None
+        found.append(
+            {
+                "turn": turn,
+                "span": span,
+                "name": rng.choice(["quality", "a", "50%"]),
+                "value": rng.choice(["", "good", "A", "a_b"]),
+                "author": rng.choice(["me", "you"]),
+                "note": rng.choice(WORDS),
+                "said": rng.choice(TIMES),
+            }
+        )
+    return found
+
+
+def counting(said: list[Row]) -> list[Row]:
+    """What counts of it: the last that one author said under one name at one place, unless it withdraws."""
+    last: dict[Any, Row] = {}
+    for one in sorted(said, key=lambda one: one["said"]):
+        last[one["turn"], one["span"], one["name"], one["author"]] = one
+    return [one for one in last.values() if one["value"]]
+
+
 def seen_episode(rng: random.Random, index: int) -> Row:
     """An episode that need not make sense: the language does not ask whether it does."""
     read, written = rng.randrange(4), rng.randrange(4)
+    said = said_labels(rng)
+    counted = counting(said)
     return {
         "id": f"e{index}",
-        "run": rng.choice(["r1", "r2"]),
+        "run": (run := rng.choice(["r1", "r2"])),
+        "fork": run == "r2",
         "family": rng.choice(WORDS),
         "task": rng.choice(["t0", "t1"]),
         "policy": rng.choice(WORDS),
@@ -118,7 +149,10 @@ def seen_episode(rng: random.Random, index: int) -> Row:
         "fork_turn": maybe(rng, [1, 2]),
         "started": rng.choice(TIMES),
         "finished": maybe(rng, TIMES),
-        "of": [seen_turn(rng, number + 1) for number in range(rng.randrange(4))],
+        "turn": [seen_turn(rng, number + 1) for number in range(rng.randrange(4))],
+        "said": said,
+        "label": counted,
+        "labels": len(counted),
     }
 
 
@@ -142,7 +176,18 @@ TURN_COLUMNS = {
 
 
 def insert(connection: Any, one: Row) -> None:
-    derived = ("tokens", "question", "expected", "of", "flags", "fork_turn")
+    derived = (
+        "tokens",
+        "question",
+        "expected",
+        "turn",
+        "said",
+        "label",
+        "labels",
+        "flags",
+        "fork",
+        "fork_turn",
+    )
     row = {COLUMNS.get(name, name): value for name, value in one.items() if name not in derived}
     connection.execute(
         schema.episode.insert().values(
@@ -156,7 +201,19 @@ def insert(connection: Any, one: Row) -> None:
             meta="{}",
         )
     )
-    for turn in one["of"]:
+    for said in one["said"]:
+        start, end = said["span"] or (None, None)
+        connection.execute(
+            schema.label.insert().values(
+                **{name: said[name] for name in ("name", "value", "author", "note")},
+                episode_id=one["id"],
+                idx=None if said["turn"] is None else said["turn"] - 1,
+                span_start=start,
+                span_end=end,
+                at=said["said"],
+            )
+        )
+    for turn in one["turn"]:
         values = {
             TURN_COLUMNS.get(name, name): turn[name]
             for name in turn
@@ -187,7 +244,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     rng = random.Random(5)
     episodes = tuple(seen_episode(rng, index) for index in range(80))
     store.runs.create("r1", "run", {})
-    store.runs.create("r2", "run", {})
+    store.runs.create("r2", "fork", {})
     with writing(store.engine) as connection:
         for key, question in ((0, "What is 50% of A_b?"), (1, "Say axb")):
             connection.execute(
@@ -211,7 +268,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     store.close()
 
 
-# The language, read in the plainest way: over one episode and, within brackets, one turn
+# The language, read in the plainest way: over one episode and, within brackets, one turn or label
 
 SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -221,15 +278,15 @@ SIGNS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def value_of(operand: Any, one: Row, turn: Row | None) -> Any:
+def value_of(operand: Any, one: Row, inner: Row | None) -> Any:
     if isinstance(operand, Count):
-        return sum(holds(operand.of, one, other) for other in one["of"])
+        return sum(holds(operand.of, one, other) for other in one[operand.over])
     if not isinstance(operand, Name):
         return operand
     scope, _, name = operand.name.rpartition(".")
     if scope:
-        assert turn is not None
-        return turn[name]
+        assert inner is not None
+        return inner[name]
     return one[name]
 
 
@@ -237,27 +294,27 @@ def lowered(text: str) -> str:
     return "".join(letter.lower() if letter.isascii() else letter for letter in text)
 
 
-def holds(node: Node, one: Row, turn: Row | None = None) -> bool:
+def holds(node: Node, one: Row, inner: Row | None = None) -> bool:
     match node:
         case Every(parts):
-            return all(holds(part, one, turn) for part in parts)
+            return all(holds(part, one, inner) for part in parts)
         case Either(parts):
-            return any(holds(part, one, turn) for part in parts)
+            return any(holds(part, one, inner) for part in parts)
         case Not(part):
-            return not holds(part, one, turn)
-        case AnyTurn(of):
-            return any(holds(of, one, other) for other in one["of"])
-        case AllTurns(of):
-            return all(holds(of, one, other) for other in one["of"])
+            return not holds(part, one, inner)
+        case AnyOf(of, over):
+            return any(holds(of, one, other) for other in one[over])
+        case AllOf(of, over):
+            return all(holds(of, one, other) for other in one[over])
         case Among(left, values):
-            return value_of(left, one, turn) in values
+            return value_of(left, one, inner) in values
         case Holds(left, part):
-            held = value_of(left, one, turn)
+            held = value_of(left, one, inner)
             if isinstance(held, str):
                 return lowered(part) in lowered(held)
             return held is not None and part in held
         case Compare(left, sign, right):
-            a, b = value_of(left, one, turn), value_of(right, one, turn)
+            a, b = value_of(left, one, inner), value_of(right, one, inner)
             if sign in ("==", "!="):
                 return bool(a == b) is (sign == "==")
             return a is not None and b is not None and SIGNS[sign](a, b)
@@ -288,10 +345,12 @@ def compared(names: list[Name], kinds: tuple[str, ...]) -> st.SearchStrategy[Nod
 
 
 def leaves_of(names: list[Name]) -> st.SearchStrategy[Node]:
-    held = st.sampled_from([name for name in names if name.field.kind == "set"]).flatmap(
+    found = compared(names, ("text", "number", "truth", "choice", "time"))
+    if not (sets := [name for name in names if name.field.kind == "set"]):
+        return found
+    return found | st.sampled_from(sets).flatmap(
         lambda name: st.builds(Holds, st.just(name), st.sampled_from(name.field.choices))
     )
-    return compared(names, ("text", "number", "truth", "choice", "time")) | held
 
 
 def grown(leaves: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
@@ -305,21 +364,28 @@ def grown(leaves: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     )
 
 
-OF_EPISODE = [Name(name) for name in FIELDS if not FIELDS[name].of_turn]
-OF_TURN = [Name(name) for name in FIELDS if FIELDS[name].of_turn]
-#: Every test in a bracket asks something of a turn; beside it, it may ask of the episode.
-ASKED = st.builds(
-    lambda first, rest: joined(Every, [first, rest]),
-    grown(leaves_of(OF_TURN)),
-    grown(leaves_of(OF_TURN) | leaves_of(OF_EPISODE)),
-) | grown(leaves_of(OF_TURN))
-COUNTED = st.builds(
-    Compare,
-    st.builds(Count, ASKED),
-    st.sampled_from(["==", "!=", *SIGNS]),
-    st.sampled_from([0, 1, 2, Name("turns")]),
-)
-TREES = grown(leaves_of(OF_EPISODE) | st.builds(AnyTurn, ASKED) | st.builds(AllTurns, ASKED) | COUNTED)
+OF_EPISODE = [Name(name) for name in FIELDS if FIELDS[name].of is None]
+
+
+def bracketed(over: Many) -> st.SearchStrategy[Node]:
+    """Every test in a bracket asks something of a turn, or a label; beside it, it may ask of the episode."""
+    leaves = leaves_of([Name(name) for name in FIELDS if FIELDS[name].of == over])
+    beside = st.builds(
+        lambda first, rest: joined(Every, [first, rest]),
+        grown(leaves),
+        grown(leaves | leaves_of(OF_EPISODE)),
+    )
+    asked = beside | grown(leaves)
+    counted = st.builds(
+        Compare,
+        st.builds(Count, asked, st.just(over)),
+        st.sampled_from(["==", "!=", *SIGNS]),
+        st.sampled_from([0, 1, 2, Name("turns"), Name("labels")]),
+    )
+    return st.builds(AnyOf, asked, st.just(over)) | st.builds(AllOf, asked, st.just(over)) | counted
+
+
+TREES = grown(leaves_of(OF_EPISODE) | bracketed("turn") | bracketed("label"))
 
 
 @settings(max_examples=100, deadline=None)
@@ -353,6 +419,11 @@ def test_what_is_written_reads_as_the_same_tree(tree: Node) -> None:
         ('family not in ["a", \'b"\']', r'family not in ("a", "b\"")'),
         ('"LOW_margin" in flags', '"low_margin" in flags'),
         ("count() > 3 and count(turn.role=='w')==1", 'turns > 3 and count(turn.role == "worker") == 1'),
+        (
+            'labels > 0 and any(label.at < "2026-11-05")',
+            'labels > 0 and any(label.said < "2026-11-05T00:00:00+00:00")',
+        ),
+        ("count(label.turn==none)>labels", "count(label.turn == None) > labels"),
         ("all(turn.sampled)", "all(turn.sampled == True)"),
         ('started >= "2026-11-05"', 'started >= "2026-11-05T00:00:00+00:00"'),
         ('search("prime") and -0.5 < margin', 'search("prime") and margin > -0.5'),
@@ -375,6 +446,9 @@ def test_one_meaning_one_spelling(said: str, canonical: str) -> None:
         ("any(turn.rol == 'V')", 5, "did you mean turn.role?"),
         ('any(role == "V")', 5, "did you mean turn.role?"),
         ('turn.role == "V"', 1, "any(turn.role ...)"),
+        ('label.name == "a"', 1, "any(label.name ...)"),
+        ('any(author == "me")', 5, "did you mean label.author?"),
+        ('any(label.turn == 2 and turn.role == "V")', 25, "asks about a label"),
         ('any(turn.role == "verifer")', 18, 'did you mean "verifier"?'),
         ("correct == Flase", 12, "did you mean False?"),
         ('"fals_accept" in flags', 1, 'did you mean "false_accept"?'),
@@ -427,6 +501,32 @@ def test_any_text_is_a_tree_or_a_mistake(said: str) -> None:
         assert parse(write(tree)) == tree
         column = 1
     assert 1 <= column <= len(said) + 1
+
+
+def test_forks_are_left_out_unless_they_are_asked_for(written: Written) -> None:
+    """In one place for lists, facets and files; whoever names a run, an id or forks means them as they are."""
+
+    def found(**where: str) -> set[str]:
+        page = written.store.episodes.page(EpisodeFilter.from_query(where), limit=100)
+        return {one.id for one in page.items}
+
+    forks = {one["id"] for one in written.episodes if one["fork"]}
+    plays = {one["id"] for one in written.episodes} - forks
+    assert min(len(forks), len(plays)) > 20
+    assert found() == found(q="fork == False") == plays
+    assert found(forks="with") == found(q="fork in (True, False)") == plays | forks
+    assert found(forks="only") == found(q="fork") == found(run="r2") == found(q='run == "r2"') == forks
+    one = min(forks)
+    assert found(q=f'id == "{one}" or any(turn.number > 99 and parent == "x")') == {one}
+    assert found(correct="right") == plays & found(correct="right", forks="with")
+    for where, count, offered in (
+        ({}, len(plays), len(forks)),
+        ({"forks": "with"}, 80, len(forks)),
+        ({"run": "r2"}, len(forks), 0),
+    ):
+        facets = written.store.episodes.facets(EpisodeFilter.from_query(where))
+        assert facets.forks == offered
+        assert sum(value.n for value in facets.status) == count
 
 
 def test_what_was_clicked_is_an_expression_too(written: Written) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import tracemalloc
 from pathlib import Path
+from typing import get_args
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,10 +20,12 @@ from streamlit.testing.v1 import AppTest
 
 from core.errors import ImportFormatError, StoreError
 from storage import interchange, selection
-from storage.columns import export_parquet
+from storage.columns import Rowed, export_parquet
 from storage.engine import writing
 from storage.filters import EpisodeFilter
 from storage.interchange import export_episodes, export_runs, import_file
+from storage.labels import Place
+from storage.opinions import add_opinions, opinion
 from storage.recorder import record
 from storage.schema import episode as table
 from storage.store import Store, open_store
@@ -30,8 +33,8 @@ from tests.browsing import settled
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, press, shown
-from tests.ui.recorded import RUN, episode, events
-from tests.ui.sample_store import EVOLVED, PLAYED
+from tests.ui.recorded import RUN, episode, events, sample
+from tests.ui.sample_store import EVOLVED, PLAYED, checkpoint
 from ui.cli import main
 from ui.export import formats
 from ui.export.page import episode_page, pair_page
@@ -107,6 +110,62 @@ def test_parquet_has_typed_rows_with_everything_a_notebook_needs(recorded: Store
     assert [turn["verdict"] for turn in turns] == [turn.verdict for turn in whole.turns]
     running = pq.read_table(tmp_path / "t.parquet", filters=[("episode_id", "=", "e-running")]).to_pylist()
     assert running[-1]["stage"] != "finished"
+
+
+def test_labels_and_second_opinions_leave_with_every_format(tmp_path: Path) -> None:
+    recorded = sample(tmp_path / "trinity.db")
+    one, turns = recorded.episodes.get("e-wrong"), recorded.episodes.get("e-wrong").turns
+    say = recorded.labels.say
+    say(Place("e-wrong"), "quality", "good", author="Ada")
+    say(Place("e-wrong"), "quality", "bad", author="Ada", note="on second thought <b>no</b>")
+    say(Place("e-wrong"), "quality", "mixed", author="=Bob")
+    say(Place("e-wrong", 1), "step", "wrong", author="Ada")
+    say(Place("e-wrong", 1, (0, 4)), "step", "typo", author="Ada")
+    say(Place("e-right"), "gone", "yes", author="Ada")
+    recorded.labels.withdraw(Place("e-right"), "gone", author="Ada")
+    other = checkpoint(0)
+    recorded.checkpoints.add(other.id, other.to_config(), other.to_bytes())
+    logits = ([9.0, *[0.0] * (len(one.models) - 1)], [0.0, 0.0, 9.0])
+    recorded.runs.create("rr", "reencode", {})
+    said = opinion(other.id, "e-wrong", 1, logits, turns[1].decision.prompt_digest, "cpu")
+    add_opinions(recorded, "rr", [said])
+
+    export_csv(recorded, EpisodeFilter(), tmp_path / "e.csv")
+    with (tmp_path / "e.csv").open(encoding="utf-8-sig", newline="") as file:
+        sheet = {row["id"]: row for row in csv.DictReader(file)}
+    assert [name for name in sheet["e-wrong"] if name.startswith("label_")] == ["label_quality"]
+    assert (sheet["e-wrong"]["label_quality"], sheet["e-right"]["label_quality"]) == ("bad | mixed", "")
+    tables: dict[Rowed, list[dict[str, object]]] = {}
+    for rowed in get_args(Rowed):
+        export_parquet(recorded, ["e-wrong", "e-right"], tmp_path / "one.parquet", rowed)
+        tables[rowed] = pq.read_table(tmp_path / "one.parquet").to_pylist()
+    assert {row["id"]: row["label_quality"] for row in tables["episodes"]} == {
+        "e-wrong": "bad | mixed",
+        "e-right": None,
+    }
+    wrong = [row["label_step"] for row in tables["turns"] if row["episode_id"] == "e-wrong"]
+    assert wrong == [None, "wrong | typo", None, None, None]
+    named = [(row["turn"], row["words"], row["value"], row["author"]) for row in tables["labels"]]
+    assert sorted(named, key=str) == sorted(
+        [
+            (None, None, "bad", "Ada"),
+            (None, None, "mixed", "=Bob"),
+            (2, None, "wrong", "Ada"),
+            (2, turns[1].reply.text[:4], "typo", "Ada"),
+        ],
+        key=str,
+    )
+    assert [(row["turn"], row["checkpoint_id"], row["same_input"]) for row in tables["opinions"]] == [
+        (2, other.id, True)
+    ]
+    assert tables["opinions"][0]["model_logits"] == logits[0]
+    page = episode_page(read_played(recorded, "e-wrong"))
+    assert "on second thought &lt;b&gt;no&lt;/b&gt;" in page
+    assert f"<bdi>{other.id}</bdi>" in page
+    assert f"Verifier on {one.models[0]}" in page
+    assert "on second thought" in pair_page(
+        read_played(recorded, "e-right"), read_played(recorded, "e-wrong")
+    )
 
 
 def test_no_cell_of_a_sheet_is_run_and_no_character_of_it_is_hidden(recorded: Store, tmp_path: Path) -> None:

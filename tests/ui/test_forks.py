@@ -347,6 +347,31 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
         assert refused.code in (1, 2)
         assert says in refused.err
         assert "Traceback" not in refused.err
+    many = (
+        "--where",
+        'correct == False and any(turn.role == "V")',
+        "--at",
+        "verifier",
+        "--n",
+        1,
+        "--baseline",
+        1,
+    )
+    batch = world.trinity("fork", *many, "--verdict", "REVISE", "--most", 3, "--json")
+    assert batch.code == 0, batch.err
+    wrong = store.episodes.page(EpisodeFilter(q='correct == False and any(turn.role == "V")')).items
+    assert {one["episode"] for one in batch.json["parents"]} <= {one.id for one in wrong}
+    assert 1 <= len(batch.json["parents"]) <= 3
+    assert batch.json["fork"]["n"] == len(batch.json["parents"])
+    for arguments, says in (
+        ([parent, *many, "--stop"], "or many by --where"),
+        (["--where", "correct ==", "--at", "last", "--stop"], "Column 11 of the filter"),
+        (["--where", "correct", "--stop"], "or at= false_accept"),
+        (["--where", "turns > 90", "--at", "last", "--stop"], "nothing can be forked"),
+    ):
+        refused = world.trinity("fork", *arguments)
+        assert refused.code == 1
+        assert says in refused.err, refused.err
     world.server.answer = lambda _request: fail(401, "no such key")
     lost = world.trinity("fork", parent, "--turn", 3, "--role", "thinker", "--n", 1, "--baseline", 9)
     assert lost.code == 1

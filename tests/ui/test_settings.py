@@ -15,7 +15,8 @@ from storage.summaries import RunStatus
 from tests.ui.pages import app, opened, opened_in, press, shown
 from ui import live, state
 from ui.keys import key_sheets
-from ui.views.settings import PARTS, size_words, tail
+from ui.retaining import size_words
+from ui.views.settings import PARTS, tail
 
 
 def test_the_store_is_told_in_full(samples: Store) -> None:

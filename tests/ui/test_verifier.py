@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from storage.engine import writing
 from storage.filters import EpisodeFilter
+from storage.schema import text
 from storage.store import Store
-from storage.verdicts import Judgement, Ledger, PolicyCost, Share, ledgers, policy_costs, turn_groups
+from storage.verdicts import Judgement, Ledger, PolicyCost, Share, ledgers, plans, policy_costs, turn_groups
 from tests.ui.pages import assert_literal, command, opened, press, shown
-from tests.ui.sample_store import checkpoint
+from tests.ui.sample_store import checkpoint, sample_store
 from ui.views.verifier import PARTS, into_verdict, solved_cost, worst
 
 pytestmark = pytest.mark.usefixtures("samples")
@@ -61,6 +64,40 @@ def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
     assert_literal(opened("verifier", part=part, family="user"))
     page = opened("verifier", part=part, a="random", b=checkpoint(30).id)
     assert "A · random" in shown(page) or "A: " in shown(page)
+
+
+def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sample_store(tmp_path / "trinity.db", 4)
+    thought = EpisodeFilter(
+        q='any(turn.role == "T" and turn.error == None) and status == "finished" and parent == None'
+    )
+    said = {
+        "<suggestion>add</suggestion> It is <answer>7</answer>.": "answer",
+        "answer 7": "answer",
+        "3 + 4 so 7 given 8 REVISE": "verdict",
+        "<think>Is it <answer>7</answer>?</think> <suggestion>Add, then ACCEPT or REVISE.</suggestion>": None,
+    }
+    ids = [one.id for one in store.episodes.page(thought).items][: len(said)]
+    for episode_id, body in zip(ids, said, strict=True):
+        with writing(store.engine) as connection:
+            mine = (text.c.episode_id == episode_id, text.c.kind == "reply")
+            connection.execute(text.update().where(*mine).values(body=body))
+    found = [one for one in plans(store, EpisodeFilter()) if one.behind.episode_id in ids]
+    assert {(one.behind.episode_id, one.strayed) for one in found} == set(
+        zip(ids, said.values(), strict=True)
+    )
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    page = press(opened("verifier", part="roles"), "read_plans")
+    assert page.query_params["plans"] == "read"
+    table = next(one.value for one in page.dataframe if "verdict" in one.value)
+    astray = [one for one in plans(store, EpisodeFilter()) if one.strayed]
+    assert table["answer"].sum() + table["verdict"].sum() == len(astray)
+    behind = next(one.value for one in page.dataframe if "question" in one.value)
+    first = astray[0].behind
+    assert behind["open"][0] == f"/replay?ep={first.episode_id}&t={first.index + 1}"
+    store.close()
 
 
 def test_a_link_of_a_verdict_shows_its_turns(samples: Store) -> None:

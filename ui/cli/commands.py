@@ -20,6 +20,7 @@ from ui.cli import (
     pocket,
     policy,
     pool,
+    prune,
     reproduce,
     routing,
     run,
@@ -75,6 +76,7 @@ app.command("routing")(routing.routing)
 app.command("verifier")(routing.verifier)
 app.command("policy")(policy.policy)
 app.command("separability")(separability.separability)
+app.command("prune")(prune.prune)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)
 app.add_typer(pool.app, name="pool")

@@ -23,6 +23,7 @@ from ui.cli.narrowing import (
     EndOption,
     FamilyOption,
     FlagOption,
+    ForksOption,
     GenerationOption,
     MaxTurnsOption,
     MinTurnsOption,
@@ -77,6 +78,7 @@ def episodes(
     min_turns: MinTurnsOption = None,
     max_turns: MaxTurnsOption = None,
     text: TextOption = None,
+    forks: ForksOption = None,
     where: WhereOption = None,
     order: Annotated[
         str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
@@ -111,6 +113,7 @@ def episodes(
             min_turns=min_turns,
             max_turns=max_turns,
             text=text,
+            forks=forks,
             q=where,
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,6 +15,7 @@ from ui.cli.narrowing import (
     EndOption,
     FamilyOption,
     FlagOption,
+    ForksOption,
     GenerationOption,
     MaxTurnsOption,
     MinTurnsOption,
@@ -30,9 +31,21 @@ from ui.cli.narrowing import (
 )
 
 if TYPE_CHECKING:
+    from storage.columns import Rowed
     from storage.filters import EpisodeFilter
     from storage.selection import Selection
     from storage.store import Store
+
+
+#: The formats, and what a file's name ends in unless it is given.
+_ENDS = {
+    "jsonl": ".jsonl.gz",
+    "csv": ".csv",
+    "parquet": ".parquet",
+    "labels": ".labels.parquet",
+    "opinions": ".opinions.parquet",
+    "html": ".zip",
+}
 
 
 def import_(
@@ -66,7 +79,10 @@ def export(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="jsonl, csv, parquet or html. Else what --out ends in, else jsonl."),
+        typer.Option(
+            "--format",
+            help="jsonl, csv, parquet, labels, opinions or html. Else what --out ends in, else jsonl.",
+        ),
     ] = None,
     path: Annotated[
         Path | None,
@@ -92,6 +108,7 @@ def export(
     min_turns: MinTurnsOption = None,
     max_turns: MaxTurnsOption = None,
     text: TextOption = None,
+    forks: ForksOption = None,
     where: WhereOption = None,
     generation: GenerationOption = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
@@ -101,7 +118,8 @@ def export(
     """Write runs, or the episodes that are named or that a filter lets through, to a file.
 
     jsonl holds everything and can be imported again; csv is a line per episode; parquet is two files, a row
-    per episode and a row per turn; html is a page per episode that opens from disk.
+    per episode and a row per turn; labels and opinions are Parquet too, a row per label that counts and a row per
+    turn that another checkpoint read again; html is a page per episode that opens from disk.
 
     [dim]$[/] trinity export rp12ab --out for-my-colleague.jsonl.gz
 
@@ -130,6 +148,7 @@ def export(
             min_turns=min_turns,
             max_turns=max_turns,
             text=text,
+            forks=forks,
             q=where,
             generation=generation,
         )
@@ -137,6 +156,7 @@ def export(
     ways = [bool(runs), bool(episode), pair is not None, narrowed != EpisodeFilter(), everything]
     if sum(ways) != 1:
         raise ConfigError("Say what to export in one way: runs, --episode, --pair, filters, or --all.")
+    narrowed = EpisodeFilter(forks="with") if everything else narrowed
     wanted = Wanted(tuple(runs or ()), tuple(dict.fromkeys(episode or ())), pair, narrowed)
     chosen = _format(form, path, wanted)
     targets = _targets(chosen, path, wanted)
@@ -177,8 +197,8 @@ def _format(asked: str | None, path: Path | None, wanted: Wanted) -> str:
     endings = {".csv": "csv", ".parquet": "parquet", ".html": "html", ".zip": "html"}
     told = endings.get(path.suffix) if path else None
     chosen = asked or told or ("html" if wanted.pair else "jsonl")
-    if chosen not in ("jsonl", "csv", "parquet", "html"):
-        raise ConfigError(f"--format cannot be '{chosen}': choose one of jsonl, csv, parquet, html.")
+    if chosen not in _ENDS:
+        raise ConfigError(f"--format cannot be '{chosen}': choose one of {', '.join(_ENDS)}.")
     if wanted.pair and chosen != "html":
         raise ConfigError(f"A pair is a page: leave --format {chosen} out, or name episodes with --episode.")
     if len(wanted.runs) > 1 and chosen != "jsonl":
@@ -194,7 +214,7 @@ def _targets(chosen: str, path: Path | None, wanted: Wanted) -> list[Path]:
     if chosen == "parquet":
         first = path or Path(f"{stem}.parquet")
         return [first, first.with_name(f"{first.name.removesuffix('.parquet')}.turns.parquet")]
-    return [path or Path(stem + {"jsonl": ".jsonl.gz", "csv": ".csv", "html": ".zip"}[chosen])]
+    return [path or Path(stem + _ENDS[chosen])]
 
 
 def _write(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> dict[Path, dict[str, int]]:
@@ -213,6 +233,11 @@ def _write(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> di
             first: {"episode": export_parquet(store, wanted.selection(), first, "episodes")},
             second: {"turn": export_parquet(store, wanted.selection(), second, "turns")},
         }
+    if chosen in ("labels", "opinions"):
+        from storage.columns import export_parquet
+
+        rows = export_parquet(store, wanted.selection(), targets[0], cast("Rowed", chosen))
+        return {targets[0]: {chosen.removesuffix("s"): rows}}
     if chosen == "csv":
         from ui.export.sheet import export_csv
 

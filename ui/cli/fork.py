@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
 
 import typer
 
@@ -25,6 +27,7 @@ from ui.cli.console import (
     tell,
 )
 from ui.cli.leased import leased
+from ui.cli.narrowing import FlagOption, RunOption, WhereOption, checked
 from ui.spending import dollars
 
 if TYPE_CHECKING:
@@ -39,6 +42,16 @@ def fork(
     context: typer.Context,
     episode: Annotated[str | None, typer.Argument(help="The episode's id.", show_default=False)] = None,
     turn: Annotated[int | None, typer.Option(help="Which turn, counted from 1.", min=1)] = None,
+    where: WhereOption = None,
+    flag: FlagOption = None,
+    run: RunOption = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Of many: false_accept, answer_broke, first, last or verifier (the last one). Else --flag says it."
+        ),
+    ] = None,
+    most: Annotated[int, typer.Option(help="Of many: the newest so many.", min=1, max=200)] = 20,
     model: Annotated[str | None, typer.Option(help="Another model plays this turn.")] = None,
     role: Annotated[str | None, typer.Option(help="worker, thinker or verifier in this turn.")] = None,
     policy: Annotated[
@@ -72,10 +85,16 @@ def fork(
     [dim]$[/] trinity fork ep12ab-00003 --turn 3 --model sage
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 4 --verdict REVISE --n 16 --baseline 16
+
+    With --where, --flag or --run the same change is made in every episode found, at the turn that --at names.
+
+    [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
     from core.errors import ConfigError
+    from storage.filters import EpisodeFilter
     from storage.store import open_store
     from ui import wiring
+    from ui.fork_offer import found_by
     from ui.fork_plan import ForkPlan
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
@@ -87,12 +106,19 @@ def fork(
         plan = replace(plan, max_cost_usd=ceiling)
         ready = wiring.resolve_pool(plan.pool)
     else:
-        if episode is None or turn is None:
+        narrowed = checked(EpisodeFilter(run=run, flag=flag, q=where))
+        one, many = (episode, turn) != (None, None), narrowed != EpisodeFilter()
+        if one is many or (one and None in (episode, turn)):
             raise ConfigError(
-                "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M"
+                "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
+                "or many by --where, --flag or --run, and --at."
             )
         change = _change(model, role, policy, temperature, reply, verdict, stop)
-        plan, ready = _planned(opened, episode, turn - 1, change, (n, baseline), settings, pool, anew)
+        batch = urlencode(narrowed.to_query() | ({"at": at} if at else {})) if many else ""
+        picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
+        if not picks:
+            raise ConfigError("No episode is found that has such a turn: nothing can be forked.")
+        plan, ready = _planned(opened, picks, change, (n, baseline), settings, pool, anew, batch)
     _show_estimate(opened, plan, ready, agreed=resume is not None)
     with leased(opened, "fork", resume, plan.to_config()) as run_id:
         complete = _play(opened, run_id, plan, ready)
@@ -151,23 +177,23 @@ def _read(name: str) -> str:
 
 def _planned(
     store: Store,
-    episode: str,
-    index: int,
+    picks: Sequence[tuple[str, int]],
     change: Change,
     numbers: tuple[int, int],
     settings: Settings,
     pool: str | None,
     anew: bool,
+    batch: str,
 ) -> tuple[ForkPlan, Pool]:
     """The plan and its pool; everything that can be wrong is found here, before anything is written."""
     from ui import wiring
     from ui.fork_offer import plan_forks, pool_of
 
-    name = pool_of(store, store.episodes.get(episode), settings.pool) if pool is None else settings.pool
+    name = pool_of(store, store.episodes.get(picks[0][0]), settings.pool) if pool is None else settings.pool
     ready = wiring.resolve_pool(name)
     plan = plan_forks(
         store,
-        [(episode, index)],
+        picks,
         change,
         n=numbers[0],
         baseline=numbers[1],
@@ -175,6 +201,7 @@ def _planned(
         specs=ready.specs,
         encoder=settings.encoder,
         reuse=not anew,
+        batch=batch,
     )
     return replace(plan, max_cost_usd=settings.max_cost_usd), ready
 
@@ -186,10 +213,15 @@ def _show_estimate(store: Store, plan: ForkPlan, pool: Pool, *, agreed: bool) ->
     from ui.spending import agree
 
     branch = plan.branches[0]
-    reused = f"; {len(branch.reused)} stand in the store already" if branch.reused else ""
+    standing = sum(len(one.reused) for one in plan.branches)
+    reused = f"; {standing} stand in the store already" if standing else ""
+    kept = f"Kept: {branch.turn} turn{'' if branch.turn == 1 else 's'}, hash {branch.prefix[:12]}."
+    if plan.batch:
+        left_out = f" {plan.skipped} left out, where it changes nothing." if plan.skipped else ""
+        kept = f"{len(plan.branches)} episode{'s' * (len(plan.branches) > 1)}, a turn of each.{left_out} For each:"
     say(
-        f"Kept: {branch.turn} turn{'' if branch.turn == 1 else 's'}, hash {branch.prefix[:12]}. "
-        f"To play: {branch.baseline} of the unchanged baseline, then {branch.n} fork{'s' * (branch.n > 1)}{reused}."
+        f"{kept} To play: {branch.baseline} of the unchanged baseline, then {branch.n} "
+        f"fork{'s' * (branch.n > 1)}{reused}."
     )
     parents = forks.parents(store, [one.parent for one in plan.branches])
     most = most_of(plan, pool.specs, parents)

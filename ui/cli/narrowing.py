@@ -41,6 +41,12 @@ WhereOption = Annotated[
         "'turns > 4 and \"false_accept\" in flags'.",
     ),
 ]
+ForksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--forks", help="with or only: forks are left out unless a run, an id or they are asked for."
+    ),
+]
 GenerationOption = Annotated[
     int | None, typer.Option("--generation", min=0, help="Only of this generation's checkpoint.")
 ]

@@ -9,15 +9,21 @@ const MOST = 40;
 const quoted = text => `"${text.replace(/\\/g, "\\\\").replace(/"/g, '\\"')}"`;
 const offer = (text, words, from, shown = text.trim()) => ({ text, words, from, shown });
 
-// Whether the caret stands within any(...), all(...) or count(...).
-function inTurn(before) {
-  const open = [];
-  for (const [, word, sign] of before.replace(/"(?:[^"\\]|\\.)*"?/g, '""').matchAll(/(\w*)\s*([()])/g)) {
-    if (sign === "(") open.push(/^(any|all|count)$/i.test(word) || open.at(-1) === true);
+// The beginnings of names that can stand at the caret: none outside of any(...), all(...) and count(...); within
+// one "turn." or "label.", as its first field says, and both before that.
+function scopes(before) {
+  const open = [], said = before.replace(/"(?:[^"\\]|\\.)*"?/g, one => '"'.padEnd(one.length, "_"));
+  for (const { 1: word, 2: sign, index, 0: all } of said.matchAll(/(\w*)\s*([()])/g)) {
+    if (sign === "(") open.push(/^(any|all|count)$/i.test(word) ? index + all.length : open.at(-1) ?? -1);
     else open.pop();
   }
-  return open.at(-1) === true;
+  if ((open.at(-1) ?? -1) < 0) return [""];
+  const first = said.slice(open.at(-1)).match(/\b(turn|label)\.\w+\s/i);
+  return first ? [`${first[1].toLowerCase()}.`] : ["turn.", "label."];
 }
+
+// Whether a field can stand where these names can.
+const fits = (field, scopes) => scopes.some(one => one ? field.name.startsWith(one) : !field.name.includes("."));
 
 function valuesOf(field) {
   if (field.kind === "truth") return ["True", "False", "None"];
@@ -34,10 +40,10 @@ function offers(before, fields) {
       .filter(text => text.toLowerCase().replace(/^"/, "").includes(begun.trim()) && text !== value[2].trim())
       .map(text => offer(text, "", before.length - value[2].length));
   }
-  const within = inTurn(before);
+  const here = scopes(before);
   const flag = before.match(/(?:^|[\s(])("[^"]*)$/);
   if (flag) {
-    return fields.filter(field => field.kind === "set" && field.name.startsWith("turn.") === within)
+    return fields.filter(field => field.kind === "set" && fits(field, here))
       .flatMap(field => field.values.map(one => [field, one]))
       .filter(([, one]) => one.includes(flag[1].slice(1).toLowerCase()))
       .map(([field, one]) => offer(`${quoted(one)} in ${field.name} `, "", before.length - flag[1].length));
@@ -52,20 +58,22 @@ function offers(before, fields) {
   const word = before.match(/([A-Za-z_][\w.]*)$/)?.[1] ?? "";
   if (!word && !/(?:^|\(|\b(?:and|or|not)\s)\s*$/i.test(before)) return [];
   const begun = word.toLowerCase(), from = before.length - word.length;
-  const names = fields.filter(field => field.name.startsWith("turn.") === within && field.name.includes(begun));
+  const names = fields.filter(field => fits(field, here) && field.name.includes(begun));
   names.sort((a, b) => rank(a, begun) - rank(b, begun));
   const found = names.map(field => field.kind === "set"
     ? offer('"', field.words, from, `"…" in ${field.name}`) : offer(`${field.name} `, field.words, from));
-  if (!within) {
-    for (const [text, words] of [
-      ["any(turn.", "some turn is …"], ["all(turn.", "every turn is …"], ["count(turn.", "so many turns are …"],
-      ['search("', "words in the question or a reply"],
-    ]) if (text.startsWith(begun) || "turn".startsWith(begun)) found.push(offer(text, words, from));
+  if (here[0] === "") {
+    for (const [text, words, about] of [
+      ["any(turn.", "some turn is …", "turn"], ["all(turn.", "every turn is …", "turn"],
+      ["count(turn.", "so many turns are …", "turn"], ["any(label.", "somebody said …", "label"],
+      ['search("', "words in the question or a reply", "turn"],
+    ]) if (text.startsWith(begun) || about.startsWith(begun)) found.push(offer(text, words, from));
   }
   return found.filter(one => one.text.trim() !== word || one.text.startsWith('"'));
 }
 
-const rank = (field, begun) => field.name.replace("turn.", "").startsWith(begun.replace("turn.", "")) ? 0 : 1;
+const bare = name => name.replace(/^(turn|label)\./, "");
+const rank = (field, begun) => bare(field.name).startsWith(bare(begun)) ? 0 : 1;
 
 export default function ({ parentElement, data, setTriggerValue }) {
   const line = parentElement.querySelector(".line");

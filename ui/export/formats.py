@@ -79,6 +79,18 @@ def _turns(store: Store, selection: Selection, path: Path) -> object:
     return export_parquet(store, selection, path, "turns")
 
 
+def _labels(store: Store, selection: Selection, path: Path) -> object:
+    from storage.columns import export_parquet
+
+    return export_parquet(store, selection, path, "labels")
+
+
+def _opinions(store: Store, selection: Selection, path: Path) -> object:
+    from storage.columns import export_parquet
+
+    return export_parquet(store, selection, path, "opinions")
+
+
 def _pages(store: Store, selection: Selection, path: Path) -> object:
     from ui.export.bundle import export_pages
 
@@ -100,8 +112,9 @@ FORMATS: dict[str, Format] = {
         "CSV",
         ".csv",
         "text/csv",
-        "One line per episode with the columns of the list, for a spreadsheet. Questions and answers are cut, "
-        "hidden characters are made visible, and a text that a spreadsheet would run as a formula has a quote "
+        "One line per episode with the columns of the list, for a spreadsheet, and a column for each name under which "
+        "whole episodes are labelled (`label_quality`; where people disagree: `good | bad`). Questions and answers "
+        "are cut, hidden characters are made visible, and a text that a spreadsheet would run as a formula has a quote "
         "before it.",
         100_000,
         False,
@@ -112,7 +125,7 @@ FORMATS: dict[str, Format] = {
         ".parquet",
         "application/vnd.apache.parquet",
         "One typed row per episode, for pandas, DuckDB or R: whole question and answers, models, seed, outcome, "
-        "totals, times.",
+        "totals, times, and a column `label_NAME` for each name under which whole episodes are labelled.",
         100_000,
         False,
         _episodes,
@@ -122,10 +135,31 @@ FORMATS: dict[str, Format] = {
         ".turns.parquet",
         "application/vnd.apache.parquet",
         "One typed row per turn: choice, logits and probabilities as lists, reply, reasoning, verdict, answer, "
-        "tokens, cost, time.",
+        "tokens, cost, time, and a column `label_NAME` for each name under which turns, or words of them, are "
+        "labelled.",
         10_000,
         True,
         _turns,
+    ),
+    "labels": Format(
+        "Parquet, labels",
+        ".labels.parquet",
+        "application/vnd.apache.parquet",
+        "One typed row per label that counts: episode, turn and words it is about, name, value, note, author, time. "
+        "Join it on `episode_id` and `turn`; each author has a row of their own, as agreement measures want it.",
+        100_000,
+        False,
+        _labels,
+    ),
+    "opinions": Format(
+        "Parquet, second opinions",
+        ".opinions.parquet",
+        "application/vnd.apache.parquet",
+        "One typed row per turn and checkpoint that read it again: that checkpoint's logits of models and roles, and "
+        "whether it read exactly what the turn's own coordinator did. Join it on `episode_id` and `turn`.",
+        100_000,
+        False,
+        _opinions,
     ),
     "html": Format(
         "Web pages",

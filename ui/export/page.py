@@ -20,6 +20,7 @@ from ui.course import cells
 from ui.export import told
 from ui.export.played import Played
 from ui.figures import role_word
+from ui.labelling import where, words
 from ui.panels import HARD_CUT, seconds
 from ui.spending import dollars
 from ui.theme import (
@@ -96,6 +97,8 @@ def _environment() -> Environment:
         "flag_words": FLAG_WORDS,
         "model_colour": model_colour,
         "one_line": one_line,
+        "label_words": words,
+        "label_where": where,
         "seconds": seconds,
         "dollars": dollars,
         "strip_text": strip_text,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.episode import Decision, Episode, Status
+from storage.labels import Label
+from storage.mapping import removed
+from storage.opinions import Opinion, Scope, read_opinions
 from storage.steps import read_decision
 from storage.store import Store
 from storage.summaries import EpisodeSummary, TurnOutline, TurnText
@@ -17,6 +20,8 @@ class PlayedTurn:
     outline: TurnOutline
     decision: Decision | None
     text: TurnText
+    labels: tuple[Label, ...] = ()
+    opinions: tuple[Opinion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Played:
     summary: EpisodeSummary
     episode: Episode
     turns: tuple[PlayedTurn, ...]
+    labels: tuple[Label, ...] = ()  # about the episode as a whole
 
     @property
     def outlines(self) -> tuple[TurnOutline, ...]:
@@ -42,12 +48,18 @@ def read_played(store: Store, episode_id: str) -> Played:
     """The episode with everything it needs on a page; StoreError when there is none with this id."""
     episode = store.episodes.get(episode_id)
     finished = {turn.index: turn for turn in episode.turns}
+    gone = removed(episode.meta, "texts"), removed(episode.meta, "texts", "prompts")
+    labels, opinions = store.labels.of(episode_id), read_opinions(store, Scope(episode=episode_id), None)
     turns = []
     for outline in store.episodes.outline(episode_id):
         if turn := finished.get(outline.index):
-            text = TurnText(turn.messages, turn.reply.text, turn.reply.reasoning, partial=False)
-            turns.append(PlayedTurn(outline, turn.decision, text))
+            decision: Decision | None = turn.decision
+            text = TurnText(turn.messages, turn.reply.text, turn.reply.reasoning, False, *gone)
         else:
             decision = read_decision(store, episode_id, outline.index)
-            turns.append(PlayedTurn(outline, decision, store.episodes.text(episode_id, outline.index)))
-    return Played(store.episodes.summary(episode_id), episode, tuple(turns))
+            text = store.episodes.text(episode_id, outline.index)
+        said = tuple(one for one in labels if one.place.index == outline.index)
+        others = tuple(one for one in opinions if one.idx == outline.index)
+        turns.append(PlayedTurn(outline, decision, text, said, others))
+    whole = tuple(one for one in labels if one.place.index is None)
+    return Played(store.episodes.summary(episode_id), episode, tuple(turns), whole)

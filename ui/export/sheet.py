@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from storage.drafts import drafted
+from storage.engine import reading
+from storage.said import LabelColumns, label_columns
 from storage.selection import Selection, summaries
 from storage.store import Store
 from storage.summaries import EpisodeSummary
@@ -21,19 +23,23 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def export_csv(store: Store, selection: Selection, path: str | Path) -> int:
-    """Write one line per episode, newest first, with a byte order mark so that spreadsheets read UTF-8;
-    returns how many. The file appears whole or not at all; StoreError when it cannot be written."""
+    """Write one line per episode, newest first, with a byte order mark so that spreadsheets read UTF-8, and a column
+    per name of its labels; returns how many. The file appears whole or not at all; StoreError when it cannot be
+    written."""
+    with reading(store.engine) as connection:
+        said = label_columns(connection, selection, of_turns=False)
     with drafted(Path(path)) as draft, draft.open("w", encoding="utf-8-sig", newline="") as file:
-        return write_csv(summaries(store, selection), file)
+        return _write(summaries(store, selection), said, file)
 
 
-def write_csv(episodes: Iterable[EpisodeSummary], file: object) -> int:
+def _write(episodes: Iterable[EpisodeSummary], said: LabelColumns, file: object) -> int:
     """Write the head line and a line per episode to a text file opened with `newline=""`."""
     sheet = csv.writer(file)  # type: ignore[arg-type]
-    sheet.writerow(COLUMNS)
+    sheet.writerow([*COLUMNS, *(cell("label", title) for title in said.titles)])
     total = 0
     for one in episodes:
-        sheet.writerow([cell(name, getattr(one, name)) for name in COLUMNS])
+        row = {name: getattr(one, name) for name in COLUMNS} | said.of(one.id)
+        sheet.writerow([cell(name, value) for name, value in row.items()])
         total += 1
     return total
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
 
 from core.comparison import TEXT_CUT, Alignment, Move, Row, align
 from core.episode import ROLE_ORDER, Decision, Role, Status
+from core.heads import softmax
+from storage.mapping import to_floats
+from storage.opinions import Opinion
 from storage.summaries import EpisodeSummary
 from ui.decision_panels import alternatives
-from ui.export.played import Played
+from ui.export.played import Played, PlayedTurn
 from ui.figures import role_word, share
 from ui.panels import seconds
 from ui.spending import dollars
@@ -126,6 +132,29 @@ def runners_up(decision: Decision, models: Sequence[str]) -> list[tuple[str, str
         (f"{role_word(other.role)} on {other.model}", share(other.p), f"{other.margin:+.2f}")
         for other in alternatives(decision, models)
     ]
+
+
+def elsewise(turn: PlayedTurn, models: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    """What other checkpoints would likeliest have chosen at a turn when they read it again: checkpoint, pair, its
+    probability, and whether that is the choice that was made and what they read is what was read."""
+    if turn.decision is None:
+        return []
+    return [_other(one, turn.decision, models) for one in turn.opinions]
+
+
+def _other(opinion: Opinion, decision: Decision, models: Sequence[str]) -> tuple[str, str, str, str]:
+    p = softmax(np.array(to_floats(opinion.model_logits)), decision.model_mask)
+    q = softmax(np.array(to_floats(opinion.role_logits)), decision.role_mask)
+    model, role = models[int(p.argmax())], ROLE_ORDER[int(q.argmax())]
+    note = "the same" if (model, role) == (decision.model, decision.role) else "otherwise"
+    if opinion.prompt_digest != decision.prompt_digest:
+        note += "; it read another text"
+    return opinion.checkpoint_id, f"{role_word(role)} on {model}", share(float(p.max() * q.max())), note
+
+
+def when(at: float) -> str:
+    """A time as `2026-11-05 14:30 UTC`."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def outcome(played: Played) -> Mark:

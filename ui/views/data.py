@@ -15,8 +15,11 @@ from storage.store import Store
 from ui import state
 from ui.chart import FIGURES_AS, IMAGE_FORMATS, image_format
 from ui.export.formats import FORMATS, Format, command
+from ui.facets import fork_switch
 from ui.theme import label, plain
 
+#: What is exported when nothing is asked for: a file of everything leaves no fork out.
+WHOLE = EpisodeFilter(forks="with")
 _REPORT = "import_report"
 
 #: The lines of a trinity-jsonl file, in their order: kind and what it holds.
@@ -26,6 +29,7 @@ LINES = (
     ("checkpoint", "a coordinator: its settings and weights"),
     ("generation, optimiser", "an evolution's course, when the whole run was exported"),
     ("episode", "a task, every turn with its decision, texts and verdict, and the outcome"),
+    ("label", "what somebody said of the episode before it; what was replaced or withdrawn is kept too"),
     (
         "end",
         "how many lines there are of each kind, and a checksum: a file that was cut or changed is refused",
@@ -39,6 +43,7 @@ def show() -> None:
     st.title("Data")
     st.caption("Take episodes out as files, bring those of others in. Nothing leaves this machine by itself.")
     where = EpisodeFilter.from_query(st.query_params.to_dict())
+    where = WHOLE if where == EpisodeFilter() else where
     left, right = st.columns([3, 2], gap="large")
     with left:
         _export(store, where)
@@ -67,13 +72,18 @@ def _export(store: Store, where: EpisodeFilter) -> None:
 def _which(store: Store, where: EpisodeFilter) -> None:
     """How many episodes are meant, by which filter, and the way to another one."""
     found = count(store, where, 100_000)
-    words = " · ".join(f"{name.replace('_', ' ')}: {value}" for name, value in where.to_query().items())
+    words = (
+        ""
+        if where == WHOLE
+        else " · ".join(f"{name.replace('_', ' ')}: {value}" for name, value in where.to_query().items())
+    )
     noun = "episode" if found.n == 1 else "episodes"
     said = f"**{found} {noun}**" if found.n else "**No episode matches**"
-    st.markdown(f"{said} · {label(words, 300) if words else 'the whole store'}")
+    st.markdown(f"{said} · {label(words, 300) if words else 'the whole store, forks included'}")
     with st.container(horizontal=True):
         state.page_link("episodes", "Choose others", icon=":material/filter_alt:", **where.to_query())
         if words:
+            fork_switch(where, store.episodes.facets(where), state.set_params)
             state.page_link("data", "The whole store", icon=":material/all_inclusive:")
 
 

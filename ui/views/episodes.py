@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from core.errors import StoreError
-from storage.expression import ExpressionError
+from storage.expression import Among, ExpressionError, Name, write
 from storage.filters import EpisodeFilter, expression
 from storage.store import Store
 from storage.summaries import EpisodeSummary, Facets, Order, Page, SavedView
@@ -26,7 +26,7 @@ from ui.components.filter_line import filter_line
 from ui.episode_table import column_chooser, empty_basket, show_table
 from ui.export.formats import FORMATS
 from ui.facets import change, clear, facets_of, show_chips, show_facets
-from ui.fork_offer import BATCHES
+from ui.fork_offer import BATCHES, MOST_EPISODES
 from ui.grouped import GROUPS, group_asked, show_groups
 from ui.neighbours import order_of
 from ui.peek import show_peek
@@ -54,6 +54,7 @@ EXAMPLES = {
     "Chance, not the head, chose a turn": "any(turn.sampled and turn.margin < 0.5)",
     "The verifier judged three times or more": 'count(turn.role == "V") >= 3',
     "No thinker at all, and still right": 'correct and all(turn.role != "T")',
+    "Nobody has labelled it yet": "labels == 0",
 }
 
 
@@ -84,7 +85,7 @@ def show() -> None:
     with st.sidebar:
         show_facets(own, facets, checkpoints)
     st.title("Episodes")
-    _lines(own, facets, mistake)
+    _lines(store, own, facets, mistake)
     show_chips(own, checkpoints, view)
     if mistake is not None:
         return
@@ -134,13 +135,14 @@ def _cursor() -> dict[str, Any]:
 # Above the list
 
 
-def _lines(where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
+def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
     """The filter line with its help and its error, and the search beside it."""
     line, search = st.columns([5, 3], vertical_alignment="center", gap="small")
     with line:
         filter_line(
             where.q or "",
-            {name: [one.value for one in getattr(facets, name)] for name in ("family", "policy", "run")},
+            {name: [one.value for one in getattr(facets, name)] for name in ("family", "policy", "run")}
+            | {f"label.{name}": words for name, words in store.labels.spoken().items()},
             lambda text: change(q=text),
             key="filter_line",
             placeholder="Filter: correct == False and turns > 4 …",
@@ -181,7 +183,8 @@ def _help() -> None:
         st.markdown(
             '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
             'text · `"low_margin" in flags` · `and` `or` `not` and brackets join · `any(…)` `all(…)` `count(…)` ask '
-            'about turns · `None` is unknown: `!=` finds it, `<` and `>` do not · `search("…")` is the search box.'
+            "about turns (`turn.role`) or labels (`label.name`) · `None` is unknown: `!=` finds it, `<` and `>` do "
+            'not · `search("…")` is the search box.'
         )
         st.dataframe(
             {
@@ -243,14 +246,13 @@ def _ways_on(where: EpisodeFilter) -> None:
         st.caption("Take all episodes of this list, not only this page, to")
         for page, (words, icon) in _WAYS_ON.items():
             state.page_link(page, words, icon=icon, **where.to_query())
-        if where.flag in BATCHES:
-            batch = urlencode(where.to_query())
-            state.page_link(
-                "forks",
-                "Forks: what if that turn had gone otherwise?",
-                icon=":material/call_split:",
-                batch=batch,
-            )
+        batch = where.to_query() | ({} if where.flag in BATCHES else {"at": "last"})
+        state.page_link(
+            "forks",
+            "Forks: what if that turn had gone otherwise?",
+            icon=":material/call_split:",
+            batch=urlencode(batch),
+        )
 
 
 def _as_expression(where: EpisodeFilter) -> None:
@@ -262,7 +264,8 @@ def _as_expression(where: EpisodeFilter) -> None:
         st.caption("What was clicked and written, as one expression")
         st.code(plain(said), language=None, wrap_lines=True)
         st.caption("The same list in a terminal")
-        st.code(plain(f"trinity episodes --where {shlex.quote(said)}"), language=None, wrap_lines=True)
+        forks = " --forks with" if where.forks == "with" else ""
+        st.code(plain(f"trinity episodes --where {shlex.quote(said)}{forks}"), language=None, wrap_lines=True)
 
 
 def _empty(where: EpisodeFilter) -> None:
@@ -316,6 +319,17 @@ def _basket(store: Store) -> None:
         kept = keep_basket(store, ticked)
         state.replace_params({"view": kept.id})
         st.rerun()
+    if st.button(
+        "Fork these",
+        key="basket_fork",
+        type="tertiary",
+        icon=":material/call_split:",
+        help="Change one thing at one turn of each ticked episode, and see whether it matters",
+    ):
+        these = write(Among(Name("id"), tuple(ticked[:MOST_EPISODES])))
+        state.go(
+            "forks", batch=urlencode({"q": these, "at": "last"}), most=str(min(len(ticked), MOST_EPISODES))
+        )
     sheet = FORMATS["csv"]
     st.download_button(
         "Export",

@@ -28,7 +28,7 @@ from ui.fork_form import (
     what_will_run,
     with_ceiling,
 )
-from ui.fork_offer import BATCHES, pool_of
+from ui.fork_offer import BATCHES, PLACES, place_of, pool_of
 from ui.fork_panels import branches_table, finding, headline, pairs_table, tree, watch
 from ui.fork_plan import ForkPlan
 from ui.fork_results import Grown, Results, read_results, read_tallies
@@ -278,8 +278,7 @@ def _outer(run_id: str, results: Results, one: Grown | None) -> dict[str, str | 
 
 
 def _batch_words(plan: ForkPlan) -> str:
-    flag = dict(parse_qsl(plan.batch)).get("flag", "")
-    return f"{len(plan.branches)} episodes, each forked at {BATCHES.get(flag, 'its turn')}"
+    return f"{len(plan.branches)} episodes, each forked at {PLACES.get(place_of(plan.batch), 'its turn')}"
 
 
 def _onward(parent: str, turn: int) -> None:

@@ -22,7 +22,7 @@ from ui import labelling, state
 from ui.agreements import agreement_panel
 from ui.glossary import define
 from ui.neighbours import order_of
-from ui.panels import text_block, turn_heading
+from ui.panels import said_nothing, text_block, turn_heading
 from ui.recording import Recording, open_recording
 from ui.saved_views import asked, named_view
 from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
@@ -321,7 +321,7 @@ def _turn(recording: Recording, index: int, hidden: bool) -> None:
                 kwargs={"t": None if chosen else index + 1},
             )
         told = recording.text(index)
-        text_block(told.reply, key=f"review_{recording.summary.id}_{index}", empty="The model said nothing.")
+        text_block(told.reply, key=f"review_{recording.summary.id}_{index}", empty=said_nothing(told))
 
 
 def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:

@@ -31,6 +31,7 @@ from core.separability import (
     project,
     umap_installed,
 )
+from storage.filters import EpisodeFilter
 from storage.states import Stated, States, read_states, stated
 from storage.store import Store
 from ui import state
@@ -39,7 +40,7 @@ from ui.clouds import cloud, looks, readings, shown
 from ui.figures import literal, role_word
 from ui.glossary import define
 from ui.theme import label, one_line, percent
-from ui.widgets import nothing_here, run_words, who
+from ui.widgets import nothing_here, run_words, states_removed, who
 
 #: Value in the address -> its words.
 TURNS = {"all": "Every turn", "first": "First turns"}
@@ -62,6 +63,7 @@ def show() -> None:
     if not offered:
         nothing_here(
             "No run here has hidden states: only a checkpoint leaves them, chance and single models do not."
+            + states_removed(store, EpisodeFilter())
         )
         state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
@@ -72,6 +74,7 @@ def show() -> None:
     if len(states.points) < FEWEST_POINTS:
         nothing_here(
             f"Only {len(states.points)} turns here have a hidden state: fewer than {FEWEST_POINTS} make no picture."
+            + states_removed(store, EpisodeFilter(run=chosen.run_id, policy=chosen.policy))
         )
         return
     st.caption(_what(states, chosen))

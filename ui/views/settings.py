@@ -1,7 +1,7 @@
 """Settings & health: keys, one's own choices, the store, who works on what, tables, versions and caches.
 
-Which part is read stands in the address as `part`. Everything here is read only, but for what concerns this tab alone
-and for clearing caches.
+Which part is read stands in the address as `part`. Everything here is read only, but for what concerns this tab alone,
+clearing caches, and making room.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from storage.summaries import Health, RunStatus, RunSummary
 from ui import live, state, wiring
 from ui.keys import key_sheets
 from ui.labelling import author_field, words
+from ui.prune_panel import prune_panel
 from ui.reencoding import ReencodePlan
+from ui.retaining import size_words
 from ui.theme import badge, label, plain
 from ui.versions import packages, version
 from ui.widgets import RUN_MARKS, STALLED, ago, nothing_here, run_words
 
 PARTS = {
     "health": "Store",
+    "room": "Make room",
     "work": "Runs and workers",
     "keys": "Keys",
     "you": "You",
@@ -46,6 +49,8 @@ def show() -> None:
     part = state.choice("Part", PARTS, name="part", key="settings_part")
     if part == "work":
         _work(store)
+    elif part == "room":
+        prune_panel(store)
     elif part == "keys":
         _keys()
     elif part == "you":
@@ -56,16 +61,6 @@ def show() -> None:
         _about()
     else:
         _health(store, store.health())
-
-
-def size_words(size_bytes: int | None) -> str:
-    """`1.2 MB`, `340 GB`; a dash when it is not known."""
-    if size_bytes is None:
-        return "–"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= size:
-            return f"{size_bytes / size:,.1f} {unit}"
-    return f"{size_bytes:,} bytes"
 
 
 # The store

@@ -1,0 +1,78 @@
+"""`trinity prune`: let a store forget hidden states, texts or whole runs that are no longer wanted."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from ui.cli.console import JsonOption, StoreOption, print_json, say, tell
+from ui.cli.narrowing import FamilyOption, PolicyOption, RunOption, WhereOption
+
+if TYPE_CHECKING:
+    from storage.retention import What
+
+
+def prune(
+    what: Annotated[str, typer.Option("--what", help="states, prompts, texts or runs.")],
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Only what began before: 90d, 12w or 2026-08-01."),
+    ] = None,
+    run: RunOption = None,
+    policy: PolicyOption = None,
+    family: FamilyOption = None,
+    where: WhereOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Of all episodes, instead of a filter.")] = False,
+    referenced: Annotated[
+        bool, typer.Option("--referenced", help="Also what labels, forks and other runs lean on.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Then make the file smaller; needs as much free disk again.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove hidden states, what models were sent, all texts, or whole runs. There is no way back.
+
+    What has labels, was forked or is not over is kept, and counted. All of it goes in one step, or nothing.
+
+    [dim]$[/] trinity prune --what states --older-than 90d --dry-run
+
+    [dim]$[/] trinity prune --what runs --run rp12ab --yes --vacuum
+    """
+    from core.errors import ConfigError
+    from storage import retention
+    from storage.filters import EpisodeFilter
+    from storage.store import open_store
+    from ui import wiring
+    from ui.retaining import began_before, size_words, told
+
+    if what not in retention.WORDS:
+        raise ConfigError(f"--what cannot be '{what}': choose one of {', '.join(retention.WORDS)}.")
+    kind = cast("What", what)
+    asked = [f"({where})"] if where else []
+    asked += [began_before(older_than, time.time())] if older_than else []
+    narrowed = EpisodeFilter(run=run, policy=policy, family=family, q=" and ".join(asked) or None)
+    if (narrowed == EpisodeFilter()) is not everything:
+        raise ConfigError("Say which with --older-than, --run, --policy, --family or --where, or else --all.")
+    opened = open_store(wiring.settings(store=store).store)
+    found = retention.preview(opened, kind, narrowed, everything=referenced)
+    for line in told(found):
+        (say if as_json else tell)(line)
+    pruned = bool(found.rows) and not dry_run
+    if pruned:
+        if not yes:
+            typer.confirm(f"Remove {retention.WORDS[kind]}?", abort=True, err=True)
+        found = retention.prune(opened, kind, narrowed, everything=referenced)
+        say("Removed." if vacuum else "Removed. The file keeps its size until `--vacuum` makes it smaller.")
+    if vacuum and not dry_run:
+        retention.compact(opened)
+        say(f"The store is now {size_words(opened.health().size_bytes)} large.")
+    opened.close()
+    if as_json:
+        print_json({"removed": pruned, **asdict(found)})
