@@ -6,7 +6,6 @@ content stands in the page, and the browser has drawn it.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
@@ -144,13 +143,3 @@ def starts(opened: Browser) -> tuple[float, float]:
                 found.append(1000 * (time.perf_counter() - began))
                 page.context.close()
         return found[0], found[1]
-
-
-if __name__ == "__main__":  # by hand: address, episode:turns ...
-    with browser() as _opened:
-        _episodes = [(name, int(n)) for name, _, n in (one.partition(":") for one in sys.argv[2:])]
-        print(
-            json.dumps(
-                [[s.drawn_ms, s.answered_ms, s.size_bytes] for s in steps(_opened, sys.argv[1], _episodes)]
-            )
-        )

@@ -92,6 +92,8 @@ def fill(path: Path, episodes: int, say: Callable[[str], None]) -> None:
         say(f"{path} is used as it is")
         return
     began, making = time.perf_counter(), path.with_name(f"{path.name}.part")
+    for left in path.parent.glob(f"{making.name}*"):  # of a run that was broken off
+        left.unlink()
     for done in large_store(making, episodes):
         say(f"{done:,} episodes, {time.perf_counter() - began:.0f} s")
     store = open_store(making, now=lambda: 1_600_000_000.0)
