@@ -20,7 +20,7 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     # Verdicts: the turns of the verifier that was clicked.
     click_highest(at(tab, "/verifier", "verifier_false_accept"))
     tab.wait_for_url("**into=accepted_wrong*")
-    tab.locator(".st-key-verdict_rows").first.wait_for()
+    tab.locator(".st-key-into_close").first.wait_for()
     # Cost: the episodes of the policy that was clicked.
     click_first(at(tab, "/verifier?part=cost", "frontier"))
     tab.wait_for_url("**/episodes?*")
