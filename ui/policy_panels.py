@@ -37,7 +37,7 @@ SKIPPED: dict[Source, str] = {
     Source.OTHER_PROTOCOL: "played by another protocol",
     Source.OTHER_TEXT: "read again, but the text was not the one recorded",
     Source.SVF: "SVF changes the encoder: the transcript has to be read again",
-    Source.NO_STATE: "no usable hidden state is kept: of chance or a single model, or removed since",
+    Source.NO_STATE: "no usable hidden state was kept, as of chance or a single model, or it was removed",
     Source.OTHER_READING: "recorded by another encoder, or read in another way",
 }
 

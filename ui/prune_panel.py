@@ -34,7 +34,8 @@ def prune_panel(store: Store) -> None:
     )
     if done := st.session_state.pop(_DONE, None):
         st.success(done, icon=":material/check:")
-    what = cast(What, state.choice("What goes", WORDS, name="what", key="prune_what"))
+    kinds = {str(what): words for what, words in WORDS.items()}
+    what = cast(What, state.choice("What goes", kinds, name="what", key="prune_what"))
     left, right = st.columns(2)
     with left:
         age = state.choice("How old", _AGES, name="age", key="prune_age")

@@ -160,14 +160,17 @@ def test_the_table_of_turns_leads_to_each(samples: Store) -> None:
     assert list(table["model"]) == list(found.points.models)
 
 
-def test_a_clicked_point_opens_its_turn(samples: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clicked_point_shows_its_turn(samples: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     found = read_states(samples, PLAYED, checkpoint(30).id)
-    went: list[tuple[str, dict[str, object]]] = []
-    monkeypatch.setattr("ui.state.go", lambda page, **params: went.append((page, params)))
-    separability.opened(found, [])
-    separability.opened(found, [{"customdata": 5, "x": 0.0}])
+    noted: list[dict[str, object]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("ui.state.set_params", lambda **params: noted.append(params))
+        separability.clicked(found, "hidden.model", [])
+        separability.clicked(found, "hidden.model", [{"customdata": 5, "x": 0.0}])
     turn = found.turns[5]
-    assert went == [("replay", {"ep": turn.episode_id, "t": turn.index + 1})]
+    assert noted == [{"into": f"hidden.model:{turn.episode_id}:{turn.index + 1}"}]
+    page = opened("separability", run=PLAYED, policy=checkpoint(30).id, into="hidden.model:gone:1")
+    assert "not among these points" in shown(page)
 
 
 def test_hostile_words_are_only_words(samples: Store) -> None:
@@ -218,15 +221,25 @@ def test_the_figure_says_whose_each_number_is() -> None:
 
 def test_a_point_is_clicked_in_a_browser(tab: Page, served: Served) -> None:
     states = read_states(served.store, PLAYED, checkpoint(8).id)
+    tab.set_default_timeout(15_000)
     tab.goto(f"/separability?policy={checkpoint(8).id}")
     tab.locator(".js-plotly-plot .scatterlayer .point").first.wait_for()
     settled(tab)
     point = tab.locator(".js-plotly-plot .scatterlayer .point").first.bounding_box()
     assert point is not None
     tab.mouse.click(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    tab.wait_for_url("**into=*")
+    here = tab.url
+    tab.get_by_role("link", name="Open turn").click()
     tab.wait_for_url("**/replay?*")
     turns = [f"?ep={one.episode_id}&t={one.index + 1}" for one in states.turns]
     assert any(tab.url.endswith(turn) for turn in turns)
+    settled(tab)
+    tab.go_back()
+    tab.wait_for_url(here)
+    tab.get_by_role("link", name="Open turn").wait_for()
+    tab.go_back()
+    tab.wait_for_url(f"**/separability?policy={checkpoint(8).id}")
 
 
 # The command

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from ui.cli.console import JsonOption, StoreOption, print_json, say, tell
 from ui.cli.narrowing import FamilyOption, PolicyOption, RunOption, WhereOption
-
-if TYPE_CHECKING:
-    from storage.retention import What
 
 
 def prune(
@@ -54,21 +51,20 @@ def prune(
 
     if what not in retention.WORDS:
         raise ConfigError(f"--what cannot be '{what}': choose one of {', '.join(retention.WORDS)}.")
-    kind = cast("What", what)
     asked = [f"({where})"] if where else []
     asked += [began_before(older_than, time.time())] if older_than else []
     narrowed = EpisodeFilter(run=run, policy=policy, family=family, q=" and ".join(asked) or None)
     if (narrowed == EpisodeFilter()) is not everything:
         raise ConfigError("Say which with --older-than, --run, --policy, --family or --where, or else --all.")
     opened = open_store(wiring.settings(store=store).store)
-    found = retention.preview(opened, kind, narrowed, everything=referenced)
+    found = retention.preview(opened, what, narrowed, everything=referenced)
     for line in told(found):
         (say if as_json else tell)(line)
     pruned = bool(found.rows) and not dry_run
     if pruned:
         if not yes:
-            typer.confirm(f"Remove {retention.WORDS[kind]}?", abort=True, err=True)
-        found = retention.prune(opened, kind, narrowed, everything=referenced)
+            typer.confirm(f"Remove {retention.WORDS[what]}?", abort=True, err=True)
+        found = retention.prune(opened, what, narrowed, everything=referenced)
         say("Removed." if vacuum else "Removed. The file keeps its size until `--vacuum` makes it smaller.")
     if vacuum and not dry_run:
         retention.compact(opened)

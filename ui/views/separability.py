@@ -116,7 +116,7 @@ def _select(
 
     def picked() -> None:
         # Another run has other policies.
-        state.set_params(**({"policy": None} | {name: st.session_state[key]}))
+        state.set_params(**({"policy": None, "into": None} | {name: st.session_state[key]}))
 
     st.selectbox(words, list(options), key=key, format_func=options.__getitem__, on_change=picked)
     if asked not in options:
@@ -168,7 +168,7 @@ def _clouds(states: States, method: Method) -> None:
                 st.markdown(f"**{SPACE_WORDS[space].capitalize()} by {TARGET_WORDS[target]}**")
                 _panel(states, method, target, space, told)
     st.caption(
-        "A click on a point opens its turn; a click in a legend hides a class, a double click isolates it."
+        "A click on a point shows its turn; a click in a legend hides a class, a double click isolates it."
     )
 
 
@@ -199,22 +199,54 @@ def _panel(states: States, method: Method, target: Target, space: Space, told: S
         else:
             projection = _projected(points, points.digest, method, space)
     labels = points.labels(target).tolist()
-    event = plot(
+    place, key = f"{space}.{target}", f"cloud_{method}_{target}_{space}_{points.digest[:12]}"
+    plot(
         cloud(projection, labels, looks(labels, states.slots if target == "model" else ()), told),
-        key=f"cloud_{method}_{target}_{space}_{points.digest[:12]}",
-        on_select="rerun",
+        key=key,
+        on_select=lambda: clicked(states, place, st.session_state[key]["selection"]["points"]),
         selection_mode="points",
         alt=f"{METHODS[method]} of {SPACE_WORDS[space]}, coloured by {TARGET_WORDS[target]}: the classes are "
         f"{', '.join(sorted(set(labels))[:12])}",
     )
-    opened(states, event["selection"]["points"])
+    _behind(states, place)
 
 
-def opened(states: States, selected: Sequence[Mapping[str, object]]) -> None:
-    """Leave for the turn behind the point that was clicked, if one was."""
+def clicked(states: States, place: str, selected: Sequence[Mapping[str, object]]) -> None:
+    """Note the turn behind the point that was clicked in the address, if one was: `place:episode:turn`."""
     if selected:
         turn = states.turns[int(str(selected[0]["customdata"]))]
-        state.go("replay", ep=turn.episode_id, t=turn.index + 1)
+        state.set_params(into=f"{place}:{turn.episode_id}:{turn.index + 1}")
+
+
+def _behind(states: States, place: str) -> None:
+    """The turn of the point that was clicked here, with the way to it."""
+    into = state.param("into") or ""
+    if not into.startswith(f"{place}:"):
+        return
+    _, _, asked = into.partition(":")
+    turn = next((one for one in states.turns if asked == f"{one.episode_id}:{one.index + 1}"), None)
+    with st.container(border=True, key=f"behind_{place.replace('.', '_')}"):
+        if turn is None:
+            st.caption("The turn of this link is not among these points.")
+        else:
+            st.markdown(
+                f"{role_word(turn.role)} **{label(turn.model, 40)}** · {label(turn.family, 30)} · "
+                f"{label(turn.question, 110)}"
+            )
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if turn is not None:
+                words = f"Open turn {turn.index + 1}"
+                state.page_link(
+                    "replay", words, icon=":material/smart_display:", ep=turn.episode_id, t=turn.index + 1
+                )
+            st.button(
+                "Close",
+                key="behind_close",
+                type="tertiary",
+                icon=":material/close:",
+                on_click=state.set_params,
+                kwargs={"into": None},
+            )
 
 
 def _told(states: States) -> list[str]:

@@ -1,0 +1,78 @@
+"""Charts in a real browser: a click on what is drawn leads to the episodes and turns behind it, and Back leads back."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+from playwright.sync_api import Locator, Page
+
+from storage.filters import EpisodeFilter
+from tests.browsing import settled
+from tests.ui.conftest import Served
+from tests.ui.sample_store import PLAYED, checkpoint
+
+MARKS = ".scatterlayer .point, .barlayer .point path"
+
+
+def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -> None:
+    store = served.store
+    tab.set_default_timeout(15_000)
+    # Verdicts: the turns of the verifier that was clicked.
+    click_highest(at(tab, "/verifier", "verifier_false_accept"))
+    tab.wait_for_url("**into=accepted_wrong*")
+    tab.locator(".st-key-into_close").first.wait_for()
+    # Cost: the episodes of the policy that was clicked.
+    click_first(at(tab, "/verifier?part=cost", "frontier"))
+    tab.wait_for_url("**/episodes?*")
+    asked = query(tab)
+    total = store.episodes.page(EpisodeFilter(policy=asked["policy"])).total
+    tab.get_by_text(f"{total} episodes").first.wait_for()
+    # Lengths: episodes of one policy that took so many turns.
+    both = f"/checkpoints?c={checkpoint(8).id},{checkpoint(30).id}"
+    click_highest(at(tab, both, "lengths"))
+    tab.wait_for_url("**/episodes?*")
+    asked = query(tab)
+    assert asked["min_turns"] == asked["max_turns"]
+    found = store.episodes.page(EpisodeFilter.from_query(asked)).total
+    assert found.n > 0
+    tab.get_by_text(f"{found} episodes").first.wait_for()
+    # A replay's timeline: the turn that was clicked, in the same episode.
+    long = store.episodes.page(EpisodeFilter(run=PLAYED, policy=checkpoint(30).id, min_turns=3)).items[0]
+    click_first(at(tab, f"/replay?ep={long.id}&t=3", "doubt"))
+    tab.wait_for_url(f"**/replay?ep={long.id}&t=1")
+    tab.go_back()
+    tab.wait_for_url(f"**/replay?ep={long.id}&t=3")
+
+
+def at(tab: Page, address: str, chart: str) -> Locator:
+    """The chart of a page that is opened there."""
+    tab.goto(address)
+    settled(tab)
+    found = tab.locator(f".st-key-{chart} .js-plotly-plot").first
+    found.scroll_into_view_if_needed()
+    return found
+
+
+def click_first(chart: Locator) -> None:
+    """Click the first mark that is drawn."""
+    click(chart, chart.locator(MARKS).first)
+
+
+def click_highest(chart: Locator) -> None:
+    """Click the mark nearest to the top: the largest of a chart of shares."""
+    chart.locator(MARKS).first.wait_for()
+    marks = chart.locator(MARKS).all()
+    click(chart, min(marks, key=lambda mark: (mark.bounding_box() or {"y": 1e9})["y"]))
+
+
+def click(chart: Locator, mark: Locator) -> None:
+    """Click the middle of a mark."""
+    mark.wait_for()
+    box = mark.bounding_box()
+    assert box
+    chart.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
+def query(tab: Page) -> dict[str, str]:
+    """The parameters of the address."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(tab.url).query).items()}
