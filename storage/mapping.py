@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
+from core.deciders import changes
 from core.episode import (
     Decision,
     EndReason,
@@ -345,6 +346,8 @@ def episode_flags(episode: Episode) -> frozenset[str]:
         flags.add("low_margin")
     if any(turn.decision.origin == "override" for turn in episode.turns):
         flags.add("override")
+    if changes(episode.meta):
+        flags.add("swapped")
     return frozenset(flags)
 
 

@@ -40,7 +40,7 @@ def beside_turn(recording: Recording, index: int) -> None:
             st.caption("This policy has no head and no logits: only a checkpoint's turns can be looked into.")
         return
     try:
-        seen = Seen(recording, index, decision, checkpoint_of(recording.store, recording.episode.policy))
+        seen = Seen(recording, index, decision, checkpoint_of(recording.store, recording.decided_by(index)))
         if panel is not None:
             panel(seen)
         badge(seen)
