@@ -89,12 +89,17 @@ def _joint_p(decision: Decision, models: Sequence[str], model: str, role: Role) 
     return decision.model_probs[list(models).index(model)] * decision.role_probs[ROLE_ORDER.index(role)]
 
 
-def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str) -> None:
-    """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers."""
+def decision_panel(
+    decision: Decision | None, models: Sequence[str], *, key: str, by: str | None = None
+) -> None:
+    """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
+    that decided, told where the episode had several."""
     st.markdown("**Decision**", help=f"{define('Softmax')} {define('Argmax and sampling')}")
     if decision is None:
         st.caption("No decision is stored for this turn.")
         return
+    if by is not None:
+        st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
     st.markdown(choice_in_words(decision, models))
     if not decision.model_probs or not decision.role_probs:
         st.caption(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from core.drive import drive
 from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Status, TurnStarted

@@ -1,7 +1,7 @@
 """The slots of this machine's worker processes: how many may live at a time, and which ones do.
 
-Each holds a numbered slot for as long as it lives, a locked file that the system frees when its process dies. Those that
-pages start take the slots below the settings' `workers` and leave when nothing waits; those a person starts with
+Each holds a numbered slot for as long as it lives, a locked file that the system frees when its process dies. Those
+that pages start take the slots below the settings' `workers` and leave when nothing waits; those a person starts with
 `trinity worker` take any slot and stay.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +18,6 @@ from core.errors import ConfigError
 from storage.engine import normalise
 from ui import wiring
 from ui.lease import is_dead, owner
-
-#: So often, and so long apart, a slot is tried for: one may be looked at by a page at this very moment.
-_TRIES, _APART_S = 4, 0.1
 
 
 def folder() -> Path:
@@ -33,11 +29,7 @@ def folder() -> Path:
 @contextmanager
 def slot(most: int) -> Iterator[int | None]:
     """The number of a free slot below `most`, held while the block runs; None when all are taken."""
-    held = None
-    for _ in range(_TRIES):
-        if (held := _taken(most)) is not None:
-            break
-        time.sleep(_APART_S)
+    held = _taken(most)
     if held is None:
         yield None
         return

@@ -13,10 +13,10 @@ def worker(
     store: StoreOption = None,
     drain: Annotated[bool, typer.Option("--drain", help="Leave when nothing waits any more.")] = False,
 ) -> None:
-    """Play queued runs one by one: live problems, forks, evolutions. Start it several times to play several at a time.
+    """Play queued runs one by one: live problems, forks, evolutions. Start it several times to play several at once.
 
-    The app starts as many workers by itself as TRINITY_WORKERS says (2 unless told otherwise); with 0 it leaves the work
-    to those that you start. Ctrl-C stops a worker: the run it was playing is kept and can be resumed.
+    The app starts as many workers by itself as TRINITY_WORKERS says (2 unless told otherwise); with 0 it leaves the
+    work to those that you start. Ctrl-C stops a worker: the run it was playing is kept and can be resumed.
 
     [dim]$[/] trinity worker --store ./experiments.db
     """
