@@ -132,6 +132,23 @@ def decision_panel(
             _numbers(decision, slots)
 
 
+def undecided_panel(models: Sequence[str], *, key: str) -> None:
+    """The place of the first decision, before there is one: it keeps its room, and charts are ready when it comes."""
+    st.markdown("**Decision**", help=f"{define('Softmax')} {define('Argmax and sampling')}")
+    st.caption(
+        "Which model will be asked first, and in which role? It shows here once the coordinator has decided."
+    )
+    nothing = Decision(
+        "", ROLE_ORDER[0], model_probs=(0.0,) * len(models), role_probs=(0.0,) * len(ROLE_ORDER)
+    )
+    plot(
+        joint_grid(nothing, tuple(models), ink()),
+        key=f"{key}_grid",
+        small=True,
+        alt="Every model in every role; nothing is decided yet.",
+    )
+
+
 def _runners_up(decision: Decision, models: tuple[str, ...]) -> None:
     rows = [
         f"| {ROLE_LOOKS[o.role].shape} {pair_words(o.model, o.role)} | {share(o.p)} | {o.margin:+.2f} |"

@@ -94,9 +94,10 @@ def waiting_words(store: Store, run: RunSummary) -> str:
 
 def _row(store: Store, run: RunSummary, now: float, place: int | None = None) -> None:
     """One run: what it is, where it stands, who plays it, and a way out for one that waits."""
-    with st.container(border=True, gap="small"):
+    with st.container(border=True, gap=None):
+        _title(run)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            _title(run)
+            st.caption(" · ".join(_told(store, run, now, place)), width="stretch")
             if place is not None:
                 st.button(
                     "Take out",
@@ -107,7 +108,6 @@ def _row(store: Store, run: RunSummary, now: float, place: int | None = None) ->
                     on_click=state.guarded(store.runs.cancel, state.refused),
                     args=(run.id,),
                 )
-        st.caption(" · ".join(_told(store, run, now, place)))
 
 
 def _title(run: RunSummary) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -16,7 +16,8 @@ from storage.summaries import EpisodeSummary, RunStatus, RunSummary
 from ui import live, state
 from ui.components.turn_strip import Lane, turn_strip
 from ui.course import NEW_DECIDER, lane
-from ui.decision_panels import decision_panel
+from ui.decision_panels import decision_panel, undecided_panel
+from ui.kept_heads import born
 from ui.live import LivePlan, episode_of, has_died, is_stalled
 from ui.live_form import playable, pool_specs, spending
 from ui.live_queue import PAUSED, about, waiting_words
@@ -26,7 +27,7 @@ from ui.recording import Recording, open_recording
 from ui.spending import dollars, estimate, paid_models
 from ui.theme import END_WORDS, ROLE_LOOKS, STATUS_MARKS, badge, correct_mark, label, percent
 from ui.turn_panels import one_of_several
-from ui.widgets import RUN_MARKS, STALLED, deciders, generations, strip_text, who, worker_trouble
+from ui.widgets import RUN_MARKS, STALLED, deciders, strip_text, who, worker_trouble
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
@@ -34,6 +35,7 @@ REFRESH_S = 0.7
 LONG_S = 8.0
 _LOADING = "The worker loads the coordinator and the models …"
 _UNDECIDED = "The coordinator reads the question …"
+_WAITS = "No turn is decided yet. *Next turn* lets the coordinator decide the first one."
 
 #: Plays a plan: writes the run down, sees to a worker and opens it.
 Start = Callable[[Store, LivePlan], object]
@@ -111,19 +113,24 @@ def _watch(store: Store, run_id: str, start: Start) -> None:
         st.rerun()
     if not seen.over and was_over:
         del st.session_state["live_over"]
-    _headline(store, seen)
-    if not seen.over and not seen.stalled and seen.run.status is not RunStatus.QUEUED:
-        reins(store, seen.run, seen.recording, newest=seen.newest)
-    if seen.plan.repeats > 1 and seen.episodes:
-        _repeats(seen)
-    if seen.recording is not None and seen.recording.outlines:
-        _stage(seen, seen.recording)
-    elif seen.run.status is RunStatus.QUEUED and not seen.stalled:
-        _queued(store, seen.run)
-    elif not seen.over and not seen.stalled:
-        _hold(_LOADING if seen.recording is None else _UNDECIDED)
-    if seen.over and seen.recording is not None:
-        _afterwards(store, seen, start)
+    # Slots that are always there: what stands below keeps its place, and no ghost of it stays behind.
+    told, asked, repeats, stage, onward = (st.container() for _ in range(5))
+    with told:
+        _headline(store, seen)
+    with asked:
+        if not seen.over and not seen.stalled and seen.run.status is not RunStatus.QUEUED:
+            reins(store, seen.run, seen.recording, newest=seen.newest)
+    with repeats:
+        if seen.plan.repeats > 1 and seen.episodes:
+            _repeats(seen)
+    with stage:
+        if seen.recording is not None and seen.recording.outlines:
+            _stage(seen, seen.recording)
+        elif not seen.over and not seen.stalled:
+            _before_the_first_turn(store, seen)
+    with onward:
+        if seen.over and seen.recording is not None:
+            _afterwards(store, seen, start)
 
 
 def _read(store: Store, run_id: str) -> Watched:
@@ -138,6 +145,18 @@ def _read(store: Store, run_id: str) -> Watched:
 def _hold(words: str) -> None:
     with st.container(border=True):
         st.markdown(f":gray[:material/hourglass_top: {words}]")
+
+
+def _before_the_first_turn(store: Store, seen: Watched) -> None:
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        if seen.run.status is RunStatus.QUEUED:
+            _queued(store, seen.run)
+        else:
+            waits = _WAITS if store.runs.control(seen.run.id).paused else _UNDECIDED
+            _hold(_LOADING if seen.recording is None else waits)
+    with right, st.container(border=True):
+        undecided_panel(seen.plan.models, key="live_undecided")
 
 
 def _queued(store: Store, run: RunSummary) -> None:
@@ -181,7 +200,7 @@ def _facts(store: Store, seen: Watched) -> list[str]:
         parts.append(f"answer **{label(summary.answer or '–', 60)}** is {badge(outcome)}")
     if summary.end_reason is not None and summary.end_reason is not EndReason.CANCELLED:
         parts.append(END_WORDS[summary.end_reason])
-    by = deciders(summary.policy, summary.generation, recording.episode.meta)
+    by = deciders(summary.policy, summary.generation, recording.episode.meta, lambda: born(store))
     parts.append(f":gray[{label(by, 200)}]")
     parts.append(f":gray[turn {len(recording.outlines)} of at most {recording.episode.turn_budget}]")
     parts.append(f":gray[expected answer {label(recording.episode.task.answer, 40)}]")
@@ -377,10 +396,10 @@ def _afterwards(store: Store, seen: Watched, start: Start) -> None:
 
 def _again(store: Store, plan: LivePlan, start: Start) -> None:
     """The same plan under another policy, with what that may cost."""
-    born: Mapping[str, int | None] = generations(store.checkpoints.list())
+    known = born(store)
     others = [one for one in playable(store, plan.models) if one != plan.policy]
     policy = st.selectbox(
-        "Who decides", others, key="swap_policy", format_func=lambda value: who(value, born.get(value))
+        "Who decides", others, key="swap_policy", format_func=lambda value: who(value, known.get(value))
     )
     specs = pool_specs(plan.pool)
     ceiling, to_do = spending(specs, estimate(specs, plan.repeats, plan.turns), plan.max_cost_usd)

@@ -10,7 +10,7 @@ from core.deciders import changes
 from core.errors import TrinityError
 from ui import state
 from ui.decision_panels import decision_panel
-from ui.kept_heads import checkpoint_of
+from ui.kept_heads import born, checkpoint_of
 from ui.lens_panels import Seen, badge, head_lens
 from ui.recording import Recording
 from ui.theme import label
@@ -55,7 +55,7 @@ def one_of_several(recording: Recording, index: int) -> str | None:
     if not changes(recording.episode.meta):
         return None
     name = recording.decided_by(index)
-    return who(name, recording.summary.generation if name == recording.episode.policy else None)
+    return who(name, born(recording.store).get(name))
 
 
 def _tabs() -> str:

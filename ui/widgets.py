@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,10 +45,17 @@ def who(policy: str, generation: int | None = None) -> str:
     return POLICY_WORDS.get(policy, one_line(policy, 40))
 
 
-def deciders(policy: str, generation: int | None, meta: Mapping[str, str]) -> str:
-    """Who decided an episode, plain text, with whoever came in later: `jack alone, from turn 3 on random`."""
-    in_charge = {0: policy} | changes(meta)
-    names = {turn: who(name, generation if name == policy else None) for turn, name in in_charge.items()}
+def deciders(
+    policy: str,
+    generation: int | None,
+    meta: Mapping[str, str],
+    born: Callable[[], Mapping[str, int | None]] = dict,
+) -> str:
+    """Who decided an episode, plain text, with whoever came in later: `jack alone, from turn 3 on random`. `born` gives
+    the generations of checkpoints, and is asked only when there was somebody else."""
+    later = changes(meta)
+    known = {policy: generation, **(born() if later else {})}
+    names = {turn: who(name, known.get(name)) for turn, name in ({0: policy} | later).items()}
     return ", ".join(f"from turn {turn + 1} on {name}" if turn else name for turn, name in names.items())
 
 

@@ -20,6 +20,7 @@ from ui.export.button import save_button
 from ui.figures import doubt_over_turns
 from ui.finding import find_field, found_in, found_list
 from ui.glossary import define
+from ui.kept_heads import born
 from ui.labelling import label_panel
 from ui.lens_figures import MEASURES, spend_over_turns
 from ui.neighbours import neighbours
@@ -231,7 +232,7 @@ def _outcome(recording: Recording) -> str:
         parts.append(badge(STATUS_MARKS[summary.status]))
     parts += [
         f":gray[{label(summary.family)}]",
-        f":gray[{label(deciders(summary.policy, summary.generation, episode.meta), 200)}]",
+        f":gray[{label(_by(recording), 200)}]",
         f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}]",
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
@@ -239,6 +240,11 @@ def _outcome(recording: Recording) -> str:
         f":gray[{label(dollars(summary.cost_usd))}]",
     ]
     return " · ".join(parts)
+
+
+def _by(recording: Recording) -> str:
+    summary = recording.summary
+    return deciders(summary.policy, summary.generation, recording.episode.meta, lambda: born(recording.store))
 
 
 def _no_turns(recording: Recording) -> None:
