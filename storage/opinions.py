@@ -130,7 +130,9 @@ def read_judged(store: Store, scope: Scope, most: int = MOST_TURNS) -> Judged:
         )
         metas = {one.id: json.loads(one.meta) for one in episodes.values()}
         judged = tuple(
-            JudgedTurn(*row[:-1], row[-1] or b"", decider(episodes[row[0]].policy, metas[row[0]], row[1]))
+            JudgedTurn._make(
+                (*row[:-1], row[-1] or b"", decider(episodes[row[0]].policy, metas[row[0]], row[1]))
+            )
             for row in connection.execute(query).all()
             if row[0] in episodes
         )

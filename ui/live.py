@@ -126,3 +126,30 @@ def is_stalled(run: RunSummary, now: float) -> bool:
 def has_died(run: RunSummary, now: float) -> bool:
     """Whether the process that played a run went silent without a word, however long ago."""
     return is_stalled(run, now) or (run.status is RunStatus.INTERRUPTED and run.finished is None)
+
+
+def workers_words(waiting: int) -> str:
+    """How many workers there are, and what to do when there is none and some runs wait."""
+    most, live_ones = wiring.settings().workers, len(alive())
+    if not most and not live_ones and waiting:
+        return "No worker is there, and the app starts none: start one with `trinity worker`."
+    if not live_ones:
+        return (
+            f"No worker is busy. Up to {most} runs are played at a time." if most else "No worker is there."
+        )
+    return f"{live_ones} worker{'s' if live_ones > 1 else ''} at work; the app starts up to {most}."
+
+
+def waiting_words(store: Store, run: RunSummary) -> str:
+    """What a run that is queued waits for."""
+    line = [one.id for one in store.runs.waiting()]
+    before = line.index(run.id) if run.id in line else 0
+    workers = alive()
+    if not workers:
+        starts = (
+            "a worker is being started" if wiring.settings().workers else "start one with `trinity worker`"
+        )
+        return f"Waiting for a worker: {starts} …"
+    ahead = f"{before} run{'s' if before > 1 else ''} before it" if before else "it is the next"
+    busy = f"{len(workers)} worker{' is' if len(workers) == 1 else 's are'} at work"
+    return f"Waiting for a worker: {busy}, {ahead} …"

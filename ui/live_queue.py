@@ -9,13 +9,12 @@ import streamlit as st
 
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
-from ui import state, wiring
+from ui import live, state
 from ui.lease import place_of
 from ui.live import has_died
 from ui.reencoding import ReencodePlan
 from ui.theme import Mark, badge, label, one_line
 from ui.widgets import RUN_MARKS, STALLED, ago, nothing_here, run_words
-from ui.workers import alive
 
 #: How often the queue is read again, in seconds.
 REFRESH_S = 2.0
@@ -42,7 +41,7 @@ def _queue(store: Store) -> None:
     playing = store.runs.list(status=RunStatus.RUNNING, limit=MOST_OPEN)
     over = [run for run in store.runs.list(kind="live", limit=MOST_OPEN) if not _is_open(run)]
     st.subheader("Runs", help="Each is played by a worker process; those that wait are taken in order.")
-    st.caption(_workers_words(len(waiting)))
+    st.caption(live.workers_words(len(waiting)))
     if not (waiting or playing or over):
         nothing_here("None yet. The first one will be listed here.")
         return
@@ -60,36 +59,6 @@ def _queue(store: Store) -> None:
 
 def _is_open(run: RunSummary) -> bool:
     return run.status in (RunStatus.QUEUED, RunStatus.RUNNING)
-
-
-def _workers_words(waiting: int) -> str:
-    """How many workers there are, and what to do when there is none."""
-    most, live_ones = wiring.settings().workers, len(alive())
-    if not most and not live_ones and waiting:
-        return "No worker is there, and the app starts none: start one with `trinity worker`."
-    if not live_ones:
-        return (
-            f"No worker is busy. Up to {most} runs are played at a time." if most else "No worker is there."
-        )
-    return f"{live_ones} worker{'s' if live_ones > 1 else ''} at work; the app starts up to {most}."
-
-
-def waiting_words(store: Store, run: RunSummary) -> str:
-    """What a run that is queued waits for."""
-    before = 0
-    for one in store.runs.waiting():
-        if one.id == run.id:
-            break
-        before += 1
-    workers = alive()
-    if not workers:
-        starts = (
-            "a worker is being started" if wiring.settings().workers else "start one with `trinity worker`"
-        )
-        return f"Waiting for a worker: {starts} …"
-    ahead = f"{before} run{'s' if before > 1 else ''} before it" if before else "it is the next"
-    busy = f"{len(workers)} worker{' is' if len(workers) == 1 else 's are'} at work"
-    return f"Waiting for a worker: {busy}, {ahead} …"
 
 
 def _row(store: Store, run: RunSummary, now: float, place: int | None = None) -> None:

@@ -20,12 +20,12 @@ from ui.decision_panels import decision_panel, undecided_panel
 from ui.kept_heads import born
 from ui.live import LivePlan, episode_of, has_died, is_stalled
 from ui.live_form import playable, pool_specs, spending
-from ui.live_queue import PAUSED, about, waiting_words
+from ui.live_queue import PAUSED, about
 from ui.live_reins import between_turns, follow, reins, resumable
 from ui.panels import announcement, turn_card
 from ui.recording import Recording, open_recording
 from ui.spending import dollars, estimate, paid_models
-from ui.theme import END_WORDS, ROLE_LOOKS, STATUS_MARKS, badge, correct_mark, label, percent
+from ui.theme import END_WORDS, ROLE_LOOKS, STATUS_MARKS, badge, correct_mark, label
 from ui.turn_panels import one_of_several
 from ui.widgets import RUN_MARKS, STALLED, deciders, strip_text, who, worker_trouble
 
@@ -60,6 +60,11 @@ class Watched:
     def stalled(self) -> bool:
         """Whether its process is gone or silent."""
         return is_stalled(self.run, self.now)
+
+    @property
+    def writing(self) -> bool:
+        """Whether an unfinished turn of the episode at hand is under way and not cut off."""
+        return self.recording is not None and self.recording.running and not self.stalled
 
     @property
     def newest(self) -> bool:
@@ -161,7 +166,7 @@ def _before_the_first_turn(store: Store, seen: Watched) -> None:
 
 def _queued(store: Store, run: RunSummary) -> None:
     """A run that waits: for what, and the way out."""
-    _hold(waiting_words(store, run))
+    _hold(live.waiting_words(store, run))
     st.button(
         "Cancel",
         key="cancel",
@@ -195,6 +200,8 @@ def _facts(store: Store, seen: Watched) -> list[str]:
     if recording is None:
         return [f":gray[at most {plan.turns} turns, seed {plan.seed}]"]
     summary, parts = recording.summary, []
+    if plan.repeats > 1:
+        parts.append(f"play {[one.id for one in seen.episodes].index(summary.id) + 1} of {plan.repeats}")
     if summary.status is Status.FINISHED:
         outcome = correct_mark(summary.correct)
         parts.append(f"answer **{label(summary.answer or '–', 60)}** is {badge(outcome)}")
@@ -253,8 +260,8 @@ def _repeats(seen: Watched) -> None:
     """Every repeat as a row: its number, seed, turns and outcome; a click shows it below."""
     finished = [one for one in seen.episodes if one.status is Status.FINISHED]
     right = sum(one.correct is True for one in finished)
-    share = f", {percent(right / len(finished))} right" if finished else ""
-    with st.container(border=True):
+    share = f" · {right} right" if finished else ""
+    with st.container(border=True, gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             st.markdown(f"**{len(finished)} of {seen.plan.repeats} played{share}**", width="content")
             _on_from_repeats(seen, len(finished))
@@ -314,7 +321,7 @@ def _stage(seen: Watched, recording: Recording) -> None:
     cursor = total - 1 if state.param("t") is None else state.int_param("t", 1, total, total) - 1
     st.session_state["live_cursor"] = recording.summary.id, cursor
     turn_strip(
-        [_marked(recording)],
+        [_marked(recording, running=seen.writing)],
         cursor,
         lambda turn: state.set_params(ep=recording.summary.id, t=turn + 1),
         key="live_strip",
@@ -327,15 +334,15 @@ def _stage(seen: Watched, recording: Recording) -> None:
     decision = recording.decision(cursor)
     with left, st.container(border=True):
         turn_card(
-            outlines, cursor, recording.text, decision, key="live_card", tab="show", running=recording.running
+            outlines, cursor, recording.text, decision, key="live_card", tab="show", running=seen.writing
         )
     with right, st.container(border=True):
         decision_panel(decision, recording.models, key="live_decision", by=one_of_several(recording, cursor))
 
 
-def _marked(recording: Recording) -> Lane:
+def _marked(recording: Recording, *, running: bool) -> Lane:
     """The strip's lane, with where another policy took over."""
-    drawn = lane(recording.outlines, recording.models, running=recording.running)
+    drawn = lane(recording.outlines, recording.models, running=running)
     swapped = changes(recording.episode.meta)
     return replace(
         drawn,
