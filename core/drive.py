@@ -113,6 +113,7 @@ def drive(
     role_mask: Sequence[bool] = (),
     stop: Stop | None = None,
     kept: Kept | None = None,
+    temperatures: Temperatures | None = None,
     stream: bool = False,
 ) -> Iterator[Event]:
     """Play one episode, or go on with one that carries turns; the last event is EpisodeFinished.
@@ -122,10 +123,18 @@ def drive(
     """
     if not stream:
         yield from drive_many(
-            [episode], policy, pool, grade, model_mask=model_mask, role_mask=role_mask, stop=stop, kept=kept
+            [episode],
+            policy,
+            pool,
+            grade,
+            model_mask=model_mask,
+            role_mask=role_mask,
+            stop=stop,
+            kept=kept,
+            temperatures=temperatures,
         )
         return
-    seat = _seat(episode, pool, model_mask, role_mask)
+    seat = _seat(episode, pool, model_mask, role_mask, temperatures)
     if not episode.turns:
         yield EpisodeStarted(seat.episode)
     yield from seat.advance()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from core import roles
+from core.deciders import carried, decider
 from core.draws import integer
 from core.drive import GradeMany
 from core.episode import (
@@ -100,6 +101,11 @@ def turn_of(parent: Episode, index: int) -> Turn:
     return parent.turns[index]
 
 
+def decided_by(parent: Episode, index: int) -> str:
+    """The policy that decided turn `index`, and goes on with its children."""
+    return decider(parent.policy, parent.meta, index)
+
+
 def check(change: Change, parent: Episode, index: int) -> None:
     """ConfigError, one sentence, unless the change makes sense at this turn and really changes something."""
     turn, value = turn_of(parent, index), change.value
@@ -120,7 +126,7 @@ def check(change: Change, parent: Episode, index: int) -> None:
     as_it_was: dict[Kind, str | None] = {
         "model": turn.decision.model,
         "role": turn.decision.role,
-        "policy": parent.policy,
+        "policy": decided_by(parent, index),
         "reply": turn.reply.text,
         "verdict": None if Flag.VERDICT_UNREADABLE in turn.flags else turn.verdict,
     }
@@ -191,13 +197,15 @@ def child(
         PREFIX: prefix_digest(parent, index),
         **({CHANGE: change.to_json()} if change else {}),
     }
-    generation = {} if change and change.kind == "policy" else _kept(parent.meta, "generation")
+    policy = change.value if change and change.kind == "policy" else decided_by(parent, index)
+    generation = _kept(parent.meta, "generation") if policy == parent.policy else {}
+    took_over = carried(parent.policy, parent.meta, index, policy)
     turns = (*parent.turns[:index], *_by_hand(parent, index, change, grade))
     return Episode(
         id=id,
         run_id=run_id,
         task=parent.task,
-        policy=change.value if change and change.kind == "policy" else parent.policy,
+        policy=policy,
         models=parent.models,
         protocol=parent.protocol,
         turn_budget=index if change and change.kind == "stop" else parent.turn_budget,
@@ -206,7 +214,7 @@ def child(
         parent_episode_id=parent.id,
         fork_turn=index,
         turns=tuple(replace(turn, episode_id=id) for turn in turns),
-        meta={**generation, **(meta or {}), **own},
+        meta={**generation, **took_over, **(meta or {}), **own},
     )
 
 

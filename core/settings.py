@@ -17,6 +17,7 @@ VARIABLES: dict[str, str] = {
     "port": "TRINITY_PORT",
     "max_cost_usd": "TRINITY_MAX_COST",
     "labels": "TRINITY_LABELS",
+    "workers": "TRINITY_WORKERS",
 }
 
 #: What reviewers label with one key, unless they say otherwise.
@@ -30,6 +31,10 @@ LABELS = (
 #: One for each digit key.
 MOST_LABELS = 9
 
+#: How many runs are played at a time, unless told otherwise: one more than is being looked at.
+WORKERS = 2
+MOST_WORKERS = 64
+
 #: The name of the embedded pool, where a path of a pool.toml is expected otherwise.
 POCKET = "pocket"
 
@@ -39,7 +44,8 @@ class Settings:
     """What a door was told. `store` is a database URL or a path, `pool` is "pocket" or a pool.toml's path,
     `encoder` is "pocket", a Hugging Face folder or a hub id (None: the one a checkpoint names),
     `max_cost_usd` is the spend ceiling of one run (None: paid models must be confirmed), `labels` the (name, value)
-    pairs that reviewers have at hand."""
+    pairs that reviewers have at hand, `workers` how many runs the app plays at a time (0: none, somebody starts
+    `trinity worker`)."""
 
     data_folder: Path
     store: str
@@ -48,6 +54,7 @@ class Settings:
     port: int = 8501
     max_cost_usd: float | None = None
     labels: tuple[tuple[str, str], ...] = LABELS
+    workers: int = WORKERS
 
 
 def read_settings(
@@ -74,7 +81,12 @@ def read_settings(
     if port != int(port) or not 0 < port < 65536:
         raise ConfigError(f"{values['port'][1]} must be a port between 1 and 65535, not {values['port'][0]}.")
     labels = _labels(*values["labels"]) if "labels" in values else LABELS
-    return Settings(data_folder, str(store), str(pool), encoder, int(port), ceiling, labels)
+    workers = _number(*values["workers"]) if "workers" in values else WORKERS
+    if workers != int(workers) or workers > MOST_WORKERS:
+        raise ConfigError(
+            f"{values['workers'][1]} must be a whole number from 0 to {MOST_WORKERS}, not {values['workers'][0]}."
+        )
+    return Settings(data_folder, str(store), str(pool), encoder, int(port), ceiling, labels, int(workers))
 
 
 def _read_file(file: Path) -> dict[str, object]:

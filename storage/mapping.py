@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
+from core.deciders import changes
 from core.episode import (
     Decision,
     EndReason,
@@ -349,10 +350,13 @@ def _slot(models: Sequence[str], letter: str) -> str:
 
 
 def episode_flags(episode: Episode) -> frozenset[str]:
-    """The flags of an episode: those of its course, and that of its end."""
-    flags = Progress.over(episode.models, episode.turns).flags
-    accepted_wrong = episode.end_reason is EndReason.ACCEPTED and episode.correct is False
-    return flags | {"false_accept"} if accepted_wrong else flags
+    """The flags of an episode: those of its course, and those of the whole."""
+    flags = set(Progress.over(episode.models, episode.turns).flags)
+    if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
+        flags.add("false_accept")
+    if changes(episode.meta):
+        flags.add("swapped")
+    return frozenset(flags)
 
 
 def flag_bits(flags: Iterable[str]) -> int:

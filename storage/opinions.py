@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, insert, select
 
+from core.deciders import decider
 from core.episode import Episode
 from storage.engine import reading, writing
 from storage.filters import EpisodeFilter, conditions
@@ -51,6 +52,7 @@ class Played(NamedTuple):
     protocol: str
     models: tuple[str, ...]
     argmax: bool
+    meta: str  # JSON object
 
 
 class JudgedTurn(NamedTuple):
@@ -71,6 +73,7 @@ class JudgedTurn(NamedTuple):
     model_probs: bytes
     role_probs: bytes
     hidden: bytes
+    policy: str  # that decided it
 
 
 class Opinion(NamedTuple):
@@ -97,7 +100,7 @@ class Judged:
 
 
 _PLAYED = [episode.c[name] for name in Played._fields]
-_TURN = [turn.c[name] for name in JudgedTurn._fields if name != "hidden"]
+_TURN = [turn.c[name] for name in JudgedTurn._fields if name not in ("hidden", "policy")]
 
 
 def read_judged(store: Store, scope: Scope, most: int = MOST_TURNS) -> Judged:
@@ -125,8 +128,11 @@ def read_judged(store: Store, scope: Scope, most: int = MOST_TURNS) -> Judged:
             .where(turn.c.episode_id.in_(newest), turn.c.stage == "finished")
             .order_by(turn.c.episode_id.desc(), turn.c.idx)
         )
+        metas = {one.id: json.loads(one.meta) for one in episodes.values()}
         judged = tuple(
-            JudgedTurn._make(row)._replace(hidden=row[-1] or b"")
+            JudgedTurn._make(
+                (*row[:-1], row[-1] or b"", decider(episodes[row[0]].policy, metas[row[0]], row[1]))
+            )
             for row in connection.execute(query).all()
             if row[0] in episodes
         )

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
@@ -222,6 +222,8 @@ class _Scribe:
         )
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
+        noted = connection.execute(select(episode.c.meta).where(episode.c.id == ended.id)).scalar()
+        ended = replace(ended, meta={**json.loads(noted or "{}"), **ended.meta})  # by a person, meanwhile
         values = {**mapping.outcome_row(ended), "finished": self.store.now()}
         changed = connection.execute(
             update(episode)

@@ -7,9 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
+from core.deciders import changed, decider
 from core.episode import Role, Status
 from core.errors import StoreError
 from storage.engine import reading, writing
@@ -77,21 +91,51 @@ class Runs:
             query = query.where(run.c.status == status.value)
         return self._read(query)
 
+    def waiting(self) -> Sequence[RunSummary]:
+        """The runs that wait for a worker, the first to be taken first."""
+        return self._read(
+            select(run).where(run.c.status == RunStatus.QUEUED.value).order_by(run.c.created, run.c.id)
+        )
+
+    def next_waiting(self) -> str | None:
+        """The id of the run that is to be taken next; None when none waits."""
+        query = select(run.c.id).where(run.c.status == RunStatus.QUEUED.value)
+        with reading(self.engine) as connection:
+            return connection.execute(query.order_by(run.c.created, run.c.id).limit(1)).scalar()
+
+    def requeue(self, run_id: str, dead: str | None = None) -> None:
+        """Let a run that stands still (interrupted, silent, never taken, or of the owner known to be `dead`) wait for
+        a worker again. StoreError, and nothing changes, when it is being played or over."""
+        at = self.now()
+        with writing(self.engine) as connection:
+            changed = connection.execute(
+                update(run)
+                .where(run.c.id == run_id, _free(at, dead))
+                .values(
+                    status=RunStatus.QUEUED.value,
+                    owner=None,
+                    heartbeat=at,
+                    finished=None,
+                    error=None,
+                    cancel=False,
+                )
+            )
+            if changed.rowcount == 1:
+                _interrupt_episodes(connection, [run_id])
+                return
+        found = self.get(run_id)
+        raise StoreError(
+            f"Run {run_id} is {found.status} and cannot wait for a worker: there is nothing to resume."
+        )
+
     def claim(self, run_id: str, owner: str, dead: str | None = None) -> bool:
         """Take a run that is queued, interrupted, silent, or still of the owner that is known to be `dead`;
         False when it is another's or over. Atomic."""
         at = self.now()
-        gone = run.c.heartbeat < at - STALE_AFTER_S
-        if dead is not None:
-            gone = or_(gone, run.c.owner == dead)
-        free = or_(
-            run.c.status.in_([RunStatus.QUEUED, RunStatus.INTERRUPTED]),
-            and_(run.c.status == RunStatus.RUNNING, gone),
-        )
         with writing(self.engine) as connection:
             taken = connection.execute(
                 update(run)
-                .where(run.c.id == run_id, free)
+                .where(run.c.id == run_id, _free(at, dead))
                 .values(
                     status=RunStatus.RUNNING.value,
                     owner=owner,
@@ -232,6 +276,35 @@ class Runs:
             ).first()
         return (row.model, Role(row.role)) if row else None
 
+    def set_decider(self, episode_id: str, index: int, policy: str) -> None:
+        """From turn `index` on let another policy decide; the last choice counts. StoreError when the turn has begun or
+        the episode is over."""
+        with writing(self.engine) as connection:
+            held = connection.execute(
+                select(episode.c.policy, episode.c.meta, episode.c.status).where(episode.c.id == episode_id)
+            ).first()
+            if held is None or held.status == Status.FINISHED:
+                raise StoreError(
+                    f"Episode {episode_id} is not being played: nobody can decide in it any more."
+                )
+            begun = select(turn.c.idx).where(turn.c.episode_id == episode_id, turn.c.idx >= index).limit(1)
+            if connection.execute(begun).first():
+                raise StoreError(f"Turn {index + 1} has already begun: choose who decides a later one.")
+            meta = changed(held.policy, json.loads(held.meta), index, policy)
+            connection.execute(
+                update(episode).where(episode.c.id == episode_id).values(meta=json.dumps(meta))
+            )
+
+    def decider(self, episode_id: str, index: int) -> str:
+        """The policy that decides turn `index`. StoreError when there is no such episode."""
+        with reading(self.engine) as connection:
+            row = connection.execute(
+                select(episode.c.policy, episode.c.meta).where(episode.c.id == episode_id)
+            ).first()
+        if row is None:
+            raise StoreError(f"There is no episode {episode_id!r} in this store.")
+        return decider(row.policy, json.loads(row.meta), index)
+
     # How its policies did
 
     def policies(self, run_id: str) -> Sequence[PolicySummary]:
@@ -300,6 +373,17 @@ def check_owner(connection: Connection, run_id: str, owner: str | None) -> None:
         raise StoreError(f"The store holds no run {run_id} any more: nothing more of it is stored.")
     if found.owner != owner:
         raise StoreError(f"Process {found.owner} has taken run {run_id} over: leave it to that one.")
+
+
+def _free(at: float, dead: str | None) -> ColumnElement[bool]:
+    """Runs that nobody plays: queued, interrupted, silent, or still of the owner that is known to be dead."""
+    gone = run.c.heartbeat < at - STALE_AFTER_S
+    if dead is not None:
+        gone = or_(gone, run.c.owner == dead)
+    return or_(
+        run.c.status.in_([RunStatus.QUEUED, RunStatus.INTERRUPTED]),
+        and_(run.c.status == RunStatus.RUNNING, gone),
+    )
 
 
 def _update_own(connection: Connection, run_id: str, owner: str | None, **values: Any) -> None:

@@ -15,8 +15,12 @@ from core.episode import Role, Status
 from core.errors import StoreError
 from core.separability import MOST_POINTS, Points
 from storage.engine import reading
+from storage.mapping import flag_bits
 from storage.schema import episode, state, turn
 from storage.store import Store
+
+#: Episodes whose states are all of their own policy's reading: nobody put another in its place.
+_ONE_DECIDER = episode.c.flags.op("&")(flag_bits(["swapped"])) == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ def read_past(store: Store, policies: Sequence[str], most: int) -> Past:
             episode.c.status == Status.FINISHED,
             turn.c.stage == "finished",
             turn.c.origin == "policy",
+            _ONE_DECIDER,
         )
         .order_by(turn.c.episode_id.desc(), turn.c.idx)
         .limit(MOST_KEYS)
@@ -188,6 +193,7 @@ def _turns(run_id: str, policy: str, first_only: bool) -> Select[Any]:
             episode.c.status == Status.FINISHED,
             turn.c.stage == "finished",
             turn.c.origin != "override",
+            _ONE_DECIDER,
             func.length(turn.c.model_logits) > 0,
         )
         .order_by(turn.c.episode_id, turn.c.idx)

@@ -51,6 +51,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "answer_broke",  # a right answer was later replaced by a wrong one
     "low_margin",  # some decision had a logit margin below LOW_MARGIN
     "override",  # a person took over a decision
+    "swapped",  # a person let another policy decide from some turn on
 )
 
 

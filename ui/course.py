@@ -50,6 +50,8 @@ _MARKS: dict[Happening, CellMark] = {
     Happening.ERROR: CellMark("⚠", "model failed", "bad"),
     Happening.CUT: CellMark("…", "cut", "warn"),
 }
+#: At the first turn that another policy decided.
+NEW_DECIDER = CellMark("⇄", "new decider", "info")
 _UNREADABLE = {Flag.VERDICT_UNREADABLE, Flag.NO_ANSWER, Flag.NO_SUGGESTION}
 _CUT = {Flag.TRUNCATED, Flag.PROMPT_OVERFLOW}
 _SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Role.VERIFIER: "triangle"}

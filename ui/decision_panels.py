@@ -89,12 +89,17 @@ def _joint_p(decision: Decision, models: Sequence[str], model: str, role: Role) 
     return decision.model_probs[list(models).index(model)] * decision.role_probs[ROLE_ORDER.index(role)]
 
 
-def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str) -> None:
-    """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers."""
+def decision_panel(
+    decision: Decision | None, models: Sequence[str], *, key: str, by: str | None = None
+) -> None:
+    """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
+    that decided, told where the episode had several."""
     st.markdown("**Decision**", help=f"{define('Softmax')} {define('Argmax and sampling')}")
     if decision is None:
         st.caption("No decision is stored for this turn.")
         return
+    if by is not None:
+        st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
     st.markdown(choice_in_words(decision, models))
     if not decision.model_probs or not decision.role_probs:
         st.caption(
@@ -125,6 +130,23 @@ def decision_panel(decision: Decision | None, models: Sequence[str], *, key: str
         with st.expander("Logits", key=f"{key}_logits"):
             st.caption(define("Logit"))
             _numbers(decision, slots)
+
+
+def undecided_panel(models: Sequence[str], *, key: str) -> None:
+    """The place of the first decision, before there is one: it keeps its room, and charts are ready when it comes."""
+    st.markdown("**Decision**", help=f"{define('Softmax')} {define('Argmax and sampling')}")
+    st.caption(
+        "Which model will be asked first, and in which role? It shows here once the coordinator has decided."
+    )
+    nothing = Decision(
+        "", ROLE_ORDER[0], model_probs=(0.0,) * len(models), role_probs=(0.0,) * len(ROLE_ORDER)
+    )
+    plot(
+        joint_grid(nothing, tuple(models), ink()),
+        key=f"{key}_grid",
+        small=True,
+        alt="Every model in every role; nothing is decided yet.",
+    )
 
 
 def _runners_up(decision: Decision, models: tuple[str, ...]) -> None:

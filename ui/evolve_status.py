@@ -132,7 +132,7 @@ def _progress(store: Store, run: RunSummary) -> None:
     lineage = read_lineage(store, run)
     done, planned = (lineage.indices[-1] if lineage.indices else -1), lineage.planned or 1
     if run.status is RunStatus.QUEUED:
-        said = "Starting: the process that evolves is being born …"
+        said = live.waiting_words(store, run)
     elif done < 0:
         said = "The encoder is loaded and the start is validated …"
     else:

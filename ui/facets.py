@@ -23,6 +23,7 @@ _SHORT_FLAGS = {
     "answer_broke": "right answer lost",
     "low_margin": "low margin",
     "override": "decision taken over",
+    "swapped": "coordinator swapped",
     Flag.VERDICT_UNREADABLE.value: "verdict unreadable",
     Flag.SELF_VERIFIED.value: "self-verified",
     Flag.PROMPT_OVERFLOW.value: "transcript cut",

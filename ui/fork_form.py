@@ -10,7 +10,7 @@ import streamlit as st
 
 from core.episode import Episode, Role, Verdict
 from core.errors import TrinityError
-from core.forking import Change, Kind, left_to_play, possible, turn_of
+from core.forking import Change, Kind, decided_by, left_to_play, possible, turn_of
 from core.pool.spec import ModelSpec
 from storage import forks
 from storage.store import Store
@@ -50,7 +50,7 @@ def choose_change(store: Store, parent: Episode, index: int, specs: Sequence[Mod
         case "role":
             return Change(kind, _role(recorded.role))
         case "policy":
-            return Change(kind, _policy(store, parent))
+            return Change(kind, _policy(store, parent, index))
         case "temperature":
             spec = next((one for one in specs if one.name == recorded.model), None)
             return Change(kind, _temperature(spec, recorded.role))
@@ -76,7 +76,7 @@ def choose_change_for_all(store: Store, parent: Episode, index: int) -> Change:
         case "role":
             return Change("role", _role(None))
         case "policy":
-            return Change("policy", _policy(store, parent))
+            return Change("policy", _policy(store, parent, index))
         case "temperature":
             return Change("temperature", _temperature(None, turn.decision.role))
         case "verdict":
@@ -117,9 +117,9 @@ def _role(recorded: Role | None) -> str:
     return _one_of("Played as", others, lambda role: ROLE_LOOKS[Role(role)].word)
 
 
-def _policy(store: Store, parent: Episode) -> str:
+def _policy(store: Store, parent: Episode, index: int) -> str:
     born = generations(store.checkpoints.list())
-    others = [name for name in playable(store, parent.models) if name != parent.policy]
+    others = [name for name in playable(store, parent.models) if name != decided_by(parent, index)]
     return _one_of("Decided by", others, lambda name: label(who(name, born.get(name)), 60), define("Policy"))
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from core.deciders import changes
 from core.episode import Episode, Role, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.forking import (
@@ -20,6 +21,7 @@ from core.forking import (
     PREFIX,
     Change,
     check,
+    decided_by,
     left_to_play,
     prefix_digest,
     seed_of,
@@ -195,7 +197,8 @@ def _playable(store: Store, parent: Episode, turn: int, change: Change, specs: S
             f"The pool has no model '{absent[0]}', with which episode {parent.id} was played: "
             "give the pool it was played with."
         )
-    for policy in dict.fromkeys((parent.policy, change.value if change.kind == "policy" else parent.policy)):
+    decided = decided_by(parent, turn)
+    for policy in dict.fromkeys((decided, change.value if change.kind == "policy" else decided)):
         _known(store, parent, policy)
     model = parent.turns[turn].decision.model
     if change.kind == "temperature":
@@ -260,7 +263,8 @@ def _cycles(parent: Episode, change: Change, config: Mapping[str, object]) -> di
         known |= branch.get("cycles", {})
     own = config.get("cycles")
     known |= own if isinstance(own, dict) else {}
-    wanted = {parent.policy, change.value if change.kind == "policy" else parent.policy}
+    wanted = {parent.policy, *changes(parent.meta).values()}
+    wanted |= {change.value} if change.kind == "policy" else set()
     return {name: tuple(cycle) for name, cycle in known.items() if name in wanted and isinstance(cycle, list)}
 
 
@@ -275,7 +279,8 @@ def _standing(
             continue
         told = {PREFIX: branch.prefix, **made_by(change, part, pool_digest, branch.left_out)}
         same = all(one.meta.get(name) == value for name, value in told.items())
-        policy = change.value if part == FORK and change.kind == "policy" else parent.policy
+        in_charge = decided_by(parent, branch.turn)
+        policy = change.value if part == FORK and change.kind == "policy" else in_charge
         budget = branch.turn if part == FORK and change.kind == "stop" else parent.turn_budget
         same &= (one.turn, one.summary.policy, one.turn_budget) == (branch.turn, policy, budget)
         same &= one.argmax == parent.argmax

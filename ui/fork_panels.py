@@ -120,7 +120,7 @@ def _progress(store: Store, run: RunSummary, results: Results) -> None:
     said = f"Baseline {done[0]} of {wanted[0]} · forks {done[1]} of {wanted[1]}"
     control = store.runs.control(run.id)
     if run.status is RunStatus.QUEUED:
-        said = "Starting: the process that plays is being born …"
+        said = live.waiting_words(store, run)
     elif control.cancel:
         said += " · cancelling at the next moment it can …"
     with st.container(horizontal=True, vertical_alignment="center"):

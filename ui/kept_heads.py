@@ -33,6 +33,11 @@ def _all(_store: Store, url: str) -> list[CheckpointSummary]:
     return _store.checkpoints.list()
 
 
+def born(store: Store) -> dict[str, int | None]:
+    """Checkpoint id -> generation, as of a minute ago at most."""
+    return {one.id: one.generation for one in _all(store, store.url)}
+
+
 def others(store: Store, checkpoint: Checkpoint) -> list[CheckpointSummary]:
     """The other checkpoints with the same reading and the same slots, those of the same run first, the newest
     generation first."""

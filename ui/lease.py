@@ -15,6 +15,12 @@ def owner() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def place_of(name: str | None) -> str:
+    """A process in words: by its number alone when it is one of this machine."""
+    host, _, pid = (name or "").rpartition(":")
+    return f"process {pid}" if host == socket.gethostname() else f"process {name or 'unknown'}"
+
+
 def is_dead(name: str | None) -> bool:
     """Whether the named process surely is gone. False for another host's: its heartbeat has to tell."""
     host, _, pid = (name or "").rpartition(":")

@@ -40,7 +40,7 @@ def why_not(seen: Seen) -> str:
     """Why nothing can be recomputed, in one sentence."""
     if seen.checkpoint is None:
         return (
-            f"The store holds no checkpoint {label(seen.recording.episode.policy, 40)}, so its head cannot be "
+            f"The store holds no checkpoint {label(seen.recording.decided_by(seen.index), 40)}, so its head cannot be "
             "applied again: bring it in with `trinity checkpoints import`."
         )
     if not seen.decision.hidden_state:

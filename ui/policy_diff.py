@@ -207,7 +207,7 @@ def _checkpoints(store: Store, ids: Sequence[str]) -> list[Checkpoint]:
 
 def configs_of(store: Store, judged: Judged) -> dict[str, Mapping[str, Any]]:
     """The config of every checkpoint that recorded a judged episode."""
-    recorders = {one.policy for one in judged.episodes.values()}
+    recorders = {turn.policy for turn in judged.turns}
     return {one.id: one.config for one in store.checkpoints.list() if one.id in recorders}
 
 
@@ -227,9 +227,12 @@ def judge(
     logits, errors = np.zeros((n, rows)), np.zeros((n, rows))
     sources = np.empty(n, np.int64)
     readings = {one: _Reading.of(own, config) for one, config in configs.items()}
-    kinds = {one.id: _kind(one, checkpoint, readings.get(one.policy)) for one in judged.episodes.values()}
+    kinds: dict[tuple[str, str], Source] = {}
     for row, turn in enumerate(judged.turns):
-        sources[row] = _CODES[kinds[turn.episode_id]]
+        key = turn.episode_id, turn.policy
+        if key not in kinds:
+            kinds[key] = _kind(judged.episodes[turn.episode_id], checkpoint, readings.get(turn.policy))
+        sources[row] = _CODES[kinds[key]]
     stated, kept = states.of(sources == _CODES[Source.STATE], checkpoint.encoder.hidden_size)
     sources[(sources == _CODES[Source.STATE]) & ~stated] = _CODES[Source.NO_STATE]
     vector = checkpoint.head_vector.astype(np.float64)
@@ -238,7 +241,7 @@ def judge(
     errors[stated] = rounding(checkpoint.head, kept, vector)
     recorded = _recorded(judged, checkpoint, rows)
     head_proof = _prove(recorded, {row: (logits[row], errors[row]) for row in recorded if stated[row]})
-    read = _reread(judged, opinions, kinds, readings, sources)
+    read = _reread(judged, opinions, readings, sources)
     reread_proof = _prove(recorded, {row: (z, np.zeros(rows)) for row, z in read.items()})
     for code, found in ((Source.REREAD, read), (Source.RECORDED, recorded)):
         for row, z in found.items():
@@ -308,15 +311,13 @@ def _recorded(judged: Judged, checkpoint: Checkpoint, rows: int) -> dict[int, Ar
     return {
         row: np.frombuffer(turn.model_logits + turn.role_logits, "<f8")
         for row, turn in enumerate(judged.turns)
-        if judged.episodes[turn.episode_id].policy == checkpoint.id
-        and len(turn.model_logits) + len(turn.role_logits) == 8 * rows
+        if turn.policy == checkpoint.id and len(turn.model_logits) + len(turn.role_logits) == 8 * rows
     }
 
 
 def _reread(
     judged: Judged,
     opinions: Sequence[Opinion],
-    kinds: Mapping[str, Source],
     readings: Mapping[str, _Reading],
     sources: NDArray[np.int64],
 ) -> dict[int, Array]:
@@ -325,9 +326,9 @@ def _reread(
     found = {}
     for one in opinions:
         row = places.get((one.episode_id, one.idx))
-        if row is None or kinds[one.episode_id] is Source.OTHER_POOL:
+        if row is None or sources[row] == _CODES[Source.OTHER_POOL]:
             continue
-        reading = readings.get(judged.episodes[one.episode_id].policy)
+        reading = readings.get(judged.turns[row].policy)
         digest = judged.turns[row].prompt_digest
         if reading is not None and reading.tokens and digest and digest != one.prompt_digest:
             if sources[row] != _CODES[Source.STATE]:
@@ -363,7 +364,7 @@ def _situations(
     roles = np.ones((len(turns), len(ROLE_ORDER)), bool)
     for row, turn in enumerate(turns):
         # What the recorder itself never chooses was not forbidden to others.
-        barred = configs.get(played[turn.episode_id].policy, {}).get("barred", ())
+        barred = configs.get(turn.policy, {}).get("barred", ())
         models[row] = _open(turn.model_mask, slots, barred)
         roles[row] = _open(turn.role_mask, ROLE_ORDER, barred)
     draws, unrepeated = _draws(judged, len(slots)) if by_draw else (np.full((len(turns), 2), np.nan), 0)

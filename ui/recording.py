@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from core.deciders import decider
 from core.episode import Decision, Episode, Status
 from storage.steps import read_decision, read_head
 from storage.store import Store
@@ -30,6 +31,10 @@ class Recording:
     def models(self) -> tuple[str, ...]:
         """The pool slots in head order."""
         return self.episode.models
+
+    def decided_by(self, index: int) -> str:
+        """The policy that decided turn `index`."""
+        return decider(self.episode.policy, self.episode.meta, index)
 
     def decision(self, index: int) -> Decision | None:
         """The decision of turn `index`; None when there is no such turn."""

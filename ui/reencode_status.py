@@ -112,7 +112,7 @@ def _progress(store: Store, run: RunSummary) -> None:
     plan, read = ReencodePlan.from_config(run.config), progress(store, run.id)
     cancel = store.runs.control(run.id).cancel
     if run.status is RunStatus.QUEUED:
-        said = "Starting: the process that reads is being born …"
+        said = live.waiting_words(store, run)
     elif not read.done:
         said = "The encoder is being loaded …"
     else:

@@ -114,7 +114,8 @@ def offered(store: Store, lineage: Lineage) -> list[EpisodeSummary]:
         for family in sorted(families, key=lambda value: value.value):
             where = EpisodeFilter(policy=one.id, family=family.value, status="finished")
             for episode in store.episodes.page(where, order="oldest", limit=OFFERED // len(families)).items:
-                found.setdefault(episode.id, episode)
+                if "swapped" not in episode.flags:  # whose turns are not all of one reading
+                    found.setdefault(episode.id, episode)
         if len(found) >= OFFERED:
             break
     return list(found.values())

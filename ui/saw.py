@@ -92,7 +92,7 @@ def what_it_read(recording: Recording, index: int) -> None:
         )
         return
     try:
-        checkpoint = checkpoint_of(recording.store, recording.episode.policy)
+        checkpoint = checkpoint_of(recording.store, recording.decided_by(index))
         if checkpoint is None:
             raise CheckpointError(
                 "The store holds no checkpoint of this policy, so its encoder is not known."

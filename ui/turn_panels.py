@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from core.deciders import changes
 from core.errors import TrinityError
 from ui import state
 from ui.decision_panels import decision_panel
-from ui.kept_heads import checkpoint_of
+from ui.kept_heads import born, checkpoint_of
 from ui.lens_panels import Seen, badge, head_lens
 from ui.recording import Recording
 from ui.theme import label
 from ui.what_if_panels import near_by, other_checkpoint, without_a_model
+from ui.widgets import who
 
 Panel = Callable[[Seen], None]
 #: What can stand beside a turn, as the address says it -> its words and what draws it, in the order of their keys.
@@ -32,7 +34,7 @@ def beside_turn(recording: Recording, index: int) -> None:
     decision = recording.decision(index)
     panel = PANELS[shown][1]
     if panel is None or decision is None:
-        decision_panel(decision, recording.models, key="decision")
+        decision_panel(decision, recording.models, key="decision", by=one_of_several(recording, index))
     if decision is None:
         return
     if not decision.model_logits or not decision.role_logits:
@@ -40,12 +42,20 @@ def beside_turn(recording: Recording, index: int) -> None:
             st.caption("This policy has no head and no logits: only a checkpoint's turns can be looked into.")
         return
     try:
-        seen = Seen(recording, index, decision, checkpoint_of(recording.store, recording.episode.policy))
+        seen = Seen(recording, index, decision, checkpoint_of(recording.store, recording.decided_by(index)))
         if panel is not None:
             panel(seen)
         badge(seen)
     except TrinityError as error:
         st.error(label(str(error), 400), icon=":material/error:")
+
+
+def one_of_several(recording: Recording, index: int) -> str | None:
+    """The policy that decided a turn, in words, of an episode in which several did."""
+    if not changes(recording.episode.meta):
+        return None
+    name = recording.decided_by(index)
+    return who(name, born(recording.store).get(name))
 
 
 def _tabs() -> str:

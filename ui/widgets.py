@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import plotly.graph_objects as go
 import streamlit as st
 
+from core.deciders import changes
 from core.metrics import wilson_interval
 from storage.filters import EpisodeFilter
 from storage.retention import last_removed
@@ -27,7 +28,7 @@ POLICY_WORDS = {
 
 #: Where a run stands.
 RUN_MARKS: dict[RunStatus, Mark] = {
-    RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "starting", "blue", "#1F5FBF"),
+    RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "waiting", "blue", "#1F5FBF"),
     RunStatus.RUNNING: Mark("▶", ":material/play_circle:", "playing", "blue", "#1F5FBF"),
     RunStatus.FINISHED: Mark("■", ":material/task_alt:", "finished", "green", "#0B8A56"),
     RunStatus.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", "#B85C00"),
@@ -45,6 +46,20 @@ def who(policy: str, generation: int | None = None) -> str:
     if policy.startswith("single:"):
         return f"{one_line(policy.removeprefix('single:'), 40)} alone"
     return POLICY_WORDS.get(policy, one_line(policy, 40))
+
+
+def deciders(
+    policy: str,
+    generation: int | None,
+    meta: Mapping[str, str],
+    born: Callable[[], Mapping[str, int | None]] = dict,
+) -> str:
+    """Who decided an episode, plain text, with whoever came in later: `jack alone, from turn 3 on random`. `born` gives
+    the generations of checkpoints, and is asked only when there was somebody else."""
+    later = changes(meta)
+    known = {policy: generation, **(born() if later else {})}
+    names = {turn: who(name, known.get(name)) for turn, name in ({0: policy} | later).items()}
+    return ", ".join(f"from turn {turn + 1} on {name}" if turn else name for turn, name in names.items())
 
 
 def run_words(run: RunSummary) -> str:
@@ -129,8 +144,10 @@ def worker_trouble(run: RunSummary, log: Path, doing: str, kept: str, *, stalled
     if run.error:
         st.error(label(run.error, 400), icon=":material/error:")
     if stalled:
-        silent = "has never begun" if run.status is RunStatus.QUEUED else "has gone silent"
-        st.warning(f"The process that {doing} {silent}. {kept}", icon=":material/heart_broken:")
+        said = f"The process that {doing} has gone silent. {kept}"
+        if run.status is RunStatus.QUEUED:
+            said = "No worker has come to take this run: start one with `trinity worker`, or try again here."
+        st.warning(said, icon=":material/heart_broken:")
     if (stalled or run.error) and log.exists() and log.stat().st_size:
         st.caption(f"What the process said last is in {label(str(log), 400)}")
 

@@ -1,9 +1,9 @@
-"""The worker process of a run that a page has queued, whatever its kind: claims it, plays it, records everything,
-and obeys what the page asks.
+"""A worker process: takes the runs that pages have queued, whatever their kind, and sees them through one by one.
 
-    TRINITY_STORE=URL python -m ui.worker --run RUN
+    TRINITY_STORE=URL python -m ui.worker
 
-The page never plays anything itself, so no click and no closed browser can end a run.
+The page never plays anything itself, so no click and no closed browser can end a run. A run is claimed in the store
+before it is played, so that no two workers play the same.
 """
 
 from __future__ import annotations
@@ -14,128 +14,24 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
-from core.drive import drive
-from core.episode import (
-    Decide,
-    Decision,
-    EndReason,
-    Episode,
-    EpisodeFinished,
-    Status,
-    TurnStarted,
-)
-from core.errors import ConfigError, TrinityError
-from core.policies import OverridePolicy
-from core.policy import Policy
-from core.pool.pool import Pool
-from core.tasks.graders import grade_many
-from storage.recorder import beating, record
+from core.errors import TrinityError
+from storage.recorder import beating
 from storage.store import Store, open_store
 from storage.summaries import RunStatus
-from ui import evolving, forking, reencoding, wiring
+from ui import evolving, forking, playing, reencoding, wiring, workers
 from ui.lease import claim, finish, owner
-from ui.live import LivePlan, episode_of
-from ui.plan import birth
-from ui.spending import MeteredPool, check_ceiling
+from ui.live import log_file
 
 log = logging.getLogger(__name__)
 
-#: How often a waiting worker looks whether it may go on, in seconds.
-LOOK_S = 0.15
-
-
-@dataclass
-class Reins:
-    """What a person asks of the run, asked of the store: cancel, wait between turns, take over a decision."""
-
-    store: Store
-    run: str
-    sleep: Callable[[float], None] = time.sleep
-    _passed: int = field(default=-1, init=False)  # the last turn that was let through
-
-    def stop(self, episode: Episode) -> EndReason | None:
-        """CANCELLED when asked to; before a new decision, wait here while the run is paused."""
-        turn = len(episode.turns)
-        while True:
-            control = self.store.runs.control(self.run)
-            if control.cancel:
-                return EndReason.CANCELLED
-            if turn == self._passed:
-                return None
-            if not control.paused or self.store.runs.take_step(self.run):
-                self._passed = turn
-                return None
-            self.sleep(LOOK_S)
-
-
-@dataclass(frozen=True)
-class Steered:
-    """The policy of the plan, except at turns that a person took over while the run was waiting."""
-
-    inner: Policy
-    store: Store
-
-    @property
-    def id(self) -> str:
-        """The inner policy's id."""
-        return self.inner.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The inner policy's slots."""
-        return self.inner.models
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """Decisions with what was chosen by hand put in."""
-        return [self._one(request) for request in requests]
-
-    def _one(self, request: Decide) -> Decision:
-        choice = self.store.runs.override(request.episode_id, request.index)
-        return OverridePolicy(self.inner, {request.index: choice} if choice else {}).decide([request])[0]
-
-
-def play(store: Store, run: str, plan: LivePlan, policy: Policy, pool: Pool) -> Episode:
-    """Play the run's episode to its end, or go on after its last stored turn; the episode as it ended."""
-    mask = tuple(model not in plan.left_out for model in policy.models)
-    if not any(mask):
-        raise ConfigError("Every model is left out: leave at least one in.")
-    check_ceiling(pool.specs, plan.max_cost_usd)
-    if any(one.status is Status.FINISHED for one in store.episodes.of_run(run)):
-        return store.episodes.get(episode_of(run))  # the worker before died before it could say so
-    reins = Reins(store, run)
-    begun = {one.id: one for one in store.episodes.unfinished(run)}
-    episode = begun.get(episode_of(run)) or birth(
-        run, 0, plan.task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax
-    )
-    events = drive(
-        episode,
-        Steered(policy, store),
-        MeteredPool(pool, plan.max_cost_usd, store.runs.spent_usd(run)),
-        grade_many,
-        model_mask=() if all(mask) else mask,
-        stop=reins.stop,
-        kept=store.episodes.kept(run),
-        stream=True,
-    )
-    for event in record(store, events, owner=owner()):
-        if isinstance(event, TurnStarted) and plan.pace_s:
-            time.sleep(min(plan.pace_s, 10.0))  # the decision stands on the page before the model is asked
-        if isinstance(event, EpisodeFinished):
-            episode = event.episode
-    return episode
-
-
-def outcome(ended: Episode) -> tuple[RunStatus, str | None]:
-    """How a run is over whose episode ended so, and why when that is a failure of the infrastructure."""
-    if ended.end_reason is EndReason.CANCELLED:
-        return RunStatus.CANCELLED, None
-    if ended.status is Status.FINISHED:
-        return RunStatus.FINISHED, None
-    return RunStatus.INTERRUPTED, ended.meta.get("error")
+#: How often a worker that stays looks whether a run waits, in seconds.
+LOOK_S = 0.5
+#: The exit code of a process that was stopped by Ctrl-C or SIGTERM.
+INTERRUPTED = 130
 
 
 def work(store: Store, run: str) -> int:
@@ -145,7 +41,7 @@ def work(store: Store, run: str) -> int:
     kind = store.runs.get(run).kind
     try:
         with beating(store, run, owner()):
-            ended = _PLAYERS.get(kind, _play_live)(store, run)
+            ended = _PLAYERS[kind](store, run)
         finish(store, run, *ended)
         return int(ended[0] is RunStatus.FAILED)
     except TrinityError as error:
@@ -153,48 +49,92 @@ def work(store: Store, run: str) -> int:
         return 1
     except KeyboardInterrupt:
         finish(store, run, RunStatus.INTERRUPTED, "The worker was stopped; it can be resumed.")
-        return 130
+        return INTERRUPTED
     except Exception as error:
         log.exception("The worker of run %s broke", run)
         broke = f"The worker broke: {type(error).__name__}. "
-        if kind in _PLAYERS:  # all that was played is kept
-            finish(store, run, RunStatus.INTERRUPTED, broke + "It can be resumed.")
-        else:
+        if kind == "live":
             finish(store, run, RunStatus.FAILED, broke + "Start the run again.")
+        else:  # all that was played is kept
+            finish(store, run, RunStatus.INTERRUPTED, broke + "It can be resumed.")
         return 1
 
 
-def _play_live(store: Store, run: str) -> tuple[RunStatus, str | None]:
-    plan = LivePlan.from_config(store.runs.get(run).config)
-    pool = wiring.resolve_pool(plan.pool, os.environ)
-    models = tuple(spec.name for spec in pool.specs)
-    policy = wiring.Policies(store, models, argmax=plan.argmax, encoder=plan.encoder).resolve(plan.policy)
-    return outcome(play(store, run, plan, policy, pool))
-
-
-#: Who plays a run of a kind that is not "live": how it is over, and why when that was not its end.
+#: Who plays a run of a kind: how it is over, and why when that was not its end.
 _PLAYERS: dict[str, Callable[[Store, str], tuple[RunStatus, str | None]]] = {
+    "live": playing.play_live,
     "evolve": evolving.play,
     "fork": forking.play,
     "reencode": reencoding.play,
 }
 
 
+def serve(store: Store, most: int, *, stay: bool = False, told: Callable[[str], object] | None = None) -> int:
+    """Hold a slot below `most` and play what waits, the oldest first, one after another; the exit code. Leaves when
+    nothing waits, or at once when all slots are taken, unless it is to `stay`. `told` is given each run's id before it
+    is played."""
+    while True:
+        with workers.slot(most) as number:
+            if number is None or (code := _play_all(store, stay, told)):
+                return 0 if number is None else code
+        if store.runs.next_waiting() is None:  # after the slot is free: who queues now starts another
+            return 0
+
+
+def _play_all(store: Store, stay: bool, told: Callable[[str], object] | None) -> int:
+    """Play until nothing waits, or for ever; not 0 when it was interrupted."""
+    while True:
+        run = store.runs.next_waiting()
+        if run is None and not stay:
+            return 0
+        if run is None:
+            time.sleep(LOOK_S)
+            continue
+        if told is not None:
+            told(run)
+        if work(store, run) == INTERRUPTED:
+            return INTERRUPTED
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process's door."""
-    parser = argparse.ArgumentParser(prog="python -m ui.worker", description="Play one queued run.")
-    parser.add_argument("--run", required=True, help="the run's id")
+    parser = argparse.ArgumentParser(prog="python -m ui.worker", description="Play the runs that wait.")
+    parser.add_argument("--run", help="play only this one, whatever waits")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
-    signal.signal(signal.SIGTERM, _interrupt)
-    store = open_store(wiring.settings().store)
+    settings = wiring.settings()
+    store = open_store(settings.store)
     try:
-        return work(store, asked.run)
+        with interruptible():
+            return work(store, asked.run) if asked.run else serve(store, settings.workers, told=_log_into)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except TrinityError as error:  # not even the run could be told: another process has it, or it is gone
         log.error("%s", error)
         return 1
     finally:
         store.close()
+
+
+def _log_into(run: str) -> None:
+    """From here on, all that this process and its libraries say goes to the run's log."""
+    path = log_file(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(file, stream.fileno())
+    os.close(file)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """While the block runs, SIGTERM is told like Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

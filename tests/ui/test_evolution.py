@@ -109,7 +109,7 @@ def test_page_and_command_line_begin_the_same_evolution(
     (run,) = started
     assert page.query_params["run"] in (run, [run])
     assert store.runs.get(run).status is RunStatus.QUEUED
-    assert "starting" in shown(page)
+    assert "waiting" in shown(page)
     assert work(store, run) == 0
     by_cli = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").json
     assert store.runs.get(run).config == store.runs.get(by_cli["run"]).config

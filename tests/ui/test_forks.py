@@ -265,7 +265,7 @@ def test_the_page_from_the_list_to_a_result(
     press(page, "fork_start")
     (run,) = started
     assert page.query_params["run"] == run
-    assert "starting" in shown(page)
+    assert "waiting" in shown(page)
     assert work(store, run) == 0
     page = opened("forks", run=run)
     text = shown(page)

@@ -69,7 +69,7 @@ def test_starting_writes_the_run_down_and_opens_it(store: Store, monkeypatch: py
     assert (kept.turns, kept.step, kept.policy) == (3, True, "random")
     assert store.runs.get(run).status is RunStatus.QUEUED
     assert store.runs.control(run).paused
-    assert "starting" in shown(page)
+    assert "waiting" in shown(page)
 
 
 def test_two_clicks_are_one_run_and_another_visit_is_another(store: Store, plan: LivePlan) -> None:
@@ -204,7 +204,7 @@ def test_a_run_whose_worker_never_came_is_stalled_and_can_be_started_again(
     early = replace(store.runs, now=lambda: time.time() - 60)
     run = queue(replace(store, runs=early), plan, Ticket.new())[0]
     page = opened("live", run=run)
-    assert "has never begun" in shown(page)
+    assert "No worker has come" in shown(page)
     press(page, "resume")
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
 

@@ -120,7 +120,7 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
     store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import core.drive
-    import ui.worker
+    import ui.playing
 
     undisturbed = queue(store, plan, Ticket.new())[0]
     assert work(store, undisturbed) == 0
@@ -132,7 +132,7 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
                 raise KeyboardInterrupt
             yield event
 
-    monkeypatch.setattr(ui.worker, "drive", broken)
+    monkeypatch.setattr(ui.playing, "drive", broken)
     run = queue(store, plan, Ticket.new())[0]
     assert work(store, run) == 130
     assert store.runs.get(run).status is RunStatus.INTERRUPTED

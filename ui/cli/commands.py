@@ -26,6 +26,7 @@ from ui.cli import (
     run,
     separability,
     serve,
+    worker,
 )
 from ui.versions import version as program_version
 
@@ -63,6 +64,7 @@ def main(
 
 
 app.command("ui")(serve.ui)
+app.command("worker")(worker.worker)
 app.command("run")(run.run)
 app.command("evolve")(evolve.evolve)
 app.command("reproduce")(reproduce.reproduce)

@@ -20,7 +20,7 @@ from ui.figures import role_word, share
 from ui.panels import seconds
 from ui.spending import dollars
 from ui.theme import END_WORDS, ROLE_LOOKS, STATUS_MARKS, Mark, correct_mark, model_colour
-from ui.widgets import who
+from ui.widgets import deciders
 
 #: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut.
 MOST_TURNS = 300
@@ -173,7 +173,7 @@ def facts(played: Played) -> list[tuple[str, str]]:
     """What else stands in an episode's head: name and value."""
     summary, episode = played.summary, played.episode
     told = [
-        ("Policy", who(summary.policy, summary.generation)),
+        ("Policy", deciders(summary.policy, summary.generation, episode.meta)),
         ("Choice", f"{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}"),
         ("Protocol", episode.protocol.value),
         ("Turns", f"{len(played.turns)} of {episode.turn_budget}"),

@@ -7,18 +7,20 @@ from dataclasses import replace
 
 import streamlit as st
 
+from core.deciders import changes
 from core.episode import Role, Status
 from storage.steps import Variation
-from storage.summaries import RunStatus, TurnOutline
+from storage.summaries import RunStatus, RunSummary, TurnOutline
 from ui import state
 from ui.basket import basket
 from ui.chart import plot
 from ui.components.turn_strip import WINDOW, CellMark, Lane, turn_strip
-from ui.course import blunders, lane, low_margins, next_of
+from ui.course import NEW_DECIDER, blunders, lane, low_margins, next_of
 from ui.export.button import save_button
 from ui.figures import doubt_over_turns
 from ui.finding import find_field, found_in, found_list
 from ui.glossary import define
+from ui.kept_heads import born
 from ui.labelling import label_panel
 from ui.lens_figures import MEASURES, spend_over_turns
 from ui.neighbours import neighbours
@@ -27,11 +29,11 @@ from ui.recording import Recording, open_recording
 from ui.saw import what_it_read
 from ui.sharing import share
 from ui.spending import dollars
-from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
+from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, one_line
 from ui.transport import by_hand, keys_of, moved, steps, stop, tick, transport
 from ui.turn_panels import PANELS, beside_turn
 from ui.variations import branch_turns, family_of, variation_tree
-from ui.widgets import who
+from ui.widgets import deciders, who
 
 #: A running episode is read again this often, in seconds.
 REFRESH_S = 2.0
@@ -170,13 +172,18 @@ def _unfinished(recording: Recording) -> None:
             f"right nor as wrong. {label(episode.meta.get('error', ''), 400)}"
         )
     else:
-        why = END_WORDS[episode.end_reason] if episode.end_reason else "the process that played it died"
+        why = END_WORDS[episode.end_reason] if episode.end_reason else _silence(run)
         said = f"This episode was interrupted: {why}. Every turn it had finished is here."
         if run.kind == "run" and run.status is RunStatus.INTERRUPTED:
             said += f" To go on after the last one: `trinity run --resume` {label(run.id)}"
     st.info(said, icon=STATUS_MARKS[episode.status].icon)
     if run.kind == "live":
         state.page_link("live", "Its run on the Live page", icon=":material/play_circle:", run=run.id)
+
+
+def _silence(run: RunSummary) -> str:
+    """Why an episode stands still that nobody ended."""
+    return one_line(run.error, 300).rstrip(".") if run.error else "the process that played it died"
 
 
 def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, help: str) -> None:
@@ -225,7 +232,7 @@ def _outcome(recording: Recording) -> str:
         parts.append(badge(STATUS_MARKS[summary.status]))
     parts += [
         f":gray[{label(summary.family)}]",
-        f":gray[{label(who(summary.policy, summary.generation), 60)}]",
+        f":gray[{label(_by(recording), 200)}]",
         f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}]",
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
@@ -233,6 +240,11 @@ def _outcome(recording: Recording) -> str:
         f":gray[{label(dollars(summary.cost_usd))}]",
     ]
     return " · ".join(parts)
+
+
+def _by(recording: Recording) -> str:
+    summary = recording.summary
+    return deciders(summary.policy, summary.generation, recording.episode.meta, lambda: born(recording.store))
 
 
 def _no_turns(recording: Recording) -> None:
@@ -275,13 +287,14 @@ def _stage(recording: Recording, cursor: int) -> None:
 def _marked(recording: Recording, family: Sequence[Variation], found: set[int]) -> Lane:
     """The strip's lane, with where forks leave it and where what is looked for was said."""
     drawn = lane(recording.outlines, recording.models, running=recording.running)
-    forks = branch_turns(family, recording.summary.id)
+    forks, swapped = branch_turns(family, recording.summary.id), changes(recording.episode.meta)
     cells = []
     for index, cell in enumerate(drawn.cells):
         if cell is None:
             continue
         marks = () if _zen() else cell.marks
         marks += ((_FORK,) if index in forks else ()) + ((_FOUND,) if index in found else ())
+        marks += (NEW_DECIDER,) if index in swapped else ()
         cells.append(replace(cell, marks=marks))
     return replace(drawn, cells=tuple(cells))
 

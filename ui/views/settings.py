@@ -120,6 +120,10 @@ def _work(store: Store) -> None:
         if (n := sum(run.status is status for run in found))
     )
     st.markdown(f"**{counts or 'Nothing is running'}**")
+    st.caption(
+        f"{live.workers_words(sum(run.status is RunStatus.QUEUED for run in found))} "
+        "To have more or fewer, start with TRINITY_WORKERS, or run `trinity worker` as often as you like."
+    )
     if not found:
         nothing_here("No run is under way, waiting, interrupted or failed.", icon=":material/task_alt:")
     now = time.time()

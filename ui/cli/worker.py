@@ -1,0 +1,42 @@
+"""`trinity worker`: a process that plays the runs which pages have queued, for as long as it is left running."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ui.cli.console import StoreOption, say
+
+
+def worker(
+    store: StoreOption = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Leave when nothing waits any more.")] = False,
+) -> None:
+    """Play queued runs one by one: live problems, forks, evolutions. Start it several times to play several at once.
+
+    The app starts as many workers by itself as TRINITY_WORKERS says (2 unless told otherwise); with 0 it leaves the
+    work to those that you start. Ctrl-C stops a worker: the run it was playing is kept and can be resumed.
+
+    [dim]$[/] trinity worker --store ./experiments.db
+    """
+    import os
+
+    from core.settings import MOST_WORKERS
+    from storage.store import open_store
+    from ui import wiring
+    from ui.worker import interruptible, serve
+
+    settings = wiring.settings(store=store)
+    os.environ["TRINITY_STORE"] = settings.store  # a worker's slot is one of its store
+    opened = open_store(settings.store)
+    say(f"Playing what waits in {opened.url}  (Ctrl-C stops)")
+    try:
+        with interruptible():
+            code = serve(opened, MOST_WORKERS, stay=not drain, told=lambda run: say(f"Run {run}"))
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        opened.close()
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,226 @@
+"""What a person asks of a live run under way: wait, go on, end it, decide one turn, put another policy in charge."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from core.episode import Role
+from core.errors import TrinityError
+from storage.store import Store
+from storage.summaries import RunSummary
+from ui import live, state
+from ui.glossary import define
+from ui.lease import is_dead
+from ui.live import LivePlan
+from ui.live_form import playable, pool_specs
+from ui.recording import Recording
+from ui.spending import dollars, paid_models
+from ui.theme import ROLE_LOOKS, label
+from ui.widgets import generations, who
+
+
+def between_turns(recording: Recording | None) -> bool:
+    """Whether no turn of the episode is under way."""
+    return recording is not None and all(outline.stage == "finished" for outline in recording.outlines)
+
+
+def reins(store: Store, run: RunSummary, recording: Recording | None, *, newest: bool) -> None:
+    """Cancel, wait, go on; and while it waits before a turn of the `newest` episode, who decides it."""
+    control = store.runs.control(run.id)
+    paused = control.paused
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if paused:
+            st.button(
+                "Next turn",
+                key="next_turn",
+                type="primary",
+                icon=":material/skip_next:",
+                shortcut="T",
+                disabled=not between_turns(recording) or control.steps > 0,
+                help="Play one more turn, then wait again",
+                on_click=state.guarded(store.runs.step, state.refused),
+                args=(run.id,),
+            )
+            st.button(
+                "Play on",
+                key="play_on",
+                icon=":material/play_arrow:",
+                help="Play to the end without waiting",
+                on_click=state.guarded(store.runs.unpause, state.refused),
+                args=(run.id,),
+            )
+        else:
+            st.button(
+                "Wait after this turn",
+                key="pause",
+                icon=":material/pause:",
+                help="Then you can decide a turn yourself, or put another coordinator in charge",
+                on_click=state.guarded(store.runs.pause, state.refused),
+                args=(run.id,),
+            )
+        st.button(
+            "Cancel",
+            key="cancel",
+            icon=":material/stop_circle:",
+            disabled=control.cancel,
+            help="End the run now; finished turns are kept",
+            on_click=state.guarded(store.runs.cancel, state.refused),
+            args=(run.id,),
+        )
+        _follow_toggle()
+        if control.cancel:
+            st.caption("Cancelling at the next moment it can …")
+    if paused and newest and recording is not None and between_turns(recording) and not control.steps:
+        _who_decides(store, run, recording, len(recording.outlines))
+
+
+def _follow_toggle() -> None:
+    st.session_state["follow"] = state.param("t") is None and state.param("ep") is None
+    st.toggle(
+        "Follow",
+        key="follow",
+        help="Keep the newest turn in view. Off: the page stays at the turn you are reading.",
+        on_change=_set_follow,
+    )
+
+
+def _set_follow() -> None:
+    if st.session_state["follow"]:
+        follow()
+    else:
+        episode, cursor = st.session_state.get("live_cursor", (None, 0))
+        state.set_params(ep=episode, t=cursor + 1)
+
+
+def follow() -> None:
+    """Show the newest turn from here on."""
+    state.set_params(ep=None, t=None)
+
+
+# Who decides the next turn
+
+
+def _who_decides(store: Store, run: RunSummary, recording: Recording, index: int) -> None:
+    """One decision made by a person, recorded as an override; or another policy for all that follow."""
+    plan = LivePlan.from_config(run.config)
+    if index >= plan.turns:
+        return
+    left, right = st.columns(2, gap="medium")
+    with left, st.container(border=True):
+        _take_over(store, plan, recording.episode.id, index)
+    with right, st.container(border=True):
+        _put_in_charge(store, plan, recording, index)
+
+
+def _take_over(store: Store, plan: LivePlan, episode_id: str, index: int) -> None:
+    chosen = store.runs.override(episode_id, index)
+    if chosen:
+        st.markdown(
+            f":material/back_hand: Turn {index + 1} is yours: **{ROLE_LOOKS[chosen[1]].word}** on "
+            f"**{label(chosen[0], 40)}**. *Next turn* plays it."
+        )
+    else:
+        st.markdown(f":material/back_hand: **Decide turn {index + 1} yourself**")
+    left, middle = st.columns(2)
+    models = [model for model in plan.models if model not in plan.left_out]
+    left.selectbox("Model", models, key="override_model")
+    middle.selectbox(
+        "Role", list(ROLE_LOOKS), key="override_role", format_func=lambda role: ROLE_LOOKS[role].word
+    )
+    st.button(
+        "Take over",
+        key="take_over",
+        icon=":material/back_hand:",
+        help="This one turn; the coordinator decides the others",
+        on_click=state.guarded(_override, state.refused),
+        args=(store, episode_id, index),
+    )
+
+
+def _override(store: Store, episode_id: str, index: int) -> None:
+    store.runs.set_override(
+        episode_id, index, st.session_state["override_model"], Role(st.session_state["override_role"])
+    )
+
+
+def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: int) -> None:
+    kept = store.checkpoints.list()
+    born = generations(kept)
+    now, before = recording.decided_by(index), recording.decided_by(index - 1) if index else ""
+    fresh = bool(index) and now != before
+    told = f"{label(who(now, born.get(now)), 60)}"
+    st.markdown(
+        f":material/swap_horiz: From turn {index + 1} on **{told}** decides. *Next turn* plays it."
+        if fresh
+        else f":material/swap_horiz: **Another coordinator from turn {index + 1} on** · now {told}",
+        help=define("Policy"),
+    )
+    same_rules = {one.id for one in kept if one.config.get("protocol", "paper") == recording.episode.protocol}
+    others = [
+        name
+        for name in playable(store, plan.models)
+        if name != now and (name not in born or name in same_rules)
+    ]
+    st.selectbox(
+        "Who decides from here on",
+        others,
+        key="next_policy",
+        format_func=lambda value: who(value, born.get(value)),
+        label_visibility="collapsed",
+    )
+    st.button(
+        "Put in charge",
+        key="put_in_charge",
+        icon=":material/swap_horiz:",
+        disabled=not others,
+        help="It reads the same transcript and decides every turn that follows; each turn keeps who decided it",
+        on_click=state.guarded(_set_decider, state.refused),
+        args=(store, recording.episode.id, index),
+    )
+
+
+def _set_decider(store: Store, episode_id: str, index: int) -> None:
+    store.runs.set_decider(episode_id, index, st.session_state["next_policy"])
+
+
+# A run that stands still
+
+
+def resumable(store: Store, run: RunSummary) -> None:
+    """What a run that stands still may spend, and the button that goes on with it."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if _is_paid(run):
+            st.number_input(
+                "Spend at most in all, USD",
+                min_value=0.0,
+                value=run.config.get("max_cost_usd"),
+                step=0.1,
+                key="resume_ceiling",
+                help=f"{label(dollars(store.runs.spent_usd(run.id)))} of it is spent already.",
+                width=220,
+            )
+        st.button(
+            "Go on after the last turn" if run.started else "Try again",
+            key="resume",
+            icon=":material/restart_alt:",
+            type="primary",
+            help="Another worker takes it; no reply that is stored is asked or paid for again",
+            on_click=state.guarded(_resume, state.refused),
+            args=(store, run),
+        )
+
+
+def _is_paid(run: RunSummary) -> bool:
+    try:
+        return bool(paid_models(pool_specs(str(run.config.get("pool", "")))))
+    except TrinityError:
+        return False  # the worker will say what is wrong with the pool
+
+
+def _resume(store: Store, run: RunSummary) -> None:
+    st.session_state.pop("live_over", None)
+    store.runs.mark_interrupted()
+    ceiling = st.session_state.get("resume_ceiling", run.config.get("max_cost_usd"))
+    if ceiling != run.config.get("max_cost_usd"):
+        store.runs.allow(run.id, ceiling, dead=run.owner if is_dead(run.owner) else None)
+    live.resume(store, run.id)
