@@ -15,7 +15,7 @@ from typing import Any
 from core.episode import Task
 from core.errors import StoreError
 from core.ids import episode_id
-from storage.runs import STALE_AFTER_S
+from storage.runs import STALLED_AFTER_S
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import wiring
@@ -114,4 +114,4 @@ def is_stalled(run: RunSummary, now: float) -> bool:
     """Whether the process that plays a run, or should have claimed it by now, is gone or silent."""
     if run.status not in (RunStatus.QUEUED, RunStatus.RUNNING):
         return False
-    return is_dead(run.owner) or now - (run.heartbeat or run.created) > STALE_AFTER_S
+    return is_dead(run.owner) or now - (run.heartbeat or run.created) > STALLED_AFTER_S

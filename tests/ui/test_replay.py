@@ -288,7 +288,7 @@ def test_opening_and_stepping_cost_few_queries_and_read_the_texts_they_show(reco
         press(page, "go_next")
     assert len(step) <= 3
     (texts,) = [one for one in step if "text.body" in one]
-    assert texts.endswith("9, 10)") or texts.endswith("10, 9)")
+    assert texts.endswith(("9, 10)", "10, 9)"))
     assert "'prompt'" not in texts  # what models were sent grows with every turn
     recorded.labels.say(Place("e-200", 10), "quality", "good", author="ann")
     with asked() as labelled:

@@ -311,7 +311,8 @@ def _stage(recording: Recording) -> None:
         said=announcement(outlines, cursor),
     )
     if cursor < total - 1 and recording.running:
-        st.caption(f"Newer turns: {total - 1 - cursor}. Switch Follow on to see them.")
+        newer = total - 1 - cursor
+        st.caption(f"{newer} new turn{'s' if newer > 1 else ''}. Switch Follow on to see them.")
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     with left, st.container(border=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from ui.folding import fold, fold_control, fold_words
 from ui.glossary import define
 from ui.labelling import label_panel
 from ui.lens_figures import MEASURES, spend_over_turns
+from ui.live import is_stalled
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
@@ -34,7 +36,7 @@ from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
 from ui.transport import by_hand, keys_of, moved, playing, steps, stop, tick, transport
 from ui.turn_panels import PANELS, beside_turn
 from ui.variations import branch_turns, family_of, variation_tree
-from ui.widgets import who
+from ui.widgets import STALLED, who
 
 #: A running episode is read again this often, in seconds.
 REFRESH_S = 2.0
@@ -173,7 +175,14 @@ def _unfinished(recording: Recording) -> None:
     """Why the episode is not finished, and where to go on with it."""
     episode = recording.episode
     run = recording.store.runs.get(episode.run_id)
-    if episode.status is Status.RUNNING:
+    icon = STATUS_MARKS[episode.status].icon
+    if episode.status is Status.RUNNING and is_stalled(run, time.time()):
+        icon = STALLED.icon
+        said = (
+            "This episode has stalled: the process that plays it gives no sign of life. Every turn it had finished "
+            "is here."
+        )
+    elif episode.status is Status.RUNNING:
         said = "This episode is still being played; new turns appear by themselves and the page stays here."
     elif episode.status is Status.MISSING:
         said = (
@@ -185,7 +194,7 @@ def _unfinished(recording: Recording) -> None:
         said = f"This episode was interrupted: {why}. Every turn it had finished is here."
         if run.kind == "run" and run.status is RunStatus.INTERRUPTED:
             said += f" To go on after the last one: `trinity run --resume` {label(run.id)}"
-    st.info(said, icon=STATUS_MARKS[episode.status].icon)
+    st.info(said, icon=icon)
     if run.kind == "live":
         state.page_link("live", "Its run on the Live page", icon=":material/play_circle:", run=run.id)
 
@@ -499,10 +508,13 @@ def _follow(recording: Recording) -> None:
 
 
 def _pulse(recording: Recording) -> tuple[object, ...]:
-    """What changes when a running episode moves: its status, its turns' stages, the text being written."""
+    """What changes when a running episode moves or stalls: its status, its turns' stages, the text being written."""
     last = recording.outlines[-1] if recording.outlines else None
     writing = len(recording.said(last.index).reply) if last and last.stage == "asked" else 0
-    return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing
+    stalled = recording.running and is_stalled(
+        recording.store.runs.get(recording.episode.run_id), time.time()
+    )
+    return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing, stalled
 
 
 if __name__ == "__main__":
