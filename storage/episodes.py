@@ -77,21 +77,19 @@ class Episodes:
     ) -> tuple[str | None, str | None] | None:
         """The ids before and after one in a list, None at its ends; None when the list does not hold it."""
         keyset, matching = ORDERS[order], conditions(where, self.engine.dialect.name)
-        own = select(keyset.key, episode.c.id).where(episode.c.id == episode_id, *matching)
+        own = select(keyset.key.label("key"), episode.c.id).where(episode.c.id == episode_id, *matching)
+        here = own.cte("here")
+        at = select(here.c.key).scalar_subquery(), select(here.c.id).scalar_subquery()
+        before, after = (
+            keyset.ordered(
+                select(episode.c.id).where(*matching, keyset.beyond(at, backwards)), backwards
+            ).limit(1)
+            for backwards in (True, False)
+        )
+        query = select(at[1], before.scalar_subquery(), after.scalar_subquery())
         with reading(self.engine) as connection:
-            here = connection.execute(own).first()
-            if here is None:
-                return None
-            before, after = (
-                connection.execute(
-                    keyset.ordered(
-                        select(episode.c.id).where(*matching, keyset.beyond((here[0], here[1]), backwards)),
-                        backwards,
-                    ).limit(1)
-                ).scalar()
-                for backwards in (True, False)
-            )
-        return before, after
+            found, *sides = connection.execute(query).one()
+        return None if found is None else (sides[0], sides[1])
 
     def facets(self, where: EpisodeFilter = _EVERYTHING) -> Facets:
         """Counts by field over the filtered episodes, each field without its own condition."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Engine, and_, func, select
 
 from storage.engine import reading, schema_revision
-from storage.runs import STALE_AFTER_S
+from storage.runs import STALLED_AFTER_S
 from storage.schema import checkpoint, episode, run
 from storage.summaries import Health, RunStatus
 
@@ -18,7 +18,7 @@ from storage.summaries import Health, RunStatus
 def read_health(engine: Engine, now: float) -> Health:
     """The store's health at time `now` (Unix seconds)."""
     running = run.c.status == RunStatus.RUNNING
-    silent = and_(running, func.coalesce(run.c.heartbeat, run.c.created) < now - STALE_AFTER_S)
+    silent = and_(running, func.coalesce(run.c.heartbeat, run.c.created) < now - STALLED_AFTER_S)
     with reading(engine) as connection:
         runs, active, stalled, episodes, turns, checkpoints = (
             connection.execute(query).scalar_one()

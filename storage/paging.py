@@ -30,8 +30,8 @@ class Keyset:
             return query.order_by(self.key.desc(), self.id.desc())
         return query.order_by(self.key.asc(), self.id.asc())
 
-    def beyond(self, cursor: tuple[float, str], backwards: bool) -> ColumnElement[bool]:
-        """The rows after the cursor in this order, or before it."""
+    def beyond(self, cursor: tuple[Any, Any], backwards: bool) -> ColumnElement[bool]:
+        """The rows after the cursor, a key and an id or expressions for them, in this order, or before it."""
         here, there = tuple_(self.key, self.id), tuple_(*cursor)
         return here < there if self.descending is not backwards else here > there
 

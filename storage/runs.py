@@ -35,6 +35,8 @@ from storage.whole import delete_episodes
 
 #: A run without a sign of life for this long is taken for dead.
 STALE_AFTER_S = 30.0
+#: It is called stalled before that.
+STALLED_AFTER_S = 20.0
 
 
 @dataclass(frozen=True)

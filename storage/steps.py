@@ -1,25 +1,45 @@
-"""Reads for stepping through one episode: its head, its turns' decisions, where its texts say something, its forks."""
+"""Reads for stepping through one episode: its head, the turns at hand, where its texts say something, its forks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Select, case, func, literal, select
+from sqlalchemy import Select, case, exists, func, literal, or_, select
 
 from core.episode import Decision, Episode
 from core.errors import StoreError
 from storage import mapping
 from storage.engine import reading
 from storage.listing import LIGHT, to_summary
-from storage.schema import episode, second_opinion, state, task, text, turn
+from storage.schema import episode, label, second_opinion, state, task, text, turn
 from storage.store import Store
-from storage.summaries import EpisodeSummary
+from storage.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 
 #: Characters of a text around what was found in it.
 AROUND = 60
 #: A family of forks is shown up to this many members and this many forks of forks.
 FAMILY, DEEPEST = 200, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """An episode without its turns, its line of the list, and whether it has anything that can still be added to a
+    finished one: forks (or is one), labels."""
+
+    episode: Episode
+    summary: EpisodeSummary
+    forked: bool
+    labelled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAtHand:
+    """What a turn that has begun decided and said; `said` leaves out what its model was sent."""
+
+    decision: Decision
+    said: TurnText
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +61,64 @@ class Variation:
     depth: int
 
 
-def read_head(store: Store, episode_id: str) -> Episode:
-    """The episode with its task and outcome but no turns; StoreError when there is no such episode."""
-    query = select(episode, *(column.label(f"asked_{column.name}") for column in task.c)).join(
-        task, task.c.key == episode.c.task_key
+def read_head(store: Store, episode_id: str) -> Head:
+    """All that is known of an episode but its turns, in one query; StoreError when there is no such episode."""
+    child = episode.alias()
+    forks = exists(select(child.c.id).where(child.c.parent_episode_id == episode_id))
+    query = (
+        select(
+            episode,
+            *(column.label(f"asked_{column.name}") for column in task.c),
+            or_(episode.c.parent_episode_id.is_not(None), forks).label("forked"),
+            exists(select(label.c.id).where(label.c.episode_id == episode_id)).label("labelled"),
+        )
+        .join(task, task.c.key == episode.c.task_key)
+        .where(episode.c.id == episode_id)
     )
     with reading(store.engine) as connection:
-        row = connection.execute(query.where(episode.c.id == episode_id)).mappings().first()
+        row = connection.execute(query).mappings().first()
     if row is None:
-        raise StoreError(f"There is no episode {episode_id!r} in this store.")
+        raise StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
     asked = {column.name: row[f"asked_{column.name}"] for column in task.c}
-    return mapping.to_episode(row, mapping.to_task(asked), ())
+    summary = to_summary(row)
+    return Head(
+        mapping.to_episode(row, mapping.to_task(asked), ()),
+        replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
+        bool(row["forked"]),
+        bool(row["labelled"]),
+    )
+
+
+def read_turns(store: Store, episode_id: str, indices: Iterable[int]) -> dict[int, TurnAtHand]:
+    """The turns of these indices that have begun, in one query."""
+    said = (
+        (text.c.episode_id == turn.c.episode_id)
+        & (text.c.idx == turn.c.idx)
+        & text.c.kind.in_(["reply", "partial", "reasoning"])
+    )
+    query = (
+        _decisions(episode_id)
+        .add_columns(text.c.kind, text.c.body)
+        .outerjoin(text, said)
+        .where(turn.c.idx.in_(list(indices)))
+    )
+    bodies: dict[int, dict[str, str]] = {}
+    found: dict[int, TurnAtHand] = {}
+    with reading(store.engine) as connection:
+        for row in connection.execute(query).mappings():
+            told = bodies.setdefault(row["idx"], {})
+            told[row["kind"]] = row["body"]
+            writing = row["stage"] == "asked"
+            found[row["idx"]] = TurnAtHand(
+                mapping.to_decision(row, bytes(row["hidden"] or b"")),
+                TurnText(
+                    (),
+                    told.get("partial" if writing else "reply", ""),
+                    told.get("reasoning", ""),
+                    writing,
+                ),
+            )
+    return found
 
 
 def read_decision(store: Store, episode_id: str, index: int) -> Decision | None:

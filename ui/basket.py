@@ -12,16 +12,28 @@ from ui.widgets import episode_line, who
 
 #: The ticked rows of the episode list are the same basket.
 _KEY = "ticked"
+#: A basket up to this size stands in the address; larger ones are kept as views.
+_LINKED = 12
 
 
 def held() -> list[str]:
-    """The ids in the basket, in the order in which they were put there."""
-    return list(st.session_state.get(_KEY, []))
+    """The ids in the basket, in the order in which they were put there. A pasted link brings its own along."""
+    if _KEY not in st.session_state:
+        linked = (state.param("basket") or "").split(",")
+        st.session_state[_KEY] = list(dict.fromkeys(one for one in linked if one))[:_LINKED]
+    return list(st.session_state[_KEY])
 
 
 def hold(ids: list[str]) -> None:
     """Have exactly these in the basket."""
     st.session_state[_KEY] = ids
+    put_in_address()
+
+
+def put_in_address() -> None:
+    """Have the address say what is in the basket, on the pages that show it."""
+    now = held()
+    state.set_params(basket=",".join(now) if len(now) <= _LINKED else None)
 
 
 def toggle(episode_id: str) -> None:
@@ -32,6 +44,7 @@ def toggle(episode_id: str) -> None:
 
 def basket(store: Store, episode_id: str) -> None:
     """Put this episode in or take it out, see what is in, and compare two: into the row that the caller opened."""
+    put_in_address()
     now = held()
     inside = episode_id in now
     st.button(

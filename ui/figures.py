@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
+from unicodedata import east_asian_width
 
 import plotly.graph_objects as go
 
@@ -81,7 +82,6 @@ def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
     down: dict[str, Any] = {
         "autorange": "reversed",
         "fixedrange": True,
-        "automargin": True,
         "ticks": "",
         "showgrid": False,
         "title": None,
@@ -95,9 +95,16 @@ def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
             yaxis=down | ticks(names) | {"domain": [split + gap, 1]},
             yaxis2=down | ticks(roles) | {"domain": [0, split], "anchor": "x2"},
             showlegend=False,
-            margin={"l": 8, "r": 0, "t": 4, "b": 4},
+            margin={"l": room([*names, *roles]), "r": 0, "t": 4, "b": 4},
         ),
     )
+
+
+def room(names: Sequence[str]) -> int:
+    """Pixels that names of a vertical axis need at its left. Plotly can find that out itself, but draws the figure
+    again for it, at every step through a replay."""
+    wide = (sum(1 + (east_asian_width(c) in "WF") for c in html.unescape(name)) for name in names)
+    return 14 + round(6.6 * max(wide, default=0))
 
 
 def ticks(names: Sequence[str]) -> dict[str, Any]:
@@ -150,7 +157,7 @@ def joint_grid(decision: Decision, models: tuple[str, ...], ink: str) -> go.Figu
     """Probability of every (role, model) pair in the colour `ink`; the chosen cell has a full ring, the
     likeliest a dashed one."""
     joint = [[m * r for m in decision.model_probs] for r in decision.role_probs]
-    names = [literal(name, 14) for name in models]
+    names, roles = [literal(name, 14) for name in models], [role_word(role) for role in ROLE_ORDER]
     columns, rows = list(range(len(models))), list(range(len(ROLE_ORDER)))
     chosen = (_position(decision.model, models), _position(decision.role, ROLE_ORDER))
     heat = {
@@ -187,10 +194,8 @@ def joint_grid(decision: Decision, models: tuple[str, ...], ink: str) -> go.Figu
         layout(
             len(rows) * 34 + 66,
             xaxis=axis | ticks(names) | {"side": "top", "automargin": True},
-            yaxis=axis
-            | ticks([role_word(role) for role in ROLE_ORDER])
-            | {"autorange": "reversed", "automargin": True},
-            margin={"l": 8, "r": 4, "t": 40, "b": 4},
+            yaxis=axis | ticks(roles) | {"autorange": "reversed"},
+            margin={"l": room(roles), "r": 4, "t": 40, "b": 4},
             shapes=rings,
         ),
     )
@@ -207,17 +212,17 @@ def _ring(cell: tuple[int, int], dash: str = "solid") -> list[dict[str, Any]]:
     return [box | {"line": {"color": colour, "width": width, "dash": dash}} for colour, width in _RING]
 
 
-def doubt_over_turns(outlines: Sequence[TurnOutline], cursor: int) -> go.Figure | None:
-    """Entropy (nats) and logit margin of every decision, low margins marked, the cursor's turn crossed
-    by a line. None when no decision of the episode has them."""
+def doubt_over_turns(outlines: Sequence[TurnOutline]) -> go.Figure | None:
+    """Entropy (nats) and logit margin of every decision, low margins marked. None when no decision of the episode has
+    them."""
     told = tuple((o.index + 1, o.role, o.entropy, o.margin) for o in outlines)
     if all(entropy is None and margin is None for _, _, entropy, margin in told):
         return None
-    return _doubt(told, cursor + 1)
+    return _doubt(told)
 
 
 @lru_cache(maxsize=256)
-def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...], at: int) -> go.Figure:
+def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...]) -> go.Figure:
     turns = [turn for turn, _, _, _ in told]
     symbols = [ROLE_LOOKS[role].symbol for _, role, _, _ in told]
     data = [
@@ -239,17 +244,6 @@ def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...], at: i
                 "hoverinfo": "skip",
             }
         )
-    cursor = {
-        "type": "line",
-        "xref": "x",
-        "yref": "y domain",
-        "x0": at,
-        "x1": at,
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": NEUTRAL_COLOUR, "width": 12},
-        "opacity": 0.25,
-    }
     last = max(turns)
     return drawn(
         data,
@@ -266,7 +260,6 @@ def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...], at: i
             yaxis={"rangemode": "tozero", "fixedrange": True, "nticks": 5, "title": None},
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
             hovermode="x unified",
-            shapes=[cursor],
         ),
     )
 

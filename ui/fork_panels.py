@@ -256,7 +256,7 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     if not children or not paths:
         nothing_here("The tree grows with the first child.", ":material/hourglass_top:")
         return
-    models = read_head(store, paths[0].episode_id).models
+    models = read_head(store, paths[0].episode_id).episode.models
     figure, left_out = tree_figure(paths, grown.branch.turn, models, change_words(plan.change))
     with st.container(border=True):
         st.caption(

@@ -76,10 +76,15 @@ def undo(store: Store) -> str | None:
     return str(said.place.episode_id)
 
 
-def label_panel(store: Store, episode_id: str, index: int | None = None) -> None:
+def label_panel(
+    store: Store, episode_id: str, index: int | None = None, *, any_said: bool = True, only_own: bool = False
+) -> None:
     """The labels of an episode as a line with a button (key L) that opens everything else below it; `index`: the
-    turn at hand. Whether it is open stands in the address as `labels`."""
-    history = store.labels.history(episode_id)
+    turn at hand. Whether it is open stands in the address as `labels`. Nothing is read unless `any_said`; with
+    `only_own` nothing of what others said shows."""
+    history = store.labels.history(episode_id) if any_said else ()
+    if only_own:
+        history = tuple(one for one in history if one.author == author())
     current = counting(history)
     is_open = state.param("labels") == "open"
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="label_line"):

@@ -143,20 +143,18 @@ def spent(outline: TurnOutline, measure: str) -> float | None:
 
 
 def spend_over_turns(
-    outlines: Sequence[TurnOutline], models: tuple[str, ...], measure: str, cursor: int
+    outlines: Sequence[TurnOutline], models: tuple[str, ...], measure: str
 ) -> go.Figure | None:
     """What the turns so far have used together, by model, the models stacked in slot order. None when nothing of it
     is known."""
     told = tuple((one.model, spent(one, measure)) for one in outlines if one.stage == "finished")
     if not any(value is not None for _, value in told):
         return None
-    return _spend(told, models, measure, cursor + 1)
+    return _spend(told, models, measure)
 
 
 @lru_cache(maxsize=256)
-def _spend(
-    told: tuple[tuple[str, float | None], ...], models: tuple[str, ...], measure: str, at: int
-) -> go.Figure:
+def _spend(told: tuple[tuple[str, float | None], ...], models: tuple[str, ...], measure: str) -> go.Figure:
     turns = list(range(1, len(told) + 1))
     used = [name for name in models if any(model == name for model, _ in told)]
     used += sorted({model for model, _ in told} - set(models))
@@ -184,17 +182,6 @@ def _spend(
                 "hovertemplate": f"{literal(name)}: %{{y:,.4~g}}<extra></extra>",
             }
         )
-    cursor = {
-        "type": "line",
-        "xref": "x",
-        "yref": "y domain",
-        "x0": at,
-        "x1": at,
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": NEUTRAL_COLOUR, "width": 12},
-        "opacity": 0.25,
-    }
     return drawn(
         data,
         layout(
@@ -217,6 +204,5 @@ def _spend(
             bargap=0.35,
             hovermode="x unified",
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            shapes=[cursor | {"layer": "below"}],
         ),
     )

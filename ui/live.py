@@ -14,7 +14,7 @@ from typing import Any
 from core.episode import Task
 from core.errors import StoreError
 from core.ids import episode_id
-from storage.runs import STALE_AFTER_S
+from storage.runs import STALLED_AFTER_S
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import wiring
@@ -117,9 +117,9 @@ def episode_of(run: str, index: int = 0) -> str:
 def is_stalled(run: RunSummary, now: float) -> bool:
     """Whether the process that plays a run is gone or silent, or none has come to take it though none is busy."""
     if run.status is RunStatus.QUEUED:
-        return now - (run.heartbeat or run.created) > STALE_AFTER_S and not alive()
+        return now - (run.heartbeat or run.created) > STALLED_AFTER_S and not alive()
     if run.status is RunStatus.RUNNING:
-        return is_dead(run.owner) or now - (run.heartbeat or run.created) > STALE_AFTER_S
+        return is_dead(run.owner) or now - (run.heartbeat or run.created) > STALLED_AFTER_S
     return False
 
 

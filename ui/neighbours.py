@@ -24,20 +24,21 @@ def neighbours(
     store: Store, summary: EpisodeSummary, query: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
     """(previous, next) episode ids; None at an end. `query` is the list's address, empty for all of them."""
-    try:
-        where = asked(query, named_view(store, query))
-    except (ExpressionError, StoreError):  # the list said so; the reader is here for the episode
-        where = EpisodeFilter(run=summary.run_id, policy=summary.policy)
-    return _around(store, store.url, summary.id, summary.run_id, summary.policy, where, order_of(query))
+    return _around(store, store.url, summary.id, summary.run_id, summary.policy, tuple(sorted(query.items())))
 
 
 @st.cache_resource(max_entries=256, ttl=60, show_spinner=False)
 def _around(
-    _store: Store, url: str, episode_id: str, run_id: str, policy: str, where: EpisodeFilter, order: Order
+    _store: Store, url: str, episode_id: str, run_id: str, policy: str, query: tuple[tuple[str, str], ...]
 ) -> tuple[str | None, str | None]:
     """Looked up once for all the steps through an episode."""
+    own, listed = EpisodeFilter(run=run_id, policy=policy), dict(query)
+    try:
+        where = asked(listed, named_view(_store, listed))
+    except (ExpressionError, StoreError):  # the list said so; the reader is here for the episode
+        where = own
     return (
-        _store.episodes.neighbours(episode_id, where, order=order)
-        or _store.episodes.neighbours(episode_id, EpisodeFilter(run=run_id, policy=policy), order="oldest")
+        _store.episodes.neighbours(episode_id, where, order=order_of(listed))
+        or _store.episodes.neighbours(episode_id, own, order="oldest")
         or (None, None)
     )

@@ -68,4 +68,4 @@ def show_peek(store: Store, episode_id: str, ids: Sequence[str]) -> None:
     if recording.outlines:
         last = recording.outlines[-1]
         st.caption(f"Last turn, {ROLE_LOOKS[last.role].word} on {label(last.model, 40)}")
-        text_block(recording.text(last.index).reply, key=f"peek_{episode_id}_last")
+        text_block(recording.said(last.index).reply, key=f"peek_{episode_id}_last")

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import streamlit as st
 
 from core.deciders import decider
 from core.episode import Decision, Episode, Status
-from storage.steps import read_decision, read_head
+from storage.steps import TurnAtHand, read_head, read_turns
 from storage.store import Store
 from storage.summaries import EpisodeSummary, TurnOutline, TurnText
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """An episode without its turns, its summary, the outlines of its turns, and ways to read one turn."""
+    """An episode without its turns, its summary, the outlines of its turns, and ways to read one turn. `forked`: it is
+    a fork or has forks; `labelled`: something was said about it."""
 
     store: Store
     summary: EpisodeSummary
     episode: Episode  # turns left out
     outlines: tuple[TurnOutline, ...]
+    forked: bool = False
+    labelled: bool = False
+    at_hand: Mapping[int, TurnAtHand] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:
@@ -36,37 +41,42 @@ class Recording:
         """The policy that decided turn `index`."""
         return decider(self.episode.policy, self.episode.meta, index)
 
+    def around(self, index: int) -> Recording:
+        """The recording with turn `index` and the one before it at hand, both read at once."""
+        return replace(self, at_hand=read_turns(self.store, self.episode.id, {max(0, index - 1), index}))
+
     def decision(self, index: int) -> Decision | None:
         """The decision of turn `index`; None when there is no such turn."""
-        if self.outlines[index].stage == "finished":
-            return _decision(self.store, self.store.url, self.episode.id, index)
-        return read_decision(self.store, self.episode.id, index)
+        found = self._turn(index)
+        return found.decision if found else None
+
+    def said(self, index: int) -> TurnText:
+        """What turn `index` said, without what its model was sent."""
+        found = self._turn(index)
+        return found.said if found else self.text(index)
 
     def text(self, index: int) -> TurnText:
-        """The texts of turn `index`, read only when they are shown."""
+        """All texts of turn `index`; what its model was sent can be far longer than what it said."""
         return self.store.episodes.text(self.episode.id, index)
+
+    def _turn(self, index: int) -> TurnAtHand | None:
+        return self.at_hand.get(index) or read_turns(self.store, self.episode.id, {index}).get(index)
 
 
 def open_recording(store: Store, episode_id: str) -> Recording:
-    """The recording of an episode; StoreError when there is none with this id. Finished ones are
-    remembered."""
-    summary = store.episodes.summary(episode_id)
-    if summary.status is Status.FINISHED:
-        return _kept(store, store.url, summary)
-    return _read(store, summary)
+    """The recording of an episode; StoreError when there is none with this id."""
+    head = read_head(store, episode_id)
+    outlines = (_kept if head.episode.status is Status.FINISHED else _outlines)(
+        store, store.url, head.summary
+    )
+    return Recording(store, head.summary, head.episode, outlines, head.forked, head.labelled)
 
 
-def _read(store: Store, summary: EpisodeSummary) -> Recording:
-    outlines = tuple(store.episodes.outline(summary.id))
-    return Recording(store, summary, read_head(store, summary.id), outlines)
+def _outlines(store: Store, url: str, summary: EpisodeSummary) -> tuple[TurnOutline, ...]:
+    return tuple(store.episodes.outline(summary.id))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _kept(_store: Store, url: str, summary: EpisodeSummary) -> Recording:
-    return _read(_store, summary)
-
-
-@st.cache_resource(max_entries=2048, show_spinner=False)
-def _decision(_store: Store, url: str, episode_id: str, index: int) -> Decision | None:
-    """Finished turns never change, so their decisions are kept (and with them their figures)."""
-    return read_decision(_store, episode_id, index)
+def _kept(_store: Store, url: str, summary: EpisodeSummary) -> tuple[TurnOutline, ...]:
+    """Finished turns never change, so their outlines are kept."""
+    return _outlines(_store, url, summary)

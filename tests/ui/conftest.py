@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, Page, Request, sync_playwright
 from storage.store import Store, open_store
 from tests.browsing import PATIENCE_S, serving
 from tests.core.tiny_encoder import tiny_qwen3
+from tests.ui.diffed import Diffed, diffed_store
 from tests.ui.pages import APP, SUM
 from tests.ui.recorded import sample
 from tests.ui.sample_store import sample_store
@@ -93,6 +95,32 @@ def store(world: Sums) -> Iterator[Store]:
 def plan(world: Sums) -> LivePlan:
     """One sum under the model that adds."""
     return LivePlan(SUM, "single:adder", ("adder", "guesser"), str(world.folder / "pool.toml"))
+
+
+@pytest.fixture(scope="session")
+def _diffed(tmp_path_factory: pytest.TempPathFactory, _tiny_encoder: Path) -> Iterator[Diffed]:
+    made = diffed_store(tmp_path_factory.mktemp("diffed") / "trinity.db", _tiny_encoder)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def diffed(_diffed: Diffed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Diffed]:
+    """A copy of the store that a test may write to, named by the environment."""
+    path = tmp_path / "trinity.db"
+    with (
+        sqlite3.connect(str(_diffed.store.engine.url.database)) as source,
+        sqlite3.connect(path) as target,
+    ):
+        source.backup(target)
+    source.close()
+    target.close()
+    store = open_store(path)
+    monkeypatch.setenv("TRINITY_STORE", str(path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("TRINITY_ENCODER", raising=False)
+    yield replace(_diffed, store=store)
+    store.close()
 
 
 @dataclass(frozen=True)

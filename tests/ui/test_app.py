@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
-from storage.store import Store, open_store
+from storage.store import open_store
 from tests.browsing import settled
 from tests.ui.conftest import Served
 from tests.ui.pages import APP, opened, shown
@@ -53,19 +50,6 @@ def test_a_broken_store_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
     page = opened("episodes")
     assert "This view cannot be shown" in shown(page)
     assert "Traceback" not in shown(page)
-
-
-def test_opening_the_pages_does_not_import_torch(samples: Store) -> None:
-    script = (
-        "import sys\nfrom tests.ui.pages import opened\n"
-        "[opened(name) for name in ('home', 'episodes', 'checkpoints', 'live', 'replay', 'forks')]\n"
-        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)\n"
-    )
-    root = APP.parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, env={**os.environ, "TRINITY_STORE": samples.url}
-    )
-    assert done.returncode == 0
 
 
 def test_the_app_stays_on_this_machine() -> None:

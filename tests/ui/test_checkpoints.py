@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import pytest
-from playwright.sync_api import Page, Position
 
 from core.comparison import Matched, compare, compare_counts
 from storage.pairs import CELLS, items
 from storage.sides import Played, Side, courses
 from storage.store import Store
-from tests.browsing import settled
-from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, shown
 from tests.ui.sample_store import MODELS, PLAYED, checkpoint
 from ui.comparing import asked, basis, line_of, listed, parted, verdict
@@ -144,25 +140,3 @@ def test_figures_hold_what_the_store_counts(samples: Store) -> None:
     assert "generation" in keys
     assert "encoder.name" not in keys
     assert flat({"a": {"b": 1}, "c": 2}) == {"a.b": "1", "c": "2"}
-
-
-def test_two_clicks_lead_from_a_cell_to_the_first_diverging_turn(tab: Page, served: Served) -> None:
-    sides = Side(FIRST), Side(LAST)
-    cell = next(cell for cell in CELLS if items(served.store, *sides, (), cell=cell))
-    tab.goto("/checkpoints")
-    tab.locator(f".st-key-cell_{cell} button").first.click()  # the first
-    tab.wait_for_url(f"**cell={cell}*")
-    settled(tab)
-    table = tab.get_by_test_id("stDataFrame").nth(1)
-    link: Position = {"x": 45, "y": 52}  # in the first row; it opens once the pointer is over it
-    table.hover(position=link)
-    tab.wait_for_timeout(500)
-    with tab.context.expect_page(timeout=60_000) as popup:
-        table.click(position=link)  # the second
-    pair = popup.value
-    outcomes = items(served.store, *sides, sides, cell=cell)[0].outcomes
-    pair.wait_for_url("**/pair?*")
-    assert pair.url.endswith("/pair?a={}&b={}".format(*(one.episode for one in outcomes if one)))
-    pair.get_by_text("first differ in").wait_for()
-    row = re.compile(r"^\s*Row .*first divergence", re.DOTALL)  # the row at hand, not the figure of that name
-    pair.get_by_test_id("stMarkdownContainer").filter(has_text=row).first.wait_for()

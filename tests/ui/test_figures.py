@@ -122,10 +122,10 @@ def test_charts_of_policies_and_routing_escape_names_and_keep_equal_ones_apart()
 
 def test_doubt_marks_low_margins_and_needs_numbers() -> None:
     outlines = [outline(0), outline(1, margin=0.02), outline(2, margin=None, entropy=None)]
-    figure = figures.doubt_over_turns(outlines, 1)
+    figure = figures.doubt_over_turns(outlines)
     assert figure is not None
     assert list(figure.data[-1].x) == [2]
-    assert figures.doubt_over_turns([outline(0, margin=None, entropy=None)], 0) is None
+    assert figures.doubt_over_turns([outline(0, margin=None, entropy=None)]) is None
 
 
 def test_two_choices_match_slots_by_name() -> None:
@@ -206,7 +206,7 @@ def test_every_figure_is_one_that_plotly_accepts() -> None:
         figures.softmax_bars(DECISION, MODELS),
         figures.joint_grid(DECISION, MODELS, "#111827"),
         figures.joint_grid(same, MODELS, "#111827"),
-        figures.doubt_over_turns([outline(0), outline(1, margin=0.02), outline(2, entropy=None)], 1),
+        figures.doubt_over_turns([outline(0), outline(1, margin=0.02), outline(2, entropy=None)]),
         figures.two_choices(DECISION, MODELS, same, MODELS),
     ]
     for figure in drawn:

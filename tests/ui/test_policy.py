@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import json
-import socket
-import sqlite3
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import NoReturn
 
-import numpy as np
 import pytest
 
 from core.coordinator.coordinator import Coordinator
@@ -20,43 +13,15 @@ from core.session import requests
 from storage.engine import writing
 from storage.filters import EpisodeFilter
 from storage.opinions import Scope, add_opinions, opinion, progress, read_judged, transcripts
-from storage.store import open_store
 from storage.summaries import RunStatus
-from tests.ui.diffed import DIFFED, Diffed, diffed_store
-from tests.ui.pages import assert_literal, opened, press, shown
+from tests.ui.diffed import DIFFED, Diffed
+from tests.ui.pages import opened, press, shown
 from ui import reencoding
 from ui.cli import main
 from ui.halting import Stopped
 from ui.lease import owner
 from ui.policy_diff import Diff, Source, read_diff
 from ui.worker import work
-
-
-@pytest.fixture(scope="module")
-def _diffed(tmp_path_factory: pytest.TempPathFactory, _tiny_encoder: Path) -> Iterator[Diffed]:
-    made = diffed_store(tmp_path_factory.mktemp("diffed") / "trinity.db", _tiny_encoder)
-    yield made
-    made.store.close()
-
-
-@pytest.fixture
-def diffed(_diffed: Diffed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Diffed]:
-    """A copy of the store that a test may write to, named by the environment."""
-    path = tmp_path / "trinity.db"
-    with (
-        sqlite3.connect(str(_diffed.store.engine.url.database)) as source,
-        sqlite3.connect(path) as target,
-    ):
-        source.backup(target)
-    source.close()
-    target.close()
-    store = open_store(path)
-    monkeypatch.setenv("TRINITY_STORE", str(path))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.delenv("TRINITY_ENCODER", raising=False)
-    yield replace(_diffed, store=store)
-    store.close()
-
 
 EVERYTHING = Scope()
 
@@ -174,40 +139,6 @@ def test_only_the_newest_turns_are_judged_and_whole_episodes_of_them(diffed: Dif
     family = next(iter(everything.episodes.values())).family
     some = read_judged(diffed.store, Scope(EpisodeFilter(q=f'family == "{family}"')))
     assert {one.family for one in some.episodes.values()} == {family}
-
-
-def test_the_page_shows_the_diff_with_the_network_off(
-    diffed: Diffed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> NoReturn:
-        raise OSError("the network is off")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    a, b = diffed.a.id, diffed.b.id
-    page = opened("policy", c=f"{a},{b},{diffed.barred.id}", **{"with": b})
-    diff = read_diff(diffed.store, EVERYTHING, [a, b, diffed.barred.id])
-    rate = diff.agreements[0].rate
-    assert rate is not None
-    metrics = {metric.label: metric.value for metric in page.metric}
-    assert metrics["Agreement"] == f"{100 * rate:.1f} %"
-    said = shown(page)
-    assert "Teacher-forced" in said
-    assert "no usable hidden state was kept" in said.replace("\\", "")
-    rows = page.dataframe[0].value
-    assert len(rows) == int(diff.agreements[0].differs.sum())
-    assert rows["kl"].is_monotonic_decreasing
-    assert rows["replay"][0].startswith("/replay?ep=")
-    assert_literal(page)
-    # What a click writes narrows the list, and stands in the address.
-    first = int(np.max(diff.partings[0].turns)) + 1
-    page.query_params["first"] = str(first)
-    page.run()
-    assert set(page.dataframe[0].value["turn"]) == {first}
-    press(page, "all_turns")
-    assert "first" not in page.query_params
-    page.selectbox(key="policy_base").select(b).run()
-    assert page.query_params["c"] == f"{b},{a},{diffed.barred.id}"
-    assert not page.exception
 
 
 def test_the_page_in_its_other_states(diffed: Diffed) -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import streamlit as st
+from sqlalchemy import Engine
+from sqlalchemy.event import listen, remove
 from streamlit.testing.v1 import AppTest
 
 from core.errors import StoreError
+from storage.labels import Place
 from storage.recorder import record
 from storage.store import Store, open_store
 from tests.hostile import HOSTILE
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
 from tests.ui.recorded import episode, events
+from ui import state
 from ui.panels import CUT
 from ui.recording import open_recording
 
@@ -251,20 +258,77 @@ def test_a_step_by_hand_stops_playing(app: AppTest) -> None:
     assert not app.session_state["replay_playing"]
 
 
-def test_a_step_reads_the_texts_it_shows_and_no_others(
-    app: AppTest, recorded: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened(app, ep="e-long", t="10")
-    read: list[int] = []
-    original = type(recorded.episodes).text
+@contextmanager
+def asked() -> Iterator[list[str]]:
+    """What is asked of any database meanwhile, statement by statement with its parameters."""
+    told: list[str] = []
 
-    def counted(self: object, episode_id: str, index: int) -> object:
-        read.append(index)
-        return original(self, episode_id, index)  # type: ignore[arg-type]
+    def heard(_c: object, _k: object, statement: str, parameters: object, *_: object) -> None:
+        if statement.startswith(("SELECT", "WITH")):
+            told.append(f"{statement} {parameters}")
 
-    monkeypatch.setattr(type(recorded.episodes), "text", counted)
-    press(app, "go_next")
-    assert sorted(set(read)) == [9, 10]
+    listen(Engine, "before_cursor_execute", heard)
+    try:
+        yield told
+    finally:
+        remove(Engine, "before_cursor_execute", heard)
+
+
+def test_opening_and_stepping_cost_few_queries_and_read_the_texts_they_show(recorded: Store) -> None:
+    long = episode("e-200", ("36", "32") * 50, turns=200, seed=21, said="gather, then add. " * 2800)
+    list(record(recorded, events(long)))
+    st.cache_resource.clear()
+    state.store()
+    page = new_tab().run()
+    page.query_params["ep"], page.query_params["t"] = "e-200", "10"
+    with asked() as opening:
+        page.switch_page("views/replay.py").run()
+    assert len(opening) <= 6
+    with asked() as step:
+        press(page, "go_next")
+    assert len(step) <= 3
+    (texts,) = [one for one in step if "text.body" in one]
+    assert texts.endswith(("9, 10)", "10, 9)"))
+    assert "'prompt'" not in texts  # what models were sent grows with every turn
+    recorded.labels.say(Place("e-200", 10), "quality", "good", author="ann")
+    with asked() as labelled:
+        press(page, "go_next")
+    assert len(labelled) <= 4
+    recorded.episodes.delete(["e-200"])
+
+
+def test_a_hidden_analysis_hides_what_others_said(app: AppTest, recorded: Store) -> None:
+    recorded.labels.say(Place("e-short", 1), "quality", "bad", author="ann", note="a guess")
+    assert "ann" in shown(opened(app, ep="e-short", t="2", labels="open"))
+    press(app, "zen")
+    assert "ann" not in shown(app)
+    assert app.button(key="label_toggle").label == "Label"
+
+
+def test_a_fold_steps_over_the_turns_of_one_kind(app: AppTest) -> None:
+    opened(app, ep="e-wrong", t="1", only="worker")
+    where = [app.query_params["t"]]
+    for key in ("step_next", "step_next", "step_back"):
+        press(app, key)
+        where.append(app.query_params["t"])
+    assert where == ["1", "2", "4", "2"]
+    assert app.button(key="step_back").disabled  # the Thinker's turn is folded away again
+    assert "Turn 2 of 5 · 2 shown" in shown(app)
+    offered = app.selectbox(key="only_turns")
+    assert offered.options == [
+        "Every turn",
+        "Only Thinkers (1)",
+        "Only Workers (2)",
+        "Only Verifiers (2)",
+        "Answer changed (2)",
+        "With a mark (4)",
+    ]
+    offered.select("changed").run()
+    assert app.query_params["only"] == "changed"
+    app.selectbox(key="only_turns").select("").run()
+    assert "only" not in app.query_params
+    press(app, "zen")
+    assert not [words for words in app.selectbox(key="only_turns").options if "mark" in words]
 
 
 def test_a_running_episode_is_read_anew_and_a_finished_one_kept(recorded: Store) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-from playwright.sync_api import BrowserContext, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 from tests.browsing import PATIENCE_S, serving, settled
 from tests.ui.conftest import STREAMLIT
@@ -79,31 +79,6 @@ def press(page: Page, key: str, **wanted: str) -> None:
     expect(page, **wanted)
 
 
-def test_every_key_of_the_help_sheet(page: Page, address: str) -> None:
-    go(page, f"{address}/replay?ep=e-wrong&t=2")
-    expect(page, t="2")
-    for key, at in (
-        ("j", "3"),
-        ("ArrowRight", "4"),
-        ("k", "3"),
-        ("ArrowLeft", "2"),
-        ("End", "5"),
-        ("Home", "1"),
-        ("v", "3"),
-        ("v", "5"),
-        ("b", "4"),
-        ("Home", "1"),
-    ):
-        press(page, key, t=at)
-    page.keyboard.press("h")
-    page.get_by_role("dialog").wait_for()
-    page.keyboard.press("Escape")
-    page.get_by_role("dialog").wait_for(state="hidden")
-    settled(page)
-    page.keyboard.press("Space")
-    expect(page, t="5")  # playing goes on by itself, to the last turn
-
-
 def test_the_panels_the_analysis_the_basket_and_the_way_back(page: Page, address: str) -> None:
     go(page, f"{address}/replay?ep=e-right&t=2")
     page.locator(".strip button").nth(1).focus()
@@ -130,22 +105,6 @@ def test_the_panels_the_analysis_the_basket_and_the_way_back(page: Page, address
         expect(page, t="1")
     page.keyboard.press("Escape")
     page.wait_for_url("**/episodes**")
-
-
-def test_low_margin_same_model_same_role_and_episodes(page: Page, address: str) -> None:
-    go(page, f"{address}/replay?ep=e-long&t=1")
-    press(page, "o", t="6")  # the next Thinker turn
-    press(page, "n", ep="e-short", t="1")
-    press(page, "p", ep="e-long", t="1")
-    page.keyboard.press("m")
-    page.wait_for_timeout(600)
-    settled(page)
-    assert "≈" in page.locator('.strip [aria-current="step"]').first.inner_text()
-    before = page.locator('.strip [aria-current="step"] .model').first.text_content()
-    page.keyboard.press("s")
-    page.wait_for_timeout(600)
-    settled(page)
-    assert page.locator('.strip [aria-current="step"] .model').first.text_content() == before
 
 
 def test_a_click_and_the_keys_with_the_strip_focused(page: Page, address: str) -> None:
@@ -187,49 +146,9 @@ def test_back_in_the_browser_returns_to_the_turn_before(page: Page, address: str
     expect(page, t="2")
 
 
-def test_hostile_text_stays_text_and_no_request_leaves(page: Page, address: str) -> None:
-    outside: list[str] = []
-    host = urlparse(address).netloc
-    dialogs: list[str] = []
-
-    def requested(request: Request) -> None:
-        if urlparse(request.url).netloc not in (host, "") or "tracker" in request.url:
-            outside.append(request.url)
-
-    def asked(dialog: Dialog) -> None:
-        dialogs.append(dialog.message)
-        dialog.dismiss()
-
-    page.on("request", requested)
-    page.on("dialog", asked)
-    for url in ("/replay?ep=e-hostile&t=2", "/replay?ep=e-hostile&t=4", "/pair?a=e-hostile&b=e-hostile&t=2"):
-        go(page, address + url)
-        page.wait_for_timeout(800)
-        main = page.locator('[data-testid="stMain"]')
-        assert main.locator('a[href*="tracker"], img[src*="tracker"], iframe, script').count() == 0
-        assert ":green-badge[ACCEPT]" in main.inner_text()
-    assert outside == []
-    assert dialogs == []
-
-
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("path", ["/replay?ep=e-right&t=3", "/pair?a=e-right&b=e-wrong"])
 def test_nothing_is_wider_than_the_screen(page: Page, address: str, path: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
     go(page, address + path)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_the_pair_steps_and_swaps_by_key(page: Page, address: str) -> None:
-    go(page, f"{address}/pair?a=e-right&b=e-wrong&t=2")
-    press(page, "ArrowRight", t="3")
-    press(page, "j", t="4")
-    press(page, "k", t="3")
-    press(page, "a", a="e-wrong", b="e-right", t="3")
-    page.locator(".strip button").nth(1).click()
-    expect(page, t="2")
-    page.keyboard.press("f")
-    page.wait_for_url(lambda url: "t=" not in url)
-    settled(page)
-    page.keyboard.press("h")
-    page.get_by_role("dialog").get_by_text("swap the sides").wait_for()

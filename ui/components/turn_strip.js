@@ -39,15 +39,14 @@ function marked(mark, className) {
   return node;
 }
 
-function drawCell(cell, column, current) {
+function drawCell(cell, column) {
   const button = element("button", cell.pending ? "cell pending" : "cell");
   button.type = "button";
   button.style.setProperty("--model", cell.colour);
   button.title = cell.label;
   button.dataset.column = column;
   button.setAttribute("aria-label", cell.label);
-  button.tabIndex = current ? 0 : -1;
-  if (current) button.setAttribute("aria-current", "step");
+  button.tabIndex = -1;
   const top = element("span", "top");
   top.append(token(cell), element("span", "model", cell.model));
   if (cell.verdict) top.append(marked(cell.verdict, "verdict"));
@@ -69,6 +68,47 @@ function drawCell(cell, column, current) {
   return button;
 }
 
+// What an item shows, as text: a step changes few cells, so the others stay as they are.
+const SHOWS = new WeakMap();
+
+function keepOnly(parent, count) {
+  while (parent.childElementCount > count) parent.lastElementChild.remove();
+}
+
+function drawItem(list, place, what, draw) {
+  const old = list.children[place];
+  if (old && SHOWS.get(old) === what) return old;
+  const item = draw();
+  SHOWS.set(item, what);
+  if (old) old.replaceWith(item);
+  else list.append(item);
+  return item;
+}
+
+function drawLane(lanes, row, lane, data, go) {
+  const list = lanes.children[row] ?? lanes.appendChild(element("ol"));
+  list.className = lane.name ? "lane named" : "lane";
+  const names = lane.name ? 1 : 0;
+  keepOnly(list, names + lane.cells.length);
+  if (names) drawItem(list, 0, lane.name, () => element("li", "name", lane.name));
+  lane.cells.forEach((cell, place) => {
+    const column = data.first + place;  // of a long episode only the turns around the cursor are here
+    const item = drawItem(list, names + place, `${column} ${JSON.stringify(cell)}`, () => {
+      const fresh = element("li");
+      fresh.append(cell === null ? drawGap() : drawCell(cell, column));
+      return fresh;
+    });
+    const button = item.querySelector("button.cell");
+    if (button) button.onclick = () => go(column);
+  });
+}
+
+function drawGap() {
+  const gap = element("span", "gap", "–");
+  gap.title = "no turn here";
+  return gap;
+}
+
 export default function (component) {
   const { data, parentElement, setTriggerValue } = component;
   const root = parentElement.querySelector(".strip");
@@ -86,32 +126,14 @@ export default function (component) {
       const here = Number(button.dataset.column) === column;
       button.tabIndex = here ? 0 : -1;
       if (here) button.setAttribute("aria-current", "step");
-      else button.removeAttribute("aria-current");
+      else if (button.hasAttribute("aria-current")) button.removeAttribute("aria-current");
     }
   };
 
-  lanes.replaceChildren(...data.lanes.map(lane => {
-    const list = element("ol", lane.name ? "lane named" : "lane");
-    if (lane.name) {
-      const name = element("li", "name", lane.name);
-      list.append(name);
-    }
-    lane.cells.forEach((cell, place) => {
-      const column = data.first + place;  // of a long episode only the turns around the cursor are here
-      const item = element("li");
-      if (cell === null) {
-        const gap = element("span", "gap", "–");
-        gap.title = "no turn here";
-        item.append(gap);
-      } else {
-        const button = drawCell(cell, column, column === data.cursor);
-        button.onclick = () => { select(column); setTriggerValue("go", column); };
-        item.append(button);
-      }
-      list.append(item);
-    });
-    return list;
-  }));
+  const go = column => { select(column); setTriggerValue("go", column); };
+  keepOnly(lanes, data.lanes.length);
+  data.lanes.forEach((lane, row) => drawLane(lanes, row, lane, data, go));
+  select(data.cursor);
 
   // Enter and Space press the focused cell; they must not also press the page's own shortcuts.
   root.onkeydown = event => {
@@ -129,5 +151,5 @@ export default function (component) {
   }
   if (said.textContent !== data.said) said.textContent = data.said;
 
-  return () => { root.onkeydown = null; lanes.replaceChildren(); };
+  return () => { root.onkeydown = null; };
 }

@@ -21,7 +21,7 @@ from storage.store import Store
 from storage.summaries import EpisodeSummary, Facets, Order, Page, SavedView
 from storage.vocabulary import FIELDS
 from ui import state
-from ui.basket import held
+from ui.basket import held, put_in_address
 from ui.components.filter_line import filter_line
 from ui.episode_table import column_chooser, empty_basket, show_table
 from ui.export.formats import FORMATS
@@ -75,7 +75,7 @@ def show() -> None:
     view = _view(store, query)
     query = st.query_params.to_dict()
     own = EpisodeFilter.from_query(query)
-    state.remember_list({name: value for name, value in query.items() if name != "peek"})
+    state.remember_list({name: value for name, value in query.items() if name not in ("peek", "basket")})
     try:
         where, mistake = asked(query, view), None
     except ExpressionError as error:
@@ -304,6 +304,7 @@ def _pager(store: Store, page: Page[EpisodeSummary]) -> None:
 
 def _basket(store: Store) -> None:
     """What can be done with the ticked rows, those of other pages included."""
+    put_in_address()
     ticked = held()
     if not ticked:
         st.caption("Tick one row to peek, two to compare.", width="content")

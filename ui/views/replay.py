@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from core.deciders import changes
 from core.episode import Role, Status
 from storage.steps import Variation
-from storage.summaries import RunStatus, RunSummary, TurnOutline
+from storage.store import Store
+from storage.summaries import RunStatus, RunSummary
 from ui import state
 from ui.basket import basket
 from ui.chart import plot
@@ -19,10 +22,12 @@ from ui.course import NEW_DECIDER, blunders, lane, low_margins, next_of
 from ui.export.button import save_button
 from ui.figures import doubt_over_turns
 from ui.finding import find_field, found_in, found_list
+from ui.folding import fold, fold_control, fold_words
 from ui.glossary import define
 from ui.kept_heads import born
 from ui.labelling import label_panel
 from ui.lens_figures import MEASURES, spend_over_turns
+from ui.live import is_stalled
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, seconds, text_block, turn_card
 from ui.recording import Recording, open_recording
@@ -30,10 +35,10 @@ from ui.saw import what_it_read
 from ui.sharing import share
 from ui.spending import dollars
 from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.transport import by_hand, keys_of, moved, steps, stop, tick, transport
+from ui.transport import by_hand, keys_of, moved, playing, steps, stop, tick, transport
 from ui.turn_panels import PANELS, beside_turn
 from ui.variations import branch_turns, family_of, variation_tree
-from ui.widgets import deciders, who
+from ui.widgets import STALLED, deciders, who
 
 #: A running episode is read again this often, in seconds.
 REFRESH_S = 2.0
@@ -66,19 +71,22 @@ def show() -> None:
     if episode_id is None:
         _choose()
         return
-    recording = open_recording(state.store(), episode_id)
-    if _zen():
-        recording = _unjudged(recording)
-    total = len(recording.outlines)
-    cursor = state.int_param("t", 1, max(1, total), 1) - 1
-    _header(recording, cursor)
-    if total == 0:
+    recording = _open(state.store(), episode_id)
+    back, onwards = _header(recording)
+    if recording.outlines:
+        _stage(recording, back, onwards)
+        _play_on(recording)
+    else:
+        with back:
+            _back_button()
         _no_turns(recording)
-        return
-    _stage(recording, cursor)
-    transport(episode_id, cursor, total, go)
-    tick(episode_id, cursor, total, recording.outlines[cursor].tokens_out * 4, go)
     _follow(recording)
+
+
+def _open(store: Store, episode_id: str) -> Recording:
+    """The recording, without what was found out about its turns while the analysis is hidden."""
+    recording = open_recording(store, episode_id)
+    return _unjudged(recording) if _zen() else recording
 
 
 def go(index: int) -> None:
@@ -98,7 +106,7 @@ def _unjudged(recording: Recording) -> Recording:
     return replace(recording, outlines=outlines)
 
 
-def _open(episode_id: str) -> None:
+def _leave_for(episode_id: str) -> None:
     stop()
     state.set_params(ep=episode_id, t=1)
 
@@ -109,20 +117,13 @@ def _choose() -> None:
     state.page_link("episodes", "Choose an episode", icon=":material/table_rows:")
 
 
-def _header(recording: Recording, cursor: int) -> None:
-    """Where we are, what was asked, how it ended, and the ways on to other episodes."""
+def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Where we are, what was asked, how it ended, and the ways on to other episodes. What in it changes with the turn
+    has two places of its own: for the way back, and for the ways on from the turn."""
     summary, episode = recording.summary, recording.episode
     before, after = neighbours(recording.store, summary, state.list_query())
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if st.button(
-            "Episodes",
-            key="back_to_list",
-            icon=":material/arrow_back:",
-            type="tertiary",
-            shortcut=None if any(st.session_state.get(key) for key in _OVER) else "Esc",
-            help="Back to the list, its filters kept",
-        ):
-            state.back_to_list()
+        back = st.container(width="content")
         _jump_button("Previous", "previous_episode", "P", before, "Previous episode of the list")
         _jump_button("Next", "next_episode", "N", after, "Next episode of the list")
         with st.popover(
@@ -132,9 +133,8 @@ def _header(recording: Recording, cursor: int) -> None:
                 _same_task(recording)
         save_button(recording.store, summary.id)
         basket(recording.store, summary.id)
+        onwards = st.container(horizontal=True, width="content", gap="small")
         if recording.outlines:
-            _fork_button(recording, cursor)
-            share(recording, cursor)
             st.button(
                 "Show the analysis" if _zen() else "Hide the analysis",
                 key="zen",
@@ -150,6 +150,19 @@ def _header(recording: Recording, cursor: int) -> None:
     st.markdown(_outcome(recording))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
+    return back, onwards
+
+
+def _back_button() -> None:
+    if st.button(
+        "Episodes",
+        key="back_to_list",
+        icon=":material/arrow_back:",
+        type="tertiary",
+        shortcut=None if any(st.session_state.get(key) for key in _OVER) else "Esc",
+        help="Back to the list, its filters kept",
+    ):
+        state.back_to_list()
 
 
 def _fork_button(recording: Recording, cursor: int) -> None:
@@ -164,7 +177,14 @@ def _unfinished(recording: Recording) -> None:
     """Why the episode is not finished, and where to go on with it."""
     episode = recording.episode
     run = recording.store.runs.get(episode.run_id)
-    if episode.status is Status.RUNNING:
+    icon = STATUS_MARKS[episode.status].icon
+    if episode.status is Status.RUNNING and is_stalled(run, time.time()):
+        icon = STALLED.icon
+        said = (
+            "This episode has stalled: the process that plays it gives no sign of life. Every turn it had finished "
+            "is here."
+        )
+    elif episode.status is Status.RUNNING:
         said = "This episode is still being played; new turns appear by themselves and the page stays here."
     elif episode.status is Status.MISSING:
         said = (
@@ -176,7 +196,7 @@ def _unfinished(recording: Recording) -> None:
         said = f"This episode was interrupted: {why}. Every turn it had finished is here."
         if run.kind == "run" and run.status is RunStatus.INTERRUPTED:
             said += f" To go on after the last one: `trinity run --resume` {label(run.id)}"
-    st.info(said, icon=STATUS_MARKS[episode.status].icon)
+    st.info(said, icon=icon)
     if run.kind == "live":
         state.page_link("live", "Its run on the Live page", icon=":material/play_circle:", run=run.id)
 
@@ -194,7 +214,7 @@ def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, he
         type="tertiary",
         disabled=episode_id is None,
         help=help,
-        on_click=_open,
+        on_click=_leave_for,
         args=(episode_id,),
     )
 
@@ -251,45 +271,115 @@ def _no_turns(recording: Recording) -> None:
     st.write(
         "The coordinator has not decided yet." if recording.running else "No turn of this episode was played."
     )
-    _follow(recording)
 
 
-def _stage(recording: Recording, cursor: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the turn at hand is drawn, so that a step draws these anew and nothing around them. `beside` is None while
+    the analysis is hidden."""
+
+    back: DeltaGenerator
+    onwards: DeltaGenerator
+    course: DeltaGenerator
+    cards: DeltaGenerator
+    beside: DeltaGenerator | None
+
+
+def _stage(recording: Recording, back: DeltaGenerator, onwards: DeltaGenerator) -> None:
+    """The turn at hand in a fragment of its own; around it what is the same at every turn."""
+    course = st.container()
+    if _zen():
+        _stepped(recording, _Places(back, onwards, course, st.container(), None))
+        return
+    left, right = st.columns([3, 2], gap="medium")
+    cards, below = left.container(), left.container()
+    _stepped(recording, _Places(back, onwards, course, cards, right.container(border=True)))
+    with below:
+        _doubt(recording)
+        _spent(recording)
+    variation_tree(_family(recording), recording.summary.id)
+
+
+def _family(recording: Recording) -> list[Variation]:
+    return family_of(recording.store, recording.summary.id) if recording.forked and not _zen() else []
+
+
+def _stepped(recording: Recording, places: _Places) -> None:
+    """Draw the turn at hand, now and at every step; the steps read the episode's head again for what may be new."""
+    given, plays = [recording], playing(recording.summary.id)
+
+    def step() -> None:
+        if playing(recording.summary.id) is not plays:
+            st.rerun()  # what waits out a turn while playing stands outside
+        _at_turn(given.pop() if given else _open(recording.store, recording.summary.id), places)
+
+    st.fragment(state.guarded(step), key="replay")()
+
+
+def _play_on(recording: Recording) -> None:
     outlines = recording.outlines
-    family = [] if _zen() else family_of(recording.store, recording.summary.id)
+    cursor = state.int_param("t", 1, len(outlines), 1) - 1
+    shown = fold(outlines, cursor)
+    tick(
+        recording.summary.id,
+        shown.index(cursor),
+        len(shown),
+        outlines[cursor].tokens_out * 4,
+        lambda place: go(shown[place]),
+    )
+
+
+def _at_turn(recording: Recording, places: _Places) -> None:
+    outlines, episode_id = recording.outlines, recording.summary.id
+    cursor = state.int_param("t", 1, len(outlines), 1) - 1
+    recording = recording.around(cursor)
+    shown = fold(outlines, cursor)
+    at = shown.index(cursor)
+
+    def to(place: int) -> None:
+        go(shown[place])
+
+    with places.back:
+        _back_button()
+    with places.onwards:
+        _fork_button(recording, cursor)
+        share(recording, cursor)
+    with places.course:
+        _course(recording, shown, cursor, to)
+    with places.cards:
+        _cards(recording, cursor)
+    if places.beside is not None:
+        with places.beside:
+            beside_turn(recording, cursor)
+    transport(episode_id, at, len(shown), to, where=fold_words(shown, cursor, len(outlines)))
+
+
+def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
+    """The strip, the ways to other turns, what was said about this one, and where words were found."""
     words = (state.param("find") or "").strip()[:200]
     found = found_in(recording.store, recording.summary.id, words)
     turn_strip(
-        [_marked(recording, family, {one.index for one in found})],
-        cursor,
-        by_hand(go),
+        [_marked(recording, shown, {one.index for one in found})],
+        shown.index(cursor),
+        by_hand(to),
         key="strip",
         name="Turns of this episode",
-        said=announcement(outlines, cursor),
+        said=announcement(recording.outlines, cursor),
         plain=bool(st.session_state.get("plain_strip", False)),
     )
-    _jumps(recording, cursor)
-    label_panel(recording.store, recording.summary.id, cursor)
+    _jumps(recording, shown, cursor, to)
+    label_panel(recording.store, recording.summary.id, cursor, any_said=recording.labelled, only_own=_zen())
     found_list(found, words, cursor)
-    if _zen():
-        _cards(recording, cursor)
-        return
-    left, right = st.columns([3, 2], gap="medium")
-    with left:
-        _cards(recording, cursor)
-        _doubt(outlines, cursor)
-        _spent(recording, cursor)
-    with right, st.container(border=True):
-        beside_turn(recording, cursor)
-    variation_tree(family, recording.summary.id)
 
 
-def _marked(recording: Recording, family: Sequence[Variation], found: set[int]) -> Lane:
-    """The strip's lane, with where forks leave it and where what is looked for was said."""
+def _marked(recording: Recording, shown: Sequence[int], found: set[int]) -> Lane:
+    """The strip's lane of the turns shown, with where forks leave it and where what is looked for was said."""
     drawn = lane(recording.outlines, recording.models, running=recording.running)
-    forks, swapped = branch_turns(family, recording.summary.id), changes(recording.episode.meta)
+    forks = branch_turns(_family(recording), recording.summary.id)
+    swapped = changes(recording.episode.meta)
     cells = []
-    for index, cell in enumerate(drawn.cells):
+    for index in shown:
+        cell = drawn.cells[index]
         if cell is None:
             continue
         marks = () if _zen() else cell.marks
@@ -306,7 +396,7 @@ def _cards(recording: Recording, cursor: int) -> None:
         turn_card(
             outlines,
             cursor,
-            recording.text,
+            recording.text if state.param("show") == "saw" else recording.said,
             decision,
             key="card",
             tab="show",
@@ -315,7 +405,7 @@ def _cards(recording: Recording, cursor: int) -> None:
         )
     if cursor:
         with st.container(border=True):
-            before_card(outlines, cursor, recording.text, key="before")
+            before_card(outlines, cursor, recording.said, key="before")
 
 
 def _clicked(chart: str) -> Callable[[], None]:
@@ -329,8 +419,8 @@ def _clicked(chart: str) -> Callable[[], None]:
     return went
 
 
-def _doubt(outlines: Sequence[TurnOutline], cursor: int) -> None:
-    doubt = doubt_over_turns(outlines, cursor)
+def _doubt(recording: Recording) -> None:
+    doubt = doubt_over_turns(recording.outlines)
     if doubt is None:
         return
     with st.container(border=True):
@@ -349,14 +439,14 @@ def _doubt(outlines: Sequence[TurnOutline], cursor: int) -> None:
         )
 
 
-def _spent(recording: Recording, cursor: int) -> None:
+def _spent(recording: Recording) -> None:
     """What the turns have used so far, by model, in the measure that the address names."""
     with st.container(border=True):
-        st.markdown("**What had it used by then?**")
+        st.markdown("**What had it used by each turn?**")
         measure = state.choice(
             "Measure", {name: words for name, (words, _) in MEASURES.items()}, name="spend", key="spend"
         )
-        figure = spend_over_turns(recording.outlines, recording.models, measure, cursor)
+        figure = spend_over_turns(recording.outlines, recording.models, measure)
         if figure is None:
             st.caption("No price is known for these models: write price_in and price_out into pool.toml.")
             return
@@ -373,8 +463,8 @@ def _spent(recording: Recording, cursor: int) -> None:
             st.caption(f"{unknown} turns have no known price and count as nothing here.")
 
 
-def _jumps(recording: Recording, cursor: int) -> None:
-    """Keys that go straight to the next turn of a kind, going round."""
+def _jumps(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
+    """Which turns are shown, and keys that go straight to the next turn of a kind, going round."""
     outlines, here = recording.outlines, recording.outlines[cursor]
     kinds: list[tuple[str, str, str, tuple[int, ...]]] = [
         ("Blunder", "next_blunder", "B", () if _zen() else blunders(outlines)),
@@ -384,18 +474,19 @@ def _jumps(recording: Recording, cursor: int) -> None:
         ("Same role", "next_same_role", "O", tuple(o.index for o in outlines if o.role is here.role)),
     ]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        steps(cursor, len(outlines), go, KEYS)
+        steps(shown.index(cursor), len(shown), to, KEYS)
         for words, key, shortcut, turns in kinds:
-            to = next_of(turns, cursor)
+            next_one = next_of(turns, cursor)
             st.button(
                 words,
                 key=key,
                 shortcut=shortcut,
                 type="tertiary",
-                disabled=to is None or to == cursor,
+                disabled=next_one is None or next_one == cursor,
                 on_click=by_hand(go),
-                args=(to,),
+                args=(next_one,),
             )
+        fold_control(outlines, judged=not _zen())
         find_field()
         if len(outlines) > WINDOW:
             _go_to(len(outlines), cursor)
@@ -431,10 +522,13 @@ def _follow(recording: Recording) -> None:
 
 
 def _pulse(recording: Recording) -> tuple[object, ...]:
-    """What changes when a running episode moves: its status, its turns' stages, the text being written."""
+    """What changes when a running episode moves or stalls: its status, its turns' stages, the text being written."""
     last = recording.outlines[-1] if recording.outlines else None
-    writing = len(recording.text(last.index).reply) if last and last.stage == "asked" else 0
-    return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing
+    writing = len(recording.said(last.index).reply) if last and last.stage == "asked" else 0
+    stalled = recording.running and is_stalled(
+        recording.store.runs.get(recording.episode.run_id), time.time()
+    )
+    return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing, stalled
 
 
 if __name__ == "__main__":
