@@ -16,17 +16,14 @@ from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import state
 from ui.basket import basket
-from ui.chart import plot
 from ui.components.turn_strip import WINDOW, CellMark, Lane, turn_strip
 from ui.course import NEW_DECIDER, blunders, lane, low_margins, next_of
+from ui.course_panels import doubt_panel, spent_panel
 from ui.export.button import save_button
-from ui.figures import doubt_over_turns
 from ui.finding import find_field, found_in, found_list
 from ui.folding import fold, fold_control, fold_words
-from ui.glossary import define
 from ui.kept_heads import born
 from ui.labelling import label_panel
-from ui.lens_figures import MEASURES, spend_over_turns
 from ui.live import is_stalled
 from ui.neighbours import neighbours
 from ui.panels import announcement, before_card, seconds, text_block, turn_card
@@ -295,8 +292,8 @@ def _stage(recording: Recording, back: DeltaGenerator, onwards: DeltaGenerator) 
     cards, below = left.container(), left.container()
     _stepped(recording, _Places(back, onwards, course, cards, right.container(border=True)))
     with below:
-        _doubt(recording)
-        _spent(recording)
+        doubt_panel(recording, by_hand(go))
+        spent_panel(recording, by_hand(go))
     variation_tree(_family(recording), recording.summary.id)
 
 
@@ -406,61 +403,6 @@ def _cards(recording: Recording, cursor: int) -> None:
     if cursor:
         with st.container(border=True):
             before_card(outlines, cursor, recording.said, key="before")
-
-
-def _clicked(chart: str) -> Callable[[], None]:
-    """A click on a turn of a chart goes to it."""
-
-    def went() -> None:
-        points = st.session_state[chart].selection.points
-        if points:
-            by_hand(go)(round(points[0]["x"]) - 1)
-
-    return went
-
-
-def _doubt(recording: Recording) -> None:
-    doubt = doubt_over_turns(recording.outlines)
-    if doubt is None:
-        return
-    with st.container(border=True):
-        st.markdown("**How sure was the coordinator?**", help=f"{define('Margin')} {define('Entropy')}")
-        plot(
-            doubt,
-            key="doubt",
-            small=True,
-            alt="Entropy and margin of every decision, turn by turn.",
-            on_select=_clicked("doubt"),
-            selection_mode="points",
-        )
-        st.caption(
-            "High entropy or a low margin: the choice hung on little. Marks have the shape of the role; "
-            "a click goes to the turn."
-        )
-
-
-def _spent(recording: Recording) -> None:
-    """What the turns have used so far, by model, in the measure that the address names."""
-    with st.container(border=True):
-        st.markdown("**What had it used by each turn?**")
-        measure = state.choice(
-            "Measure", {name: words for name, (words, _) in MEASURES.items()}, name="spend", key="spend"
-        )
-        figure = spend_over_turns(recording.outlines, recording.models, measure)
-        if figure is None:
-            st.caption("No price is known for these models: write price_in and price_out into pool.toml.")
-            return
-        plot(
-            figure,
-            key="spent",
-            small=True,
-            alt="Cumulative use of every model, turn by turn.",
-            on_select=_clicked("spent"),
-            selection_mode="points",
-        )
-        unknown = sum(one.cost_usd is None for one in recording.outlines if one.stage == "finished")
-        if measure == "cost" and unknown:
-            st.caption(f"{unknown} turns have no known price and count as nothing here.")
 
 
 def _jumps(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
