@@ -24,6 +24,12 @@ def decider(policy: str, meta: Mapping[str, str], index: int) -> str:
     return last[-1] if last else policy
 
 
+def decided_as(meta: Mapping[str, str], noted: Mapping[str, str]) -> dict[str, str]:
+    """An episode's `meta` with what was `noted` elsewhere, and only that, of who decides."""
+    rest = {key: value for key, value in meta.items() if key != DECIDERS}
+    return {**rest, DECIDERS: noted[DECIDERS]} if DECIDERS in noted else rest
+
+
 def carried(policy: str, meta: Mapping[str, str], index: int, to: str) -> dict[str, str]:
     """What the `meta` of an episode decided by `to` says of the turns before `index` that it took over from an episode
     with this policy and `meta`: empty when `to` decided them all."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
 
+from core.deciders import decided_as
 from core.episode import (
     Delta,
     Episode,
@@ -223,7 +224,9 @@ class _Scribe:
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
         noted = connection.execute(select(episode.c.meta).where(episode.c.id == ended.id)).scalar()
-        ended = replace(ended, meta={**json.loads(noted or "{}"), **ended.meta})  # by a person, meanwhile
+        ended = replace(
+            ended, meta=decided_as(ended.meta, json.loads(noted or "{}"))
+        )  # by a person, meanwhile
         values = {**mapping.outcome_row(ended), "finished": self.store.now()}
         changed = connection.execute(
             update(episode)
