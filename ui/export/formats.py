@@ -142,21 +142,21 @@ FORMATS: dict[str, Format] = {
         _turns,
     ),
     "labels": Format(
-        "Parquet, labels",
+        "Labels",
         ".labels.parquet",
         "application/vnd.apache.parquet",
-        "One typed row per label that counts: episode, turn and words it is about, name, value, note, author, time. "
-        "Join it on `episode_id` and `turn`; each author has a row of their own, as agreement measures want it.",
+        "Parquet, one typed row per label that counts: episode, turn and words it is about, name, value, note, author, "
+        "time. Join it on `episode_id` and `turn`; each author has a row of their own, as agreement measures want it.",
         100_000,
         False,
         _labels,
     ),
     "opinions": Format(
-        "Parquet, second opinions",
+        "Second opinions",
         ".opinions.parquet",
         "application/vnd.apache.parquet",
-        "One typed row per turn and checkpoint that read it again: that checkpoint's logits of models and roles, and "
-        "whether it read exactly what the turn's own coordinator did. Join it on `episode_id` and `turn`.",
+        "Parquet, one typed row per turn and checkpoint that read it again: that checkpoint's logits of models and "
+        "roles, and whether it read exactly what the turn's own coordinator did. Join it on `episode_id` and `turn`.",
         100_000,
         False,
         _opinions,
