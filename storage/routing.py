@@ -24,6 +24,9 @@ from storage.store import Store
 Group = Literal["family", "policy"]
 Ints = NDArray[np.int64]
 
+#: How many of the turns behind a number are listed.
+NEWEST = 50
+
 
 class Move(NamedTuple):
     """One model called in one role."""
@@ -223,7 +226,7 @@ def behind_move(
     *,
     ends: bool = False,
     at: int | None = None,
-    limit: int = 50,
+    limit: int = NEWEST,
 ) -> list[Behind]:
     """Newest turns that were `move` (None: any), that were followed by `then` or, with `ends`, by nothing. `at` is
     the 0-based turn that `then` would be, or that `move` is where nothing is asked of what follows."""

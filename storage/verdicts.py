@@ -16,7 +16,7 @@ from storage.compiled import by_episode
 from storage.engine import reading
 from storage.filters import EpisodeFilter
 from storage.mapping import to_flags
-from storage.routing import Behind, finished, newest_turns, read_behind, turns_of
+from storage.routing import NEWEST, Behind, finished, newest_turns, read_behind, turns_of
 from storage.schema import episode, text, turn
 from storage.store import Store
 
@@ -256,7 +256,7 @@ def behind_verdict(
     what: Judgement,
     author: str | None = None,
     *,
-    limit: int = 50,
+    limit: int = NEWEST,
 ) -> list[Behind]:
     """Newest turns of a Verifier that did this, on answers of one author when given."""
     query = newest_turns(store, where, limit).where(turn.c.model == verifier, turn.c.role == Role.VERIFIER)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from storage.filters import EpisodeFilter
-from storage.routing import Behind
+from storage.routing import NEWEST, Behind
 from storage.store import Store
 from storage.summaries import FacetValue
 from ui import state
 from ui.facets import facets_of, fork_switch
 from ui.theme import correct_mark, label, one_line
-from ui.widgets import generations, strip_text, who
+from ui.widgets import generations, nothing_here, strip_text, who
 
 #: What the bar itself sets; other conditions come with a link and are shown beside it.
 _OWN = ("policy", "family", "run", "forks")
@@ -155,6 +155,31 @@ def _others(where: EpisodeFilter) -> None:
                 kwargs={name: None},
                 help="Let this condition go",
             )
+
+
+def behind(
+    title: str, episodes: str, where: Mapping[str, str | None], found: Sequence[Behind], scope: Scope
+) -> None:
+    """What was clicked: its name as markdown, the way to its episodes, and its newest turns; it can be closed."""
+    with st.container(border=True, key="behind"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(title, width="stretch")
+            state.page_link("episodes", episodes, icon=":material/table_rows:", **where)
+            st.button(
+                "",
+                key="into_close",
+                icon=":material/close:",
+                type="tertiary",
+                help="Close",
+                on_click=state.set_params,
+                kwargs={"into": None},
+            )
+        if not found:
+            nothing_here("No turn of these episodes is like that.")
+            return
+        behind_table(found, scope, "behind_rows")
+        if len(found) == NEWEST:
+            st.caption(f"The {NEWEST} newest.")
 
 
 def behind_table(found: Sequence[Behind], scope: Scope, key: str) -> None:

@@ -35,7 +35,7 @@ from ui.routing_figures import (
     token,
     unrolled,
 )
-from ui.scope import Scope, Side, behind_table, scope_bar
+from ui.scope import Scope, Side, behind, scope_bar
 from ui.theme import label, one_line, percent
 from ui.widgets import ink, nothing_here
 
@@ -420,39 +420,14 @@ def _into(store: Store, scope: Scope) -> None:
         )
         return
     words, arguments = found
-    with st.container(border=True, key="routing_into"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(
-                f"**Turns behind it**: {label(words, 120)}" + (f" · {side.title}" if side.letter else ""),
-                width="stretch",
-            )
-            move = arguments["move"]
-            state.page_link(
-                "episodes",
-                f"Episodes with {label(move_words(move), 60)}",
-                icon=":material/table_rows:",
-                **_as_params(side.where.to_query(), model=move.model, role=move.role.value),
-            )
-            st.button(
-                "",
-                key="into_close",
-                icon=":material/close:",
-                type="tertiary",
-                help="Close",
-                on_click=state.set_params,
-                kwargs={"into": None},
-            )
-        turns = behind_move(store, side.where, **arguments)
-        if not turns:
-            nothing_here("No turn of these episodes is like that.")
-            return
-        behind_table(turns, scope, "into_rows")
-        if len(turns) == 50:
-            st.caption("The 50 newest.")
-
-
-def _as_params(query: Mapping[str, str], **more: str) -> dict[str, str]:
-    return {**query, **more}
+    move = arguments["move"]
+    behind(
+        f"**Turns behind it**: {label(words, 120)}" + (f" · {side.title}" if side.letter else ""),
+        f"Episodes with {label(move_words(move), 60)}",
+        {**side.where.to_query(), "model": move.model, "role": move.role.value},
+        behind_move(store, side.where, **arguments),
+        scope,
+    )
 
 
 if __name__ == "__main__":

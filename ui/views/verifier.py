@@ -30,7 +30,7 @@ from ui.figures import literal
 from ui.glossary import define
 from ui.remembered import remembered
 from ui.routing_figures import Cell, matrix
-from ui.scope import Scope, Side, behind_table, scope_bar
+from ui.scope import Scope, Side, behind, scope_bar
 from ui.spending import dollars
 from ui.theme import label, one_line, percent
 from ui.verdict_figures import SIDES, accepts
@@ -232,33 +232,15 @@ def _into(store: Store, scope: Scope) -> None:
         st.info("The link names nothing that this page knows; click a mark instead.", icon=":material/info:")
         return
     what, verifier, author = found
-    with st.container(border=True, key="verifier_into"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            of = f", answers of {label(author, 40)}" if author else ""
-            st.markdown(f"**{JUDGEMENTS[what]}**: {label(verifier, 40)}{of}", width="stretch")
-            flag = "false_accept" if what is Judgement.ACCEPTED_WRONG else None
-            state.page_link(
-                "episodes",
-                "Their episodes" if flag else f"Episodes with {label(verifier, 30)} as Verifier",
-                icon=":material/table_rows:",
-                **{**side.where.to_query(), "model": verifier, "role": Role.VERIFIER.value, "flag": flag},
-            )
-            st.button(
-                "",
-                key="into_close",
-                icon=":material/close:",
-                type="tertiary",
-                help="Close",
-                on_click=state.set_params,
-                kwargs={"into": None},
-            )
-        turns = behind_verdict(store, side.where, verifier, what, author)
-        if turns:
-            behind_table(turns, scope, "verdict_rows")
-        else:
-            nothing_here("No turn of these episodes is like that.")
-        if len(turns) == 50:
-            st.caption("The 50 newest.")
+    of = f", answers of {label(author, 40)}" if author else ""
+    flag = "false_accept" if what is Judgement.ACCEPTED_WRONG else None
+    behind(
+        f"**{JUDGEMENTS[what]}**: {label(verifier, 40)}{of}",
+        "Their episodes" if flag else f"Episodes with {label(verifier, 30)} as Verifier",
+        {**side.where.to_query(), "model": verifier, "role": Role.VERIFIER.value, "flag": flag},
+        behind_verdict(store, side.where, verifier, what, author),
+        scope,
+    )
 
 
 def _ledger_table(scope: Scope, books: Sequence[Sequence[Ledger]]) -> None:
