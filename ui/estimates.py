@@ -45,6 +45,7 @@ def estimates_figure(found: Sequence[Estimate], *, signed: bool = False) -> go.F
             "size": [11 if one.name else 0 for one in shown],
             "color": [one.colour for one in shown],
             "symbol": [one.symbol for one in shown],
+            "opacity": 1,  # sizes that differ would make them pale
         },
         "text": [_value(one.value, signed) if one.name else "" for one in shown],
         "textposition": "top center",
@@ -74,7 +75,7 @@ def estimates_figure(found: Sequence[Estimate], *, signed: bool = False) -> go.F
             yaxis={
                 "automargin": True,
                 "fixedrange": True,
-                "showgrid": False,
+                "zeroline": False,
                 "range": [-0.6, len(shown) - 0.25],
                 **ticks([literal(one.name, 48) for one in shown]),
             },
