@@ -10,7 +10,7 @@ import streamlit as st
 
 from core.episode import ROLE_ORDER, Decision, Role
 from ui.chart import plot
-from ui.figures import joint_grid, share, softmax_bars
+from ui.figures import decision_figure, joint_grid, share
 from ui.glossary import define
 from ui.theme import ROLE_LOOKS, label, one_line
 from ui.widgets import ink
@@ -109,20 +109,14 @@ def decision_panel(
     slots = tuple(models)
     said = one_line(f"{ROLE_LOOKS[decision.role].word} on {decision.model} was chosen", 100)
     plot(
-        softmax_bars(decision, slots),
-        key=f"{key}_bars",
+        decision_figure(decision, slots, ink()),
+        key=f"{key}_figure",
         small=True,
-        alt=f"Probability of each model and of each role. {said}.",
+        alt=f"Probability of each model, of each role, and of every pair of them. {said}.",
     )
     st.caption(
-        "Joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.",
+        "Grid: joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.",
         help=define("Joint grid"),
-    )
-    plot(
-        joint_grid(decision, slots, ink()),
-        key=f"{key}_grid",
-        small=True,
-        alt=f"Joint probability of every model and role. {said}.",
     )
     if decision.argmax_model:
         _runners_up(decision, slots)

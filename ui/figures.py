@@ -189,15 +189,47 @@ def joint_grid(decision: Decision, models: tuple[str, ...], ink: str) -> go.Figu
     if likeliest != chosen and min(likeliest) >= 0:
         rings = _ring(likeliest, dash="dot") + rings
     axis: dict[str, Any] = {"fixedrange": True, "showgrid": False, "zeroline": False, "title": None}
+    wide = room(names) - room([])  # of the longest name; on a phone all of them have this many pixels:
+    slanted = wide > 300 / max(1, len(names))
     return drawn(
         [heat, numbers],
         layout(
             len(rows) * 34 + 66,
-            xaxis=axis | ticks(names) | {"side": "top", "automargin": True},
+            xaxis=axis | ticks(names) | {"side": "top", "tickangle": -40 if slanted else 0},
             yaxis=axis | ticks(roles) | {"autorange": "reversed"},
-            margin={"l": room(roles), "r": 4, "t": 40, "b": 4},
+            margin={"l": room(roles), "r": 4, "t": round(24 + 0.64 * wide) if slanted else 40, "b": 4},
             shapes=rings,
         ),
+    )
+
+
+@lru_cache(maxsize=256)
+def decision_figure(decision: Decision, models: tuple[str, ...], ink: str) -> go.Figure:
+    """Both softmaxes, and below them the joint grid: one figure, because a page draws each anew at every step."""
+    bars, grid = (
+        softmax_bars(decision, models).to_plotly_json(),
+        joint_grid(decision, models, ink).to_plotly_json(),
+    )
+    above, below = bars["layout"], grid["layout"]
+    edges = [part["height"] - part["margin"]["t"] - part["margin"]["b"] for part in (above, below)]
+    between = below["margin"]["t"]  # the names of the models stand there
+    inner = sum(edges) + between
+    foot, top = edges[1] / inner, (edges[1] + between) / inner
+
+    def lifted(axis: dict[str, Any]) -> dict[str, Any]:
+        return axis | {"domain": [top + (1 - top) * end for end in axis["domain"]]}
+
+    return drawn(
+        [*bars["data"], *(trace | {"xaxis": "x3", "yaxis": "y3"} for trace in grid["data"])],
+        above
+        | {
+            "height": inner + above["margin"]["t"] + above["margin"]["b"],
+            "yaxis": lifted(above["yaxis"]),
+            "yaxis2": lifted(above["yaxis2"]),
+            "xaxis3": below["xaxis"] | {"anchor": "y3"},
+            "yaxis3": below["yaxis"] | {"anchor": "x3", "domain": [0, foot]},
+            "shapes": [ring | {"xref": "x3", "yref": "y3"} for ring in below["shapes"]],
+        },
     )
 
 

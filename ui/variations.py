@@ -73,10 +73,14 @@ def _run_line(run_id: str, turn: int, children: Sequence[Variation], depth: int)
     right = sum(one.summary.correct is True for one in children)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(
-            f"{_indent(depth)}└ **turn {turn + 1}** played {len(children)} times from there, {right} ended right"
+            f"{_indent(depth)}└ **turn {turn + 1}** played {_times(len(children))} from there, {right} ended right"
         )
         if "forks" in state.VIEWS:
             state.page_link("forks", "What the change did", icon=":material/fork_right:", run=run_id)
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
 
 
 def _course_line(course: Sequence[Variation], episode_id: str, turn: int) -> None:

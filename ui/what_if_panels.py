@@ -15,7 +15,7 @@ from storage.summaries import CheckpointSummary
 from ui import state
 from ui.chart import plot
 from ui.decision_panels import pair_words
-from ui.figures import joint_grid, share, softmax_bars
+from ui.figures import decision_figure, share
 from ui.glossary import define
 from ui.kept_heads import checkpoint_of, others, readers
 from ui.lens import Otherwise, look, otherwise, without
@@ -163,12 +163,11 @@ def without_a_model(seen: Seen) -> None:
         st.caption("Untick models or roles: their logits are removed and the rest share the probability.")
     slot, role = found.pair
     shown = _as_chosen(found, models[slot], role)
-    plot(softmax_bars(shown, models), key="mask_bars", small=True, alt="Probabilities of what is left in.")
     plot(
-        joint_grid(shown, models, ink()),
-        key="mask_grid",
+        decision_figure(shown, tuple(models), ink()),
+        key="mask_figure",
         small=True,
-        alt="Joint probabilities of what is left in.",
+        alt="Probabilities of what is left in: each model, each role, every pair.",
     )
     if barred:
         _over_the_episode(seen, barred)

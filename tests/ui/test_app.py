@@ -34,14 +34,18 @@ def test_every_page_opens_on_an_empty_store(
     assert shown(opened(name))
 
 
-@pytest.mark.parametrize(
-    ("name", "query"), [("replay", {"ep": "e-gone"}), ("live", {"run": "rgone"}), ("forks", {"ep": "e-gone"})]
-)
+@pytest.mark.parametrize(("name", "query"), [("replay", {"ep": "e-gone"}), ("forks", {"ep": "e-gone"})])
 def test_a_stale_link_says_so_in_one_sentence_and_leads_on(name: str, query: dict[str, str]) -> None:
     page = opened(name, **query)
     assert "This view cannot be shown" in shown(page)
     assert "gone" in page.text[0].value
     assert "All episodes" in shown(page)
+
+
+def test_a_link_to_a_run_that_is_gone_leads_to_the_runs_there_are() -> None:
+    page = opened("live", run="rgone")
+    assert "holds no run rgone any more" in shown(page)
+    assert not page.error
 
 
 def test_a_broken_store_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

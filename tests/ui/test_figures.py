@@ -93,6 +93,26 @@ def test_joint_grid_rings_once_when_the_choice_was_the_likeliest() -> None:
     }
 
 
+def test_the_figure_of_a_decision_keeps_bars_and_grid_apart() -> None:
+    figure = figures.decision_figure(DECISION, MODELS, "#111827")
+    models, roles, grid, numbers = figure.data
+    assert (models.yaxis, roles.yaxis, grid.yaxis, numbers.yaxis) == (None, "y2", "y3", "y3")
+    domains = [figure.layout[axis].domain for axis in ("yaxis3", "yaxis2", "yaxis")]
+    assert (
+        0
+        == domains[0][0]
+        < domains[0][1]
+        < domains[1][0]
+        < domains[1][1]
+        < domains[2][0]
+        < domains[2][1]
+        == 1
+    )
+    assert {(shape.xref, shape.yref) for shape in figure.layout.shapes} == {("x3", "y3")}
+    pixels = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
+    assert (domains[0][1] - domains[0][0]) * pixels == pytest.approx(3 * 34 + 22)
+
+
 def test_names_are_escaped_and_cut() -> None:
     wild = ("<b>x</b>", "a" * 80, "$y$\u202e")
     decision = dataclasses.replace(DECISION, model="<b>x</b>", argmax_model="a" * 80)
@@ -206,6 +226,7 @@ def test_every_figure_is_one_that_plotly_accepts() -> None:
         figures.softmax_bars(DECISION, MODELS),
         figures.joint_grid(DECISION, MODELS, "#111827"),
         figures.joint_grid(same, MODELS, "#111827"),
+        figures.decision_figure(same, MODELS, "#111827"),
         figures.doubt_over_turns([outline(0), outline(1, margin=0.02), outline(2, entropy=None)]),
         figures.two_choices(DECISION, MODELS, same, MODELS),
     ]

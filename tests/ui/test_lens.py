@@ -239,8 +239,8 @@ def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:
     page = opened("replay", ep="e-head", t="3", find="multiply")
     said = shown(page)
     assert "1 text in 1 turn says multiply" in said
-    assert "fork at turn 3" in said
-    assert "fork at turn 2" in said
+    assert "**turn 3** played once from there" in said
+    assert "**turn 2** played once from there" in said
     family = read_family(headed, "e-fork-2")
     assert [(one.summary.id, one.depth) for one in family] == [("e-head", 0), ("e-fork", 1), ("e-fork-2", 2)]
     assert find_in_texts(headed, "e-head", "MULTIPLY 12")[0].index == 0

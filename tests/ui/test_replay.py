@@ -165,8 +165,7 @@ def test_the_decision_is_told_in_words_and_numbers(app: AppTest, recorded: Store
     assert {chart.key for chart in app.get("plotly_chart")} == {
         "doubt",
         "spent",
-        "decision_bars",
-        "decision_grid",
+        "decision_figure",
     }
 
 

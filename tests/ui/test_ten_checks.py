@@ -35,7 +35,7 @@ from tests.ui.recorded import episode, events, sample
 from tests.ui.sample_store import EVOLVED, checkpoint
 from tests.ui.sums import Sums
 from ui.keys import key_sheets
-from ui.live import episode_of
+from ui.live import LivePlan, episode_of
 from ui.policy_diff import read_diff
 from ui.worker import work
 
@@ -288,8 +288,8 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
     tab: Page, recorded_app: Served
 ) -> None:
     store = recorded_app.store
-    store.runs.create(LIVE, "live", {"task": {"question": "How much is paid?"}})
     whole = dataclasses.replace(episode(episode_of(LIVE), turns=18, seed=31), run_id=LIVE, turn_budget=18)
+    store.runs.create(LIVE, "live", LivePlan(whole.task, whole.policy, whole.models, turns=18).to_config())
     playing = record(store, events(dataclasses.replace(whole, status=Status.RUNNING)))
 
     def play(turns: int) -> None:
@@ -307,7 +307,7 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
     tab.wait_for_timeout(300)
     place = tab.get_by_test_id("stMain").evaluate("one => one.scrollTop")
     play(12)
-    tab.get_by_text("12 new turns").wait_for()
+    tab.get_by_text("12 new turns").first.wait_for()
     tab.get_by_text("Turn 4 of 16").first.wait_for()
     assert query(tab)["t"] == "4"
     assert tab.get_by_test_id("stMain").evaluate("one => one.scrollTop") == place

@@ -175,14 +175,14 @@ def test_a_silent_run_is_called_stalled(store: Store, plan: LivePlan) -> None:
     store.runs.claim(run, "elsewhere:1")
     summary = store.runs.get(run)
     assert summary.heartbeat is not None
-    assert not is_stalled(summary, summary.heartbeat + 29)
-    assert is_stalled(summary, summary.heartbeat + 31)
+    assert not is_stalled(summary, summary.heartbeat + 19)
+    assert is_stalled(summary, summary.heartbeat + 21)
 
 
 def test_a_run_that_nobody_claims_is_called_stalled(store: Store, plan: LivePlan) -> None:
     summary = store.runs.get(queue(store, plan, Ticket.new())[0])
-    assert not is_stalled(summary, summary.created + 29)
-    assert is_stalled(summary, summary.created + 31)
+    assert not is_stalled(summary, summary.created + 19)
+    assert is_stalled(summary, summary.created + 21)
 
 
 def test_a_run_stopped_by_its_server_says_why_and_goes_on(store: Store, plan: LivePlan, world: Sums) -> None:
