@@ -121,9 +121,11 @@ def decision_panel(
     if decision.argmax_model:
         _runners_up(decision, slots)
     if decision.model_logits:
-        with st.expander("Logits", key=f"{key}_logits"):
-            st.caption(define("Logit"))
-            _numbers(decision, slots)
+        # Closed, it costs a step nothing.
+        with st.expander("Logits", key=f"{key}_logits", on_change="rerun") as numbers:
+            if numbers.open:
+                st.caption(define("Logit"))
+                _numbers(decision, slots)
 
 
 def undecided_panel(models: Sequence[str], *, key: str) -> None:

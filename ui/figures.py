@@ -78,10 +78,16 @@ def softmax_bars(decision: Decision, models: tuple[str, ...]) -> go.Figure:
         likeliest=_position(decision.argmax_role, ROLE_ORDER),
         allowed=decision.role_mask,
     )
-    across: dict[str, Any] = {"range": [0, 1.45], "visible": False, "fixedrange": True}
+    across: dict[str, Any] = {
+        "range": [0, 1.45],
+        "visible": False,
+        "fixedrange": True,
+        "automargin": False,
+    }
     down: dict[str, Any] = {
         "autorange": "reversed",
         "fixedrange": True,
+        "automargin": False,  # what has room enough is drawn once
         "ticks": "",
         "showgrid": False,
         "title": None,
@@ -173,26 +179,27 @@ def joint_grid(decision: Decision, models: tuple[str, ...], ink: str) -> go.Figu
         "ygap": 2,
         "customdata": [[f"{ROLE_LOOKS[role].word} on {name}" for name in names] for role in ROLE_ORDER],
         "hovertemplate": "%{customdata}: %{z:.4f}<extra></extra>",
-    }
-    numbers = {
-        "type": "scatter",
-        "x": [x for _ in rows for x in columns],
-        "y": [y for y in rows for _ in columns],
-        "text": [_percent(joint[y][x], bold=(x, y) == chosen) for y in rows for x in columns],
-        "mode": "text",
+        "text": [
+            [_percent(p, bold=(x, y) == chosen) for x, p in enumerate(row)] for y, row in enumerate(joint)
+        ],
+        "texttemplate": "%{text}",
         "textfont": {"color": ink},
-        "hoverinfo": "skip",
-        "showlegend": False,
     }
     likeliest = (_position(decision.argmax_model, models), _position(decision.argmax_role, ROLE_ORDER))
     rings = _ring(chosen) if min(chosen) >= 0 else []
     if likeliest != chosen and min(likeliest) >= 0:
         rings = _ring(likeliest, dash="dot") + rings
-    axis: dict[str, Any] = {"fixedrange": True, "showgrid": False, "zeroline": False, "title": None}
+    axis: dict[str, Any] = {
+        "fixedrange": True,
+        "showgrid": False,
+        "zeroline": False,
+        "automargin": False,
+        "title": None,
+    }
     wide = room(names) - room([])  # of the longest name; on a phone all of them have this many pixels:
     slanted = wide > 300 / max(1, len(names))
     return drawn(
-        [heat, numbers],
+        [heat],
         layout(
             len(rows) * 34 + 66,
             xaxis=axis | ticks(names) | {"side": "top", "tickangle": -40 if slanted else 0},

@@ -95,8 +95,8 @@ def test_joint_grid_rings_once_when_the_choice_was_the_likeliest() -> None:
 
 def test_the_figure_of_a_decision_keeps_bars_and_grid_apart() -> None:
     figure = figures.decision_figure(DECISION, MODELS, "#111827")
-    models, roles, grid, numbers = figure.data
-    assert (models.yaxis, roles.yaxis, grid.yaxis, numbers.yaxis) == (None, "y2", "y3", "y3")
+    models, roles, grid = figure.data
+    assert (models.yaxis, roles.yaxis, grid.yaxis) == (None, "y2", "y3")
     domains = [figure.layout[axis].domain for axis in ("yaxis3", "yaxis2", "yaxis")]
     assert (
         0

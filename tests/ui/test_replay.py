@@ -158,7 +158,8 @@ def test_the_decision_is_told_in_words_and_numbers(app: AppTest, recorded: Store
     opened(app, ep="e-right", t="2")
     decision = open_recording(recorded, "e-right").decision(1)
     assert decision is not None
-    said = shown(app)
+    app.session_state["decision_logits"] = True  # as the browser opens it
+    said = shown(app.run())
     assert "**Sampled**" in said
     assert f"{decision.model_logits[0]:+.4f}" in said
     assert "Instead of it" in said
