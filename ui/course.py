@@ -127,16 +127,18 @@ def in_words(outline: TurnOutline, total: int) -> str:
 
 
 def cells(
-    outlines: Sequence[TurnOutline], models: Sequence[str], *, running: bool = False
+    outlines: Sequence[TurnOutline],
+    models: Sequence[str],
+    *,
+    running: bool = False,
+    only: Sequence[int] | None = None,
 ) -> tuple[Cell, ...]:
-    """The strip cells of an episode; `models` are its pool slots in head order. While it is `running` its
-    unfinished turn pulses."""
+    """The strip cells of an episode, or those of the turns `only`; `models` are its pool slots in head order. While
+    it is `running` its unfinished turn pulses."""
     most = math.log(max(2, len(models) * len(ROLE_ORDER)))
     told = happenings(outlines)
-    return tuple(
-        _cell(outline, models, len(outlines), here, most, running)
-        for outline, here in zip(outlines, told, strict=True)
-    )
+    turns = range(len(outlines)) if only is None else only
+    return tuple(_cell(outlines[i], models, len(outlines), told[i], most, running) for i in turns)
 
 
 def lane(

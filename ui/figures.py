@@ -183,7 +183,7 @@ def joint_grid(decision: Decision, models: tuple[str, ...], ink: str) -> go.Figu
             [_percent(p, bold=(x, y) == chosen) for x, p in enumerate(row)] for y, row in enumerate(joint)
         ],
         "texttemplate": "%{text}",
-        "textfont": {"color": ink},
+        "textfont": {"color": ink, "size": 12},
     }
     likeliest = (_position(decision.argmax_model, models), _position(decision.argmax_role, ROLE_ORDER))
     rings = _ring(chosen) if min(chosen) >= 0 else []

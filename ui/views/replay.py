@@ -16,8 +16,8 @@ from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import state
 from ui.basket import basket
-from ui.components.turn_strip import WINDOW, CellMark, Lane, turn_strip
-from ui.course import NEW_DECIDER, blunders, lane, low_margins, next_of
+from ui.components.turn_strip import WINDOW, Cell, CellMark, Lane, turn_strip, window
+from ui.course import NEW_DECIDER, blunders, cells, low_margins, next_of
 from ui.course_panels import doubt_panel, spent_panel
 from ui.export.button import save_button
 from ui.finding import find_field, found_in, found_list
@@ -356,7 +356,7 @@ def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callabl
     words = (state.param("find") or "").strip()[:200]
     found = found_in(recording.store, recording.summary.id, words)
     turn_strip(
-        [_marked(recording, shown, {one.index for one in found})],
+        [_marked(recording, shown, cursor, {one.index for one in found})],
         shown.index(cursor),
         by_hand(to),
         key="strip",
@@ -369,21 +369,21 @@ def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callabl
     found_list(found, words, cursor)
 
 
-def _marked(recording: Recording, shown: Sequence[int], found: set[int]) -> Lane:
-    """The strip's lane of the turns shown, with where forks leave it and where what is looked for was said."""
-    drawn = lane(recording.outlines, recording.models, running=recording.running)
+def _marked(recording: Recording, shown: Sequence[int], cursor: int, found: set[int]) -> Lane:
+    """The strip's lane of the turns shown, with where forks leave it and where what is looked for was said. Only those
+    around the cursor are made, because only they are drawn."""
+    near = window(len(shown), shown.index(cursor))
+    turns = shown[near.start : near.stop]
     forks = branch_turns(_family(recording), recording.summary.id)
     swapped = changes(recording.episode.meta)
-    cells = []
-    for index in shown:
-        cell = drawn.cells[index]
-        if cell is None:
-            continue
+    drawn: list[Cell | None] = [None] * len(shown)
+    made = cells(recording.outlines, recording.models, running=recording.running, only=turns)
+    for place, index, cell in zip(near, turns, made, strict=True):
         marks = () if _zen() else cell.marks
         marks += ((_FORK,) if index in forks else ()) + ((_FOUND,) if index in found else ())
         marks += (NEW_DECIDER,) if index in swapped else ()
-        cells.append(replace(cell, marks=marks))
-    return replace(drawn, cells=tuple(cells))
+        drawn[place] = replace(cell, marks=marks)
+    return Lane(tuple(drawn))
 
 
 def _cards(recording: Recording, cursor: int) -> None:
