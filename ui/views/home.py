@@ -168,10 +168,9 @@ def _health_line(health: Health) -> None:
         f"{health.checkpoints:,} checkpoints · {health.running} running{stalled} · schema "
         f"{label(health.schema)}, {label(health.database)}{size}{free}"
     )
-    if health.warning:
-        st.caption(f":orange[:material/warning:] {label(health.warning, 300)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        state.page_link("settings", "Settings & health", icon=":material/settings:")
+        told = "Settings & health, with a note on this database" if health.warning else "Settings & health"
+        state.page_link("settings", told, icon=":material/settings:")
         if health.stalled:
             state.page_link("settings", "What stalled?", icon=":material/heart_broken:", part="work")
         state.page_link("glossary", "New words? The glossary explains them", icon=":material/menu_book:")
