@@ -14,9 +14,9 @@ from core.metrics import wilson_interval
 from core.roles import strayed
 from storage.compiled import by_episode
 from storage.engine import reading
-from storage.filters import EpisodeFilter
+from storage.filters import EpisodeFilter, measured
 from storage.mapping import to_flags
-from storage.routing import NEWEST, Behind, finished, newest_turns, read_behind, turns_of
+from storage.routing import EVERY, NEWEST, Behind, finished, newest_turns, read_behind, turns_of
 from storage.schema import episode, text, turn
 from storage.store import Store
 
@@ -190,7 +190,7 @@ class Judged:
 def by_author(store: Store, where: EpisodeFilter) -> list[Judged]:
     """Verdicts by who gave them and who wrote the answer. One query."""
     role: ColumnElement[Any] = turn.c.role
-    if where != EpisodeFilter():  # few of a Verifier's turns, and those are found by their episodes
+    if measured(where) != EVERY:  # few of a Verifier's turns, and those are found by their episodes
         role = by_episode(role, store.engine.dialect.name)
     judged = (
         select(

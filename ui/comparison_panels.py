@@ -113,7 +113,7 @@ def _minus(against: Comparison | None) -> str:
 
 
 def _episodes(side: Side, **narrowed: str | int) -> str:
-    return state.href("episodes", policy=side.policy, run=side.run, status="finished", **narrowed)
+    return state.href("episodes", **_to(side), **narrowed)
 
 
 def _cautions(found: Sequence[Figures], compared: Mapping[Side, Comparison]) -> None:
@@ -412,7 +412,8 @@ def behaviour(
 
 def _to(side: Side) -> dict[str, str | None]:
     """The list of a side's episodes, as parameters of its address."""
-    return {"policy": side.policy, "run": side.run, "status": "finished"}
+    forks = "without" if side.run is None else None  # what counts for it
+    return {"policy": side.policy, "run": side.run, "forks": forks, "status": "finished"}
 
 
 def _chart(figure: go.Figure, key: str, alt: str, caption: str) -> Sequence[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from storage.filters import EpisodeFilter
+from storage.filters import EpisodeFilter, measured
 from storage.routing import NEWEST, Behind
 from storage.store import Store
 from storage.summaries import FacetValue
@@ -57,7 +57,7 @@ class Scope:
 
 def scope_bar(store: Store) -> Scope:
     """Draw the bar and give what it says; all of it stands in the address."""
-    where = EpisodeFilter.from_query(st.query_params.to_dict())
+    where = measured(EpisodeFilter.from_query(st.query_params.to_dict()))
     born = generations(store.checkpoints.list())
 
     def say(policy: str) -> str:
@@ -79,7 +79,7 @@ def scope_bar(store: Store) -> Scope:
         _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
     with columns[3]:
         _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
-    fork_switch(where, facets, _change)
+    fork_switch(where, facets, _change, totals=True)
     _others(where)
     if a and b:
         sides = tuple(
