@@ -6,7 +6,19 @@ from collections import Counter
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, literal, not_, null, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    not_,
+    null,
+    select,
+    union_all,
+)
 
 from core.episode import EndReason, Status
 from storage.filters import EpisodeFilter, conditions, leaves_forks_out

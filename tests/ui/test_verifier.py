@@ -24,12 +24,18 @@ def book(model: str, wrong_accepted: int, wrong_revised: int) -> Ledger:
 
 
 def test_the_worst_verifier_is_named_only_where_chance_allows() -> None:
-    assert "Not enough" in worst([book("few", 5, 2)])
+    assert "no verifier judged 10 or more" in worst([book("few", 5, 2)])
+    only = worst([book("all", 1, 0), book("much", 2, 29)])
+    assert only.startswith(
+        "Too few wrong answers to tell: only **much** judged 10 or more; it accepted **6.5 %**"
+    )
     clear = worst([book("lax", 80, 20), book("strict", 5, 95)])
     assert "**lax**" in clear
     assert "80.0 %" in clear
-    assert "Chance" not in clear
-    assert "Chance could hide that it is other" in worst([book("one", 10, 10), book("other", 9, 11)])
+    assert "cannot be told" not in clear
+    close = worst([book("one", 10, 10), book("other", 9, 11), book("few", 1, 0)])
+    assert "cannot be told from other" in close
+    assert "1 with fewer than 10 wrong answers is not ranked" in close
     assert worst([book("saint", 0, 50)]).startswith("None: not one of 50")
 
 
@@ -55,7 +61,9 @@ def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) ->
     table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
     assert list(table["model"]) == [one.model for one in books]
     assert list(table["accepted_wrong"]) == [one.counts.get(Judgement.ACCEPTED_WRONG, 0) for one in books]
-    assert table["false"][0] == f"/episodes?model={books[0].model}&role=verifier&flag=false_accept"
+    assert (
+        table["false"][0] == f"/episodes?forks=without&model={books[0].model}&role=verifier&flag=false_accept"
+    )
     assert_literal(page)
 
 

@@ -45,7 +45,7 @@ ForksOption = Annotated[
     str | None,
     typer.Option(
         "--forks",
-        help="with or only: forks are left out unless a run, an id or they are asked for; without: live plays too."
+        help="with or only: forks are left out unless a run, an id or they are asked for; without: live plays too.",
     ),
 ]
 GenerationOption = Annotated[
