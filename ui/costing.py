@@ -73,7 +73,7 @@ def cost(
     st.caption(
         "Each mark is a policy. The dotted line joins those that no other beats in both price and share solved. "
         "Click a mark for its episodes."
-        + (" What it takes is drawn from near the cheapest on, not from zero." if len(found) > 1 else "")
+        + (" The axis of prices need not begin at zero." if len(found) > 1 else "")
     )
     _frontier(scope, found, in_dollars)
     st.subheader("Where does it go?")

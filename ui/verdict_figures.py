@@ -132,16 +132,15 @@ def price_and_accuracy(
         mode="markers+text",
         marker={
             "size": [12 if one.policy in best else 8 for one, _ in known],
+            "opacity": 1,  # sizes that differ would make them pale
             "symbol": ["diamond" if one.policy in best else "circle-open" for one, _ in known],
             "color": ["#1F5FBF" if one.policy in best else NEUTRAL_COLOUR for one, _ in known],
         },
         text=names,
         textposition=beside(
-            [
-                ((amount - left) / (right - left), value)
-                for (_, amount), value in zip(known, values, strict=True)
-            ],
+            [((amount - left) / (right - left), one.accuracy.value or 0.0) for one, amount in known],
             names,
+            ends,
         ),
         textfont={"size": 11},
         error_y={
@@ -183,11 +182,15 @@ def _room(amounts: Sequence[float]) -> tuple[float, float]:
     return max(0.0, low - 0.4 * wide), high + 0.4 * wide
 
 
-def beside(points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[str]:
-    """On which side of its point each name stands, so that names neither cover each other, nor points, nor leave the
-    chart: `points` are (x, y), both from 0 to 1. Greedy, from the top down."""
+def beside(
+    points: Sequence[tuple[float, float]], names: Sequence[str], bars: Sequence[tuple[float, float]]
+) -> list[str]:
+    """On which side of its point each name stands, so that names cover neither each other, nor points, nor the
+    `bars` (ends of intervals in y), nor leave the chart: `points` are (x, y), both from 0 to 1. Greedy, from the top
+    down."""
     places: dict[int, str] = {}
     taken = [(x - 0.01, y - 0.015, x + 0.01, y + 0.015) for x, y in points]
+    taken += [(x - 0.002, low, x + 0.002, high) for (x, _), (low, high) in zip(points, bars, strict=True)]
     for at in sorted(range(len(points)), key=lambda at: (-points[at][1], points[at][0])):
         boxes = {place: _box(*points[at], names[at], place) for place in _PLACES}
         places[at] = min(_PLACES, key=lambda place: _covered(boxes[place], taken))

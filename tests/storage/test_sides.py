@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -21,6 +22,7 @@ from storage.pairs import CELLS, items, matched
 from storage.routing import Traffic, traffic_of
 from storage.sides import ENTROPY_BIN, Side, belongs, courses, figures, find_side, played
 from storage.store import Store, open_store
+from storage.summaries import RunKind
 from storage.verdicts import policy_costs, turn_groups
 from storage.whole import insert_episode
 from tests.storage.play import births, events, tasks
@@ -34,7 +36,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
     other tasks; some episodes without a judgement, some missing, and what must not count: forks, live plays, and one
     with a decision taken by hand."""
     store = open_store(tmp_path_factory.mktemp("sides") / "trinity.db")
-    for run, kind in (("r1", "run"), ("r2", "run"), ("f1", "fork"), ("l1", "live")):
+    kinds: dict[str, RunKind] = {"r1": "run", "r2": "run", "f1": "fork", "l1": "live"}
+    for run, kind in kinds.items():
         store.runs.create(run, kind, {})
     sources = [one.episode for one in events(births("r1", tasks(30))) if isinstance(one, EpisodeFinished)]
     draws = random.Random(5)
@@ -45,7 +48,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
     for policy, run, chosen in plays:
         for i in chosen:
             source, id_ = sources[i], episode_id(run, len(whole))
-            origin = "override" if (policy, run) == ("c", "r1") else "policy"
+            origin: Literal["policy", "override"] = "override" if (policy, run) == ("c", "r1") else "policy"
             whole.append(
                 replace(
                     source,

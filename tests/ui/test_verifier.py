@@ -14,6 +14,7 @@ from storage.store import Store
 from storage.verdicts import Judgement, Ledger, PolicyCost, Share, ledgers, plans, policy_costs, turn_groups
 from tests.ui.pages import assert_literal, command, opened, press, shown
 from tests.ui.sample_store import checkpoint, sample_store
+from ui.verdict_figures import beside
 from ui.views.verifier import PARTS, into_verdict, solved_cost, worst
 
 pytestmark = pytest.mark.usefixtures("samples")
@@ -51,6 +52,15 @@ def test_a_solved_problem_costs_what_all_attempts_did() -> None:
     assert "200 tokens" in (said := solved_cost([cost(1.0)]))
     assert "0.20" in said
     assert solved_cost([cost(1.0, right=0)]) == "Nothing was solved."
+
+
+def test_names_beside_marks_do_not_cover_each_other() -> None:
+    """Two marks at one place, and one at the chart's end."""
+    first, second, last = beside(
+        [(0.5, 0.2), (0.5, 0.2), (1.0, 0.6)], ["generation 0", "random", "long name of one"], [(0.1, 0.3)] * 3
+    )
+    assert first != second
+    assert last.endswith("left")
 
 
 def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) -> None:

@@ -228,9 +228,9 @@ def _rates(scope: Scope, books: Sequence[Sequence[Ledger]], what: str, judged: J
     if not found:
         nothing_here("No such answer was judged.")
         return
+    _clickable(estimates_figure(found), what, "; ".join(one.name for one in found))
     if any(one.symbol.endswith("-open") for one in found):
         st.caption(f"Hollow: judged fewer than {FEWEST}, too few to rank; they come last.")
-    _clickable(estimates_figure(found), what, "; ".join(one.name for one in found))
 
 
 def _clickable(figure: Any, key: str, alt: str) -> None:
