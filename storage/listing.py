@@ -172,9 +172,9 @@ def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tu
     if not (where.forks or leaves_forks_out(where)):
         return 0, 0
     matching = conditions(replace(where, forks="with"), dialect)
-    query = select(IS_FORK, func.count()).where(*matching, not_(IS_MEASURED)).group_by(IS_FORK)
-    found = {bool(fork): n for fork, n in connection.execute(query)}
-    return found.get(True, 0), found.get(False, 0)
+    query = select(func.count().filter(IS_FORK), func.count()).where(*matching, not_(IS_MEASURED))
+    forks, both = connection.execute(query.select_from(episode)).one()
+    return forks, both - forks
 
 
 def _shown(name: str, value: Any) -> tuple[str, ...]:

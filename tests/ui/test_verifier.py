@@ -9,7 +9,8 @@ import pytest
 
 from storage.engine import writing
 from storage.filters import EpisodeFilter
-from storage.schema import text
+from storage.mapping import flag_bits
+from storage.schema import episode, text
 from storage.store import Store
 from storage.verdicts import Judgement, Ledger, PolicyCost, Share, ledgers, plans, policy_costs, turn_groups
 from tests.ui.pages import assert_literal, command, opened, press, shown
@@ -75,6 +76,34 @@ def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) ->
         table["false"][0] == f"/episodes?forks=without&model={books[0].model}&role=verifier&flag=false_accept"
     )
     assert_literal(page)
+
+
+def test_a_decision_by_hand_counts_only_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The switch says what is left out (the store has a live play too), and lists are told to leave it out as well."""
+    store = sample_store(tmp_path / "trinity.db", 4)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    every = sum(one.n for one in policy_costs(store, EpisodeFilter()))
+    taken = store.episodes.page(EpisodeFilter(status="finished"), limit=1).items[0].id
+    with writing(store.engine) as connection:
+        connection.execute(
+            episode.update().where(episode.c.id == taken).values(flags=flag_bits(["override"]))
+        )
+    counted = every - 1
+    page = opened("verifier")
+    switch = page.button_group(key="facet_forks")
+    assert (switch.label, switch.options) == ("Live plays, left out", ["with 2"])
+    assert f"of {counted:,}" in shown(page)
+    switch.set_value("with").run()
+    assert page.query_params["forks"] == "with"
+    assert f"of {every:,}" in shown(page)
+    table = next(one.value for one in opened("verifier", part="cost").dataframe if "dollars" in one.value)
+    assert table["n"].sum() == counted
+    assert all("forks=without" in link for link in table["open"])
+    shares = [float(one.split(" %")[0]) for one in table["solved"]]
+    assert shares == sorted(shares, reverse=True)
+    store.close()
 
 
 @pytest.mark.parametrize("part", PARTS)
