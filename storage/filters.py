@@ -14,7 +14,7 @@ from storage.compiled import condition
 from storage.expression import AnyOf, Compare, Every, Holds, Name, Node, Search, Sign, joined, named, write
 from storage.parsing import LONGEST, parse
 from storage.summaries import EPISODE_FLAGS
-from storage.vocabulary import IS_FORK
+from storage.vocabulary import BY_HAND, IS_FORK
 
 _OUTCOMES: dict[str, bool | None] = {"right": True, "wrong": False, "none": None}
 #: The fields that take one of a few values.
@@ -24,10 +24,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "status": tuple(Status),
     "flag": EPISODE_FLAGS,
     "role": tuple(Role),
-    "forks": ("with", "only"),
+    "forks": ("with", "only", "without"),
 }
 #: Whoever asks about one of these means the episodes that it names, forks or not.
-_TELLS_FORKS = {"fork", "parent", "fork_turn", "run", "id"}
+_TELLS_FORKS = {"fork", "measured", "parent", "fork_turn", "run", "id"}
 _NUMBERS = ("generation", "min_turns", "max_turns")
 _LONGEST = 200
 _MOST = 10**6  # nothing has as many turns or generations, and no database refuses the number
@@ -42,7 +42,8 @@ class EpisodeFilter:
     filter language (`storage/expression.py`).
 
     A fork carries turns of another episode and is no play of its own: forks are left out unless `forks` says "with" or
-    "only", or the filter names a run or asks for them itself (`fork == True`, `parent`, an id).
+    "only", or the filter names a run or asks for them itself (`fork == True`, `parent`, an id). "without" leaves out
+    live plays and decisions taken by hand as well, as totals do (`measured`).
     """
 
     run: str | None = None
@@ -110,6 +111,12 @@ def leaves_forks_out(where: EpisodeFilter) -> bool:
     return _without_forks(where, _nodes(where))
 
 
+def measured(where: EpisodeFilter) -> EpisodeFilter:
+    """The filter as totals take it: where it leaves forks out it also leaves out what a person took a hand in, unless
+    it asks for just that. Whoever lists what a total counts lists by this. ExpressionError for an unreadable `q`."""
+    return replace(where, forks="without") if leaves_forks_out(where) and where.flag not in BY_HAND else where
+
+
 def _without_forks(where: EpisodeFilter, nodes: list[Node]) -> bool:
     return where.forks is None and not any(named(node) & _TELLS_FORKS for node in nodes)
 
@@ -131,6 +138,8 @@ def _nodes(where: EpisodeFilter) -> list[Node]:
         found.append(Compare(Name("correct"), "==", _OUTCOMES[where.correct]))
     if where.forks == "only":
         found.append(Compare(Name("fork"), "==", True))
+    if where.forks == "without":
+        found.append(Compare(Name("measured"), "==", True))
     if where.flag is not None:
         found.append(Holds(Name("flags"), where.flag))
     if where.min_turns is not None and where.min_turns == where.max_turns:

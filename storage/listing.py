@@ -6,7 +6,19 @@ from collections import Counter
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, literal, null, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    not_,
+    null,
+    select,
+    union_all,
+)
 
 from core.episode import EndReason, Status
 from storage.filters import EpisodeFilter, conditions, leaves_forks_out
@@ -14,7 +26,7 @@ from storage.mapping import Rows, to_flag_names
 from storage.paging import Keyset
 from storage.schema import episode
 from storage.summaries import QUESTION_CUT, EpisodeSummary, Facets, FacetValue, Group, GroupBy, Order
-from storage.vocabulary import IS_FORK
+from storage.vocabulary import IS_FORK, IS_MEASURED
 
 _CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
 #: The columns of an EpisodeSummary.
@@ -95,8 +107,8 @@ _NAMES = tuple(field.name for field in fields(EpisodeSummary))
 def facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets:
     """Counts by field. A field's own condition does not count for itself: its other values stay in view.
 
-    One query over the covering index for all open fields, one more for each field that is set, and one for the forks,
-    whether they are left out or not.
+    One query over the covering index for all open fields, one more for each field that is set, and one for forks
+    and plays by hand, whether they are left out or not.
     """
     is_set = [name for name in _FACETS if _own(where, name)]
     counts: dict[str, Counter[Any]] = {name: Counter() for name in _FACETS}
@@ -104,7 +116,8 @@ def facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets
     for name in is_set:
         _add(connection, _open(where, name), dialect, [name], counts)
     found = {name: _values(name, values) for name, values in counts.items()}
-    return Facets(**found, forks=_forks(connection, where, dialect))
+    forks, by_hand = _set_aside(connection, where, dialect)
+    return Facets(**found, forks=forks, by_hand=by_hand)
 
 
 def _open(where: EpisodeFilter, name: str) -> EpisodeFilter:
@@ -153,13 +166,15 @@ def _add(
                 counts[name][value] += n
 
 
-def _forks(connection: Connection, where: EpisodeFilter, dialect: str) -> int:
-    """How many forks are among the episodes, or are left out of them; 0 where the filter asks for forks by name."""
+def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tuple[int, int]:
+    """How many forks, and how many other episodes that totals do not count, are among the episodes or are left out of
+    them; none where the filter asks for forks by name."""
     if not (where.forks or leaves_forks_out(where)):
-        return 0
+        return 0, 0
     matching = conditions(replace(where, forks="with"), dialect)
-    query = select(func.count()).select_from(episode).where(*matching, IS_FORK)
-    return int(connection.execute(query).scalar_one())
+    query = select(func.count().filter(IS_FORK), func.count()).where(*matching, not_(IS_MEASURED))
+    forks, both = connection.execute(query.select_from(episode)).one()
+    return forks, both - forks
 
 
 def _shown(name: str, value: Any) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Select, and_, case, func, not_, select
 
 from core.episode import Role, Status
 from storage.engine import reading
-from storage.filters import EpisodeFilter, conditions
+from storage.filters import EpisodeFilter, conditions, measured
 from storage.mapping import strip_moves
 from storage.schema import episode, turn
 from storage.store import Store
@@ -24,6 +24,8 @@ from storage.store import Store
 Group = Literal["family", "policy"]
 Ints = NDArray[np.int64]
 
+#: What totals count when nothing narrows them.
+EVERY = measured(EpisodeFilter())
 #: How many of the turns behind a number are listed.
 NEWEST = 50
 
@@ -81,14 +83,14 @@ class Traffic:
 
 
 def finished(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
-    """The conditions under which an episode counts: of the filter, and finished."""
-    return [*conditions(where, store.engine.dialect.name), episode.c.status == Status.FINISHED]
+    """The conditions under which an episode counts in totals: of the filter, measured, and finished."""
+    return [*conditions(measured(where), store.engine.dialect.name), episode.c.status == Status.FINISHED]
 
 
 def turns_of(store: Store, where: EpisodeFilter) -> list[ColumnElement[bool]]:
     """The conditions under which a turn counts: over, and of an episode that counts."""
     over, counted = turn.c.stage == "finished", and_(*finished(store, where))
-    if where == EpisodeFilter():  # nearly every episode counts: the few others are sooner looked up
+    if measured(where) == EVERY:  # nearly every episode counts: the few others are sooner looked up
         return [over, turn.c.episode_id.not_in(select(episode.c.id).where(not_(counted)))]
     return [over, turn.c.episode_id.in_(select(episode.c.id).where(counted))]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, not_, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, select, union_all
 
 from core.episode import Role, Status
 from core.errors import StoreError
@@ -16,7 +16,7 @@ from storage.listing import FIGURES
 from storage.schema import episode, turn
 from storage.store import Store
 from storage.summaries import PolicySummary
-from storage.vocabulary import IS_FORK
+from storage.vocabulary import IS_MEASURED
 
 #: Width of a bar of the entropy histogram, in nats; bar i is centred on i times this.
 ENTROPY_BIN = 0.25
@@ -24,7 +24,7 @@ ENTROPY_BIN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A policy's finished episodes: of one run, or of every run that is no fork (`run` None)."""
+    """A policy's finished episodes: of one run, or all that totals count (`run` None)."""
 
     policy: str
     run: str | None = None
@@ -69,10 +69,10 @@ class Course:
 
 
 def played(store: Store) -> list[Played]:
-    """Who has finished episodes, runs newest first, then by policy; forks are no policy's own play."""
+    """Who has finished episodes, runs newest first, then by policy; forks and live plays are no policy's own play."""
     query = (
         select(episode.c.run_id, episode.c.policy, func.count())
-        .where(episode.c.status == Status.FINISHED, not_(IS_FORK))
+        .where(episode.c.status == Status.FINISHED, IS_MEASURED)
         .group_by(episode.c.run_id, episode.c.policy)
         .order_by(episode.c.run_id.desc(), episode.c.policy)
     )
@@ -105,7 +105,7 @@ def belongs(side: Side) -> list[ColumnElement[bool]]:
     """The conditions under which an episode, finished or not, is the side's."""
     if side.run is not None:
         return [episode.c.policy == side.policy, episode.c.run_id == side.run]
-    return [episode.c.policy == side.policy, not_(IS_FORK)]
+    return [episode.c.policy == side.policy, IS_MEASURED]
 
 
 def finished(side: Side) -> list[ColumnElement[bool]]:

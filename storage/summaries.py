@@ -277,6 +277,7 @@ class Facets:
     flag: tuple[FacetValue, ...]
     turns: tuple[FacetValue, ...]
     forks: int = 0  # those among the episodes, or those left out of them
+    by_hand: int = 0  # likewise: no forks, yet not measured
 
 
 @dataclass(frozen=True, slots=True)

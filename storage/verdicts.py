@@ -14,11 +14,14 @@ from core.metrics import wilson_interval
 from core.roles import strayed
 from storage.compiled import by_episode
 from storage.engine import reading
-from storage.filters import EpisodeFilter
+from storage.filters import EpisodeFilter, measured
 from storage.mapping import to_flags
-from storage.routing import NEWEST, Behind, finished, newest_turns, read_behind, turns_of
+from storage.routing import EVERY, NEWEST, Behind, finished, newest_turns, read_behind, turns_of
 from storage.schema import episode, text, turn
 from storage.store import Store
+
+#: Of fewer answers a rate tells too little to rank a verifier by it.
+FEWEST = 10
 
 
 class Judgement(StrEnum):
@@ -156,7 +159,7 @@ class Ledger:
 
 
 def ledgers(groups: Iterable[TurnGroup]) -> list[Ledger]:
-    """One per model that was a Verifier; highest false-accept rate first, those without one last."""
+    """One per model that was a Verifier; highest false-accept rate first, those that judged too few last."""
     counts: dict[str, dict[Judgement, int]] = {}
     own: dict[str, int] = {}
     for group in groups:
@@ -165,11 +168,11 @@ def ledgers(groups: Iterable[TurnGroup]) -> list[Ledger]:
             of[judged] = of.get(judged, 0) + group.n
             own[group.model] = own.get(group.model, 0) + group.n * (Flag.SELF_VERIFIED in group.flags)
     found = [Ledger(model, of, own[model]) for model, of in counts.items()]
-    return sorted(found, key=lambda one: (-(_value(one.false_accept)), one.model))
+    return sorted(found, key=lambda one: (*_rank(one.false_accept), one.model))
 
 
-def _value(share: Share) -> float:
-    return -1.0 if share.value is None else share.value
+def _rank(share: Share) -> tuple[bool, float]:
+    return share.n < FEWEST, -(-1.0 if share.value is None else share.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ class Judged:
 def by_author(store: Store, where: EpisodeFilter) -> list[Judged]:
     """Verdicts by who gave them and who wrote the answer. One query."""
     role: ColumnElement[Any] = turn.c.role
-    if where != EpisodeFilter():  # few of a Verifier's turns, and those are found by their episodes
+    if measured(where) != EVERY:  # few of a Verifier's turns, and those are found by their episodes
         role = by_episode(role, store.engine.dialect.name)
     judged = (
         select(
@@ -391,11 +394,6 @@ class PolicyCost:
     def accuracy(self) -> Share:
         """Right episodes of all."""
         return Share(self.right, self.n)
-
-    @property
-    def free(self) -> bool:
-        """Nobody billed for it."""
-        return self.cost_usd == 0
 
     def per_solved(self, amount: float | None) -> float | None:
         """An amount shared out over the solved problems; None where there are none, or it is unknown."""

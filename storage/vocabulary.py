@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from sqlalchemy import Column, ColumnElement, func, select
+from sqlalchemy import Column, ColumnElement, func, not_, or_, select
 
 from core.episode import EndReason, Flag, Role, Status, Verdict
 from storage.labels import counts
+from storage.mapping import flag_bits
 from storage.schema import episode, label, run, task, turn
 from storage.summaries import EPISODE_FLAGS
 
@@ -65,6 +66,15 @@ _LABELS = (
 )
 #: An episode of a run of forks: a fork, or its unchanged baseline. By its run, which the facets' index covers.
 IS_FORK = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "fork"))
+#: The flags of a play that a person took a hand in.
+BY_HAND = ("override", "swapped")
+#: An episode that totals count: no fork, and no play whose problem, settings or decisions a person chose.
+IS_MEASURED = not_(
+    or_(
+        episode.c.run_id.in_(select(run.c.id).where(run.c.kind.in_(("fork", "live")))),
+        episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0,
+    )
+)
 _ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
 _OUTCOMES = {"right": "right", "wrong": "wrong"}
 
@@ -94,6 +104,7 @@ _EPISODE = (
     Field("seed", "number", "seed of its draws", episode.c.seed),
     Field("argmax", "truth", "the likeliest choice was always taken", episode.c.argmax),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
+    Field("measured", "truth", "counts in totals: no fork, no live play, nothing by hand", IS_MEASURED),
     Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),
     Field("fork_turn", "number", "first turn that may differ from the parent's", episode.c.fork_turn + 1),
     Field("labels", "number", "labels that count: on it, its turns and their words", _LABELS),

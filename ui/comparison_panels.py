@@ -23,7 +23,7 @@ from ui.comparing import CELL_WORDS, Line, basis, p_source, p_words, points, ver
 from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, looks, routing_change
 from ui.glossary import define
 from ui.remembered import remembered
-from ui.spending import dollars
+from ui.spending import per_solved
 from ui.theme import RIGHT, WRONG, one_line, percent
 from ui.widgets import Standing, ink, nothing_here, standings_figure
 
@@ -92,9 +92,8 @@ def figure_rows(
                 "episodes": f"{_episodes(one.side)}#{did.n:,}",
                 "Minus A": _minus(against),
                 "p": "–" if against is None or not against.n else p_words(against.p),
-                "Cost per solved": dollars(
-                    None if not did.correct or did.cost_usd is None else did.cost_usd / did.correct
-                ),
+                "Cost per solved": per_solved(did.cost_usd, did.correct),
+                "Tokens per solved": f"{did.tokens / did.correct:,.0f}" if did.correct else "–",
                 "Turns": "–" if did.mean_turns is None else f"{did.mean_turns:.2f}",
                 "Accepted": percent(did.accepted / did.n if did.n else None),
                 "False accepts": percent(did.false_accepts / did.accepted if did.accepted else None),
@@ -113,7 +112,7 @@ def _minus(against: Comparison | None) -> str:
 
 
 def _episodes(side: Side, **narrowed: str | int) -> str:
-    return state.href("episodes", policy=side.policy, run=side.run, status="finished", **narrowed)
+    return state.href("episodes", **_to(side), **narrowed)
 
 
 def _cautions(found: Sequence[Figures], compared: Mapping[Side, Comparison]) -> None:
@@ -412,7 +411,8 @@ def behaviour(
 
 def _to(side: Side) -> dict[str, str | None]:
     """The list of a side's episodes, as parameters of its address."""
-    return {"policy": side.policy, "run": side.run, "status": "finished"}
+    forks = "without" if side.run is None else None  # what counts for it
+    return {"policy": side.policy, "run": side.run, "forks": forks, "status": "finished"}
 
 
 def _chart(figure: go.Figure, key: str, alt: str, caption: str) -> Sequence[Any]:

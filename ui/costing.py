@@ -32,7 +32,7 @@ from ui.glossary import define
 from ui.remembered import remembered
 from ui.routing_figures import ROLES, Cell, matrix
 from ui.scope import Scope, behind_table
-from ui.spending import dollars
+from ui.spending import dollars, per_solved
 from ui.theme import NEUTRAL_COLOUR, model_colour, one_line, percent
 from ui.verdict_figures import by_budget, price_and_accuracy, spend_bars, whole
 from ui.widgets import ink, nothing_here
@@ -73,6 +73,7 @@ def cost(
     st.caption(
         "Each mark is a policy. The dotted line joins those that no other beats in both price and share solved. "
         "Click a mark for its episodes."
+        + (" The axis of prices need not begin at zero." if len(found) > 1 else "")
     )
     _frontier(scope, found, in_dollars)
     st.subheader("Where does it go?")
@@ -83,13 +84,15 @@ def cost(
 
 
 def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
-    rows = [(side, one) for side, of in zip(scope.sides, costs, strict=True) for one in of][:200]
+    """Best first; among equals the one that took fewer tokens."""
+    rows = [(side, one) for side, of in zip(scope.sides, costs, strict=True) for one in of]
+    rows = sorted(rows, key=lambda row: (-(row[1].accuracy.value or 0.0), row[1].tokens / row[1].n))[:200]
     st.dataframe(
         {
             "policy": [scope.say(one.policy) for _, one in rows],
             "solved": [with_interval(one.accuracy) for _, one in rows],
             "n": [one.n for _, one in rows],
-            "dollars": [_price(one) for _, one in rows],
+            "dollars": [per_solved(one.cost_usd, one.right) for _, one in rows],
             "tokens": [one.per_solved(one.tokens) for _, one in rows],
             "seconds": [one.per_solved(one.latency_s) for _, one in rows],
             "turns": [one.turns / one.n for _, one in rows],
@@ -100,7 +103,7 @@ def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
         hide_index=True,
         height="content" if len(rows) < 12 else 420,
         column_config={
-            "policy": st.column_config.TextColumn("Policy", pinned=True),
+            "policy": st.column_config.TextColumn("Policy", pinned=True, help=define("Alone")),
             "solved": st.column_config.TextColumn("Solved", help="With 95 % interval"),
             "n": st.column_config.NumberColumn("Episodes", format="localized"),
             "dollars": st.column_config.TextColumn("Cost per solved"),
@@ -111,12 +114,6 @@ def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
             "open": st.column_config.LinkColumn("Episodes", display_text="List"),
         },
     )
-
-
-def _price(one: PolicyCost) -> str:
-    if one.cost_usd is None:
-        return "price unknown"
-    return "free" if one.free else dollars(one.per_solved(one.cost_usd)) if one.right else "nothing solved"
 
 
 def _frontier(scope: Scope, found: Sequence[PolicyCost], in_dollars: bool) -> None:

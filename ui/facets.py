@@ -30,6 +30,10 @@ _SHORT_FLAGS = {
     Flag.TRUNCATED.value: "reply cut",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
+_BY_HAND = (
+    " A live play, or one with a decision taken by hand, is no measurement: a person chose the problem, the settings "
+    "or a turn."
+)
 _FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
 
 
@@ -67,18 +71,27 @@ def show_facets(where: EpisodeFilter, facets: Facets, checkpoints: Sequence[Chec
     _turn_filters(where)
 
 
-def fork_switch(where: EpisodeFilter, facets: Facets, change: Callable[..., None]) -> None:
-    """Whether forks count; nothing where there are none. `change` sets parameters of the address."""
-    if not facets.forks and where.forks is None:
+def fork_switch(
+    where: EpisodeFilter, facets: Facets, change: Callable[..., None], *, totals: bool = False
+) -> None:
+    """Whether forks count, and live plays where totals leave them out (`forks` is "without"); nothing where there are
+    none. `totals`: the page adds up. `change` sets parameters of the address."""
+    both = facets.by_hand > 0 and (where.forks == "without" or (totals and where.forks is not None))
+    n = facets.forks + facets.by_hand * both
+    if not n and where.forks in (None, "without"):
         return
-    words = {"with": f"with {facets.forks:,}", "only": f"only these {facets.forks:,}"}
-    st.session_state["facet_forks"] = where.forks
+    what = " and ".join(["Forks"] * (not both or facets.forks > 0) + ["live plays"] * both).capitalize()
+    words = {"with": f"with {n:,}"}
+    if facets.forks or where.forks == "only":
+        words["only"] = f"only the {facets.forks:,} forks" if both else f"only these {facets.forks:,}"
+    st.session_state["facet_forks"] = where.forks if where.forks in words else None
     st.pills(
-        "Forks" if where.forks else "Forks, left out",
+        what if where.forks in words else f"{what}, left out",
         list(words),
         key="facet_forks",
         format_func=lambda value: words[value],
-        help="A fork carries turns of another episode, so it is not counted as a play of its own unless you say so.",
+        help="A fork carries turns of another episode, so it is not counted as a play of its own unless you say so."
+        + _BY_HAND * both,
         on_change=lambda: change(forks=st.session_state["facet_forks"]),
     )
 
@@ -251,6 +264,8 @@ def _value_word(name: str, value: str) -> str:
             return _end_word(value)
         case "text":
             return f"“{value}”"
+        case "forks" if value == "without":
+            return "and live plays left out"
         case _:
             return value
 

@@ -47,6 +47,11 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "`single:NAME` is one model at the same turn budget, `random` draws model and role uniformly.",
         ),
         Term(
+            "Alone",
+            "“themis alone”: every turn by the model themis, no coordinator; the roles follow a fixed cycle.",
+            "Written `single:themis`. It is what a coordinator has to beat.",
+        ),
+        Term(
             "Checkpoint",
             "One coordinator, frozen: its weights, its pool slots and the encoder it belongs to.",
         ),

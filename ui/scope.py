@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from storage.filters import EpisodeFilter
+from storage.filters import EpisodeFilter, measured
 from storage.routing import NEWEST, Behind
 from storage.store import Store
 from storage.summaries import FacetValue
 from ui import state
 from ui.facets import facets_of, fork_switch
+from ui.glossary import define
 from ui.theme import correct_mark, label, one_line
 from ui.widgets import generations, nothing_here, strip_text, who
 
@@ -57,7 +58,7 @@ class Scope:
 
 def scope_bar(store: Store) -> Scope:
     """Draw the bar and give what it says; all of it stands in the address."""
-    where = EpisodeFilter.from_query(st.query_params.to_dict())
+    where = measured(EpisodeFilter.from_query(st.query_params.to_dict()))
     born = generations(store.checkpoints.list())
 
     def say(policy: str) -> str:
@@ -72,14 +73,21 @@ def scope_bar(store: Store) -> Scope:
         a = where.policy or next((one for one in open_policies if one != b), b)
     columns = st.columns([3, 3, 2, 3], vertical_alignment="bottom")
     with columns[0]:
-        _choice("A" if b else "Policy", "a" if b else "policy", a if b else where.policy, facets.policy, say)
+        _choice(
+            "A" if b else "Policy",
+            "a" if b else "policy",
+            a if b else where.policy,
+            facets.policy,
+            say,
+            define("Alone"),
+        )
     with columns[1]:
         _compare_with(a or where.policy, b, open_policies, say)
     with columns[2]:
         _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
     with columns[3]:
         _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
-    fork_switch(where, facets, _change)
+    fork_switch(where, facets, _change, totals=True)
     _others(where)
     if a and b:
         sides = tuple(
@@ -91,7 +99,12 @@ def scope_bar(store: Store) -> Scope:
 
 
 def _choice(
-    words: str, name: str, chosen: str | None, values: Sequence[FacetValue], say: Callable[[str], str]
+    words: str,
+    name: str,
+    chosen: str | None,
+    values: Sequence[FacetValue],
+    say: Callable[[str], str],
+    help: str | None = None,
 ) -> None:
     counts = {one.value: one.n for one in values}
     if chosen is not None and chosen not in counts:
@@ -104,6 +117,7 @@ def _choice(
         index=None,  # so that it can be emptied again
         key=key,
         placeholder="all",
+        help=help,
         format_func=lambda value: f"{say(value)} · {counts[value]:,}",
         on_change=lambda: _change(**{name: st.session_state[key]}),
     )

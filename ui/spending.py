@@ -128,6 +128,13 @@ def dollars(cost: float | None) -> str:
     return "no price" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
 
 
+def per_solved(cost: float | None, right: int) -> str:
+    """What a solved problem cost in USD, failed attempts included, in words where it has no number."""
+    if cost is None:
+        return "price unknown"
+    return "free" if not cost else dollars(cost / right) if right else "nothing solved"
+
+
 def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:
     """The most one call can cost in USD: a token is at least one byte of text."""
     tokens_in = sum(len(message.content.encode()) + 16 for message in messages)

@@ -13,6 +13,8 @@ from ui.theme import NEUTRAL_COLOUR, RIGHT_COLOUR, WRONG_COLOUR, layout, percent
 
 #: A and B, or the only side: colour, dash and mark, so that colour is never alone.
 SIDES = (("#1F5FBF", "solid", "circle"), ("#C77700", "dash", "square"))
+#: Where the name of a mark may stand: never right above or below, where its interval is drawn.
+_PLACES = ("top left", "top right", "bottom right", "bottom left", "middle right", "middle left")
 
 
 def accepts(of: Mapping[tuple[int, bool], int]) -> go.Figure:
@@ -119,19 +121,27 @@ def price_and_accuracy(
     )
     ends = [one.accuracy.ci95 for one, _ in known]
     values = [one.accuracy.value or 0.0 for one, _ in known]
+    left, right = _room([amount for _, amount in known])
+    names = [  # the id in brackets is left to the pointer
+        literal(say(one.policy).split(" (")[0], 26) if one.policy in best or len(known) <= 8 else ""
+        for one, _ in known
+    ]
     points = go.Scatter(
         x=[amount for _, amount in known],
         y=values,
         mode="markers+text",
         marker={
             "size": [12 if one.policy in best else 8 for one, _ in known],
+            "opacity": 1,  # sizes that differ would make them pale
             "symbol": ["diamond" if one.policy in best else "circle-open" for one, _ in known],
             "color": ["#1F5FBF" if one.policy in best else NEUTRAL_COLOUR for one, _ in known],
         },
-        text=[
-            literal(say(one.policy), 26) if one.policy in best or len(known) <= 8 else "" for one, _ in known
-        ],
-        textposition="top left",  # where nobody is, of those that no other beats
+        text=names,
+        textposition=beside(
+            [((amount - left) / (right - left), one.accuracy.value or 0.0) for one, amount in known],
+            names,
+            ends,
+        ),
         textfont={"size": 11},
         error_y={
             "type": "data",
@@ -153,17 +163,62 @@ def price_and_accuracy(
         hovertemplate="%{customdata[1]}<extra></extra>",
         unselected={"marker": {"opacity": 1}},
     )
-    widest = max((amount for _, amount in known), default=1.0)
     return go.Figure(
         [steps, points],
         layout(
             400,
             showlegend=False,
             hovermode="closest",
-            xaxis={"title": {"text": f"{unit} per episode"}, "range": [0, 1.12 * widest], "zeroline": False},
+            xaxis={"title": {"text": f"{unit} per episode"}, "range": [left, right], "zeroline": False},
             yaxis={"title": {"text": "solved"}, "tickformat": ".0%", "rangemode": "tozero"},
         ),
     )
+
+
+def _room(amounts: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis of prices, with room for names on both sides; from zero on where the cheapest is near it."""
+    low, high = min(amounts, default=0.0), max(amounts, default=1.0)
+    wide = max(high - low, 0.1 * high) or 1.0
+    return max(0.0, low - 0.4 * wide), high + 0.4 * wide
+
+
+def beside(
+    points: Sequence[tuple[float, float]], names: Sequence[str], bars: Sequence[tuple[float, float]]
+) -> list[str]:
+    """On which side of its point each name stands, so that names cover neither each other, nor points, nor the
+    `bars` (ends of intervals in y), nor leave the chart: `points` are (x, y), both from 0 to 1. Greedy, from the top
+    down."""
+    places: dict[int, str] = {}
+    taken = [(x - 0.01, y - 0.015, x + 0.01, y + 0.015) for x, y in points]
+    taken += [(x - 0.002, low, x + 0.002, high) for (x, _), (low, high) in zip(points, bars, strict=True)]
+    for at in sorted(range(len(points)), key=lambda at: (-points[at][1], points[at][0])):
+        boxes = {place: _box(*points[at], names[at], place) for place in _PLACES}
+        places[at] = min(_PLACES, key=lambda place: _covered(boxes[place], taken))
+        if names[at]:
+            taken.append(boxes[places[at]])
+    return [places[at] for at in range(len(points))]
+
+
+def _box(x: float, y: float, name: str, place: str) -> tuple[float, float, float, float]:
+    """What a name takes of a chart some 600 px wide: (left, bottom, right, top)."""
+    long, high, gap = 0.0125 * len(name), 0.05, 0.012
+    left = x - gap - long if place.endswith("left") else x + gap
+    bottom = {"top": y + gap, "mid": y - high / 2, "bot": y - gap - high}[place[:3]]
+    return left, bottom, left + long, bottom + high
+
+
+def _covered(
+    box: tuple[float, float, float, float], taken: Sequence[tuple[float, float, float, float]]
+) -> float:
+    """How much of it lies outside the chart or over what is there already."""
+    left, bottom, right, top = box
+    outside = max(0.0, -left) + max(0.0, right - 1)
+    over = sum(
+        max(0.0, min(right, other[2]) - max(left, other[0]))
+        * max(0.0, min(top, other[3]) - max(bottom, other[1]))
+        for other in taken
+    )
+    return 1000 * over + outside
 
 
 def spend_bars(

@@ -120,10 +120,12 @@ def seen_episode(rng: random.Random, index: int) -> Row:
     read, written = rng.randrange(4), rng.randrange(4)
     said = said_labels(rng)
     counted = counting(said)
+    flags = rng.sample(EPISODE_FLAGS, rng.randrange(4))
     return {
         "id": f"e{index}",
         "run": (run := rng.choice(["r1", "r2"])),
         "fork": run == "r2",
+        "measured": run == "r1" and not {"override", "swapped"} & set(flags),
         "family": rng.choice(WORDS),
         "task": rng.choice(["t0", "t1"]),
         "policy": rng.choice(WORDS),
@@ -132,7 +134,7 @@ def seen_episode(rng: random.Random, index: int) -> Row:
         "status": rng.choice([one.value for one in Status]),
         "correct": maybe(rng, [True, False]),
         "end_reason": maybe(rng, [one.value for one in EndReason]),
-        "flags": rng.sample(EPISODE_FLAGS, rng.randrange(4)),
+        "flags": flags,
         "turns": rng.randrange(5),
         "budget": rng.randrange(5),
         "tokens_in": read,
@@ -186,6 +188,7 @@ def insert(connection: Any, one: Row) -> None:
         "labels",
         "flags",
         "fork",
+        "measured",
         "fork_turn",
     )
     row = {COLUMNS.get(name, name): value for name, value in one.items() if name not in derived}
@@ -516,6 +519,8 @@ def test_forks_are_left_out_unless_they_are_asked_for(written: Written) -> None:
     assert found() == found(q="fork == False") == plays
     assert found(forks="with") == found(q="fork in (True, False)") == plays | forks
     assert found(forks="only") == found(q="fork") == found(run="r2") == found(q='run == "r2"') == forks
+    measured = {one["id"] for one in written.episodes if one["measured"]}
+    assert found(forks="without") == found(q="measured") == measured < plays
     one = min(forks)
     assert found(q=f'id == "{one}" or any(turn.number > 99 and parent == "x")') == {one}
     assert found(correct="right") == plays & found(correct="right", forks="with")

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -16,9 +17,13 @@ from core.errors import StoreError
 from core.ids import episode_id
 from storage.budgets import accuracy_by_budget
 from storage.engine import writing
+from storage.filters import EpisodeFilter, measured
 from storage.pairs import CELLS, items, matched
+from storage.routing import Traffic, traffic_of
 from storage.sides import ENTROPY_BIN, Side, belongs, courses, figures, find_side, played
 from storage.store import Store, open_store
+from storage.summaries import RunKind
+from storage.verdicts import policy_costs, turn_groups
 from storage.whole import insert_episode
 from tests.storage.play import births, events, tasks
 
@@ -28,19 +33,22 @@ A, B, C = Side("base"), Side("b"), Side("c")
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[Episode]]]:
     """Three policies over overlapping tasks: A twice to thrice a task over two runs, B up to twice, C once and on
-    other tasks; some episodes without a judgement, some missing, and a fork that must not count."""
+    other tasks; some episodes without a judgement, some missing, and what must not count: forks, live plays, and one
+    with a decision taken by hand."""
     store = open_store(tmp_path_factory.mktemp("sides") / "trinity.db")
-    for run in ("r1", "r2", "f1"):
-        store.runs.create(run, "fork" if run == "f1" else "run", {})
+    kinds: dict[str, RunKind] = {"r1": "run", "r2": "run", "f1": "fork", "l1": "live"}
+    for run, kind in kinds.items():
+        store.runs.create(run, kind, {})
     sources = [one.episode for one in events(births("r1", tasks(30))) if isinstance(one, EpisodeFinished)]
     draws = random.Random(5)
     whole: list[Episode] = []
     plays = [("base", "r1", range(20)), ("base", "r2", range(20)), ("base", "r2", range(7))]
     plays += [("b", "r1", range(4, 24)), ("b", "r1", range(4, 9)), ("c", "r2", range(12, 30))]
-    plays += [("b", "f1", range(20))]
+    plays += [("b", "f1", range(20)), ("b", "l1", range(5)), ("c", "r1", range(1))]
     for policy, run, chosen in plays:
         for i in chosen:
             source, id_ = sources[i], episode_id(run, len(whole))
+            origin: Literal["policy", "override"] = "override" if (policy, run) == ("c", "r1") else "policy"
             whole.append(
                 replace(
                     source,
@@ -50,7 +58,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
                     seed=draws.randrange(2),
                     correct=draws.choice((True, True, False, None)),
                     status=Status.MISSING if draws.random() < 0.05 else Status.FINISHED,
-                    turns=tuple(replace(turn, episode_id=id_) for turn in source.turns),
+                    turns=tuple(
+                        replace(turn, episode_id=id_, decision=replace(turn.decision, origin=origin))
+                        for turn in source.turns
+                    ),
                 )
             )
     with writing(store.engine) as connection:
@@ -64,10 +75,15 @@ def of(side: Side, whole: list[Episode]) -> dict[str, list[Episode]]:
     """A side's finished episodes by task, said in Python."""
     found: dict[str, list[Episode]] = defaultdict(list)
     for one in whole:
-        ours = one.run_id == side.run if side.run else one.run_id != "f1"
+        ours = one.run_id == side.run if side.run else counts(one)
         if one.policy == side.policy and ours and one.status is Status.FINISHED:
             found[one.task.id].append(one)
     return found
+
+
+def counts(one: Episode) -> bool:
+    """Whether totals count it."""
+    return one.run_id in ("r1", "r2") and one.turns[0].decision.origin == "policy"
 
 
 def right(episodes: list[Episode]) -> int:
@@ -130,6 +146,38 @@ def test_figures_and_courses_are_what_python_counts(filled: tuple[Store, list[Ep
         assert went.routed == Counter((each.model, each.role) for each in choices)
         assert went.entropy.total() == len(choices)
         assert max(went.entropy) * ENTROPY_BIN < 4
+
+
+def test_what_a_person_took_a_hand_in_changes_no_total(filled: tuple[Store, list[Episode]]) -> None:
+    """Nor do forks; lists show live plays, and whoever asks for them has them counted."""
+    store, whole = filled
+    done = [one for one in whole if one.status is Status.FINISHED]
+    mine = [one for one in done if counts(one)]
+    theirs = [one for one in done if one.run_id in ("l1", "r1") and not counts(one)]
+    assert min(len(theirs), len(done) - len(mine)) > 3
+
+    def total(**where: str) -> tuple[int, int, int]:
+        asked = EpisodeFilter.from_query(where)
+        return (
+            sum(one.n for one in policy_costs(store, asked)),
+            Traffic.over(traffic_of(store, asked).values()).episodes,
+            sum(one.n for one in turn_groups(store, asked)),
+        )
+
+    def told(these: list[Episode]) -> tuple[int, int, int]:
+        return len(these), len(these), sum(len(one.turns) for one in these)
+
+    assert total() == total(forks="without") == told(mine)
+    assert total(forks="with") == told(done)
+    assert total(run="l1") == told([one for one in done if one.run_id == "l1"])
+    assert total(flag="override") == told([one for one in theirs if one.run_id == "r1"])
+    listed = EpisodeFilter(status="finished")
+    for asked, shown in ((listed, mine + theirs), (measured(listed), mine)):
+        page = store.episodes.page(asked, limit=100)
+        assert {one.id for one in page.items} == {one.id for one in shown}
+    facets = store.episodes.facets(measured(listed))
+    assert (facets.by_hand, facets.forks) == (len(theirs), len(done) - len(mine) - len(theirs))
+    assert sum(one.n for one in facets.policy) == len(mine)
 
 
 def test_a_budget_cuts_episodes_where_they_would_have_been_cut(filled: tuple[Store, list[Episode]]) -> None:

@@ -30,7 +30,7 @@ def test_the_page_counts_what_the_store_holds(samples: Store) -> None:
     table = page.dataframe[0].value
     move, n = found.turns.most_common(1)[0]
     assert list(table["turns"])[0] == n
-    assert table["open"][0] == f"/episodes?model={move.model}&role={move.role.value}"
+    assert table["open"][0] == f"/episodes?forks=without&model={move.model}&role={move.role.value}"
     assert table["share"].sum() == pytest.approx(100)
     assert_literal(page)
 

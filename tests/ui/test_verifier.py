@@ -9,11 +9,13 @@ import pytest
 
 from storage.engine import writing
 from storage.filters import EpisodeFilter
-from storage.schema import text
+from storage.mapping import flag_bits
+from storage.schema import episode, text
 from storage.store import Store
 from storage.verdicts import Judgement, Ledger, PolicyCost, Share, ledgers, plans, policy_costs, turn_groups
 from tests.ui.pages import assert_literal, command, opened, press, shown
 from tests.ui.sample_store import checkpoint, sample_store
+from ui.verdict_figures import beside
 from ui.views.verifier import PARTS, into_verdict, solved_cost, worst
 
 pytestmark = pytest.mark.usefixtures("samples")
@@ -24,12 +26,18 @@ def book(model: str, wrong_accepted: int, wrong_revised: int) -> Ledger:
 
 
 def test_the_worst_verifier_is_named_only_where_chance_allows() -> None:
-    assert "Not enough" in worst([book("few", 5, 2)])
+    assert "no verifier judged 10 or more" in worst([book("few", 5, 2)])
+    only = worst([book("all", 1, 0), book("much", 2, 29)])
+    assert only.startswith(
+        "Too few wrong answers to tell: only **much** judged 10 or more; it accepted **6.5 %**"
+    )
     clear = worst([book("lax", 80, 20), book("strict", 5, 95)])
     assert "**lax**" in clear
     assert "80.0 %" in clear
-    assert "Chance" not in clear
-    assert "Chance could hide that it is other" in worst([book("one", 10, 10), book("other", 9, 11)])
+    assert "cannot be told" not in clear
+    close = worst([book("one", 10, 10), book("other", 9, 11), book("few", 1, 0)])
+    assert "cannot be told from other" in close
+    assert "1 with fewer than 10 wrong answers is not ranked" in close
     assert worst([book("saint", 0, 50)]).startswith("None: not one of 50")
 
 
@@ -47,6 +55,15 @@ def test_a_solved_problem_costs_what_all_attempts_did() -> None:
     assert solved_cost([cost(1.0, right=0)]) == "Nothing was solved."
 
 
+def test_names_beside_marks_do_not_cover_each_other() -> None:
+    """Two marks at one place, and one at the chart's end."""
+    first, second, last = beside(
+        [(0.5, 0.2), (0.5, 0.2), (1.0, 0.6)], ["generation 0", "random", "long name of one"], [(0.1, 0.3)] * 3
+    )
+    assert first != second
+    assert last.endswith("left")
+
+
 def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) -> None:
     page = opened("verifier")
     books = ledgers(turn_groups(samples, EpisodeFilter()))
@@ -55,8 +72,38 @@ def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) ->
     table = next(one.value for one in page.dataframe if "accepted_wrong" in one.value)
     assert list(table["model"]) == [one.model for one in books]
     assert list(table["accepted_wrong"]) == [one.counts.get(Judgement.ACCEPTED_WRONG, 0) for one in books]
-    assert table["false"][0] == f"/episodes?model={books[0].model}&role=verifier&flag=false_accept"
+    assert (
+        table["false"][0] == f"/episodes?forks=without&model={books[0].model}&role=verifier&flag=false_accept"
+    )
     assert_literal(page)
+
+
+def test_a_decision_by_hand_counts_only_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The switch says what is left out (the store has a live play too), and lists are told to leave it out as well."""
+    store = sample_store(tmp_path / "trinity.db", 4)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    every = sum(one.n for one in policy_costs(store, EpisodeFilter()))
+    taken = store.episodes.page(EpisodeFilter(status="finished"), limit=1).items[0].id
+    with writing(store.engine) as connection:
+        connection.execute(
+            episode.update().where(episode.c.id == taken).values(flags=flag_bits(["override"]))
+        )
+    counted = every - 1
+    page = opened("verifier")
+    switch = page.button_group(key="facet_forks")
+    assert (switch.label, switch.options) == ("Live plays, left out", ["with 2"])
+    assert f"of {counted:,}" in shown(page)
+    switch.set_value("with").run()
+    assert page.query_params["forks"] == "with"
+    assert f"of {every:,}" in shown(page)
+    table = next(one.value for one in opened("verifier", part="cost").dataframe if "dollars" in one.value)
+    assert table["n"].sum() == counted
+    assert all("forks=without" in link for link in table["open"])
+    shares = [float(one.split(" %")[0]) for one in table["solved"]]
+    assert shares == sorted(shares, reverse=True)
+    store.close()
 
 
 @pytest.mark.parametrize("part", PARTS)

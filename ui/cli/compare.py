@@ -9,8 +9,10 @@ import typer
 from ui.cli.console import JsonOption, StoreOption, interval, percent, print_json, print_table, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from core.comparison import Comparison
-    from storage.sides import Side
+    from storage.sides import Figures, Side
     from storage.store import Store
 
 
@@ -31,7 +33,7 @@ def compare(
     """Compare policies with a baseline over the tasks both finished: accuracies, flips, difference, p.
 
     The difference is theirs minus the baseline's with a paired bootstrap interval of 95 %. p is McNemar's, exact;
-    where tasks were played more than once it is that of sign flips by task. Forks never count.
+    where tasks were played more than once it is that of sign flips by task. Forks and live plays never count.
 
     [dim]$[/] trinity compare single:jack cabc123 --run rp12
 
@@ -39,17 +41,20 @@ def compare(
 
     [dim]$[/] trinity compare rp12/random rp34/random
     """
+    from storage.sides import figures
     from storage.store import open_store
     from ui import wiring
 
     opened = open_store(wiring.settings(store=store).store)
     try:
         sides = _sides(opened, policies, run)
-        found = _compared(opened, sides)
+        found, did = _compared(opened, sides), figures(opened, sides)
         if as_json:
-            print_json({"comparisons": [_entry(sides[0], side, one) for side, one in found.items()]})
+            comparisons = [_entry(sides[0], side, one) for side, one in found.items()]
+            print_json({"comparisons": comparisons, "policies": [_spent(one) for one in did]})
             return
         _print(sides[0], found)
+        _print_spent(did)
         if list_flips:
             for side in found:
                 _print_flips(opened, sides[0], side)
@@ -160,6 +165,33 @@ def _print(base: Side, found: dict[Side, Comparison]) -> None:
         tell(verdict(one, b=letter))
     if any(one.repeats for one in found.values()):
         tell("Tasks were played more than once: their episodes count together, p is of sign flips by task.")
+
+
+def _spent(one: Figures) -> dict[str, Any]:
+    """What a policy took over all its own finished episodes, failed attempts included; None: nothing solved, or a
+    price is unknown."""
+    did = one.summary
+    priced = did.correct and did.cost_usd is not None
+    return {
+        "policy": one.side.policy,
+        "run": one.side.run,
+        "episodes": did.n,
+        "tokens_per_solved": did.tokens / did.correct if did.correct else None,
+        "cost_usd_per_solved": (did.cost_usd or 0.0) / did.correct if priced else None,
+    }
+
+
+def _print_spent(did: Sequence[Figures]) -> None:
+    from ui.spending import per_solved
+
+    told = [
+        f"{letter} {one.summary.tokens / one.summary.correct:,.0f} tokens "
+        f"({per_solved(one.summary.cost_usd, one.summary.correct)})"
+        for letter, one in zip("ABCDEFGH", did, strict=False)
+        if one.summary.correct
+    ]
+    if told:
+        tell(f"A solved problem took, over all their own episodes: {', '.join(told)}.")
 
 
 def _print_flips(store: Store, base: Side, side: Side) -> None:

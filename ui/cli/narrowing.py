@@ -44,7 +44,8 @@ WhereOption = Annotated[
 ForksOption = Annotated[
     str | None,
     typer.Option(
-        "--forks", help="with or only: forks are left out unless a run, an id or they are asked for."
+        "--forks",
+        help="with or only: forks are left out unless a run, an id or they are asked for; without: live plays too.",
     ),
 ]
 GenerationOption = Annotated[

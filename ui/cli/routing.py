@@ -11,7 +11,7 @@ from ui.cli.console import JsonOption, StoreOption, interval, percent, print_jso
 if TYPE_CHECKING:
     from storage.filters import EpisodeFilter
     from storage.store import Store
-    from storage.verdicts import PolicyCost, Share
+    from storage.verdicts import Share
 
 PolicyOption = Annotated[str | None, typer.Option(help="Only this policy's episodes.")]
 FamilyOption = Annotated[str | None, typer.Option(help="Only tasks of this family.")]
@@ -82,6 +82,7 @@ def verifier(
     [dim]$[/] trinity verifier --run rp12
     """
     from storage.verdicts import ledgers, policy_costs, turn_groups
+    from ui.spending import per_solved
 
     opened, where = _opened(store, policy, family, run)
     books, costs = ledgers(turn_groups(opened, where)), policy_costs(opened, where)
@@ -126,7 +127,7 @@ def verifier(
                 one.policy,
                 percent(one.accuracy.value),
                 one.n,
-                _price(one),
+                per_solved(one.cost_usd, one.right),
                 "-" if not one.right else f"{one.tokens / one.right:,.0f}",
                 percent(one.false_accept.value),
             )
@@ -161,11 +162,3 @@ def _share(one: Share) -> dict[str, object]:
 
 def _cells(one: Share) -> tuple[str, str, int]:
     return percent(one.value), interval(one.ci95) if one.n else "-", one.n
-
-
-def _price(one: PolicyCost) -> str:
-    from ui.spending import dollars
-
-    if one.cost_usd is None:
-        return "price unknown"
-    return "free" if one.free else dollars(one.per_solved(one.cost_usd))

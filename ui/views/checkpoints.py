@@ -210,7 +210,7 @@ def _run(store: Store, line: Line, here: Sequence[Played]) -> str | None:
         format_func=lambda run: "every run" if run == EVERY_RUN else words.get(run, run),
         on_change=lambda: state.set_params(run=st.session_state[key], page=None),
         width=280,
-        help="Forks never count: what was changed in them is not the policy's own play.",
+        help="Forks and live plays never count: what a person changed or chose there is not the policy's own play.",
     )
     chosen = str(st.session_state[key])
     return None if chosen == EVERY_RUN else chosen

@@ -40,6 +40,8 @@ def show() -> None:
             st.caption(
                 "It takes about an hour on two cores. With `--budget 3000 --seeds 0` it is a quick look."
             )
+            if store.runs.list(limit=1):
+                _meanwhile()
         return
     suite, runs = _choose_suite(found)
     names = {one.id: one.name for one in TABLES.values()}
@@ -56,6 +58,14 @@ def show() -> None:
         _rows(table, played)
         _look_into(played)
     _about(suite, table)
+
+
+def _meanwhile() -> None:
+    """What other recordings tell without a table."""
+    st.markdown("What is recorded already tells something, without waiting:")
+    with st.container(horizontal=True, gap="medium"):
+        state.page_link("checkpoints", "Compare the recorded coordinators", icon=":material/balance:")
+        state.page_link("verifier", "What a solved problem cost", icon=":material/fact_check:", part="cost")
 
 
 def _choose_suite(

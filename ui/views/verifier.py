@@ -11,6 +11,7 @@ from core.episode import Role
 from storage.routing import pool_order
 from storage.store import Store
 from storage.verdicts import (
+    FEWEST,
     Judged,
     Judgement,
     Ledger,
@@ -50,8 +51,6 @@ JUDGEMENTS: dict[Judgement, str] = {
     Judgement.NOTHING: "Had nothing to judge",
     Judgement.FAILED: "Did not reply",
 }
-#: Fewer wrong answers than this tell too little to name the worst verifier.
-FEWEST = 10
 
 
 def show() -> None:
@@ -89,30 +88,54 @@ def _answers(scope: Scope, books: Sequence[Sequence[Ledger]], costs: Sequence[Se
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
         st.markdown("**Which verifier accepts wrong answers most?**", help=define("False-accept rate"))
+        _pooled_words(scope, costs)
         for side, of in zip(scope.sides, books, strict=True):
             st.markdown(f"{side.letter + ': ' if side.letter else ''}{worst(of)}")
     with right, st.container(border=True, height="stretch"):
         st.markdown("**What did a solved problem cost?**")
+        _pooled_words(scope, costs)
         for side, found in zip(scope.sides, costs, strict=True):
             st.markdown(f"{side.letter + ': ' if side.letter else ''}{solved_cost(found)}")
+
+
+def _pooled_words(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
+    """Whose episodes an answer is about."""
+    if not scope.compared:
+        several = len(costs[0]) > 1
+        st.caption(f"All {len(costs[0])} policies together" if several else scope.say(costs[0][0].policy))
 
 
 def worst(books: Sequence[Ledger]) -> str:
     """The first question's answer in a sentence, as markdown."""
     told = [one for one in books if one.false_accept.n >= FEWEST]
-    if not told:
-        return f"Not enough to tell: no verifier has judged {FEWEST} wrong answers here."
-    first = max(told, key=lambda one: one.false_accept.value or 0.0)
-    share = first.false_accept
-    if not share.k:
-        return f"None: not one of {sum(one.false_accept.n for one in told):,} wrong answers was accepted."
-    low, high = share.ci95
-    said = (
-        f"**{label(first.model, 40)}**: it accepted **{percent(share.value)}** of the {share.n:,} wrong answers it was "
-        f"shown (95 % {percent(low)} to {percent(high)})."
+    few = sum(0 < one.false_accept.n < FEWEST for one in books)
+    left = (
+        f" {few} with fewer than {FEWEST} wrong answers {'is' if few == 1 else 'are'} not ranked."
+        if few
+        else ""
     )
+    if not told:
+        return f"Too few wrong answers to tell: no verifier judged {FEWEST} or more here."
+    shown = sum(one.false_accept.n for one in told)
+    first = max(told, key=lambda one: one.false_accept.value or 0.0)
+    name, low = f"**{label(first.model, 40)}**", first.false_accept.ci95[0]
+    if len(told) == 1 and few:
+        return f"Too few wrong answers to tell: only {name} judged {FEWEST} or more; it accepted {_accepted(first)}."
+    if not first.false_accept.k:
+        return f"None: not one of {shown:,} wrong answers was accepted.{left}"
     rivals = [label(one.model, 30) for one in told if one is not first and one.false_accept.ci95[1] > low]
-    return said + (f" Chance could hide that it is {' or '.join(rivals[:3])}." if rivals else "")
+    apart = f" It cannot be told from {' or '.join(rivals[:3])}." if rivals else ""
+    return f"{name}: it accepted {_accepted(first)}.{apart}{left}"
+
+
+def _accepted(one: Ledger) -> str:
+    """`**6.5 %** of the 31 wrong answers it was shown (95 % 1.8 % to 20.7 %)`."""
+    share = one.false_accept
+    low, high = share.ci95
+    return (
+        f"**{percent(share.value)}** of the {share.n:,} wrong answers it was shown "
+        f"(95 % interval {percent(low)} to {percent(high)})"
+    )
 
 
 def solved_cost(found: Sequence[PolicyCost]) -> str:
@@ -142,13 +165,15 @@ def _verdicts(
         return
     left, right = st.columns(2, gap="large")
     with left:
-        st.subheader("Which verifier accepts wrong answers most?")
-        st.caption("Of the wrong answers it judged, the share it accepted. Click a mark for the turns.")
+        st.subheader("How often is a wrong answer accepted?")
+        st.caption(
+            "Of the wrong answers a verifier judged, the share it accepted. Click a mark for the turns."
+        )
         _rates(scope, books, "false_accept", Judgement.ACCEPTED_WRONG, "wrong answers accepted")
     with right:
-        st.subheader("Which sends right answers back?")
+        st.subheader("How often is a right answer sent back?")
         st.caption(
-            "Of the right answers it judged, the share it asked to revise. Click a mark for the turns."
+            "Of the right answers a verifier judged, the share it asked to revise. Click a mark for the turns."
         )
         _rates(scope, books, "false_revise", Judgement.REVISED_RIGHT, "right answers sent back")
     _into(store, scope)
@@ -172,9 +197,15 @@ def _verdicts(
 
 def _rates(scope: Scope, books: Sequence[Sequence[Ledger]], what: str, judged: Judgement, words: str) -> None:
     by_name = [{one.model: one for one in of} for of in books]
+    shares: dict[str, list[Share]] = {}
+    for name, one in ((name, one) for of in by_name for name, one in of.items()):
+        shares.setdefault(name, []).append(getattr(one, what))
     names = sorted(
-        {name for of in by_name for name in of},
-        key=lambda name: -max((getattr(of[name], what).value or 0.0) for of in by_name if name in of),
+        shares,
+        key=lambda name: (
+            max(share.n for share in shares[name]) < FEWEST,
+            -max(share.value or 0.0 for share in shares[name]),
+        ),
     )
     found = []
     for name in names:
@@ -191,13 +222,15 @@ def _rates(scope: Scope, books: Sequence[Sequence[Ledger]], what: str, judged: J
                         words,
                         f"{judged.value}:{name}{'#B' if i else ''}",
                         colour,
-                        symbol,
+                        symbol if share.n >= FEWEST else f"{symbol}-open",
                     )
                 )
     if not found:
         nothing_here("No such answer was judged.")
         return
     _clickable(estimates_figure(found), what, "; ".join(one.name for one in found))
+    if any(one.symbol.endswith("-open") for one in found):
+        st.caption(f"Hollow: judged fewer than {FEWEST}, too few to rank; they come last.")
 
 
 def _clickable(figure: Any, key: str, alt: str) -> None:
