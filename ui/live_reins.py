@@ -10,9 +10,10 @@ from storage.store import Store
 from storage.summaries import RunSummary
 from ui import live, state
 from ui.glossary import define
+from ui.kept_heads import most_telling, playable, spoken
 from ui.lease import is_dead
 from ui.live import LivePlan
-from ui.live_form import playable, pool_specs
+from ui.live_form import pool_specs
 from ui.recording import Recording
 from ui.spending import dollars, paid_models
 from ui.theme import ROLE_LOOKS, label
@@ -164,8 +165,9 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
     st.selectbox(
         "Who decides from here on",
         others,
+        others.index(telling) if (telling := most_telling(store, others, now)) else 0,
         key="next_policy",
-        format_func=lambda value: who(value, born.get(value)),
+        format_func=spoken(store),
         label_visibility="collapsed",
     )
     st.button(

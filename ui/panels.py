@@ -15,7 +15,7 @@ import streamlit as st
 from core.episode import Decision, Flag, Role
 from storage.summaries import TurnOutline, TurnText
 from ui import state
-from ui.course import in_words
+from ui.course import SENT_BACK_WORDS, in_words, sent_back
 from ui.spending import dollars
 from ui.theme import (
     FLAG_WORDS,
@@ -147,6 +147,8 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         badges.insert(0, ":blue-badge[chosen by hand]")
     elif outline.origin == "suggested_role":
         badges.insert(0, ":blue-badge[role suggested by the Thinker]")
+    if sent_back(outline):
+        badges.insert(0, f":red-badge[:material/undo: {SENT_BACK_WORDS}]")
     if outline.stage == "finished":
         mark = correct_mark(outline.correct_after)
         if outline.answer_after is None:

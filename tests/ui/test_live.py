@@ -20,9 +20,10 @@ from tests.core.faulty_server import fail
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, press, shown, until
 from tests.ui.sums import Sums
+from ui.kept_heads import playable
 from ui.lease import owner
 from ui.live import LivePlan, episode_of, queue
-from ui.live_form import drawn_task, playable
+from ui.live_form import drawn_task
 from ui.tickets import Ticket
 from ui.worker import work
 
