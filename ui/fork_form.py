@@ -201,7 +201,7 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
     stand = sum(len(one.reused) for one in plan.branches)
     lines = [
         f"**{base}** of the baseline first: {_baseline_words(plan.change)}, then as the policy decides.",
-        f"**{forked}** fork{'' if forked == 1 else 's'} after it, each with the seed of its baseline."
+        f"**{forked}** fork{'' if forked == 1 else 's'} after it, each with the same random draws as its baseline."
         if plays
         else f"**{forked}** fork{'' if forked == 1 else 's'}: nothing is left to chance, so one per turn is enough.",
     ]

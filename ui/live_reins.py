@@ -124,18 +124,34 @@ def _take_over(store: Store, plan: LivePlan, episode_id: str, index: int) -> Non
         st.markdown(f":material/back_hand: **Decide turn {index + 1} yourself**")
     left, middle = st.columns(2)
     models = [model for model in plan.models if model not in plan.left_out]
-    left.selectbox("Model", models, key="override_model")
-    middle.selectbox(
-        "Role", list(ROLE_LOOKS), key="override_role", format_func=lambda role: ROLE_LOOKS[role].word
+    model = left.selectbox("Model", models, None, key="override_model", placeholder="Choose a model")
+    role = middle.selectbox(
+        "Role",
+        list(ROLE_LOOKS),
+        None,
+        key="override_role",
+        format_func=lambda role: ROLE_LOOKS[role].word,
+        placeholder="Choose a role",
     )
-    st.button(
-        "Take over",
-        key="take_over",
-        icon=":material/back_hand:",
-        help="This one turn; the coordinator decides the others",
-        on_click=state.guarded(_override, state.refused),
-        args=(store, episode_id, index),
-    )
+    with st.container(horizontal=True, gap="small"):
+        st.button(
+            "Take over",
+            key="take_over",
+            icon=":material/back_hand:",
+            disabled=model is None or role is None,
+            help="This one turn; the coordinator decides the others",
+            on_click=state.guarded(_override, state.refused),
+            args=(store, episode_id, index),
+        )
+        if chosen:
+            st.button(
+                "Let the coordinator decide after all",
+                key="give_back",
+                icon=":material/undo:",
+                type="tertiary",
+                on_click=state.guarded(store.runs.drop_override, state.refused),
+                args=(episode_id, index),
+            )
 
 
 def _override(store: Store, episode_id: str, index: int) -> None:

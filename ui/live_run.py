@@ -334,7 +334,14 @@ def _stage(seen: Watched, recording: Recording) -> None:
     decision = recording.decision(cursor)
     with left, st.container(border=True):
         turn_card(
-            outlines, cursor, recording.text, decision, key="live_card", tab="show", running=seen.writing
+            outlines,
+            cursor,
+            recording.text,
+            decision,
+            key="live_card",
+            tab="show",
+            running=seen.writing,
+            at_most=recording.episode.turn_budget if recording.running else None,
         )
     with right, st.container(border=True):
         decision_panel(decision, recording.models, key="live_decision", by=one_of_several(recording, cursor))

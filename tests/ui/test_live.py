@@ -166,7 +166,16 @@ def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) ->
     _stop_before_the_second_turn(store, run)
     page = opened("live", run=run)
     assert "waiting for you" in shown(page)
+    assert "**Turn 1 of at most 5**" in shown(page)
     page.selectbox(key="override_model").select("guesser").run()
+    assert page.button(key="take_over").disabled  # nothing is chosen for a reader
+    page.selectbox(key="override_role").select(Role.WORKER).run()
+    press(page, "take_over")
+    assert store.runs.override(episode_of(run), 1) == ("guesser", Role.WORKER)
+    press(page, "give_back")
+    assert store.runs.override(episode_of(run), 1) is None
+    assert "**Decide turn 2 yourself**" in shown(page)
+    page.selectbox(key="override_role").select(Role.THINKER).run()
     page.button(key="take_over").click().run()
     assert store.runs.override(episode_of(run), 1) == ("guesser", Role.THINKER)
     assert "Turn 2 is yours" in shown(page)
