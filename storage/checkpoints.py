@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, Engine, exists, insert, select
 
 from core.errors import StoreError
 from storage.engine import reading, writing
 from storage.mapping import Rows
-from storage.schema import checkpoint
+from storage.schema import checkpoint, episode
 from storage.summaries import CheckpointSummary
 
 _LIGHT = [column for column in checkpoint.c if column.name != "weights"]
@@ -56,6 +56,12 @@ class Checkpoints:
             query = query.where(checkpoint.c.run_id == run_id)
         with reading(self.engine) as connection:
             return [_summary(row) for row in connection.execute(query).mappings()]
+
+    def played(self) -> frozenset[str]:
+        """Ids of the checkpoints that decided an episode, finished or not."""
+        decided = exists().where(episode.c.policy == checkpoint.c.id)
+        with reading(self.engine) as connection:
+            return frozenset(connection.execute(select(checkpoint.c.id).where(decided)).scalars())
 
     def has(self, checkpoint_id: str) -> bool:
         """Whether a checkpoint of this id is kept."""

@@ -258,15 +258,18 @@ class Runs:
     def set_override(self, episode_id: str, index: int, model: str, role: Role) -> None:
         """Choose turn `index` by hand; the last choice counts. StoreError when the turn has begun."""
         with writing(self.engine) as connection:
-            begun = connection.execute(
-                select(turn.c.idx).where(turn.c.episode_id == episode_id, turn.c.idx == index)
-            ).first()
-            if begun:
-                raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")
+            _not_begun(connection, episode_id, index)
             here = and_(override.c.episode_id == episode_id, override.c.idx == index)
             connection.execute(delete(override).where(here))
             row = {"episode_id": episode_id, "idx": index, "model": model, "role": role.value}
             connection.execute(insert(override), row)
+
+    def drop_override(self, episode_id: str, index: int) -> None:
+        """Let the policy decide turn `index` after all. StoreError when the turn has begun."""
+        with writing(self.engine) as connection:
+            _not_begun(connection, episode_id, index)
+            here = and_(override.c.episode_id == episode_id, override.c.idx == index)
+            connection.execute(delete(override).where(here))
 
     def override(self, episode_id: str, index: int) -> tuple[str, Role] | None:
         """The (model, role) a person chose for a turn, None when the policy decides."""
@@ -386,6 +389,13 @@ def _free(at: float, dead: str | None) -> ColumnElement[bool]:
         run.c.status.in_([RunStatus.QUEUED, RunStatus.INTERRUPTED]),
         and_(run.c.status == RunStatus.RUNNING, gone),
     )
+
+
+def _not_begun(connection: Connection, episode_id: str, index: int) -> None:
+    """StoreError when the turn has begun."""
+    begun = select(turn.c.idx).where(turn.c.episode_id == episode_id, turn.c.idx == index)
+    if connection.execute(begun).first():
+        raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")
 
 
 def _update_own(connection: Connection, run_id: str, owner: str | None, **values: Any) -> None:

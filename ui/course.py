@@ -27,6 +27,7 @@ class Happening(StrEnum):
     FIXED = "fixed"
     BROKE = "broke"
     FALSE_ACCEPT = "false accept"
+    SENT_BACK = "right answer sent back"
     LOW_MARGIN = "low margin"
     UNREADABLE = "unreadable"
     NOTHING_TO_JUDGE = "nothing to judge"
@@ -35,14 +36,18 @@ class Happening(StrEnum):
     CUT = "cut"
 
 
-#: Turns a reader should see first: a right answer was lost, or a wrong one accepted.
-BLUNDERS = frozenset({Happening.BROKE, Happening.FALSE_ACCEPT})
+#: Turns a reader should see first: a right answer was lost or sent back, or a wrong one accepted.
+BLUNDERS = frozenset({Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
+#: The same in words, for sheets of keys.
+BLUNDER_WORDS = "a right answer lost or sent back, or a wrong one accepted"
+SENT_BACK_WORDS = "sent a right answer back"
 
 _MARKS: dict[Happening, CellMark] = {
     Happening.FIRST_RIGHT: CellMark("★", "first right", "good"),
     Happening.FIXED: CellMark("★", "fixed", "good"),
     Happening.BROKE: CellMark("✕", "broke it", "bad"),
     Happening.FALSE_ACCEPT: CellMark("!", "false accept", "bad"),
+    Happening.SENT_BACK: CellMark("↩", SENT_BACK_WORDS, "bad"),
     Happening.LOW_MARGIN: CellMark("≈", "low margin", "warn"),
     Happening.UNREADABLE: CellMark("?", "unreadable", "warn"),
     Happening.NOTHING_TO_JUDGE: CellMark("∅", "nothing to judge", "warn"),
@@ -71,6 +76,8 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
             here.append(Happening.BROKE)
         if outline.verdict is Verdict.ACCEPT and now is not True:
             here.append(Happening.FALSE_ACCEPT)
+        if sent_back(outline):
+            here.append(Happening.SENT_BACK)
         if outline.error or Flag.MODEL_ERROR in outline.flags:
             here.append(Happening.ERROR)
         if _UNREADABLE & set(outline.flags):
@@ -88,8 +95,18 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
     return tuple(told)
 
 
+def sent_back(outline: TurnOutline) -> bool:
+    """Whether a Verifier asked for a revision of a right answer."""
+    return (
+        outline.stage == "finished"
+        and outline.role is Role.VERIFIER
+        and outline.verdict is Verdict.REVISE
+        and outline.correct_after is True
+    )
+
+
 def blunders(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
-    """Indices of the turns that lost a right answer or accepted a wrong one."""
+    """Indices of the turns that lost a right answer, sent one back, or accepted a wrong one."""
     return tuple(i for i, here in enumerate(happenings(outlines)) if BLUNDERS & set(here))
 
 
@@ -122,6 +139,8 @@ def in_words(outline: TurnOutline, total: int) -> str:
         told.append(
             f"answer {one_line(outline.answer_after, 60)} is {correct_mark(outline.correct_after).word}"
         )
+    if sent_back(outline):
+        told.append(SENT_BACK_WORDS)
     told += [FLAG_WORDS[flag] for flag in outline.flags]
     return ", ".join(told)
 

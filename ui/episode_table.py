@@ -16,7 +16,7 @@ from ui.basket import held, hold
 from ui.facets import flag_word
 from ui.glossary import define
 from ui.spending import dollars
-from ui.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
+from ui.theme import END_WORDS, STATUS_MARKS, STRIP_LEGEND, correct_mark, one_line
 from ui.widgets import ago, generations, strip_text, who
 
 #: Widths that a reader can give the two columns of text, pixels.
@@ -95,7 +95,7 @@ def _configured(width: str) -> dict[str, Any]:
         "open": st.column_config.LinkColumn("Open", width=70, display_text="Replay"),
         "answer": text("Answer", width=95),
         "question": text("Question", width=question),
-        "turns": text("Turns", width=turns, help=define("Turn strip")),
+        "turns": text("Turns", width=turns, help=STRIP_LEGEND),
         "policy": text("Policy", width=190),
         "n": number("n", width=40, help="Turns played"),
         "tokens": number("Tokens", width=75, format="localized"),

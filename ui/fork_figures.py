@@ -19,7 +19,9 @@ PARENT = "parent"
 #: At most so many different courses are drawn, the most frequent ones.
 MOST_LEAVES = 40
 _FORK_COLOUR = "#1F5FBF"
-_ROW_PX = 38
+_ROW_PX = 48
+#: Right of the last turn, for how a course ended; a line bends this far from the turns it joins, in turns.
+_ENDS_PX, _BEND = 168, 0.38
 
 Move = tuple[str, str, Role, Verdict | None, str | None, bool | None]
 
@@ -89,9 +91,9 @@ def tree_figure(
         layout(
             height,
             showlegend=False,
-            margin={"l": 8, "r": 8, "t": 30, "b": 8},
+            margin={"l": 8, "r": _ENDS_PX, "t": 30, "b": 8},
             xaxis={
-                "range": [first - 0.5, last + 1.9],
+                "range": [first - 0.5, last + 0.2],
                 "tickvals": list(range(first, last + 1)),
                 "ticktext": [f"turn {turn + 1}" for turn in range(first, last + 1)],
                 "side": "top",
@@ -159,14 +161,13 @@ def _edges(nodes: Sequence[Node], kept: set[int], fork_turn: int) -> list[dict[s
                     {
                         "type": "scatter",
                         "mode": "lines",
-                        "x": [node.turn, node.turn + 0.5, child.turn],
-                        "y": [node.y, child.y, child.y],
+                        # It bends midway, so that no turn's words lie under it.
+                        "x": [node.turn, node.turn + _BEND, child.turn - _BEND, child.turn],
+                        "y": [node.y, node.y, child.y, child.y],
                         "line": {
                             "color": _FORK_COLOUR if forked else NEUTRAL_COLOUR,
                             "width": min(7.0, 1.2 + 0.5 * len(child.paths)),
                             "dash": "solid" if forked else "dot",
-                            "shape": "spline",
-                            "smoothing": 0.6,
                         },
                         "hoverinfo": "skip",
                     }
@@ -220,10 +221,12 @@ def _counted(paths: Sequence[Path]) -> Counter[str]:
 
 
 def _ends(leaves: Sequence[Node]) -> list[dict[str, Any]]:
-    """Right of each last turn: how it ended, and for whom."""
+    """Right of each last turn: how it ended, with which answer, and for whom."""
     notes = []
     for node in leaves:
         mark = correct_mark(node.ends[0].correct)
+        answer = node.outline.answer_after if node.outline else None
+        told = "no answer" if answer is None else literal(answer, 12) or "(empty)"
         who = " · ".join(
             "recorded" if part == PARENT else f"{n} {part}{'s' if n > 1 and part == FORK else ''}"
             for part, n in _counted(node.ends).items()
@@ -232,11 +235,11 @@ def _ends(leaves: Sequence[Node]) -> list[dict[str, Any]]:
             {
                 "x": node.turn,
                 "y": node.y,
-                "xshift": 24,
+                "xshift": 34,
                 "xanchor": "left",
                 "showarrow": False,
                 "align": "left",
-                "text": f"<b>{mark.glyph} {mark.word}</b><br>{who}",
+                "text": f"<b>{mark.glyph} {mark.word}</b> · {told}<br>{who}",
                 "font": {"size": 11, "color": mark.colour},
             }
         )

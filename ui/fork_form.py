@@ -28,11 +28,11 @@ from ui.fork_offer import (
 from ui.fork_plan import ForkPlan
 from ui.fork_words import KIND_MEANS, KIND_WORDS, source_words
 from ui.glossary import define
-from ui.live_form import playable, pool_specs, spending
+from ui.kept_heads import playable, spoken
+from ui.live_form import pool_specs, spending
 from ui.panels import text_block
 from ui.spending import paid_models
 from ui.theme import ROLE_LOOKS, label
-from ui.widgets import generations, who
 
 Pick = tuple[str, int]
 
@@ -118,9 +118,9 @@ def _role(recorded: Role | None) -> str:
 
 
 def _policy(store: Store, parent: Episode, index: int) -> str:
-    born = generations(store.checkpoints.list())
     others = [name for name in playable(store, parent.models) if name != decided_by(parent, index)]
-    return _one_of("Decided by", others, lambda name: label(who(name, born.get(name)), 60), define("Policy"))
+    named = spoken(store)
+    return _one_of("Decided by", others, lambda name: label(named(name), 90), define("Policy"))
 
 
 def _temperature(spec: ModelSpec | None, role: Role) -> str:
@@ -201,7 +201,7 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
     stand = sum(len(one.reused) for one in plan.branches)
     lines = [
         f"**{base}** of the baseline first: {_baseline_words(plan.change)}, then as the policy decides.",
-        f"**{forked}** fork{'' if forked == 1 else 's'} after it, each with the seed of its baseline."
+        f"**{forked}** fork{'' if forked == 1 else 's'} after it, each with the same random draws as its baseline."
         if plays
         else f"**{forked}** fork{'' if forked == 1 else 's'}: nothing is left to chance, so one per turn is enough.",
     ]

@@ -36,6 +36,7 @@ from storage.forks import Child
 from storage.mapping import removed
 from storage.store import Store
 from ui.fork_plan import LEFT_OUT, Branch, ForkPlan, made_by
+from ui.live_form import pool_specs
 from ui.spending import estimate
 
 #: At most so many children of one kind per turn, and so many episodes at once.
@@ -158,6 +159,31 @@ def plan_forks(
         batch=batch,
         question=fitting[0][0].task.question[:400],
         skipped=len(picks) - len(fitting),
+    )
+
+
+def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
+    """The same plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
+    there is no room for more, or when it cannot be played any more."""
+    n, baseline = (
+        max(sizes) for sizes in zip(*((one.n, one.baseline) for one in plan.branches), strict=True)
+    )
+    pairs = min(pairs, MOST_CHILDREN - max(n, baseline))
+    if pairs < 1:
+        raise ConfigError(f"At most {MOST_CHILDREN} pairs are played at one turn, and these are there.")
+    return replace(
+        plan_forks(
+            store,
+            [(one.parent, one.turn) for one in plan.branches],
+            plan.change,
+            n=n + pairs,
+            baseline=baseline + pairs,
+            pool=plan.pool,
+            specs=pool_specs(plan.pool),
+            encoder=plan.encoder,
+            batch=plan.batch,
+        ),
+        max_cost_usd=plan.max_cost_usd,
     )
 
 

@@ -17,7 +17,7 @@ from ui import live, state
 from ui.chart import plot
 from ui.fork_figures import MOST_LEAVES, PARENT, Path, tree_figure
 from ui.fork_plan import Branch, ForkPlan
-from ui.fork_results import Grown, Results, Side
+from ui.fork_results import PAIR_WORDS, Grown, Results, Side
 from ui.fork_words import change_words
 from ui.glossary import define
 from ui.lease import is_dead
@@ -27,6 +27,7 @@ from ui.spending import dollars, paid_models
 from ui.theme import (
     NEUTRAL_COLOUR,
     STATUS_MARKS,
+    STRIP_LEGEND,
     badge,
     correct_mark,
     label,
@@ -180,12 +181,13 @@ def _sides(results: Results) -> None:
     one.caption(_spread(results.baseline))
     two.metric("Fork ends right", _share(results.fork))
     two.caption(_spread(results.fork))
-    three.metric("Difference, paired by seed", _points(results.difference), help=define("Paired difference"))
+    three.metric("Difference, pair by pair", _points(results.difference), help=define("Paired difference"))
     if results.difference.n:
         low, high = results.difference.low, results.difference.high
         over = f", clustered over {len(results.grown)} episodes" if len(results.grown) > 1 else ""
         three.caption(
-            f"95 % interval {100 * low:+.0f} to {100 * high:+.0f} points, {results.difference.n} pairs{over}"
+            f"95 % interval {100 * low:+.0f} to {100 * high:+.0f} points, {results.difference.n} pairs{over}",
+            help=PAIR_WORDS,
         )
 
 
@@ -206,23 +208,24 @@ def _points(found: PairedDifference) -> str:
 
 
 def _proof(plan: ForkPlan, results: Results) -> None:
-    """What was kept, and that the recorded episodes are as they were."""
-    if len(plan.branches) == 1:
-        one = plan.branches[0]
+    """What was kept, and that the recorded episodes are as they were; the hashes that prove it are a click away."""
+    one = plan.branches[0] if len(plan.branches) == 1 else None
+    if one is not None:
         kept = (
             "Nothing comes before it"
-            if one.turn == 0
-            else f"Kept: turns 1 to {one.turn}, hash `{one.prefix[:16]}`"
+            if not one.turn
+            else f"Kept: turn{'s 1 to' if one.turn > 1 else ''} {one.turn}"
         )
         st.caption(f":material/call_split: {kept}. {_anew(plan, one)}")
-    whose = (
-        "The recorded episode is"
-        if len(plan.branches) == 1
-        else f"All {len(plan.branches)} recorded episodes are"
-    )
     if results.parents_unchanged:
-        digest = f" `{plan.branches[0].digest[:16]}`" if len(plan.branches) == 1 else ""
-        st.caption(f":material/lock: {whose} unchanged: every row hashes as before the forks{digest}.")
+        whose = "The recorded episode is" if one else f"All {len(plan.branches)} recorded episodes are"
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption(f":material/lock: {whose} unchanged.", width="content")
+            with st.popover("Proof", icon=":material/fingerprint:", type="tertiary"):
+                st.markdown("Every row of what was recorded hashes as before the forks.")
+                if one is not None:
+                    st.markdown(f"- the recorded episode `{one.digest[:16]}`")
+                    st.markdown(f"- the turns that were kept `{one.prefix[:16]}`", help=define("Prefix hash"))
     else:
         st.caption(
             ":orange[:material/warning:] A forked episode was deleted, or is not what it was when this began."
@@ -290,9 +293,10 @@ def _tree_alt(grown: Grown) -> str:
 
 def pairs_table(grown: Grown) -> None:
     """Each seed's baseline and fork side by side, with links to replay and to the parent beside it."""
-    st.subheader("Every child, by seed", help=define("Seed"))
+    st.subheader("Every child, pair by pair", help=PAIR_WORDS)
     numbers = sorted({*grown.baseline, *grown.forks})
     certain = grown.branch.certain
+    st.caption(STRIP_LEGEND)
     with st.container(border=True):
         sides = (
             ("Baseline, unchanged", grown.baseline, numbers),
@@ -316,8 +320,12 @@ def _child_line(child: Child | None, parent: str, number: int) -> None:
     mark = (
         badge(correct_mark(child.correct)) if child.correct is not None else badge(STATUS_MARKS[one.status])
     )
+    answer = "no answer" if one.answer is None else f"**{label(one.answer, 30) or '(empty)'}**"
+    answer = f" · {answer}" if child.correct is not None else ""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f":gray[{number + 1}] · {mark} · {label(strip_text(one.strip)) or '–'}", width="content")
+        st.markdown(
+            f":gray[{number + 1}] · {mark}{answer} · {label(strip_text(one.strip)) or '–'}", width="content"
+        )
         state.page_link("replay", "Replay", ep=one.id, t=child.turn + 1)
         state.page_link("pair", "Beside the recorded one", a=parent, b=one.id, t=child.turn + 1)
 

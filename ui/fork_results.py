@@ -14,6 +14,9 @@ from storage.forks import Child
 from storage.store import Store
 from ui.fork_plan import Branch, ForkPlan
 
+#: What a pair is, in a sentence.
+PAIR_WORDS = "A pair is one baseline and one fork that make the same random draws: they share a seed."
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -86,13 +89,14 @@ class Results:
         """The finding in one sentence a reader can quote."""
         found = self.difference
         if not found.n:
-            return "Nothing to compare yet: no seed has both a finished baseline and a finished fork."
+            return "Nothing to compare yet: no pair has both a finished baseline and a finished fork."
         points = f"{100 * found.difference:+.0f} points"
         between = f"95 % interval {100 * found.low:+.0f} to {100 * found.high:+.0f}"
         if found.low > 0 or found.high < 0:
             does = "helps" if found.low > 0 else "hurts"
             return f"The change {does}: {points} ({between}), more than the baseline's own spread explains."
-        return f"Not enough to tell: {points} ({between}) may be chance, over {found.n} pairs of one seed."
+        pairs = f"{found.n} pair{'s' if found.n > 1 else ''} of baseline and fork"
+        return f"Not enough to tell: {points} ({between}) may be chance. {pairs}, each with the same random draws."
 
 
 def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:

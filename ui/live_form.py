@@ -18,11 +18,11 @@ from core.tasks.sets import load_tasks
 from storage.store import Store
 from ui import state, wiring
 from ui.glossary import define
+from ui.kept_heads import playable, spoken
 from ui.live import LivePlan
 from ui.panels import text_block
 from ui.spending import check_ceiling, dollars, paid_models
 from ui.theme import label
-from ui.widgets import generations, who
 
 ANY = "any family"
 #: Ways to play -> their words, and what they do.
@@ -53,13 +53,6 @@ def pool_specs(pool: str) -> tuple[ModelSpec, ...]:
 @st.cache_data(max_entries=4, ttl=60, show_spinner=False)
 def _read_pool(pool: str) -> tuple[ModelSpec, ...]:
     return wiring.resolve_pool(pool).specs
-
-
-def playable(store: Store, models: Sequence[str]) -> list[str]:
-    """Policies that fit the pool: checkpoints newest first, then those that need none."""
-    fitting = [one for one in store.checkpoints.list() if list(one.config.get("models", [])) == list(models)]
-    fitting.sort(key=lambda one: (one.created, one.generation or 0), reverse=True)
-    return [one.id for one in fitting] + ["random", "round-robin", *(f"single:{model}" for model in models)]
 
 
 def choose_task() -> Task | None:
@@ -149,7 +142,6 @@ def _own_task() -> Task | None:
 
 def choose_policy(store: Store, models: tuple[str, ...]) -> str:
     """Who decides: a checkpoint that fits the pool, or a policy that needs none."""
-    born = generations(store.checkpoints.list())
     policies = playable(store, models)
     if asked := state.param("play"):
         if asked in policies:
@@ -160,7 +152,7 @@ def choose_policy(store: Store, models: tuple[str, ...]) -> str:
         "Who decides",
         policies,
         key="policy_choice",
-        format_func=lambda value: who(value, born.get(value)),
+        format_func=spoken(store),
         help=define("Policy"),
         on_change=state.set_params,
         kwargs={"play": None},

@@ -10,9 +10,10 @@ from storage.store import Store
 from storage.summaries import RunSummary
 from ui import live, state
 from ui.glossary import define
+from ui.kept_heads import most_telling, playable, spoken
 from ui.lease import is_dead
 from ui.live import LivePlan
-from ui.live_form import playable, pool_specs
+from ui.live_form import pool_specs
 from ui.recording import Recording
 from ui.spending import dollars, paid_models
 from ui.theme import ROLE_LOOKS, label
@@ -123,18 +124,34 @@ def _take_over(store: Store, plan: LivePlan, episode_id: str, index: int) -> Non
         st.markdown(f":material/back_hand: **Decide turn {index + 1} yourself**")
     left, middle = st.columns(2)
     models = [model for model in plan.models if model not in plan.left_out]
-    left.selectbox("Model", models, key="override_model")
-    middle.selectbox(
-        "Role", list(ROLE_LOOKS), key="override_role", format_func=lambda role: ROLE_LOOKS[role].word
+    model = left.selectbox("Model", models, None, key="override_model", placeholder="Choose a model")
+    role = middle.selectbox(
+        "Role",
+        list(ROLE_LOOKS),
+        None,
+        key="override_role",
+        format_func=lambda role: ROLE_LOOKS[role].word,
+        placeholder="Choose a role",
     )
-    st.button(
-        "Take over",
-        key="take_over",
-        icon=":material/back_hand:",
-        help="This one turn; the coordinator decides the others",
-        on_click=state.guarded(_override, state.refused),
-        args=(store, episode_id, index),
-    )
+    with st.container(horizontal=True, gap="small"):
+        st.button(
+            "Take over",
+            key="take_over",
+            icon=":material/back_hand:",
+            disabled=model is None or role is None,
+            help="This one turn; the coordinator decides the others",
+            on_click=state.guarded(_override, state.refused),
+            args=(store, episode_id, index),
+        )
+        if chosen:
+            st.button(
+                "Let the coordinator decide after all",
+                key="give_back",
+                icon=":material/undo:",
+                type="tertiary",
+                on_click=state.guarded(store.runs.drop_override, state.refused),
+                args=(episode_id, index),
+            )
 
 
 def _override(store: Store, episode_id: str, index: int) -> None:
@@ -164,8 +181,9 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
     st.selectbox(
         "Who decides from here on",
         others,
+        others.index(telling) if (telling := most_telling(store, others, now)) else 0,
         key="next_policy",
-        format_func=lambda value: who(value, born.get(value)),
+        format_func=spoken(store),
         label_visibility="collapsed",
     )
     st.button(

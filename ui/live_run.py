@@ -17,9 +17,9 @@ from ui import live, state
 from ui.components.turn_strip import Lane, turn_strip
 from ui.course import NEW_DECIDER, lane
 from ui.decision_panels import decision_panel, undecided_panel
-from ui.kept_heads import born
+from ui.kept_heads import born, most_telling, playable, spoken
 from ui.live import LivePlan, episode_of, has_died, is_stalled
-from ui.live_form import playable, pool_specs, spending
+from ui.live_form import pool_specs, spending
 from ui.live_queue import PAUSED, about
 from ui.live_reins import between_turns, follow, reins, resumable
 from ui.panels import announcement, turn_card
@@ -334,7 +334,14 @@ def _stage(seen: Watched, recording: Recording) -> None:
     decision = recording.decision(cursor)
     with left, st.container(border=True):
         turn_card(
-            outlines, cursor, recording.text, decision, key="live_card", tab="show", running=seen.writing
+            outlines,
+            cursor,
+            recording.text,
+            decision,
+            key="live_card",
+            tab="show",
+            running=seen.writing,
+            at_most=recording.episode.turn_budget if recording.running else None,
         )
     with right, st.container(border=True):
         decision_panel(decision, recording.models, key="live_decision", by=one_of_several(recording, cursor))
@@ -403,10 +410,13 @@ def _afterwards(store: Store, seen: Watched, start: Start) -> None:
 
 def _again(store: Store, plan: LivePlan, start: Start) -> None:
     """The same plan under another policy, with what that may cost."""
-    known = born(store)
     others = [one for one in playable(store, plan.models) if one != plan.policy]
     policy = st.selectbox(
-        "Who decides", others, key="swap_policy", format_func=lambda value: who(value, known.get(value))
+        "Who decides",
+        others,
+        others.index(most_telling(store, others, plan.policy) or others[0]),
+        key="swap_policy",
+        format_func=spoken(store),
     )
     specs = pool_specs(plan.pool)
     ceiling, to_do = spending(specs, estimate(specs, plan.repeats, plan.turns), plan.max_cost_usd)

@@ -15,7 +15,7 @@ import streamlit as st
 from core.episode import Decision, Flag, Role
 from storage.summaries import TurnOutline, TurnText
 from ui import state
-from ui.course import in_words
+from ui.course import SENT_BACK_WORDS, in_words, sent_back
 from ui.spending import dollars
 from ui.theme import (
     FLAG_WORDS,
@@ -72,12 +72,14 @@ def _show_whole(flag: str) -> None:
     st.session_state[flag] = True
 
 
-def turn_heading(outline: TurnOutline, total: int, *, running: bool = False) -> str:
+def turn_heading(
+    outline: TurnOutline, total: int, *, running: bool = False, at_most: int | None = None
+) -> str:
     """`Turn 4 of 7 · ▲ Verifier · delta · Revise · 812 tokens · 3.1 s · $0.004` as markdown with foreign
-    text escaped."""
+    text escaped. While more turns may come `at_most` says how many there can be."""
     look = ROLE_LOOKS[outline.role]
     parts = [
-        f"**Turn {outline.index + 1} of {total}**",
+        f"**Turn {outline.index + 1} of {total if at_most is None else f'at most {at_most}'}**",
         f"{look.shape} {look.word}",
         f"**{label(outline.model, 40)}**",
     ]
@@ -104,13 +106,15 @@ def turn_card(
     key: str,
     tab: str,
     running: bool = False,
+    at_most: int | None = None,
     also: Callable[[int], None] | None = None,
 ) -> None:
     """The card of turn `index`. `text` reads one turn's texts and is called only for what is shown; `tab` is
-    the address's name for what that is; `running` tells a turn being played from one that was cut off; `also`
+    the address's name for what that is; `running` tells a turn being played from one that was cut off; `at_most`
+    is the turn budget while more turns may come; `also`
     draws more below what its model saw."""
     outline = outlines[index]
-    st.markdown(turn_heading(outline, len(outlines), running=running))
+    st.markdown(turn_heading(outline, len(outlines), running=running, at_most=at_most))
     _outcome(outlines, index)
     view = state.choice("What to show of this turn", VIEWS, name=tab, key=f"{key}_view")
     place = f"{key}_{outline.episode_id}_{index}_{view}"
@@ -147,6 +151,8 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         badges.insert(0, ":blue-badge[chosen by hand]")
     elif outline.origin == "suggested_role":
         badges.insert(0, ":blue-badge[role suggested by the Thinker]")
+    if sent_back(outline):
+        badges.insert(0, f":red-badge[:material/undo: {SENT_BACK_WORDS}]")
     if outline.stage == "finished":
         mark = correct_mark(outline.correct_after)
         if outline.answer_after is None:

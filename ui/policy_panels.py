@@ -24,7 +24,7 @@ from ui.policy_figures import (
     pair_name,
     shares_figure,
 )
-from ui.theme import ROLE_LOOKS, label, one_line, percent
+from ui.theme import ROLE_LOOKS, ROLES_LEGEND, label, one_line, percent
 from ui.widgets import ink, nothing_here
 
 #: Rows of the list of turns.
@@ -199,7 +199,7 @@ def _confusion(diff: Diff, found: Agreement, other: int, names: tuple[str, str])
             for slot, model in enumerate(models)
         )
         st.caption(
-            f"Turns that could be called; framed cells are agreement. T thinks, W works, V verifies; {letters}. "
+            f"Turns that could be called; framed cells are agreement. {ROLES_LEGEND}; {letters}. "
             "A click lists a cell's turns."
         )
 

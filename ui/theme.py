@@ -119,6 +119,14 @@ END_WORDS: dict[EndReason, str] = {
     EndReason.COST_CEILING: "cost ceiling reached",
 }
 
+#: What the letters of the roles stand for.
+ROLES_LEGEND = "T thinks, W works, V verifies"
+#: How a turn strip in text is read: `T·a W·c V·b✓`.
+STRIP_LEGEND = (
+    f"{ROLES_LEGEND}; the small letter is the model's slot; "
+    f"{ACCEPT.glyph} accepts, {REVISE.glyph} asks for a revision."
+)
+
 FLAG_WORDS: dict[Flag, str] = {
     Flag.VERDICT_UNREADABLE: "verdict unreadable, counted as Revise",
     Flag.NOTHING_TO_JUDGE: "Verifier before any answer",

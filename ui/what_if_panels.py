@@ -11,13 +11,14 @@ import streamlit as st
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decision, Role
 from storage.steps import read_decisions, read_second_opinion
+from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
 from ui.chart import plot
 from ui.decision_panels import pair_words
 from ui.figures import decision_figure, share
 from ui.glossary import define
-from ui.kept_heads import checkpoint_of, others, readers
+from ui.kept_heads import checkpoint_of, most_telling, others, readers, spoken
 from ui.lens import Otherwise, look, otherwise, without
 from ui.lens_figures import ghosted_bars
 from ui.lens_panels import Seen, why_not
@@ -25,6 +26,11 @@ from ui.nearest import COUNTED, SAMPLE, SHOWN, neighbourhood
 from ui.rescored import allowed
 from ui.theme import ROLE_LOOKS, correct_mark, label, plain
 from ui.widgets import ink, who
+
+#: A divergence below so many nats -> in words.
+_APART = ((0.001, "as good as the same"), (0.1, "close together"), (1.0, "some way apart"))
+#: Probabilities that differ by less are the same.
+_SAME_P = 1e-6
 
 # Another checkpoint
 
@@ -40,7 +46,7 @@ def other_checkpoint(seen: Seen) -> None:
             "The store holds no other checkpoint that reads as this one does and chooses among the same models."
         )
         return
-    chosen = _pick_other(offered, seen.checkpoint)
+    chosen = _pick_other(seen.recording.store, offered, seen.checkpoint.id)
     logits = _other_logits(seen, chosen)
     if logits is None:
         return
@@ -57,7 +63,16 @@ def other_checkpoint(seen: Seen) -> None:
         seen.decision, seen.recording.models, seen.recording.episode, seen.index, z, tolerance, masks
     )
     name = label(who(chosen.id, chosen.generation), 60)
-    st.markdown(f"{name} {_would(found, seen)}.")
+    if has_no_preference(found.decision):
+        st.markdown(
+            f"{name} **has no preference yet: every pair is equally likely**. By the random numbers of this turn it "
+            f"{_would(found, seen)}."
+            if found.draw
+            else f"{name} **has no preference yet: every pair is equally likely**."
+        )
+    else:
+        st.markdown(f"{name} {_would(found, seen)}.")
+    st.markdown(f"Over all pairs the two are {apart(found.kl)}.", help=define("KL divergence"))
     plot(
         ghosted_bars(seen.decision, found.decision, seen.recording.models),
         key="other_bars",
@@ -65,22 +80,41 @@ def other_checkpoint(seen: Seen) -> None:
         alt="Probability of each model and role, as recorded and by the other checkpoint.",
     )
     st.caption(
-        f"Bars: recorded. Open diamonds: the other checkpoint. Divergence {found.kl:.3f} nats; tolerance of a logit "
-        f"{found.tolerance:.1g}. After the first turn that it would choose otherwise it would have read another text.",
-        help=define("KL divergence"),
+        f"Bars: recorded. Open diamonds: the other checkpoint. Tolerance of a logit {found.tolerance:.1g}. After the "
+        "first turn that it would choose otherwise it would have read another text."
     )
 
 
-def _pick_other(offered: Sequence[CheckpointSummary], own: Checkpoint) -> CheckpointSummary:
-    """The other checkpoint, which stands in the address; at first the latest of the same run that is not this one."""
+def has_no_preference(decision: Decision) -> bool:
+    """Whether every pair that may be chosen is equally likely, as before an evolution."""
+    sides = (
+        (decision.model_probs, decision.model_mask),
+        (decision.role_probs, decision.role_mask),
+    )
+    open_to = [
+        [p for p, free in zip(probs, mask or (True,) * len(probs), strict=True) if free]
+        for probs, mask in sides
+    ]
+    return all(max(ps) - min(ps) < _SAME_P for ps in open_to if ps)
+
+
+def apart(kl: float) -> str:
+    """A divergence in nats as words, with its number: `far apart: divergence 21.5 nats`, as markdown."""
+    words = next((words for below, words in _APART if kl < below), "far apart")
+    return f"**{words}**: divergence {kl:.3f} nats" if kl < 1 else f"**{words}**: divergence {kl:.1f} nats"
+
+
+def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:
+    """The other checkpoint, which stands in the address; at first the one that shows most beside this one."""
     by_id = {one.id: one for one in offered}
     asked = state.param("other")
-    st.session_state["other_checkpoint"] = asked if asked in by_id else offered[0].id
+    st.session_state["other_checkpoint"] = asked if asked in by_id else most_telling(store, list(by_id), own)
+    named = spoken(store)
     st.selectbox(
         "Other checkpoint",
         list(by_id),
         key="other_checkpoint",
-        format_func=lambda one: plain(_described(by_id[one]), 80),
+        format_func=lambda one: plain(f"{named(one)}{_described(by_id[one])}", 120),
         on_change=lambda: state.set_params(other=st.session_state["other_checkpoint"]),
         label_visibility="collapsed",
     )
@@ -88,8 +122,9 @@ def _pick_other(offered: Sequence[CheckpointSummary], own: Checkpoint) -> Checkp
 
 
 def _described(one: CheckpointSummary) -> str:
+    """What its name leaves out."""
     svf = ", SVF" if one.config.get("svf_layout") else ""
-    return f"{who(one.id, one.generation)}{svf} · run {one.run_id or 'unknown'}"
+    return f"{svf} · run {one.run_id or 'unknown'}"
 
 
 def _other_logits(

@@ -32,6 +32,21 @@ def test_accepting_a_wrong_answer_or_none_is_a_blunder() -> None:
     assert blunders(turns) == (0,)
 
 
+def test_a_verifier_that_sends_a_right_answer_back_is_a_blunder() -> None:
+    checks = {"role": Role.VERIFIER, "verdict": Verdict.REVISE, "answer_after": "2"}
+    turns = [
+        outline(0, answer_after="2", correct_after=True),
+        outline(1, correct_after=True, **checks),
+        outline(2, correct_after=False, **{**checks, "answer_after": "3"}),  # this one does well to
+        outline(3, correct_after=True, stage="asked", **checks),
+    ]
+    assert happenings(turns)[1] == (Happening.SENT_BACK,)
+    assert Happening.SENT_BACK not in {one for here in happenings(turns)[2:] for one in here}
+    assert 1 in blunders(turns)
+    assert "sent a right answer back" in [mark.word for mark in cells(turns, MODELS)[1].marks]
+    assert "sent a right answer back" in in_words(turns[1], 4)
+
+
 def test_an_unfinished_turn_breaks_nothing() -> None:
     turns = [
         outline(0, answer_after="2", correct_after=True),

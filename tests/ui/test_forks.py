@@ -271,8 +271,18 @@ def test_the_page_from_the_list_to_a_result(
     text = shown(page)
     assert "What if turn 3 had been with the verdict REVISE" in text.replace("\\", "")
     assert "Not enough to tell" in text or "The change" in text
-    assert "unchanged: every row hashes as before" in text
+    assert "The recorded episode is unchanged." in text
+    assert "Every row of what was recorded hashes as before" in text
     assert len([link for link in page.page_link if link.label == "Replay"]) == 4
+    first = read_results(store, run, ForkPlan.from_config(store.runs.get(run).config))
+    press(page, "fork_more")
+    more = page.query_params["run"]
+    assert started == [run, more]
+    assert store.runs.get(more).status is RunStatus.QUEUED
+    plan = ForkPlan.from_config(store.runs.get(more).config)
+    assert (plan.branches[0].n, plan.branches[0].baseline, plan.to_play) == (10, 10, 16)
+    assert {*plan.branches[0].reused.values()} == {*first.baseline.ids, *first.fork.ids}
+    store.runs.cancel(more)
     listed = shown(opened("forks"))
     assert "turn 3 with the verdict REVISE" in listed
     assert "of 2 · baseline" in listed

@@ -20,9 +20,10 @@ from tests.core.faulty_server import fail
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, press, shown, until
 from tests.ui.sums import Sums
+from ui.kept_heads import playable
 from ui.lease import owner
 from ui.live import LivePlan, episode_of, queue
-from ui.live_form import drawn_task, playable
+from ui.live_form import drawn_task
 from ui.tickets import Ticket
 from ui.worker import work
 
@@ -165,7 +166,16 @@ def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) ->
     _stop_before_the_second_turn(store, run)
     page = opened("live", run=run)
     assert "waiting for you" in shown(page)
+    assert "**Turn 1 of at most 5**" in shown(page)
     page.selectbox(key="override_model").select("guesser").run()
+    assert page.button(key="take_over").disabled  # nothing is chosen for a reader
+    page.selectbox(key="override_role").select(Role.WORKER).run()
+    press(page, "take_over")
+    assert store.runs.override(episode_of(run), 1) == ("guesser", Role.WORKER)
+    press(page, "give_back")
+    assert store.runs.override(episode_of(run), 1) is None
+    assert "**Decide turn 2 yourself**" in shown(page)
+    page.selectbox(key="override_role").select(Role.THINKER).run()
     page.button(key="take_over").click().run()
     assert store.runs.override(episode_of(run), 1) == ("guesser", Role.THINKER)
     assert "Turn 2 is yours" in shown(page)

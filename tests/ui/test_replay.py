@@ -85,6 +85,9 @@ def test_jumps_go_to_the_next_of_their_kind_and_round(app: AppTest) -> None:
         press(app, key)
         assert app.query_params["t"] == at
     press(app, "go_first")
+    press(app, "next_blunder")  # the first Verifier sends a right answer back
+    assert app.query_params["t"] == "3"
+    assert "sent a right answer back" in shown(app)
     press(app, "next_blunder")  # the second Worker loses the right answer
     assert app.query_params["t"] == "4"
     press(app, "next_blunder")  # and the last Verifier accepts that
@@ -321,7 +324,7 @@ def test_a_fold_steps_over_the_turns_of_one_kind(app: AppTest) -> None:
         "Only Workers (2)",
         "Only Verifiers (2)",
         "Answer changed (2)",
-        "With a mark (4)",
+        "With a mark (5)",
     ]
     offered.select("changed").run()
     assert app.query_params["only"] == "changed"

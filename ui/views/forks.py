@@ -28,7 +28,7 @@ from ui.fork_form import (
     what_will_run,
     with_ceiling,
 )
-from ui.fork_offer import BATCHES, PLACES, place_of, pool_of
+from ui.fork_offer import BATCHES, MOST_CHILDREN, PLACES, more_of, place_of, pool_of
 from ui.fork_panels import branches_table, finding, headline, pairs_table, tree, watch
 from ui.fork_plan import ForkPlan
 from ui.fork_results import Grown, Results, read_results, read_tallies
@@ -37,7 +37,8 @@ from ui.live import is_stalled
 from ui.live_form import pool_specs
 from ui.panels import announcement
 from ui.recording import open_recording
-from ui.theme import badge, label
+from ui.spending import paid_models
+from ui.theme import STRIP_LEGEND, badge, label
 from ui.tickets import enqueue
 from ui.widgets import RUN_MARKS, STALLED, ago, episode_line, nothing_here, who
 
@@ -45,6 +46,8 @@ _FLAG_TITLES = {
     "false_accept": "Wrong answers that were accepted",
     "answer_broke": "Right answers that were lost",
 }
+#: How many more pairs one click asks for.
+_MORE_PAIRS = 8
 #: At most so many runs are listed, the newest.
 _MOST_RUNS = 20
 
@@ -112,6 +115,7 @@ def _run_words(plan: ForkPlan) -> str:
 
 def _begin(store: Store) -> None:
     st.subheader("Begin with a turn that went wrong")
+    st.caption(STRIP_LEGEND)
     for flag, words in BATCHES.items():
         found, total = forks.originals(store, EpisodeFilter(flag=flag), 3)
         with st.container(border=True):
@@ -266,10 +270,16 @@ def _run_page(store: Store, run_id: str) -> None:
             finding(plan, results)
         if one is None:
             branches_table(store, results)
-            return
-        tree(store, plan, one)
-        pairs_table(one)
-        _onward(one.branch.parent, one.branch.turn)
+        else:
+            tree(store, plan, one)
+            pairs_table(one)
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            if run.status not in (RunStatus.QUEUED, RunStatus.RUNNING) and (
+                one is None or len(results.grown) == 1
+            ):
+                _more(store, plan)
+            if one is not None:
+                _onward(one.branch.parent, one.branch.turn)
 
 
 def _outer(run_id: str, results: Results, one: Grown | None) -> dict[str, str | None]:
@@ -281,14 +291,34 @@ def _batch_words(plan: ForkPlan) -> str:
     return f"{len(plan.branches)} episodes, each forked at {PLACES.get(place_of(plan.batch), 'its turn')}"
 
 
+def _more(store: Store, plan: ForkPlan) -> None:
+    """The same again with the seeds that follow, in a run of its own that counts what was played; what costs money is
+    asked for first."""
+    room = MOST_CHILDREN - max(max(one.n, one.baseline) for one in plan.branches)
+    if st.button(
+        f"Play {min(_MORE_PAIRS, room) or 'no'} more pairs",
+        key="fork_more",
+        icon=":material/add:",
+        disabled=room < 1,
+        help="The same change with the seeds that follow; what was played already counts and is not played again.",
+    ):
+        more = more_of(store, plan, _MORE_PAIRS)
+        if paid_models(pool_specs(plan.pool)):
+            _ask_first(store, more)
+        else:
+            _start(store, more)
+
+
+@st.dialog("More pairs")
+def _ask_first(store: Store, plan: ForkPlan) -> None:
+    _start_box(store, plan, "")
+
+
 def _onward(parent: str, turn: int) -> None:
-    with st.container(horizontal=True, gap="medium"):
-        state.page_link(
-            "forks", "Another change at this turn", icon=":material/call_split:", ep=parent, t=turn + 1
-        )
-        state.page_link(
-            "replay", "The recorded episode", icon=":material/smart_display:", ep=parent, t=turn + 1
-        )
+    state.page_link(
+        "forks", "Another change at this turn", icon=":material/call_split:", ep=parent, t=turn + 1
+    )
+    state.page_link("replay", "The recorded episode", icon=":material/smart_display:", ep=parent, t=turn + 1)
 
 
 if __name__ == "__main__":

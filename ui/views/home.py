@@ -13,7 +13,8 @@ from storage.store import Store
 from storage.summaries import EpisodeSummary, Health, RunSummary
 from ui import state, wiring
 from ui.chart import plot
-from ui.theme import label
+from ui.glossary import define
+from ui.theme import STRIP_LEGEND, label
 from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
 
 #: How many runs, episodes and saved views the page shows.
@@ -148,7 +149,8 @@ def _views(store: Store) -> None:
 
 
 def _newest(newest: Sequence[EpisodeSummary]) -> None:
-    st.subheader("Newest episodes")
+    st.subheader("Newest episodes", help=define("Turn strip"))
+    st.caption(STRIP_LEGEND)
     with st.container(border=True):
         for one in newest:
             question = f":blue[{label(one.question, 64) or '(no question)'}]"

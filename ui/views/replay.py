@@ -17,7 +17,7 @@ from storage.summaries import RunStatus, RunSummary
 from ui import state
 from ui.basket import basket
 from ui.components.turn_strip import WINDOW, Cell, CellMark, Lane, turn_strip, window
-from ui.course import NEW_DECIDER, blunders, cells, low_margins, next_of
+from ui.course import BLUNDER_WORDS, NEW_DECIDER, blunders, cells, low_margins, next_of
 from ui.course_panels import doubt_panel, spent_panel
 from ui.export.button import save_button
 from ui.finding import find_field, found_in, found_list
@@ -42,7 +42,7 @@ REFRESH_S = 2.0
 
 KEYS = keys_of(
     "turn",
-    ("B", "next blunder: a right answer lost or a wrong one accepted"),
+    ("B", f"next blunder: {BLUNDER_WORDS}"),
     ("V", "next Verifier turn"),
     ("M", "next low-margin turn"),
     ("S", "next turn of the same model"),
