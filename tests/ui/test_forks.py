@@ -274,14 +274,14 @@ def test_the_page_from_the_list_to_a_result(
     assert "The recorded episode is unchanged." in text
     assert "Every row of what was recorded hashes as before" in text
     assert len([link for link in page.page_link if link.label == "Replay"]) == 4
-    first = read_results(store, run, ForkPlan.from_config(store.runs.get(run).config))
+    before = read_results(store, run, ForkPlan.from_config(store.runs.get(run).config))
     press(page, "fork_more")
     more = page.query_params["run"]
     assert started == [run, more]
     assert store.runs.get(more).status is RunStatus.QUEUED
     plan = ForkPlan.from_config(store.runs.get(more).config)
     assert (plan.branches[0].n, plan.branches[0].baseline, plan.to_play) == (10, 10, 16)
-    assert {*plan.branches[0].reused.values()} == {*first.baseline.ids, *first.fork.ids}
+    assert {*plan.branches[0].reused.values()} == {*before.baseline.ids, *before.fork.ids}
     store.runs.cancel(more)
     listed = shown(opened("forks"))
     assert "turn 3 with the verdict REVISE" in listed

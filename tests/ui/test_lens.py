@@ -16,6 +16,7 @@ from core.errors import CheckpointError
 from core.heads import HeadKind, head_of, softmax, split
 from core.reading import prompt_tokens
 from core.rounding import drawn, likeliest, rounding
+from storage.filters import EpisodeFilter
 from storage.opinions import add_opinions, opinion
 from storage.recorder import record
 from storage.schema import episode as stored
@@ -27,6 +28,7 @@ from tests.ui.pages import opened, press, shown
 from tests.ui.recorded import MODELS, episode, events
 from tests.ui.sample_store import EVOLVED
 from ui import state as ui_state
+from ui.kept_heads import most_telling, playable, spoken
 from ui.lens import ahead, check, draws, look, moved, without
 from ui.nearest import nearest
 from ui.recording import open_recording
@@ -310,3 +312,24 @@ def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> Non
     assert request_at(played, 2).transcript.entries[1].text == played.turns[1].reply.text
     with pytest.raises(CheckpointError, match="not on this machine"):
         prompt_tokens("nobody/nothing")
+
+
+def test_beside_the_newest_checkpoint_stands_the_oldest_that_played(samples: Store) -> None:
+    played = samples.checkpoints.played()
+    kept = sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)
+    ran = [one for one in kept if one.id in played]
+    assert 1 < len(ran) < len(kept)
+    names = playable(samples, kept[0].config["models"])
+    assert set(names[: len(ran)]) == {one.id for one in ran}  # before those that never played
+    oldest, newest = ran[0].id, ran[-1].id
+    assert most_telling(samples, [one for one in names if one != newest], newest) == oldest
+    assert most_telling(samples, [one for one in names if one != oldest], oldest) == newest
+    assert most_telling(samples, ["random"], newest) == "random"
+    told = spoken(samples)
+    assert "played nothing yet" in told(next(one.id for one in kept if one.id not in played))
+    assert "yet" not in told(oldest) + told("random")
+    episode = samples.episodes.page(EpisodeFilter(policy=newest)).items[0].id
+    page = opened("replay", ep=episode, panel="other")
+    assert page.selectbox(key="other_checkpoint").value == oldest
+    assert "every pair is equally likely" in shown(page)
+    assert "apart**: divergence" in shown(page)
