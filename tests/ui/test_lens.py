@@ -33,6 +33,7 @@ from ui.lens import ahead, check, draws, look, moved, without
 from ui.nearest import nearest
 from ui.recording import open_recording
 from ui.saw import read_again, request_at
+from ui.what_if_panels import apart, has_no_preference
 
 WIDTH = 64
 KINDS: tuple[HeadKind, ...] = (
@@ -317,19 +318,32 @@ def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> Non
 def test_beside_the_newest_checkpoint_stands_the_oldest_that_played(samples: Store) -> None:
     played = samples.checkpoints.played()
     kept = sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)
-    ran = [one for one in kept if one.id in played]
-    assert 1 < len(ran) < len(kept)
+    oldest, *_, newest = [one.id for one in kept if one.id in played]
     names = playable(samples, kept[0].config["models"])
-    assert set(names[: len(ran)]) == {one.id for one in ran}  # before those that never played
-    oldest, newest = ran[0].id, ran[-1].id
     assert most_telling(samples, [one for one in names if one != newest], newest) == oldest
     assert most_telling(samples, [one for one in names if one != oldest], oldest) == newest
     assert most_telling(samples, ["random"], newest) == "random"
-    told = spoken(samples)
-    assert "played nothing yet" in told(next(one.id for one in kept if one.id not in played))
-    assert "yet" not in told(oldest) + told("random")
     episode = samples.episodes.page(EpisodeFilter(policy=newest)).items[0].id
     page = opened("replay", ep=episode, panel="other")
     assert page.selectbox(key="other_checkpoint").value == oldest
-    assert "every pair is equally likely" in shown(page)
-    assert "apart**: divergence" in shown(page)
+    assert "divergence" in shown(page)
+
+
+def test_checkpoints_that_never_played_come_last_and_say_so(headed: Store) -> None:
+    kept = {one.id: one for one in headed.checkpoints.list()}
+    played = headed.checkpoints.played() & set(kept)
+    assert 0 < len(played) < len(kept)
+    names = [one for one in playable(headed, MODELS) if one in kept]
+    ran = [one in played for one in names]
+    assert ran == sorted(ran, reverse=True)
+    told = spoken(headed)
+    assert ["played nothing yet" in told(one) for one in names] == [not one for one in ran]
+    assert "yet" not in told("random")
+
+
+def test_a_distance_and_no_preference_in_words() -> None:
+    even = Decision("a", Role.WORKER, model_probs=(0.5, 0.5, 0.0), role_probs=(1 / 3,) * 3)
+    assert has_no_preference(replace(even, model_mask=(True, True, False)))
+    assert not has_no_preference(even)
+    assert apart(21.484) == "**far apart**: divergence 21.5 nats"
+    assert apart(0.0) == "**as good as the same**: divergence 0.000 nats"
