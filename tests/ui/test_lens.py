@@ -16,6 +16,7 @@ from core.errors import CheckpointError
 from core.heads import HeadKind, head_of, softmax, split
 from core.reading import prompt_tokens
 from core.rounding import drawn, likeliest, rounding
+from storage.filters import EpisodeFilter
 from storage.opinions import add_opinions, opinion
 from storage.recorder import record
 from storage.schema import episode as stored
@@ -27,10 +28,12 @@ from tests.ui.pages import opened, press, shown
 from tests.ui.recorded import MODELS, episode, events
 from tests.ui.sample_store import EVOLVED
 from ui import state as ui_state
+from ui.kept_heads import most_telling, playable, spoken
 from ui.lens import ahead, check, draws, look, moved, without
 from ui.nearest import nearest
 from ui.recording import open_recording
 from ui.saw import read_again, request_at
+from ui.what_if_panels import apart, has_no_preference
 
 WIDTH = 64
 KINDS: tuple[HeadKind, ...] = (
@@ -310,3 +313,37 @@ def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> Non
     assert request_at(played, 2).transcript.entries[1].text == played.turns[1].reply.text
     with pytest.raises(CheckpointError, match="not on this machine"):
         prompt_tokens("nobody/nothing")
+
+
+def test_beside_the_newest_checkpoint_stands_the_oldest_that_played(samples: Store) -> None:
+    played = samples.checkpoints.played()
+    kept = sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)
+    oldest, *_, newest = [one.id for one in kept if one.id in played]
+    names = playable(samples, kept[0].config["models"])
+    assert most_telling(samples, [one for one in names if one != newest], newest) == oldest
+    assert most_telling(samples, [one for one in names if one != oldest], oldest) == newest
+    assert most_telling(samples, ["random"], newest) == "random"
+    episode = samples.episodes.page(EpisodeFilter(policy=newest)).items[0].id
+    page = opened("replay", ep=episode, panel="other")
+    assert page.selectbox(key="other_checkpoint").value == oldest
+    assert "divergence" in shown(page)
+
+
+def test_checkpoints_that_never_played_come_last_and_say_so(headed: Store) -> None:
+    kept = {one.id: one for one in headed.checkpoints.list()}
+    played = headed.checkpoints.played() & set(kept)
+    assert 0 < len(played) < len(kept)
+    names = [one for one in playable(headed, MODELS) if one in kept]
+    ran = [one in played for one in names]
+    assert ran == sorted(ran, reverse=True)
+    told = spoken(headed)
+    assert ["played nothing yet" in told(one) for one in names] == [not one for one in ran]
+    assert "yet" not in told("random")
+
+
+def test_a_distance_and_no_preference_in_words() -> None:
+    even = Decision("a", Role.WORKER, model_probs=(0.5, 0.5, 0.0), role_probs=(1 / 3,) * 3)
+    assert has_no_preference(replace(even, model_mask=(True, True, False)))
+    assert not has_no_preference(even)
+    assert apart(21.484) == "**far apart**: divergence 21.5 nats"
+    assert apart(0.0) == "**as good as the same**: divergence 0.000 nats"
