@@ -14,10 +14,6 @@ Keys = tuple[tuple[str, str], ...]
 
 _PLAYING, _SPEED, _DUE, _LATELY = "replay_playing", "replay_speed", "replay_due", "replay_lately"
 
-#: The buttons that only bear an icon say their key in the tooltip: beside it `Home` would read as the page's name.
-_ICONS = ", ".join(f".st-key-{key} kbd" for key in ("go_first", "go_back", "go_next", "go_last"))
-_ICONS_ONLY = f"<style>{_ICONS} {{display: none}}</style>"
-
 #: So long a browser may still report where playing was, in seconds.
 _STALE_S = 2.5
 
@@ -141,7 +137,6 @@ def transport(
     or an evolution; `cursor` is 0-based. `where` says where it is, when not `Turn 1 of 5`."""
     step = by_hand(go)
     first, last = cursor <= 0, cursor >= total - 1
-    st.html(_ICONS_ONLY)
     with (
         st.bottom,
         st.container(
@@ -182,17 +177,9 @@ def transport(
 def _step_button(
     words: str, key: str, icon: str, shortcut: str, step: Callable[[int], None], to: int, disabled: bool
 ) -> None:
-    """An icon with its words and its key in the tooltip, so that the whole bar fits a phone."""
-    pressed = {"Left": "←", "Right": "→"}.get(shortcut, shortcut)
+    """An icon with its words in the tooltip, so that the whole bar fits a phone."""
     st.button(
-        "",
-        key=key,
-        icon=icon,
-        shortcut=shortcut,
-        help=f"{words} · key {pressed}",
-        on_click=step,
-        args=(to,),
-        disabled=disabled,
+        "", key=key, icon=icon, shortcut=shortcut, help=words, on_click=step, args=(to,), disabled=disabled
     )
 
 
