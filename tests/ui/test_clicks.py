@@ -25,8 +25,10 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     click_first(at(tab, "/verifier?part=cost", "frontier"))
     tab.wait_for_url("**/episodes?*")
     asked = query(tab)
-    total = store.episodes.page(EpisodeFilter(policy=asked["policy"])).total
-    tab.get_by_text(f"{total} episodes").first.wait_for()
+    assert asked["policy"]
+    found = store.episodes.page(EpisodeFilter.from_query(asked)).total
+    assert found.n > 0
+    tab.get_by_text(f"{found} episodes").first.wait_for()
     # Lengths: episodes of one policy that took so many turns.
     both = f"/checkpoints?c={checkpoint(8).id},{checkpoint(30).id}"
     click_highest(at(tab, both, "lengths"))
