@@ -119,6 +119,8 @@ def steps(opened: Browser, address: str, episodes: Sequence[tuple[str, int]]) ->
         page.goto(f"{address}/replay?ep={episode}")
         page.get_by_text(f"Turn 1 of {turns}").first.wait_for()
         settled(page)
+        page.locator(".js-plotly-plot .main-svg").first.wait_for()  # what draws charts is there
+        page.wait_for_timeout(500)
         for turn in range(2, turns + 1):
             page.locator(".st-key-step_next button:enabled").wait_for()
             step: list[Any] = page.evaluate(_STEP, f"Turn {turn} of {turns}")
