@@ -31,7 +31,7 @@ from core.episode import (
     Verdict,
 )
 from core.errors import ConfigError
-from core.policy import Policy
+from core.policy import Around
 from core.session import reread
 
 Kind = Literal["model", "role", "policy", "temperature", "reply", "verdict", "stop"]
@@ -274,22 +274,11 @@ def baseline_holds(change: Change) -> bool:
     return change.kind != "policy"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+@dataclass(frozen=True)
+class Held(Around):
     """A policy whose decisions at some turns, by episode id and index, stand already; it is not asked there."""
 
-    inner: Policy
     decisions: Mapping[tuple[str, int], Decision]
-
-    @property
-    def id(self) -> str:
-        """The inner policy's id."""
-        return self.inner.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The inner policy's slots."""
-        return self.inner.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """What stands already, and the inner policy's decisions for all others at once."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from core.draws import pick, uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Role
 from core.errors import ConfigError
-from core.policy import Policy
+from core.policy import Around
 
 T = TypeVar("T")
 Cycle = tuple[Role, ...]
@@ -126,25 +126,14 @@ def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolic
     return RandomModelPolicy(models, cycle) if name == "random-model" else round_robin_policy(models, cycle)
 
 
-@dataclass(frozen=True, slots=True)
-class OverridePolicy:
+@dataclass(frozen=True)
+class OverridePolicy(Around):
     """Another policy's decisions, except at the turns given, where model and role are a person's choice.
 
     The inner policy is asked all the same, so an overridden turn still shows its logits.
     """
 
-    inner: Policy
     overrides: Mapping[int, tuple[str, Role]] = field(default_factory=dict)
-
-    @property
-    def id(self) -> str:
-        """The inner policy's id: what was overridden is said turn by turn."""
-        return self.inner.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The inner policy's slots."""
-        return self.inner.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """Inner decisions with the overrides put in. Raises ConfigError for an unknown model."""

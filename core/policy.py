@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from core.episode import Decide, Decision
@@ -25,3 +26,21 @@ class Policy(Protocol):
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request, in order. Pure: the same requests give the same decisions."""
         ...
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a policy that stands around another one has of it: its id, because what was changed is said turn by turn,
+    and its slots."""
+
+    inner: Policy
+
+    @property
+    def id(self) -> str:
+        """The inner policy's id."""
+        return self.inner.id
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The inner policy's slots."""
+        return self.inner.models

@@ -34,7 +34,7 @@ from storage.summaries import PolicySummary, RunControl, RunKind, RunStatus, Run
 from storage.whole import delete_episodes
 
 #: A run without a sign of life for this long is taken for dead.
-STALE_AFTER_S = 30.0
+DEAD_AFTER_S = 30.0
 #: It is called stalled before that.
 STALLED_AFTER_S = 20.0
 
@@ -170,11 +170,11 @@ class Runs:
             _update_own(connection, run_id, owner, status=status.value, error=error, finished=self.now())
             _interrupt_episodes(connection, [run_id])
 
-    def mark_interrupted(self, stale_after_s: float = STALE_AFTER_S) -> Sequence[str]:
+    def mark_interrupted(self, dead_after_s: float = DEAD_AFTER_S) -> Sequence[str]:
         """Running runs without recent heartbeat become interrupted with their episodes; gives their ids."""
         silent = and_(
             run.c.status == RunStatus.RUNNING,
-            func.coalesce(run.c.heartbeat, run.c.created) < self.now() - stale_after_s,
+            func.coalesce(run.c.heartbeat, run.c.created) < self.now() - dead_after_s,
         )
         with reading(self.engine) as connection:  # mostly there are none: then no write lock is taken
             if connection.execute(select(run.c.id).where(silent).limit(1)).first() is None:
@@ -382,7 +382,7 @@ def check_owner(connection: Connection, run_id: str, owner: str | None) -> None:
 
 def _free(at: float, dead: str | None) -> ColumnElement[bool]:
     """Runs that nobody plays: queued, interrupted, silent, or still of the owner that is known to be dead."""
-    gone = run.c.heartbeat < at - STALE_AFTER_S
+    gone = run.c.heartbeat < at - DEAD_AFTER_S
     if dead is not None:
         gone = or_(gone, run.c.owner == dead)
     return or_(

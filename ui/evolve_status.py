@@ -7,16 +7,13 @@ from dataclasses import replace
 
 import streamlit as st
 
-from core.errors import TrinityError
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import live, state
 from ui.glossary import define
-from ui.lease import is_dead
 from ui.lineage import Lineage, read_lineage
 from ui.live import is_stalled
-from ui.live_form import pool_specs
-from ui.spending import paid_models
+from ui.resuming import resumable
 from ui.theme import badge, label
 from ui.widgets import RUN_MARKS, STALLED, ago, nothing_here, worker_trouble
 
@@ -50,7 +47,7 @@ def headline(store: Store, run: RunSummary, lineage: Lineage, stalled: bool) -> 
     kept = "Every finished generation is kept, and every reply that was paid for."
     worker_trouble(run, live.log_file(run.id), "evolves", kept, stalled=stalled)
     if stalled or run.status is RunStatus.INTERRUPTED:
-        _resumable(store, run)
+        resumable(store, run, "Go on after the last generation" if run.generations else "Start it again")
     elif run.status in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.generations:
         st.button(
             "Remove it",
@@ -70,43 +67,6 @@ def _svf_words(run: RunSummary) -> str:
 def _remove(store: Store, run_id: str) -> None:
     store.runs.delete(run_id)
     state.replace_params({})
-
-
-def _resumable(store: Store, run: RunSummary) -> None:
-    """What an evolution that stands still may spend, and the button that goes on with it."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        if _is_paid(run):
-            st.number_input(
-                "Spend at most in all, USD",
-                min_value=0.0,
-                value=run.config.get("max_cost_usd"),
-                step=0.5,
-                key="resume_ceiling",
-                width=220,
-            )
-        st.button(
-            "Go on after the last generation" if run.generations else "Start it again",
-            key="resume",
-            icon=":material/restart_alt:",
-            type="primary",
-            on_click=state.guarded(_resume, state.refused),
-            args=(store, run),
-        )
-
-
-def _is_paid(run: RunSummary) -> bool:
-    try:
-        return bool(paid_models(pool_specs(str(run.config.get("pool", "")))))
-    except TrinityError:
-        return False  # the worker will say what is wrong with the pool
-
-
-def _resume(store: Store, run: RunSummary) -> None:
-    store.runs.mark_interrupted()
-    ceiling = st.session_state.get("resume_ceiling", run.config.get("max_cost_usd"))
-    if ceiling != run.config.get("max_cost_usd"):
-        store.runs.allow(run.id, ceiling, dead=run.owner if is_dead(run.owner) else None)
-    live.resume(store, run.id)
 
 
 def watch(store: Store, run: RunSummary) -> None:

@@ -20,10 +20,9 @@ from ui.fork_plan import Branch, ForkPlan
 from ui.fork_results import PAIR_WORDS, Grown, Results, Side
 from ui.fork_words import change_words
 from ui.glossary import define
-from ui.lease import is_dead
 from ui.live import is_stalled
-from ui.live_form import pool_specs
-from ui.spending import dollars, paid_models
+from ui.resuming import resumable
+from ui.spending import dollars
 from ui.theme import (
     NEUTRAL_COLOUR,
     STATUS_MARKS,
@@ -65,36 +64,7 @@ def headline(store: Store, run: RunSummary, plan: ForkPlan, results: Results) ->
         run, live.log_file(run.id), "plays these forks", "Every finished turn is kept.", stalled=stalled
     )
     if stalled or run.status is RunStatus.INTERRUPTED:
-        _resumable(store, run, plan)
-
-
-def _resumable(store: Store, run: RunSummary, plan: ForkPlan) -> None:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        if paid_models(pool_specs(plan.pool)):
-            st.number_input(
-                "Spend at most in all, USD",
-                min_value=0.0,
-                value=plan.max_cost_usd,
-                step=0.5,
-                key="resume_ceiling",
-                width=220,
-            )
-        st.button(
-            "Go on",
-            key="resume",
-            icon=":material/restart_alt:",
-            type="primary",
-            on_click=state.guarded(_resume, state.refused),
-            args=(store, run, plan.max_cost_usd),
-        )
-
-
-def _resume(store: Store, run: RunSummary, before: float | None) -> None:
-    store.runs.mark_interrupted()
-    ceiling = st.session_state.get("resume_ceiling", before)
-    if ceiling != before:
-        store.runs.allow(run.id, ceiling, dead=run.owner if is_dead(run.owner) else None)
-    live.resume(store, run.id)
+        resumable(store, run, "Go on")
 
 
 def watch(store: Store, run: RunSummary, results: Results) -> None:

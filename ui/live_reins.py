@@ -5,17 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 from core.episode import Role
-from core.errors import TrinityError
 from storage.store import Store
 from storage.summaries import RunSummary
-from ui import live, state
+from ui import state
 from ui.glossary import define
 from ui.kept_heads import most_telling, playable, spoken
-from ui.lease import is_dead
 from ui.live import LivePlan
-from ui.live_form import pool_specs
 from ui.recording import Recording
-from ui.spending import dollars, paid_models
 from ui.theme import ROLE_LOOKS, label
 from ui.widgets import generations, who
 
@@ -202,43 +198,3 @@ def _set_decider(store: Store, episode_id: str, index: int) -> None:
 
 
 # A run that stands still
-
-
-def resumable(store: Store, run: RunSummary) -> None:
-    """What a run that stands still may spend, and the button that goes on with it."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        if _is_paid(run):
-            st.number_input(
-                "Spend at most in all, USD",
-                min_value=0.0,
-                value=run.config.get("max_cost_usd"),
-                step=0.1,
-                key="resume_ceiling",
-                help=f"{label(dollars(store.runs.spent_usd(run.id)))} of it is spent already.",
-                width=220,
-            )
-        st.button(
-            "Go on after the last turn" if run.started else "Try again",
-            key="resume",
-            icon=":material/restart_alt:",
-            type="primary",
-            help="Another worker takes it; no reply that is stored is asked or paid for again",
-            on_click=state.guarded(_resume, state.refused),
-            args=(store, run),
-        )
-
-
-def _is_paid(run: RunSummary) -> bool:
-    try:
-        return bool(paid_models(pool_specs(str(run.config.get("pool", "")))))
-    except TrinityError:
-        return False  # the worker will say what is wrong with the pool
-
-
-def _resume(store: Store, run: RunSummary) -> None:
-    st.session_state.pop("live_over", None)
-    store.runs.mark_interrupted()
-    ceiling = st.session_state.get("resume_ceiling", run.config.get("max_cost_usd"))
-    if ceiling != run.config.get("max_cost_usd"):
-        store.runs.allow(run.id, ceiling, dead=run.owner if is_dead(run.owner) else None)
-    live.resume(store, run.id)

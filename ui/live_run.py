@@ -21,9 +21,10 @@ from ui.kept_heads import born, most_telling, playable, spoken
 from ui.live import LivePlan, episode_of, has_died, is_stalled
 from ui.live_form import pool_specs, spending
 from ui.live_queue import PAUSED, about
-from ui.live_reins import between_turns, follow, reins, resumable
+from ui.live_reins import between_turns, follow, reins
 from ui.panels import announcement, turn_card
 from ui.recording import Recording, open_recording
+from ui.resuming import resumable
 from ui.spending import dollars, estimate, paid_models
 from ui.theme import END_WORDS, ROLE_LOOKS, STATUS_MARKS, badge, correct_mark, label
 from ui.turn_panels import one_of_several
@@ -192,7 +193,7 @@ def _headline(store: Store, seen: Watched) -> None:
     st.markdown(" · ".join([f"**{badge(mark)}**", *_facts(store, seen)]))
     _trouble(seen, died)
     if died or run.status is RunStatus.INTERRUPTED:
-        resumable(store, run)
+        resumable(store, run, "Go on after the last turn" if run.started else "Try again")
 
 
 def _facts(store: Store, seen: Watched) -> list[str]:

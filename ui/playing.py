@@ -11,7 +11,7 @@ from core.drive import drive
 from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Status, TurnStarted
 from core.errors import ConfigError
 from core.policies import OverridePolicy
-from core.policy import Policy
+from core.policy import Around, Policy
 from core.pool.pool import Pool
 from core.tasks.graders import grade_many
 from storage.recorder import record
@@ -60,24 +60,13 @@ class Reins:
 
 
 @dataclass(frozen=True)
-class Steered:
+class Steered(Around):
     """The policy of the plan, or the one that a person put in its place from some turn on; except at turns that a
     person took over while the run was waiting."""
 
-    inner: Policy
     store: Store
     resolve: Callable[[str], Policy]
     _known: dict[str, Policy] = field(default_factory=dict, init=False)
-
-    @property
-    def id(self) -> str:
-        """The inner policy's id."""
-        return self.inner.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The inner policy's slots."""
-        return self.inner.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """Decisions with what was chosen by hand put in."""

@@ -186,7 +186,7 @@ def sample(path: Path) -> Store:
     )
     list(record(store, events(missing)))
     list(record(store, events(dataclasses.replace(episode("e-interrupted", seed=3)), upto=6)))
-    store.runs.mark_interrupted(stale_after_s=-1)
+    store.runs.mark_interrupted(dead_after_s=-1)
     live = dataclasses.replace(episode("e-running", seed=4), run_id="rlive")
     list(record(store, events(live, upto=10)))
     dataclasses.replace(store.runs, now=lambda: time.time() + 1e6).heartbeat(
