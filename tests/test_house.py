@@ -169,7 +169,13 @@ def test_the_wheel_carries_everything_a_newcomer_needs(wheel: set[str]) -> None:
     from core.pocket import MODELS
 
     needed = {f"core/pocket/weights/{name}/{file}" for name in (*MODELS, "encoder") for file in WEIGHT_FILES}
-    needed |= {"ui/app.py", "ui/.streamlit/config.toml", "core/py.typed", "ui/components/turn_strip.js"}
+    needed |= {
+        "ui/app.py",
+        "ui/.streamlit/config.toml",
+        "core/py.typed",
+        "ui/components/turn_strip.js",
+        "ui/components/drawing.js",
+    }
     assert needed - wheel == set()
     assert any(name.startswith("sample_runs/") and ".jsonl" in name for name in wheel)
     assert any(name.startswith("storage/migrations/versions/") for name in wheel)

@@ -45,12 +45,17 @@ def image_format() -> Literal["svg", "png"]:
     return "png" if st.session_state.get(FIGURES_AS) == "png" else "svg"
 
 
+def file_name(figure: str) -> str:
+    """What a saved figure is called, without its ending."""
+    return f"trinity-{_NO_NAME.sub('-', figure)[:60]}"
+
+
 def chart_config(name: str, *, small: bool = False) -> dict[str, Any]:
-    """Plotly's settings for a figure that is saved as `trinity-NAME`."""
+    """Plotly's settings for a figure that is saved as `file_name` says."""
     kind = image_format()
     saved = {
         "format": kind,
-        "filename": f"trinity-{_NO_NAME.sub('-', name)[:60]}",
+        "filename": file_name(name),
         "scale": 2 if kind == "png" else 1,
     }
     config = CHART_CONFIG | {"toImageButtonOptions": saved}

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import streamlit as st
 
 from core.episode import ROLE_ORDER, Decision, Role
-from ui.chart import plot
-from ui.figures import decision_figure, joint_grid, share
+from ui.components.decision_chart import decision_chart
+from ui.figures import share
 from ui.glossary import define
+from ui.odds import options, undecided
 from ui.theme import ROLE_LOOKS, label, one_line
-from ui.widgets import ink
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,10 @@ def decision_panel(
         return
     slots = tuple(models)
     said = one_line(f"{ROLE_LOOKS[decision.role].word} on {decision.model} was chosen", 100)
-    plot(
-        decision_figure(decision, slots, ink()),
-        key=f"{key}_figure",
-        small=True,
-        alt=f"Probability of each model, of each role, and of every pair of them. {said}.",
+    decision_chart(
+        *options(decision, slots),
+        key=f"{key}_chart",
+        what=f"Probability of each model and of each role. {said}.",
     )
     st.caption(
         "Grid: joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.",
@@ -137,11 +136,10 @@ def undecided_panel(models: Sequence[str], *, key: str) -> None:
     nothing = Decision(
         "", ROLE_ORDER[0], model_probs=(0.0,) * len(models), role_probs=(0.0,) * len(ROLE_ORDER)
     )
-    plot(
-        joint_grid(nothing, tuple(models), ink()),
-        key=f"{key}_grid",
-        small=True,
-        alt="Every model in every role; nothing is decided yet.",
+    decision_chart(
+        *(undecided(side) for side in options(nothing, models)),
+        key=f"{key}_chart",
+        what="Every model and every role; nothing is decided yet.",
     )
 
 

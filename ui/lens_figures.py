@@ -1,4 +1,4 @@
-"""The figures of a second look at a decision: what made a lead, another head's bars, what the turns have used."""
+"""The figures of a second look at a decision: what made a lead, what the turns have used."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from core.episode import ROLE_ORDER, Decision
 from storage.summaries import TurnOutline
-from ui.figures import drawn, literal, share, softmax_bars, ticks
+from ui.figures import drawn, literal, ticks
 from ui.lens import Part
 from ui.theme import NEUTRAL_COLOUR, layout, model_colour
 
-_FOR, _AGAINST, _GHOST = "#1F5FBF", "#C77700", "#C2410C"
+_FOR, _AGAINST = "#1F5FBF", "#C77700"
 
 #: So many turns are drawn as bars; more as areas, which stay quick.
 _MOST_BARS = 200
@@ -83,56 +82,6 @@ def parts_figure(parts: Sequence[Part], width: int, total: int) -> go.Figure:
             margin={"l": 8, "r": 8, "t": 4, "b": 4},
         ),
     )
-
-
-@lru_cache(maxsize=256)
-def ghosted_bars(decision: Decision, other: Decision, models: tuple[str, ...]) -> go.Figure:
-    """The decision's bars with another head's probabilities over them, as open diamonds."""
-    plain = softmax_bars(decision, models)
-    names = [[literal(name) for name in models], [role.value for role in ROLE_ORDER]]
-    ghosts: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": list(probs),
-            "y": list(range(len(probs))),
-            "xaxis": f"x{axis}",
-            "yaxis": f"y{axis}",
-            "marker": {"symbol": "diamond-open", "size": 11, "color": _GHOST, "line": {"width": 2}},
-            "customdata": [[name, share(p)] for name, p in zip(of, probs, strict=True)],
-            "hovertemplate": "%{customdata[0]}: %{customdata[1]} by the other head<extra></extra>",
-            "cliponaxis": False,
-        }
-        for axis, probs, of in zip(("", "2"), (other.model_probs, other.role_probs), names, strict=True)
-    ]
-    drawing: dict[str, Any] = plain.to_plotly_json()
-    # Names of what is special stand where no diamond can lie on them.
-    bars = [{**bar, "textposition": "none"} for bar in drawing["data"]]
-    words = [
-        {
-            "type": "scatter",
-            "mode": "text",
-            "x": [1.1] * len(bar["text"]),
-            "y": bar["y"],
-            "xaxis": ghost["xaxis"],
-            "yaxis": ghost["yaxis"],
-            "text": [_beside(text, p) for text, p in zip(bar["text"], ghost["x"], strict=True)],
-            "textposition": "middle right",
-            "hoverinfo": "skip",
-            "cliponaxis": False,
-        }
-        for bar, ghost in zip(drawing["data"], ghosts, strict=True)
-    ]
-    wide = {axis: {**drawing["layout"][axis], "range": [0, 2.45]} for axis in ("xaxis", "xaxis2")}
-    return drawn([*bars, *words, *ghosts], {**drawing["layout"], **wide, "showlegend": False})
-
-
-def _beside(text: str, p: float) -> str:
-    """`62.1 % → 58.0 %  chosen`: from the recorded probability to the other head's."""
-    if text == "masked":
-        return text
-    value, _, rest = text.partition("  ")
-    return f"{value} → {share(p)}{'  ' + rest if rest else ''}"
 
 
 def spent(outline: TurnOutline, measure: str) -> float | None:

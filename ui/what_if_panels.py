@@ -14,18 +14,18 @@ from storage.steps import read_decisions, read_second_opinion
 from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
-from ui.chart import plot
+from ui.components.decision_chart import decision_chart
 from ui.decision_panels import pair_words
-from ui.figures import decision_figure, share
+from ui.figures import share
 from ui.glossary import define
 from ui.kept_heads import checkpoint_of, most_telling, others, readers, spoken
 from ui.lens import Otherwise, look, otherwise, without
-from ui.lens_figures import ghosted_bars
 from ui.lens_panels import Seen, why_not
 from ui.nearest import COUNTED, SAMPLE, SHOWN, neighbourhood
+from ui.odds import beside, options
 from ui.rescored import allowed
 from ui.theme import ROLE_LOOKS, correct_mark, label, plain
-from ui.widgets import ink, who
+from ui.widgets import who
 
 #: A divergence below so many nats -> in words.
 _APART = ((0.001, "as good as the same"), (0.1, "close together"), (1.0, "some way apart"))
@@ -73,11 +73,13 @@ def other_checkpoint(seen: Seen) -> None:
     else:
         st.markdown(f"{name} {_would(found, seen)}.")
     st.markdown(f"Over all pairs the two are {apart(found.kl)}.", help=define("KL divergence"))
-    plot(
-        ghosted_bars(seen.decision, found.decision, seen.recording.models),
-        key="other_bars",
-        small=True,
-        alt="Probability of each model and role, as recorded and by the other checkpoint.",
+    models, roles = options(seen.decision, seen.recording.models)
+    decision_chart(
+        beside(models, found.decision.model_probs),
+        beside(roles, found.decision.role_probs),
+        key="other_chart",
+        what="Probability of each model and of each role, as recorded and by the other checkpoint.",
+        grid=False,
     )
     st.caption(
         f"Bars: recorded. Open diamonds: the other checkpoint. Tolerance of a logit {found.tolerance:.1g}. After the "
@@ -197,12 +199,10 @@ def without_a_model(seen: Seen) -> None:
     else:
         st.caption("Untick models or roles: their logits are removed and the rest share the probability.")
     slot, role = found.pair
-    shown = _as_chosen(found, models[slot], role)
-    plot(
-        decision_figure(shown, tuple(models), ink()),
-        key="mask_figure",
-        small=True,
-        alt="Probabilities of what is left in: each model, each role, every pair.",
+    decision_chart(
+        *options(_as_chosen(found, models[slot], role), models),
+        key="mask_chart",
+        what="Probabilities of what is left in: each model and each role.",
     )
     if barred:
         _over_the_episode(seen, barred)
@@ -217,8 +217,8 @@ def _leave_out(models: Sequence[str]) -> frozenset[str]:
     codes = {str(slot + 1): name for slot, name in enumerate(models)}
     letters = {ROLE_LOOKS[role].letter: role for role in ROLE_ORDER}
     asked = set((state.param("without") or "").split(","))
-    for key, options in (("mask_models", codes), ("mask_roles", letters)):
-        st.session_state[key] = [code for code in options if code not in asked]
+    for key, codes_of in (("mask_models", codes), ("mask_roles", letters)):
+        st.session_state[key] = [code for code in codes_of if code not in asked]
 
     def changed() -> None:
         kept = {*st.session_state["mask_models"], *st.session_state["mask_roles"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 
 import plotly.graph_objects as go
@@ -15,7 +16,9 @@ from storage.sides import Course
 from storage.summaries import TurnOutline
 from ui import figures
 from ui.comparison_figures import routing_change
+from ui.components.decision_chart import chart_data
 from ui.decision_panels import alternatives, choice_in_words
+from ui.odds import beside, options, undecided
 from ui.panels import word_diff
 from ui.theme import ROLE_LOOKS
 from ui.transport import dwell_s
@@ -62,68 +65,52 @@ def outline(index: int, **changes: object) -> TurnOutline:
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 
-def test_bars_name_the_choice_and_the_argmax() -> None:
-    figure = figures.softmax_bars(DECISION, MODELS)
-    models, roles = figure.data
-    assert list(models.x) == list(DECISION.model_probs)
-    assert models.text[1].endswith("<b>chosen</b>")
-    assert models.text[0].endswith("argmax")
-    assert [ROLE_ORDER[i] for i, text in enumerate(roles.text) if "chosen" in text] == [Role.THINKER]
-    assert models.marker.opacity[1] == 1.0 > models.marker.opacity[0]
+def test_odds_name_the_choice_and_the_argmax() -> None:
+    models, roles = options(DECISION, MODELS)
+    assert [one.p for one in models] == list(DECISION.model_probs)
+    assert [one.note for one in models] == ["argmax", "chosen", ""]
+    assert [role for role, one in zip(ROLE_ORDER, roles, strict=True) if one.note == "chosen"] == [
+        Role.THINKER
+    ]
 
 
-def test_bars_say_masked_instead_of_a_probability() -> None:
+def test_odds_say_masked_instead_of_a_probability() -> None:
     masked = dataclasses.replace(DECISION, model_probs=(0.0, 0.9, 0.1), model_mask=(False, True, True))
-    assert figures.softmax_bars(masked, MODELS).data[0].text[0] == "masked"
+    models, _ = options(masked, MODELS)
+    assert [one.words for one in models] == ["masked", "90.0 %", "10.0 %"]
+    assert [one.words for one in beside(models, (0.2, 0.3, 0.5))] == [
+        "masked",
+        "90.0 % → 30.0 %",
+        "10.0 % → 50.0 %",
+    ]
 
 
-def test_joint_grid_is_the_outer_product_and_rings_two_cells() -> None:
-    figure = figures.joint_grid(DECISION, MODELS, "#111827")
-    grid = figure.data[0]
-    assert grid.z[1][1] == pytest.approx(0.36 * 0.245)
-    assert sum(sum(row) for row in grid.z) == pytest.approx(1.0)
-    rings = {(shape.x0 + shape.x1, shape.y0 + shape.y1, shape.line.dash) for shape in figure.layout.shapes}
-    assert rings == {(2.0, 2.0, "solid"), (0.0, 0.0, "dot")}
+def test_the_joint_grid_is_the_outer_product_and_marks_two_cells() -> None:
+    models, roles = options(DECISION, MODELS)
+    assert models[1].joint[1].p == pytest.approx(0.36 * 0.245)
+    assert sum(joint.p for one in models for joint in one.joint) == pytest.approx(1.0)
+    cells = chart_data(models, roles, key="odds", what="")["cells"]
+    marked = {(x, y): cell for y, row in enumerate(cells) for x, cell in enumerate(row)}
+    assert [at for at, cell in marked.items() if cell["chosen"]] == [(1, 1)]
+    assert [at for at, cell in marked.items() if cell["likeliest"]] == [(0, 0)]
+    assert max(cell["heat"] for cell in marked.values()) <= 1
 
 
-def test_joint_grid_rings_once_when_the_choice_was_the_likeliest() -> None:
-    same = dataclasses.replace(DECISION, model="alpha", role=Role.WORKER)
-    assert {shape.line.dash for shape in figures.joint_grid(same, MODELS, "#111827").layout.shapes} == {
-        "solid"
-    }
+def test_what_is_not_decided_yet_has_no_numbers() -> None:
+    nothing = Decision("", Role.WORKER, model_probs=(0.0,) * 3, role_probs=(0.0,) * 3)
+    shown = [undecided(side) for side in options(nothing, MODELS)]
+    assert {(one.words, one.note) for side in shown for one in side} == {("–", "")}
 
 
-def test_the_figure_of_a_decision_keeps_bars_and_grid_apart() -> None:
-    figure = figures.decision_figure(DECISION, MODELS, "#111827")
-    models, roles, grid = figure.data
-    assert (models.yaxis, roles.yaxis, grid.yaxis) == (None, "y2", "y3")
-    domains = [figure.layout[axis].domain for axis in ("yaxis3", "yaxis2", "yaxis")]
-    assert (
-        0
-        == domains[0][0]
-        < domains[0][1]
-        < domains[1][0]
-        < domains[1][1]
-        < domains[2][0]
-        < domains[2][1]
-        == 1
-    )
-    assert {(shape.xref, shape.yref) for shape in figure.layout.shapes} == {("x3", "y3")}
-    pixels = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
-    assert (domains[0][1] - domains[0][0]) * pixels == pytest.approx(3 * 34 + 22)
-
-
-def test_names_are_escaped_and_cut() -> None:
+def test_the_chart_of_a_decision_cuts_names_and_shows_what_hides() -> None:
     wild = ("<b>x</b>", "a" * 80, "$y$\u202e")
     decision = dataclasses.replace(DECISION, model="<b>x</b>", argmax_model="a" * 80)
-    spec = (
-        figures.softmax_bars(decision, wild).to_json()
-        + figures.joint_grid(decision, wild, "#111827").to_json()
-    )
-    assert "<b>x</b>" not in spec
-    assert "\\u003cb\\u003ex" not in spec
-    assert "\u202e" not in spec
-    assert "a" * 40 not in spec
+    data = chart_data(*options(decision, wild), key="odds", what="")
+    told = json.dumps(data, ensure_ascii=False)
+    assert "\u202e" not in told
+    assert "a" * 30 not in told
+    assert data["models"][0]["name"] == "<b>x</b>"  # set as text, never parsed
+    assert "<b>x</b> 60.0 % chosen." in data["said"]
 
 
 def test_charts_of_policies_and_routing_escape_names_and_keep_equal_ones_apart() -> None:
@@ -223,10 +210,6 @@ def test_every_figure_is_one_that_plotly_accepts() -> None:
     """The pages draw without validation; this is it."""
     same = dataclasses.replace(DECISION, model="alpha", role=Role.WORKER)
     drawn = [
-        figures.softmax_bars(DECISION, MODELS),
-        figures.joint_grid(DECISION, MODELS, "#111827"),
-        figures.joint_grid(same, MODELS, "#111827"),
-        figures.decision_figure(same, MODELS, "#111827"),
         figures.doubt_over_turns([outline(0), outline(1, margin=0.02), outline(2, entropy=None)]),
         figures.two_choices(DECISION, MODELS, same, MODELS),
     ]

@@ -166,11 +166,7 @@ def test_the_decision_is_told_in_words_and_numbers(app: AppTest, recorded: Store
     assert "**Sampled**" in said
     assert f"{decision.model_logits[0]:+.4f}" in said
     assert "Instead of it" in said
-    assert {chart.key for chart in app.get("plotly_chart")} == {
-        "doubt",
-        "spent",
-        "decision_figure",
-    }
+    assert {chart.key for chart in app.get("plotly_chart")} == {"doubt", "spent"}
 
 
 def test_a_policy_without_a_head_says_so(app: AppTest) -> None:

@@ -1,24 +1,9 @@
 // Draws lanes of turn cells, moves the cursor at once on a click and tells Python where to go.
-// Every text is set as textContent: nothing a model wrote is ever parsed.
-const SVG = "http://www.w3.org/2000/svg";
 const OUTLINES = {
   circle: ["circle", { cx: 12, cy: 12, r: 11 }],
   square: ["rect", { x: 1.5, y: 1.5, width: 21, height: 21, rx: 3 }],
   triangle: ["path", { d: "M12 0.5 L23.5 22.5 L0.5 22.5 Z" }],
 };
-
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
-
-function drawn(tag, attributes) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-}
 
 function token(cell) {
   const svg = drawn("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" });
@@ -27,8 +12,7 @@ function token(cell) {
   const letter = drawn("text", {
     x: 12, y: cell.shape === "triangle" ? 20 : 16.6, "text-anchor": "middle",
     "font-size": cell.shape === "triangle" ? 12 : 13.5, "font-weight": 700, fill: cell.ink,
-  });
-  letter.textContent = cell.letter;
+  }, cell.letter);
   svg.append(letter);
   return svg;
 }

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import streamlit as st
 
+from ui.components import component
 from ui.transport import moved
 
 Tone = Literal["good", "bad", "warn", "info", "quiet"]
@@ -25,7 +24,6 @@ COMPACT_ABOVE = 24
 #: Above this many columns only those around the cursor are drawn.
 WINDOW = 200
 
-_FOLDER = Path(__file__).parent
 _HTML = """
 <div class="strip">
   <div class="lanes" role="group"></div>
@@ -69,17 +67,6 @@ class Lane:
     name: str = ""
 
 
-@cache
-def _component() -> Callable[..., Any]:
-    """Registered on first use, once per process."""
-    return st.components.v2.component(
-        "trinity_turn_strip",
-        html=_HTML,
-        css=(_FOLDER / "turn_strip.css").read_text("utf-8"),
-        js=(_FOLDER / "turn_strip.js").read_text("utf-8"),
-    )
-
-
 def turn_strip(
     lanes: Sequence[Lane],
     cursor: int,
@@ -103,7 +90,7 @@ def turn_strip(
         if isinstance(column, int) and 0 <= column < columns:
             on_go(column)
 
-    _component()(
+    component("turn_strip", _HTML)(
         key=key,
         data={
             "lanes": [asdict(replace(lane, cells=lane.cells[shown.start : shown.stop])) for lane in lanes],

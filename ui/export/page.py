@@ -21,6 +21,7 @@ from ui.export import told
 from ui.export.played import Played
 from ui.figures import role_word
 from ui.labelling import where, words
+from ui.odds import options
 from ui.panels import HARD_CUT, seconds
 from ui.spending import dollars
 from ui.theme import (
@@ -91,6 +92,7 @@ def _environment() -> Environment:
     )
     made.globals |= {
         "told": told,
+        "options": options,
         "roles": [role_word(role) for role in ROLE_ORDER],
         "role_word": role_word,
         "correct_mark": correct_mark,

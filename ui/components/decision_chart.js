@@ -1,0 +1,142 @@
+// Draws both softmaxes of a decision and, below them, the joint grid, as one SVG of the width there is.
+const FONT = 12.5, HALF = 0.35 * FONT, ROW = 27, BAR = 19, GAP = 20, CELL = 34, INSET = 8;
+const SLANT = 40 * Math.PI / 180;
+
+const measure = document.createElement("canvas").getContext("2d");
+
+function widest(texts, family, weight = 400) {
+  measure.font = `${weight} ${FONT}px ${family}`;
+  return Math.max(0, ...texts.map(text => measure.measureText(text).width));
+}
+
+function titled(node, words) {
+  if (words) node.append(drawn("title", {}, words));
+  return node;
+}
+
+function bars(group, options, { left, top, full, words }) {
+  options.forEach((option, place) => {
+    const middle = top + ROW * (place + 0.5), chosen = option.note === "chosen", end = left + full * option.p;
+    group.append(drawn("text", { x: left - INSET, y: middle + HALF, "text-anchor": "end" }, option.name));
+    group.append(titled(drawn("rect", {
+      x: left, y: middle - BAR / 2, width: full * option.p, height: BAR, fill: option.colour, "fill-opacity": chosen ? 1 : 0.4,
+    }), option.title));
+    const said = drawn("text", { x: words ?? end + 5, y: middle + HALF }, option.words);
+    if (option.note) said.append(drawn("tspan", { dx: 7, "font-weight": chosen ? 700 : 400 }, option.note));
+    group.append(said);
+    if (option.other !== null) {
+      const x = left + full * option.other, r = 6;
+      group.append(drawn("path", { d: `M${x} ${middle - r} l${r} ${r} l${-r} ${r} l${-r} ${-r} Z`, class: "other" }));
+    }
+  });
+}
+
+function ring(group, x, y, width, height, dotted) {
+  const box = { x: x + 2, y: y + 2, width: width - 4, height: height - 4, fill: "none" };
+  group.append(drawn("rect", { ...box, stroke: "#FFFFFF", "stroke-opacity": 0.95, "stroke-width": 5 }));
+  group.append(drawn("rect", { ...box, stroke: "#111827", "stroke-width": 2.5, ...(dotted ? { "stroke-dasharray": "3 3" } : {}) }));
+}
+
+function grid(group, data, { left, top, width, cell, slanted }) {
+  const size = (width - left) / data.columns.length;
+  data.columns.forEach((name, place) => {
+    const x = left + size * (place + 0.5), y = top - 8;
+    group.append(slanted
+      ? drawn("text", { transform: `translate(${x - 2} ${y}) rotate(-40)` }, name)
+      : drawn("text", { x, y: y - 2, "text-anchor": "middle" }, name));
+  });
+  const rings = drawn("g", {});
+  data.cells.forEach((row, line) => {
+    const y = top + cell * line;
+    group.append(drawn("text", { x: left - INSET, y: y + cell / 2 + HALF, "text-anchor": "end" }, data.roles[line].name));
+    row.forEach((joint, place) => {
+      const x = left + size * place;
+      group.append(titled(drawn("rect", {
+        x: x + 1, y: y + 1, width: size - 2, height: cell - 2, fill: "#1F5FBF", "fill-opacity": 0.03 + 0.59 * joint.heat,
+      }), joint.title));
+      group.append(drawn("text", {
+        x: x + size / 2, y: y + cell / 2 + HALF, "text-anchor": "middle", "font-weight": joint.chosen ? 700 : 400,
+        "pointer-events": "none",
+      }, joint.percent));
+      if (joint.likeliest && !joint.chosen) ring(rings, x, y, size, cell, true);
+      if (joint.chosen) ring(rings, x, y, size, cell, false);
+    });
+  });
+  group.append(rings);
+}
+
+function draw(svg, data) {
+  const style = getComputedStyle(svg), family = style.fontFamily;
+  const width = Math.max(220, Math.floor(svg.parentElement.clientWidth));
+  const both = [...data.models, ...data.roles];
+  const left = Math.ceil(widest(both.map(option => option.name), family)) + INSET + 2;
+  const told = option => option.words + (option.note ? `  ${option.note}` : "");
+  const beside = Math.ceil(widest(both.map(told), family, 600)) + 16;
+  const full = Math.max(40, width - left - beside);
+  // Beside another head's diamonds the words stand where none can lie on them.
+  const words = both.some(option => option.other !== null) ? left + full + 12 : null;
+  const group = drawn("g", { "font-family": family, "font-size": FONT, fill: style.color });
+  bars(group, data.models, { left, top: 0, full, words });
+  const roles = ROW * data.models.length + GAP;
+  bars(group, data.roles, { left, top: roles, full, words });
+  let height = roles + ROW * data.roles.length;
+  if (data.cells.length) {
+    const room = widest(data.columns, family), size = (width - left) / data.columns.length;
+    const slanted = room > size - 6;
+    const top = height + GAP + (slanted ? Math.ceil(room * Math.sin(SLANT)) + 10 : 14);
+    grid(group, data, { left, top, width, cell: CELL, slanted });
+    height = top + CELL * data.cells.length;
+  }
+  svg.setAttribute("width", width);
+  svg.setAttribute("height", height + 2);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height + 2}`);
+  svg.replaceChildren(group);
+}
+
+function handOver(blob, name) {
+  const link = element("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+function save(svg, { name, format }) {
+  const alone = svg.cloneNode(true);
+  alone.setAttribute("xmlns", SVG);
+  for (const other of alone.querySelectorAll(".other"))  // no style sheet goes with it
+    for (const [key, value] of Object.entries({ fill: "none", stroke: "#C2410C", "stroke-width": 2 }))
+      other.setAttribute(key, value);
+  const file = new Blob([new XMLSerializer().serializeToString(alone)], { type: "image/svg+xml" });
+  if (format === "svg") return handOver(file, `${name}.svg`);
+  const image = new Image();
+  image.onload = () => {
+    const canvas = element("canvas");
+    canvas.width = 2 * image.width;
+    canvas.height = 2 * image.height;
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    URL.revokeObjectURL(image.src);
+    canvas.toBlob(blob => handOver(blob, `${name}.png`));
+  };
+  image.src = URL.createObjectURL(file);
+}
+
+export default function (component) {
+  const { data, parentElement } = component;
+  const svg = parentElement.querySelector("svg.odds");
+  const camera = parentElement.querySelector("button");
+  if (!svg || !camera || !data) return;
+  svg.setAttribute("aria-label", data.said);
+  camera.title = `Save as ${data.saved.format.toUpperCase()}`;
+  camera.setAttribute("aria-label", camera.title);
+  camera.onclick = () => save(svg, data.saved);
+  draw(svg, data);
+  let width = svg.parentElement.clientWidth;
+  const watch = new ResizeObserver(() => {
+    if (svg.parentElement.clientWidth === width) return;
+    width = svg.parentElement.clientWidth;
+    draw(svg, data);
+  });
+  watch.observe(svg.parentElement);
+  return () => watch.disconnect();
+}
