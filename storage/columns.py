@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, Select, and_, select
 
+from core.deciders import decider
 from storage import mapping
 from storage.drafts import drafted
 from storage.engine import reading
@@ -76,6 +77,7 @@ TURNS = pa.schema(
         pa.field("episode_id", pa.string(), nullable=False),
         pa.field("turn", pa.int64(), nullable=False),  # from 1, as pages count
         pa.field("stage", pa.string()),
+        pa.field("policy", pa.string(), nullable=False),  # that decided this turn
         pa.field("role", pa.string(), nullable=False),
         pa.field("model", pa.string(), nullable=False),
         pa.field("origin", pa.string()),
@@ -211,7 +213,14 @@ def _turns(connection: Connection, selection: Selection, said: LabelColumns) -> 
 
     wanted = select(episode.c.id).where(*chosen(selection, connection.dialect.name))
     query = (
-        select(turn, reply.c.body.label("reply"), reasoning.c.body.label("reasoning"))
+        select(
+            turn,
+            reply.c.body.label("reply"),
+            reasoning.c.body.label("reasoning"),
+            episode.c.policy,
+            episode.c.meta,
+        )
+        .join(episode, episode.c.id == turn.c.episode_id)
         .outerjoin(reply, of(reply, "reply"))
         .outerjoin(reasoning, of(reasoning, "reasoning"))
         .where(turn.c.episode_id.in_(wanted))
@@ -225,6 +234,7 @@ def _turn(row: Rows) -> Row:
     for name in ("model_logits", "role_logits", "model_probs", "role_probs"):
         made[name] = list(mapping.to_floats(row[name]))
     made["turn"] = row["idx"] + 1
+    made["policy"] = decider(row["policy"], json.loads(row["meta"]), row["idx"])
     made["flags"] = [flag.value for flag in mapping.to_flags(row["flags"])]
     made["started"] = _micros(row["started"])
     return made

@@ -11,15 +11,22 @@ import plotly.graph_objects as go
 
 from core.separability import PAPER, SPACE_WORDS, TARGET_WORDS, Accuracy, Projection, Score
 from ui.figures import literal, ticks
-from ui.theme import CLASS_COLOURS, CLASS_SYMBOLS, NEUTRAL_COLOUR, UNKNOWN_COLOUR, layout, model_colour
+from ui.theme import (
+    CLASS_COLOURS,
+    CLASS_SYMBOLS,
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    SECOND_COLOUR,
+    UNKNOWN_COLOUR,
+    layout,
+    model_colour,
+)
 
 #: Classes with a colour of their own; the smaller ones are one grey class.
 MOST_CLASSES = len(CLASS_SYMBOLS)
 
 #: More points than these are drawn smaller.
 CROWD = 600
-
-_OURS, _PAPER_COLOUR = "#1F5FBF", "#B85C00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +112,10 @@ def readings(measured: Sequence[Accuracy]) -> go.Figure:
             "marker": {"color": NEUTRAL_COLOUR, "opacity": 0.35},
             "hovertemplate": "always the majority class: %{x:.1%}<extra>this run</extra>",
         },
-        _dots("linear SVM, this run", [one.linear for one in rows], 0.28, "diamond", _OURS),
-        _dots("RBF SVM, this run", [one.rbf for one in rows], 0.06, "diamond-open", _OURS),
-        _dots("linear SVM, paper", [one.linear for one in published], -0.2, "star", _PAPER_COLOUR),
-        _dots("RBF SVM, paper", [one.rbf for one in published], -0.38, "star-open", _PAPER_COLOUR),
+        _dots("linear SVM, this run", [one.linear for one in rows], 0.28, "diamond", FIRST_COLOUR),
+        _dots("RBF SVM, this run", [one.rbf for one in rows], 0.06, "diamond-open", FIRST_COLOUR),
+        _dots("linear SVM, paper", [one.linear for one in published], -0.2, "star", SECOND_COLOUR),
+        _dots("RBF SVM, paper", [one.rbf for one in published], -0.38, "star-open", SECOND_COLOUR),
     ]
     return go.Figure(
         data=data,

@@ -9,10 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.figures import drawn, literal, ticks
-from ui.theme import NEUTRAL_COLOUR, layout, percent
-
-#: The colour of what a chart is about; what it is set against is grey.
-OURS_COLOUR = "#1F5FBF"
+from ui.theme import FIRST_COLOUR, NEUTRAL_COLOUR, layout, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ class Estimate:
     high: float
     told: str = ""
     key: str = ""
-    colour: str = OURS_COLOUR
+    colour: str = FIRST_COLOUR
     symbol: str = "circle"
 
 

@@ -17,9 +17,8 @@ import plotly.graph_objects as go
 
 from core.episode import ROLE_ORDER, Decision, Role
 from storage.summaries import LOW_MARGIN, TurnOutline
-from ui.theme import NEUTRAL_COLOUR, ROLE_LOOKS, layout, one_line
+from ui.theme import FIRST_COLOUR, NEUTRAL_COLOUR, ROLE_LOOKS, SECOND_COLOUR, WARN_COLOUR, layout, one_line
 
-_SIDE_COLOURS = ("#1F5FBF", "#C77700")
 _ENTROPY_COLOUR, _MARGIN_COLOUR = "#7C5CBF", "#0E8A8A"
 
 
@@ -85,7 +84,7 @@ def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...]) -> go
                 "y": [margin for _, margin in low],
                 "name": f"margin below {LOW_MARGIN:g}",
                 "mode": "markers",
-                "marker": {"symbol": "circle-open", "size": 17, "color": "#B85C00", "line": {"width": 2}},
+                "marker": {"symbol": "circle-open", "size": 17, "color": WARN_COLOUR, "line": {"width": 2}},
                 "hoverinfo": "skip",
             }
         )
@@ -133,8 +132,8 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
     names = [literal(name) for name in models] + [role_word(role) for role in ROLE_ORDER]
     data = []
     for side, decision, own, colour in (
-        ("A", a, a_models, _SIDE_COLOURS[0]),
-        ("B", b, b_models, _SIDE_COLOURS[1]),
+        ("A", a, a_models, FIRST_COLOUR),
+        ("B", b, b_models, SECOND_COLOUR),
     ):
         by_model = dict(zip(own, decision.model_probs, strict=False))
         by_role = dict(zip(ROLE_ORDER, decision.role_probs, strict=False))

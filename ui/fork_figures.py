@@ -13,12 +13,20 @@ from core.episode import Role, Verdict
 from core.forking import BASELINE, FORK
 from storage.summaries import TurnOutline
 from ui.figures import drawn, literal
-from ui.theme import NEUTRAL_COLOUR, ROLE_LOOKS, correct_mark, layout, model_colour, one_line, verdict_mark
+from ui.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    ROLE_LOOKS,
+    correct_mark,
+    layout,
+    model_colour,
+    one_line,
+    verdict_mark,
+)
 
 PARENT = "parent"
 #: At most so many different courses are drawn, the most frequent ones.
 MOST_LEAVES = 40
-_FORK_COLOUR = "#1F5FBF"
 _ROW_PX = 48
 #: Right of the last turn, for how a course ended; a line bends this far from the turns it joins, in turns.
 _ENDS_PX, _BEND = 168, 0.38
@@ -165,7 +173,7 @@ def _edges(nodes: Sequence[Node], kept: set[int], fork_turn: int) -> list[dict[s
                         "x": [node.turn, node.turn + _BEND, child.turn - _BEND, child.turn],
                         "y": [node.y, node.y, child.y, child.y],
                         "line": {
-                            "color": _FORK_COLOUR if forked else NEUTRAL_COLOUR,
+                            "color": FIRST_COLOUR if forked else NEUTRAL_COLOUR,
                             "width": min(7.0, 1.2 + 0.5 * len(child.paths)),
                             "dash": "solid" if forked else "dot",
                         },

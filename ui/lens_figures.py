@@ -11,9 +11,7 @@ import plotly.graph_objects as go
 from storage.summaries import TurnOutline
 from ui.figures import drawn, literal, ticks
 from ui.lens import Part
-from ui.theme import NEUTRAL_COLOUR, layout, model_colour
-
-_FOR, _AGAINST = "#1F5FBF", "#C77700"
+from ui.theme import FIRST_COLOUR, NEUTRAL_COLOUR, SECOND_COLOUR, layout, model_colour
 
 #: So many turns are drawn as bars; more as areas, which stay quick.
 _MOST_BARS = 200
@@ -48,7 +46,8 @@ def parts_figure(parts: Sequence[Part], width: int, total: int) -> go.Figure:
         "cliponaxis": False,
         "marker": {
             "color": [
-                NEUTRAL_COLOUR if part.place < 0 else _FOR if part.gives >= 0 else _AGAINST for part in parts
+                NEUTRAL_COLOUR if one.place < 0 else FIRST_COLOUR if one.gives >= 0 else SECOND_COLOUR
+                for one in parts
             ]
         },
         "customdata": [

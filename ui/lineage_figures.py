@@ -26,17 +26,25 @@ from ui.lineage import (
     share_entropy,
     tasks_each,
 )
-from ui.theme import NEUTRAL_COLOUR, RIGHT_COLOUR, ROLE_LOOKS, layout, model_colour
+from ui.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    RIGHT_COLOUR,
+    ROLE_LOOKS,
+    SECOND_COLOUR,
+    WARN_COLOUR,
+    layout,
+    model_colour,
+)
 
 #: The chosen evolution, and the one beside it.
-OURS, BESIDE = "#2F76D6", "#C77700"
 #: Fill of a role's areas: pattern, and its words for the caption.
 PATTERNS: dict[Role, tuple[str, str]] = {
     Role.THINKER: ("/", "striped"),
     Role.WORKER: ("", "plain"),
     Role.VERIFIER: (".", "dotted"),
 }
-_ROLE_COLOURS = {Role.THINKER: "#7C5CBF", Role.WORKER: "#0E8A8A", Role.VERIFIER: "#B85C00"}
+_ROLE_COLOURS = {Role.THINKER: "#7C5CBF", Role.WORKER: "#0E8A8A", Role.VERIFIER: WARN_COLOUR}
 #: Areas whose last share is below this are named on hover only.
 _NAMED = 0.045
 
@@ -55,15 +63,17 @@ def fitness_figure(
         if alone and name != "mean":
             continue
         y = [getattr(lineage.generations[place], name) for place in places]
-        data.append(_curve([x[place] for place in places], y, name, dash, width, OURS))
+        data.append(_curve([x[place] for place in places], y, name, dash, width, FIRST_COLOUR))
     data.append(_validated(lineage, x, "validation", "diamond", RIGHT_COLOUR))
     if beside is not None:
         theirs = beside.axis(axis)
         kept = [place for place, one in enumerate(beside.generations) if one.index > 0]
         name = literal(beside.name, 24)
         means = [beside.generations[place].mean for place in kept]
-        data.append(_curve([theirs[place] for place in kept], means, f"mean, {name}", "solid", 2, BESIDE))
-        data.append(_validated(beside, theirs, f"validation, {name}", "square", BESIDE))
+        data.append(
+            _curve([theirs[place] for place in kept], means, f"mean, {name}", "solid", 2, SECOND_COLOUR)
+        )
+        data.append(_validated(beside, theirs, f"validation, {name}", "square", SECOND_COLOUR))
     notes, lines = _control_lines(lineage, "rgba(17,22,30,0.75)" if dark else "rgba(255,255,255,0.8)")
     return drawn(
         data,
@@ -210,7 +220,7 @@ def line_figure(
     x = lineage.axis(axis)
     data = []
     for place, (name, dash, y) in enumerate(values):
-        curve = _curve(x, y, name, dash, 2, (OURS, NEUTRAL_COLOUR)[place % 2])
+        curve = _curve(x, y, name, dash, 2, (FIRST_COLOUR, NEUTRAL_COLOUR)[place % 2])
         data.append(curve | {"hovertemplate": f"{name} %{{y:,.4~g}}<extra></extra>"})
     return drawn(
         data,
@@ -332,7 +342,7 @@ def manner_figure(
     """How populations play: the entropy of the shares, mean turns, or the share that a Verifier accepted; with the
     other evolution as a dashed line."""
     data = []
-    for one, dash, colour in ((lineage, "solid", OURS), (beside, "dash", BESIDE)):
+    for one, dash, colour in ((lineage, "solid", FIRST_COLOUR), (beside, "dash", SECOND_COLOUR)):
         if one is not None:
             y = [None if played is None else manner(played, what, by) for played in one.plays]
             curve = _curve(one.axis(axis), y, literal(one.name, 24), dash, 2, colour)
@@ -389,7 +399,7 @@ def candidates_figure(
         "x": x,
         "y": [one.fitness for one in known],
         "mode": "markers",
-        "marker": {"size": 8, "color": OURS, "opacity": 0.75, "symbol": "circle"},
+        "marker": {"size": 8, "color": FIRST_COLOUR, "opacity": 0.75, "symbol": "circle"},
         "error_y": {
             "type": "data",
             "array": errors,

@@ -13,14 +13,14 @@ from ui import live, state
 from ui.lease import place_of
 from ui.live import has_died
 from ui.reencoding import ReencodePlan
-from ui.theme import Mark, badge, label, one_line
+from ui.theme import WARN_COLOUR, Mark, badge, label, one_line
 from ui.widgets import RUN_MARKS, STALLED, ago, nothing_here, run_words
 
 #: How often the queue is read again, in seconds.
 REFRESH_S = 2.0
 #: At most so many runs that are over are listed, and so many that are under way.
 MOST_DONE, MOST_OPEN = 8, 30
-PAUSED = Mark("‖", ":material/pause_circle:", "waiting for you", "orange", "#B85C00")
+PAUSED = Mark("‖", ":material/pause_circle:", "waiting for you", "orange", WARN_COLOUR)
 _KINDS = {
     "live": "",
     "evolve": "evolution",

@@ -14,14 +14,14 @@ from storage.routing import pool_order
 from storage.store import Store
 from ui import state
 from ui.chart import plot
-from ui.estimates import OURS_COLOUR, Estimate, estimates_figure
+from ui.estimates import Estimate, estimates_figure
 from ui.facets import facets_of
 from ui.figures import literal, ticks
 from ui.glossary import define
 from ui.remembered import remembered
 from ui.routing_figures import replicate_tree
 from ui.scope import Scope, Side
-from ui.theme import NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent
+from ui.theme import FIRST_COLOUR, NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent
 from ui.widgets import nothing_here, strip_text
 
 _pool_order = remembered(pool_order)
@@ -115,7 +115,7 @@ def _name(one: Contestant, scope: Scope) -> str:
 
 
 def _estimate(name: str, mean: Mean, stands_out: bool) -> Estimate:
-    colour = OURS_COLOUR if stands_out else NEUTRAL_COLOUR
+    colour = FIRST_COLOUR if stands_out else NEUTRAL_COLOUR
     return Estimate(name, mean.value, mean.low, mean.high, colour=colour)
 
 

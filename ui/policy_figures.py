@@ -14,7 +14,7 @@ from core.episode import ROLE_ORDER
 from ui.estimates import Estimate, estimates_figure
 from ui.figures import drawn, literal, ticks
 from ui.head_figures import slot_letter
-from ui.theme import MODEL_COLOURS, NEUTRAL_COLOUR, PROBABILITY_SCALE, ROLE_LOOKS, layout
+from ui.theme import FIRST_COLOUR, MODEL_COLOURS, NEUTRAL_COLOUR, PROBABILITY_SCALE, ROLE_LOOKS, layout
 
 #: Dash and symbol of each line beside its colour.
 _LINES = (
@@ -26,7 +26,7 @@ _LINES = (
     ("longdashdot", "star"),
     ("solid", "pentagon"),
 )
-_PARTED, _PERHAPS = "#1F5FBF", "rgba(136,148,165,0.55)"
+_PARTED, _PERHAPS = FIRST_COLOUR, "rgba(136,148,165,0.55)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def confusion_figure(counts: Whole, models: Sequence[str], names: tuple[str, str
         "z": (part / part.sum(axis=1, keepdims=True)).round(4).tolist(),
         "zmin": 0,
         "zmax": 1,
-        "colorscale": [*PROBABILITY_SCALE[:2], [1.0, "rgba(31,95,191,0.62)"]],
+        "colorscale": [*PROBABILITY_SCALE[:2], [1.0, "rgba(51,117,208,0.62)"]],
         "showscale": False,
         "xgap": 2,
         "ygap": 2,

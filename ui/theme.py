@@ -60,10 +60,17 @@ CLASS_SYMBOLS: tuple[str, ...] = (
 RIGHT_COLOUR = "#0B8A56"
 WRONG_COLOUR = "#C2410C"
 NEUTRAL_COLOUR = "#8894A5"
+WARN_COLOUR = "#B85C00"
+#: The first and the second of two, such as A and B, or this store and the paper: readable on both pages.
+FIRST_COLOUR, SECOND_COLOUR = "#3375D0", "#C77700"
 
 #: For Plotly heat maps that must look the same on both pages: probability (0 to 1) and signed difference.
-PROBABILITY_SCALE = [[0.0, "rgba(31,95,191,0.04)"], [0.5, "rgba(31,95,191,0.45)"], [1.0, "rgba(31,95,191,1)"]]
-DIFFERENCE_SCALE = [[0.0, "#C2410C"], [0.5, "rgba(136,148,165,0.10)"], [1.0, "#1F5FBF"]]
+PROBABILITY_SCALE = [
+    [0.0, "rgba(51,117,208,0.04)"],
+    [0.5, "rgba(51,117,208,0.45)"],
+    [1.0, "rgba(51,117,208,1)"],
+]
+DIFFERENCE_SCALE = [[0.0, "#C2410C"], [0.5, "rgba(136,148,165,0.10)"], [1.0, FIRST_COLOUR]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +102,17 @@ ROLE_LOOKS: dict[Role, RoleLook] = {
 }
 
 ACCEPT = Mark("✓", ":material/check_circle:", "Accept", "green", RIGHT_COLOUR)
-REVISE = Mark("↻", ":material/restart_alt:", "Revise", "orange", "#B85C00")
-UNREADABLE = Mark("?", ":material/help:", "Unreadable", "orange", "#B85C00")
+REVISE = Mark("↻", ":material/restart_alt:", "Revise", "orange", WARN_COLOUR)
+UNREADABLE = Mark("?", ":material/help:", "Unreadable", "orange", WARN_COLOUR)
 
 RIGHT = Mark("●", "●", "right", "green", RIGHT_COLOUR)
 WRONG = Mark("✕", "✕", "wrong", "red", WRONG_COLOUR)
 NOT_JUDGED = Mark("·", "·", "not judged", "gray", NEUTRAL_COLOUR)
 
 STATUS_MARKS: dict[Status, Mark] = {
-    Status.RUNNING: Mark("▶", ":material/play_circle:", "running", "blue", "#1F5FBF"),
+    Status.RUNNING: Mark("▶", ":material/play_circle:", "running", "blue", FIRST_COLOUR),
     Status.FINISHED: Mark("■", ":material/task_alt:", "finished", "gray", NEUTRAL_COLOUR),
-    Status.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", "#B85C00"),
+    Status.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", WARN_COLOUR),
     Status.MISSING: Mark("∅", ":material/cloud_off:", "missing", "red", WRONG_COLOUR),
 }
 

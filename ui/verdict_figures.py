@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 from storage.budgets import AtBudget
 from storage.verdicts import PolicyCost, Spent, frontier
 from ui.figures import literal, ticks
-from ui.theme import NEUTRAL_COLOUR, RIGHT_COLOUR, WRONG_COLOUR, layout, percent
+from ui.theme import FIRST_COLOUR, NEUTRAL_COLOUR, RIGHT_COLOUR, SECOND_COLOUR, WRONG_COLOUR, layout, percent
 
 #: A and B, or the only side: colour, dash and mark, so that colour is never alone.
-SIDES = (("#1F5FBF", "solid", "circle"), ("#C77700", "dash", "square"))
+SIDES = ((FIRST_COLOUR, "solid", "circle"), (SECOND_COLOUR, "dash", "square"))
 #: Where the name of a mark may stand: never right above or below, where its interval is drawn.
 _PLACES = ("top left", "top right", "bottom right", "bottom left", "middle right", "middle left")
 
@@ -134,7 +134,7 @@ def price_and_accuracy(
             "size": [12 if one.policy in best else 8 for one, _ in known],
             "opacity": 1,  # sizes that differ would make them pale
             "symbol": ["diamond" if one.policy in best else "circle-open" for one, _ in known],
-            "color": ["#1F5FBF" if one.policy in best else NEUTRAL_COLOUR for one, _ in known],
+            "color": [FIRST_COLOUR if one.policy in best else NEUTRAL_COLOUR for one, _ in known],
         },
         text=names,
         textposition=beside(

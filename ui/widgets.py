@@ -15,9 +15,19 @@ from storage.filters import EpisodeFilter
 from storage.retention import last_removed
 from storage.store import Store
 from storage.summaries import CheckpointSummary, EpisodeSummary, PolicySummary, RunStatus, RunSummary
-from ui.estimates import OURS_COLOUR, Estimate, estimates_figure
+from ui.estimates import Estimate, estimates_figure
 from ui.reproduction import KEY as REPRODUCTION
-from ui.theme import NEUTRAL_COLOUR, REVISE, Mark, badge, correct_mark, label, one_line
+from ui.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    REVISE,
+    WARN_COLOUR,
+    Mark,
+    badge,
+    correct_mark,
+    label,
+    one_line,
+)
 
 #: What the policies that need no checkpoint do, in a few words.
 POLICY_WORDS = {
@@ -28,10 +38,10 @@ POLICY_WORDS = {
 
 #: Where a run stands.
 RUN_MARKS: dict[RunStatus, Mark] = {
-    RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "waiting", "blue", "#1F5FBF"),
-    RunStatus.RUNNING: Mark("▶", ":material/play_circle:", "playing", "blue", "#1F5FBF"),
+    RunStatus.QUEUED: Mark("…", ":material/hourglass_top:", "waiting", "blue", FIRST_COLOUR),
+    RunStatus.RUNNING: Mark("▶", ":material/play_circle:", "playing", "blue", FIRST_COLOUR),
     RunStatus.FINISHED: Mark("■", ":material/task_alt:", "finished", "green", "#0B8A56"),
-    RunStatus.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", "#B85C00"),
+    RunStatus.INTERRUPTED: Mark("‖", ":material/pause_circle:", "interrupted", "orange", WARN_COLOUR),
     RunStatus.CANCELLED: Mark("✕", ":material/cancel:", "cancelled", "gray", "#8894A5"),
     RunStatus.FAILED: Mark("!", ":material/error:", "failed", "red", "#C2410C"),
 }
@@ -103,13 +113,13 @@ class Standing:
     name: str
     correct: int
     n: int
-    colour: str = OURS_COLOUR
+    colour: str = FIRST_COLOUR
     ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, summary: PolicySummary) -> Standing:
         """From a run's policy summary; checkpoints stand out, the rest is grey."""
-        colour = NEUTRAL_COLOUR if summary.generation is None else OURS_COLOUR
+        colour = NEUTRAL_COLOUR if summary.generation is None else FIRST_COLOUR
         return cls(who(summary.policy, summary.generation), summary.correct, summary.n, colour)
 
 

@@ -10,7 +10,9 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from core.episode import Role
@@ -19,6 +21,7 @@ from core.forking import Change, child, decided_by
 from core.policies import single_policy
 from core.settings import read_settings
 from core.tasks.graders import grade_many
+from storage.columns import export_parquet
 from storage.opinions import Scope, read_judged
 from storage.store import Store
 from storage.summaries import RunStatus
@@ -228,9 +231,13 @@ def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Sto
         store.runs.set_decider(name, 4, "random")
 
 
-def test_what_reads_or_forks_a_swapped_episode_goes_by_who_decided(store: Store, swapped: str) -> None:
+def test_what_reads_or_forks_a_swapped_episode_goes_by_who_decided(
+    store: Store, swapped: str, tmp_path: Path
+) -> None:
     name = episode_of(swapped)
     by = ["single:adder", *3 * ["single:guesser"]]
+    export_parquet(store, [name], tmp_path / "turns.parquet", "turns")
+    assert pq.read_table(tmp_path / "turns.parquet")["policy"].to_pylist() == by
     assert [turn.policy for turn in read_judged(store, Scope(episode=name)).turns] == by
     parent = store.episodes.get(name)
     told = {"id": "child", "run_id": "forks", "grade": grade_many}

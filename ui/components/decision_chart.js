@@ -52,7 +52,7 @@ function grid(group, data, { left, top, width, cell, slanted }) {
     row.forEach((joint, place) => {
       const x = left + size * place;
       group.append(titled(drawn("rect", {
-        x: x + 1, y: y + 1, width: size - 2, height: cell - 2, fill: "#1F5FBF", "fill-opacity": 0.03 + 0.59 * joint.heat,
+        x: x + 1, y: y + 1, width: size - 2, height: cell - 2, fill: "#3375D0", "fill-opacity": 0.03 + 0.59 * joint.heat,
       }), joint.title));
       group.append(drawn("text", {
         x: x + size / 2, y: y + cell / 2 + HALF, "text-anchor": "middle", "font-weight": joint.chosen ? 700 : 400,

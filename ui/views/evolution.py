@@ -16,11 +16,10 @@ from ui.evolve_form import choose_evolution
 from ui.evolve_status import before_the_first, headline, watch
 from ui.glossary import define
 from ui.lineage import Lineage, read_lineage
-from ui.lineage_figures import OURS
 from ui.lineage_panels import PANELS
 from ui.live import is_stalled
 from ui.spending import dollars
-from ui.theme import label, percent
+from ui.theme import FIRST_COLOUR, label, percent
 from ui.transport import keys_of, moved, steps, tick, transport
 from ui.widgets import standings_figure
 
@@ -198,7 +197,7 @@ def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
             if share is not None:
                 st.metric(words, percent(share), help=help, width="content")
         _cost(store, run, lineage)
-    standings = lineage.standings(OURS)
+    standings = lineage.standings(FIRST_COLOUR)
     if standings:
         with right, st.container(border=True):
             st.markdown("**Is it better than what learned nothing?**", help=define("Control"))

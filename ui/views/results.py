@@ -15,10 +15,9 @@ from ui import state
 from ui.chart import plot
 from ui.figures import literal, ticks
 from ui.reproduction import TABLES, Outcome, Suite, Table, needed, outcomes, selection, stored, suites
-from ui.theme import NEUTRAL_COLOUR, label, layout, one_line, percent
+from ui.theme import FIRST_COLOUR, NEUTRAL_COLOUR, SECOND_COLOUR, label, layout, one_line, percent
 from ui.widgets import nothing_here
 
-_HERE, _PAPER = "#1F5FBF", "#C77700"
 _ROW_PX = 34
 #: The same for both charts, with room for a legend, so that a row stands at one height in both.
 _MARGIN = {"l": 8, "r": 8, "t": 44, "b": 36}
@@ -123,7 +122,7 @@ def here_figure(table: Table, found: Sequence[Outcome]) -> go.Figure:
         mode="markers+text",
         marker={
             "size": 11,
-            "color": [_HERE if one.row.is_coordinator else NEUTRAL_COLOUR for one in shown],
+            "color": [FIRST_COLOUR if one.row.is_coordinator else NEUTRAL_COLOUR for one in shown],
         },
         text=[_shown(table, one.overall.mean) for one in shown],
         textposition="top center",
@@ -188,7 +187,7 @@ def paper_figure(table: Table, found: Sequence[Outcome]) -> go.Figure:
                 marker={
                     "size": 11 if name == "average" else 8,
                     "symbol": "circle" if name == "average" else symbols[column % 4],
-                    "color": _PAPER if name == "average" else NEUTRAL_COLOUR,
+                    "color": SECOND_COLOUR if name == "average" else NEUTRAL_COLOUR,
                 },
                 hovertemplate=f"{name} %{{x}}<extra></extra>",
             )
