@@ -18,6 +18,7 @@ st.set_page_config(
     initial_sidebar_state="auto",
     menu_items={"About": "Trinity Inspector: see why a coordinator of language models did what it did."},
 )
+st.html(ASSETS / "narrow.css")
 st.logo(str(ASSETS / "logo.svg"), size="medium")
 
 #: What the first page is called within Streamlit, where two pages cannot have one name; no address shows it.

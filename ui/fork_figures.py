@@ -247,8 +247,8 @@ def _ends(leaves: Sequence[Node]) -> list[dict[str, Any]]:
                 "xanchor": "left",
                 "showarrow": False,
                 "align": "left",
-                "text": f"<b>{mark.glyph} {mark.word}</b> · {told}<br>{who}",
-                "font": {"size": 11, "color": mark.colour},
+                "text": f'<b><span style="color:{mark.colour}">{mark.glyph}</span> {mark.word}</b> · {told}<br>{who}',
+                "font": {"size": 11},
             }
         )
     return notes

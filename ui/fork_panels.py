@@ -236,14 +236,15 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
             f"Before the dashed line nothing differs. Grey and dotted: the recorded course and the baseline. Blue: "
             f"{label(change_words(plan.change), 80)}. Letters are roles; a click opens the turn in Replay."
         )
-        event = plot(
-            figure,
-            key=f"fork_tree_{grown.branch.parent}_{len(children)}",
-            small=True,
-            on_select="rerun",
-            selection_mode="points",
-            alt=_tree_alt(grown),
-        )
+        with st.container(key="wide_tree"):
+            event = plot(
+                figure,
+                key=f"fork_tree_{grown.branch.parent}_{len(children)}",
+                small=True,
+                on_select="rerun",
+                selection_mode="points",
+                alt=_tree_alt(grown),
+            )
         if left_out:
             st.caption(f"The {MOST_LEAVES} most frequent courses are drawn; {left_out} rarer ones are not.")
     points = event["selection"]["points"]

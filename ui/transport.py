@@ -140,7 +140,11 @@ def transport(
     with (
         st.bottom,
         st.container(
-            horizontal=True, horizontal_alignment="center", vertical_alignment="center", gap="small"
+            horizontal=True,
+            horizontal_alignment="center",
+            vertical_alignment="center",
+            gap="small",
+            key="tools_transport",
         ),
     ):
         _step_button(f"First {noun.lower()}", "go_first", ":material/first_page:", "Home", step, 0, first)

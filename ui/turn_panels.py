@@ -62,7 +62,7 @@ def _tabs() -> str:
     """One button per panel; its key is its place."""
     asked = state.param("panel") or "decision"
     shown = asked if asked in PANELS else "decision"
-    with st.container(horizontal=True, gap="small", key="panels"):
+    with st.container(horizontal=True, gap="small", key="tools_panels"):
         for place, (name, (words, _)) in enumerate(PANELS.items(), 1):
             st.button(
                 words,

@@ -152,3 +152,15 @@ def test_nothing_is_wider_than_the_screen(page: Page, address: str, path: str, w
     page.set_viewport_size({"width": width, "height": 844})
     go(page, address + path)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_on_a_phone_the_turn_stands_on_the_first_screen(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    go(page, f"{address}/replay?ep=e-right&t=3")
+    said = page.get_by_text("Turn 3 of 5 · ").first
+    box = said.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < 600
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_role("button", name="Same role").click()  # what stands beyond the edge can be reached
+    expect(page, t="5")

@@ -70,7 +70,7 @@ def show() -> None:
         state.set_params(t=rows[to] + 1)
 
     _strips(a, b, alignment, rows, column, by_hand(go))
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_steps"):
         steps(column, len(rows), go, KEYS)
         # A button has one key, and either hand should reach one: hence the same again beside the steps.
         st.button(
@@ -126,7 +126,7 @@ def _choose() -> None:
 
 def _header(a: Recording, b: Recording | None) -> None:
     """The question once, both sides' pickers, swap."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
         if st.button("Episodes", key="back_to_list", icon=":material/arrow_back:", type="tertiary"):
             state.back_to_list()
         st.button(

@@ -119,7 +119,7 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
     has two places of its own: for the way back, and for the ways on from the turn."""
     summary, episode = recording.summary, recording.episode
     before, after = neighbours(recording.store, summary, state.list_query())
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
         back = st.container(width="content")
         _jump_button("Previous", "previous_episode", "P", before, "Previous episode of the list")
         _jump_button("Next", "next_episode", "N", after, "Next episode of the list")
@@ -130,7 +130,7 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
                 _same_task(recording)
         save_button(recording.store, summary.id)
         basket(recording.store, summary.id)
-        onwards = st.container(horizontal=True, width="content", gap="small")
+        onwards = st.container(horizontal=True, width="content", gap="small", key="tools_onwards")
         if recording.outlines:
             st.button(
                 "Show the analysis" if _zen() else "Hide the analysis",
@@ -415,7 +415,7 @@ def _jumps(recording: Recording, shown: Sequence[int], cursor: int, to: Callable
         ("Same model", "next_same_model", "S", tuple(o.index for o in outlines if o.model == here.model)),
         ("Same role", "next_same_role", "O", tuple(o.index for o in outlines if o.role is here.role)),
     ]
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_ways"):
         steps(shown.index(cursor), len(shown), to, KEYS)
         for words, key, shortcut, turns in kinds:
             next_one = next_of(turns, cursor)
