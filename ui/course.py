@@ -120,10 +120,11 @@ def next_of(turns: Sequence[int], after: int) -> int | None:
     return next((turn for turn in turns if turn > after), turns[0] if turns else None)
 
 
-def in_words(outline: TurnOutline, total: int) -> str:
-    """One turn as a sentence for a tooltip and for a screen reader; plain text."""
+def in_words(outline: TurnOutline, total: int | None) -> str:
+    """One turn as a sentence for a tooltip and for a screen reader; plain text. `total` is None while more turns may
+    come."""
     told = [
-        f"Turn {outline.index + 1} of {total}",
+        f"Turn {outline.index + 1}{'' if total is None else f' of {total}'}",
         ROLE_LOOKS[outline.role].word,
         one_line(outline.model, 40),
     ]
@@ -157,7 +158,8 @@ def cells(
     most = math.log(max(2, len(models) * len(ROLE_ORDER)))
     told = happenings(outlines)
     turns = range(len(outlines)) if only is None else only
-    return tuple(_cell(outlines[i], models, len(outlines), told[i], most, running) for i in turns)
+    total = None if running else len(outlines)
+    return tuple(_cell(outlines[i], models, total, told[i], most, running) for i in turns)
 
 
 def lane(
@@ -170,7 +172,7 @@ def lane(
 def _cell(
     outline: TurnOutline,
     models: Sequence[str],
-    total: int,
+    total: int | None,
     here: Sequence[Happening],
     most: float,
     running: bool,

@@ -11,6 +11,8 @@ import streamlit as st
 
 from core.agreement import NEVER, Agreement, Firsts, Flags, confusion, divergence_by_turn
 from core.episode import ROLE_ORDER, Role
+from storage.opinions import Scope
+from storage.store import Store
 from ui import state
 from ui.chart import plot
 from ui.glossary import define
@@ -25,7 +27,7 @@ from ui.policy_figures import (
     shares_figure,
 )
 from ui.theme import ROLE_LOOKS, ROLES_LEGEND, label, one_line, percent
-from ui.widgets import ink, nothing_here
+from ui.widgets import ink, nothing_here, states_removed
 
 #: Rows of the list of turns.
 MOST_ROWS = 200
@@ -317,13 +319,19 @@ def _said(pair: int, models: Sequence[str]) -> str:
 # How far it can be trusted
 
 
-def show_trust(diff: Diff, names: Mapping[str, str], *, opened: bool = False) -> None:
-    """Which turns are used and which are not, and how well recorded logits are met."""
+def show_trust(
+    store: Store, scope: Scope, diff: Diff, names: Mapping[str, str], *, opened: bool = False
+) -> None:
+    """Which turns of the scope are used and which are not, and how well recorded logits are met."""
     skipped = sum(diff.skipped().values())
     words = f"Which turns are used ({len(diff.turns):,}), which are not ({skipped:,}), and how exact this is"
     with st.expander(words, icon=":material/verified_user:", expanded=opened):
         for line in trust_lines(diff, names):
             st.markdown(f"- {label(line, 600)}")
+        if Source.NO_STATE in diff.skipped():
+            where = scope.where if scope.episode is None else [scope.episode]
+            if gone := states_removed(store, where).strip():
+                st.markdown(f"- {gone}")
 
 
 def trust_lines(diff: Diff, names: Mapping[str, str]) -> list[str]:

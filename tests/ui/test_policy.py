@@ -13,6 +13,7 @@ from core.session import requests
 from storage.engine import writing
 from storage.filters import EpisodeFilter
 from storage.opinions import Scope, add_opinions, opinion, progress, read_judged, transcripts
+from storage.retention import last_removed, prune
 from storage.summaries import RunStatus
 from tests.ui.diffed import DIFFED, Diffed
 from tests.ui.pages import opened, press, shown
@@ -157,6 +158,19 @@ def test_the_page_in_its_other_states(diffed: Diffed) -> None:
     seen = opened("policy", c=f"{a},{b}", view=kept.id)
     assert f"Used\\: {len(wrong.turns)} of" in shown(seen)
     assert "Wrong ones" in shown(seen)
+
+
+def test_the_page_says_when_hidden_states_were_removed(diffed: Diffed) -> None:
+    a, b = diffed.a.id, diffed.b.id
+    assert "were removed" not in shown(opened("policy", c=f"{a},{b}"))
+    one = next(iter(read_diff(diffed.store, EVERYTHING, [a, b]).turns)).episode_id
+    task = diffed.store.episodes.summary(one).task_id
+    prune(diffed.store, "states", EpisodeFilter(task=task))
+    day = last_removed(diffed.store, "states", EpisodeFilter())
+    assert day is not None
+    assert f"hidden states were removed, last on {day}" in shown(opened("policy", c=f"{a},{b}")).replace(
+        "\\", ""
+    )
 
 
 def test_the_page_begins_stops_and_resumes_a_reading(diffed: Diffed, monkeypatch: pytest.MonkeyPatch) -> None:

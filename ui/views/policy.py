@@ -66,11 +66,11 @@ def show() -> None:
     if pressing:
         show_reencoding(store, diff, scope, names)
     if not diff.turns:
-        _nothing(diff, names)
+        _nothing(store, scope, diff, names)
         return
     show_overview(diff, names)
     show_detail(diff, names)
-    show_trust(diff, names)
+    show_trust(store, scope, diff, names)
     if not pressing:
         show_reencoding(store, diff, scope, names)
 
@@ -240,12 +240,12 @@ def _how() -> None:
         )
 
 
-def _nothing(diff: Diff, names: Mapping[str, str]) -> None:
+def _nothing(store: Store, scope: Scope, diff: Diff, names: Mapping[str, str]) -> None:
     if not diff.judged.turns:
         nothing_here("No recorded turn matches: let a condition go.")
         return
     nothing_here("At none of these turns all of the checkpoints can be judged.", ":material/block:")
-    show_trust(diff, names, opened=True)
+    show_trust(store, scope, diff, names, opened=True)
 
 
 if __name__ == "__main__":
