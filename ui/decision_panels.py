@@ -94,13 +94,14 @@ def decision_panel(
 ) -> None:
     """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
     that decided, told where the episode had several."""
-    st.markdown("**Decision**", help=f"{define('Softmax')} {define('Argmax and sampling')}")
     if decision is None:
         st.caption("No decision is stored for this turn.")
         return
     if by is not None:
         st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
-    st.markdown(choice_in_words(decision, models))
+    st.markdown(
+        choice_in_words(decision, models), help=f"{define('Softmax')} {define('Argmax and sampling')}"
+    )
     if not decision.model_probs or not decision.role_probs:
         st.caption(
             "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."
@@ -129,7 +130,7 @@ def decision_panel(
 
 def undecided_panel(models: Sequence[str], *, key: str) -> None:
     """The place of the first decision, before there is one: it keeps its room, and charts are ready when it comes."""
-    st.markdown("**Decision**", help=f"{define('Softmax')} {define('Argmax and sampling')}")
+    st.markdown("**Decision**")
     st.caption(
         "Which model will be asked first, and in which role? It shows here once the coordinator has decided."
     )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from core.errors import ConfigError
 from storage.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD, NOTE, Label, Place, counting
@@ -77,9 +78,15 @@ def undo(store: Store) -> str | None:
 
 
 def label_panel(
-    store: Store, episode_id: str, index: int | None = None, *, any_said: bool = True, only_own: bool = False
+    store: Store,
+    episode_id: str,
+    index: int,
+    line: DeltaGenerator,
+    *,
+    any_said: bool = True,
+    only_own: bool = False,
 ) -> None:
-    """The labels of an episode as a line with a button (key L) that opens everything else below it; `index`: the
+    """The labels of an episode in the row `line`, with a button (key L) that opens everything else here; `index`: the
     turn at hand. Whether it is open stands in the address as `labels`. Nothing is read unless `any_said`; with
     `only_own` nothing of what others said shows."""
     history = store.labels.history(episode_id) if any_said else ()
@@ -87,7 +94,7 @@ def label_panel(
         history = tuple(one for one in history if one.author == author())
     current = counting(history)
     is_open = state.param("labels") == "open"
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="label_line"):
+    with line:
         st.button(
             f"Labels ({len(current)})" if current else "Label",
             key="label_toggle",
@@ -105,16 +112,14 @@ def label_panel(
             _panel(store, episode_id, index, history)
 
 
-def _panel(store: Store, episode_id: str, index: int | None, history: Sequence[Label]) -> None:
-    place = Place(episode_id)
-    if index is not None:
-        about = state.choice(
-            "What is labelled",
-            {"turn": f"Turn {index + 1}", "episode": "The whole episode"},
-            name="about",
-            key="label_about",
-        )
-        place = Place(episode_id, index if about == "turn" else None)
+def _panel(store: Store, episode_id: str, index: int, history: Sequence[Label]) -> None:
+    about = state.choice(
+        "What is labelled",
+        {"turn": f"Turn {index + 1}", "episode": "The whole episode"},
+        name="about",
+        key="label_about",
+    )
+    place = Place(episode_id, index if about == "turn" else None)
     quick_buttons(store, place, counting(history))
     left, right = st.columns([3, 2], gap="medium")
     with left:

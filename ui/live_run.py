@@ -345,6 +345,7 @@ def _stage(seen: Watched, recording: Recording) -> None:
             at_most=recording.episode.turn_budget if recording.running else None,
         )
     with right, st.container(border=True):
+        st.markdown("**Decision**")
         decision_panel(decision, recording.models, key="live_decision", by=one_of_several(recording, cursor))
 
 

@@ -256,10 +256,10 @@ def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:
     press(page, "zen")
     assert page.query_params["zen"] == "1"
     hidden = shown(page)
-    for word in ("expected", "Softmax", "**Decision**", "wrong", "right", "How sure"):
+    for word in ("expected", "Softmax", "Grid: joint probability", "wrong", "right", "How sure"):
         assert word not in hidden
     press(page, "zen")
-    assert "**Decision**" in shown(page)
+    assert "Grid: joint probability" in shown(page)
 
 
 def test_a_turn_of_two_thousand_is_a_window_and_takes_few_queries(headed: Store) -> None:

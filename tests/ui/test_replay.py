@@ -194,7 +194,7 @@ def test_a_turn_being_written_shows_what_there_is(app: AppTest) -> None:
     said = shown(opened(app, ep="e-running", t="3"))
     assert "12*3=" in said
     assert "Still being written" in said
-    assert "**Decision**" in said
+    assert "Grid: joint probability" in said
 
 
 def test_a_long_reply_is_cut_until_asked_for(app: AppTest) -> None:

@@ -364,8 +364,10 @@ def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callabl
         said=announcement(recording.outlines, cursor),
         plain=bool(st.session_state.get("plain_strip", False)),
     )
-    _jumps(recording, shown, cursor, to)
-    label_panel(recording.store, recording.summary.id, cursor, any_said=recording.labelled, only_own=_zen())
+    ways = _jumps(recording, shown, cursor, to)
+    label_panel(
+        recording.store, recording.summary.id, cursor, ways, any_said=recording.labelled, only_own=_zen()
+    )
     found_list(found, words, cursor)
 
 
@@ -405,8 +407,11 @@ def _cards(recording: Recording, cursor: int) -> None:
             before_card(outlines, cursor, recording.said, key="before")
 
 
-def _jumps(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
-    """Which turns are shown, and keys that go straight to the next turn of a kind, going round."""
+def _jumps(
+    recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]
+) -> DeltaGenerator:
+    """Which turns are shown, and keys that go straight to the next turn of a kind, going round; the row they stand
+    in."""
     outlines, here = recording.outlines, recording.outlines[cursor]
     kinds: list[tuple[str, str, str, tuple[int, ...]]] = [
         ("Blunder", "next_blunder", "B", () if _zen() else blunders(outlines)),
@@ -415,7 +420,8 @@ def _jumps(recording: Recording, shown: Sequence[int], cursor: int, to: Callable
         ("Same model", "next_same_model", "S", tuple(o.index for o in outlines if o.model == here.model)),
         ("Same role", "next_same_role", "O", tuple(o.index for o in outlines if o.role is here.role)),
     ]
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_ways"):
+    ways = st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_ways")
+    with ways:
         steps(shown.index(cursor), len(shown), to, KEYS)
         for words, key, shortcut, turns in kinds:
             next_one = next_of(turns, cursor)
@@ -432,6 +438,7 @@ def _jumps(recording: Recording, shown: Sequence[int], cursor: int, to: Callable
         find_field()
         if len(outlines) > WINDOW:
             _go_to(len(outlines), cursor)
+    return ways
 
 
 def _go_to(total: int, cursor: int) -> None:
