@@ -97,7 +97,7 @@ def beside(options: Sequence[Option], other: Sequence[float]) -> list[Option]:
     """The options with another head's probabilities, told from the recorded one to it."""
     return [
         option if option.words == MASKED else replace(option, other=p, words=f"{option.words} → {share(p)}")
-        for option, p in zip(options, other, strict=True)
+        for option, p in zip(options, other, strict=False)
     ]
 
 
