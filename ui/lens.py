@@ -122,6 +122,13 @@ def ahead(lens: Lens, row: int, other: int, most: int = 12) -> list[Part]:
     return _largest(lens.parts[row] - lens.parts[other], lens, most)
 
 
+def pulls(lens: Lens, row: int, other: int) -> tuple[float, float]:
+    """What speaks for logit `row` and what for logit `other`, each summed over all parts; both are positive, and their
+    difference is the lead."""
+    gives = lens.parts[row] - lens.parts[other]
+    return float(gives[gives > 0].sum()), float(-gives[gives < 0].sum())
+
+
 def moved(lens: Lens, before: Lens, row: int, other: int, most: int = 12) -> list[Part]:
     """What changed in that since the state `before`: the parts whose gift to the difference moved most."""
     now, then = (one.parts[row] - one.parts[other] for one in (lens, before))

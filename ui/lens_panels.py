@@ -13,7 +13,7 @@ from storage.mapping import removed
 from ui import state
 from ui.chart import plot
 from ui.glossary import define
-from ui.lens import Check, Lens, ahead, check, look, moved, rival
+from ui.lens import Check, Lens, ahead, check, look, moved, pulls, rival
 from ui.lens_figures import parts_figure
 from ui.recording import Recording
 from ui.theme import ROLE_LOOKS, label
@@ -154,6 +154,12 @@ def _lead(lens: Lens, seen: Seen, names: Sequence[str], chosen: int, other: int,
     if not parts:
         st.caption("Nothing: both rows of the head give the same logit on every state.")
         return
+    mine, theirs = pulls(lens, row, against)
+    st.markdown(
+        f"What speaks for {names[chosen]} adds up to **{mine:.2f}** logits, what speaks for {names[other]} to "
+        f"**{theirs:.2f}**; the lead is what is left, **{mine - theirs:+.2f}**. These numbers are the encoder's own "
+        "and mean nothing one by one. What near decisions led to stands under Neighbours."
+    )
     plot(
         parts_figure(parts, lens.width, lens.parts.shape[1]),
         key="lens_ahead",
