@@ -21,7 +21,7 @@ from ui.glossary import define
 from ui.kept_heads import checkpoint_of, most_telling, others, readers, spoken
 from ui.lens import Otherwise, look, otherwise, without
 from ui.lens_panels import Seen, why_not
-from ui.nearest import COUNTED, SAMPLE, SHOWN, neighbourhood
+from ui.nearest import COUNTED, SAMPLE, SHOWN, Tally, neighbourhood
 from ui.odds import beside, options
 from ui.rescored import allowed
 from ui.theme import ROLE_LOOKS, correct_mark, label, plain
@@ -29,6 +29,8 @@ from ui.widgets import who
 
 #: A divergence below so many nats -> in words.
 _APART = ((0.001, "as good as the same"), (0.1, "close together"), (1.0, "some way apart"))
+#: So many choices of near decisions are named, the others counted together.
+_MOST_TALLIES = 6
 #: Probabilities that differ by less are the same.
 _SAME_P = 1e-6
 
@@ -289,11 +291,9 @@ def near_by(seen: Seen) -> None:
         st.caption("The store holds no other decision that was read by the same encoder.")
         return
     st.markdown(f"**What did the {len(found.near)} nearest decisions choose, and how did it end?**")
-    rows = [
-        f"| {ROLE_LOOKS[one.role].shape} {pair_words(one.model, one.role)} | {one.n} | "
-        f"{share(one.right / one.judged) if one.judged else '–'} |"
-        for one in found.tallies[:6]
-    ]
+    first, rest = found.tallies[:_MOST_TALLIES], found.tallies[_MOST_TALLIES:]
+    rows = [_tally(f"{ROLE_LOOKS[one.role].shape} {pair_words(one.model, one.role)}", [one]) for one in first]
+    rows += [_tally("any other", rest)] if rest else []
     st.markdown("\n".join(["| Chosen there | times | ended right |", "|:--|--:|--:|", *rows]))
     for one in found.near[:SHOWN]:
         mark = correct_mark(one.turn.correct)
@@ -312,6 +312,13 @@ def near_by(seen: Seen) -> None:
         f"the table counts the nearest {min(COUNTED, len(found.near))}.",
         help=define("Cosine"),
     )
+
+
+def _tally(words: str, of: Sequence[Tally]) -> str:
+    """A row of the table: how often it was chosen, and how it ended where that was judged."""
+    judged = sum(one.judged for one in of)
+    right = share(sum(one.right for one in of) / judged) if judged else "–"
+    return f"| {words} | {sum(one.n for one in of)} | {right} |"
 
 
 def here_link(words: str, index: int) -> None:

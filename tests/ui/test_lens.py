@@ -29,7 +29,7 @@ from tests.ui.recorded import MODELS, episode, events
 from tests.ui.sample_store import EVOLVED
 from ui import state as ui_state
 from ui.kept_heads import most_telling, playable, spoken
-from ui.lens import ahead, check, draws, look, moved, without
+from ui.lens import ahead, check, draws, look, moved, pulls, without
 from ui.nearest import nearest
 from ui.recording import open_recording
 from ui.saw import read_again, request_at
@@ -93,6 +93,9 @@ def test_parts_add_up_to_the_logits_and_the_recorded_ones_are_within_the_toleran
     assert lens.width == (0 if kind == "low-rank" else WIDTH)
     parts = ahead(lens, 0, 1, most=5)
     assert sum(part.gives for part in parts) == pytest.approx(lens.logits[0] - lens.logits[1])
+    mine, theirs = pulls(lens, 0, 1)
+    assert min(mine, theirs) >= 0
+    assert mine - theirs == pytest.approx(lens.logits[0] - lens.logits[1])
     sizes = [abs(part.gives) for part in parts if part.place >= 0]
     assert sizes == sorted(sizes, reverse=True)
     change = (lens.logits[0] - lens.logits[1]) - (before.logits[0] - before.logits[1])
