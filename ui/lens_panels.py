@@ -75,14 +75,14 @@ def _recomputed(seen: Seen, found: Check | None) -> None:
         st.markdown(why_not(seen))
     elif found.matches:
         st.markdown(
-            f"The stored head on the stored hidden state gives the recorded logits: largest difference "
-            f"{found.difference:.2g}, tolerance {found.tolerance:.2g}."
+            f"The stored head on the stored hidden state gives the recorded logits: they differ by at most "
+            f"{found.difference:.2g}. {known_to(found.tolerance, 'this')}"
         )
     else:
         st.warning(
-            f"The stored head on the stored hidden state gives other logits than were recorded: difference "
-            f"{found.difference:.2g}, and rounding explains {found.tolerance:.2g}. The checkpoint in this store is not "
-            "the one that played this turn, or a row was changed. Do not trust the lens here.",
+            f"The stored head on the stored hidden state gives other logits than were recorded: one differs by "
+            f"{found.difference:.2g}, of which rounding explains {found.tolerance:.2g}. The checkpoint in this "
+            "store is not the one that played this turn, or a row was changed. Do not trust the lens here.",
             icon=":material/warning:",
         )
     rows = [
@@ -110,9 +110,16 @@ def _recomputed(seen: Seen, found: Check | None) -> None:
         "\n".join(["| | |", "|:--|:--|", *(f"| {name} | {label(value, 60)} |" for name, value in rows)])
     )
     st.caption(
-        "Tolerance: the most that keeping the state in half precision can have moved a logit of this head.",
+        "The state is kept in half precision: what that can have moved a logit by is its tolerance.",
         help=define("Tolerance"),
     )
+
+
+def known_to(tolerance: float, which: str) -> str:
+    """How far the logits of `which` head are known, as a sentence; `tolerance` is the largest of theirs."""
+    if not tolerance:
+        return f"The logits of {which} head were not read from a state in half precision: they are exact."
+    return f"Tolerance of one logit of {which} head: at most {tolerance:.2g}."
 
 
 # Head lens
@@ -166,7 +173,11 @@ def _lead(lens: Lens, seen: Seen, names: Sequence[str], chosen: int, other: int,
         small=True,
         alt="What each number of the hidden state gives to the lead of the choice over the runner-up.",
     )
-    told = f"Together {difference:+.4f}, recorded {recorded[row] - recorded[against]:+.4f}, tolerance {error:.1g}."
+    told = (
+        f"Together a lead of {difference:+.4f}, recorded {recorded[row] - recorded[against]:+.4f}. "
+        f"Tolerance of the lead: {error:.2g}, of the one logit {lens.tolerance[row]:.2g} plus of the other "
+        f"{lens.tolerance[against]:.2g}."
+    )
     close = " The lead is within it: too close to call." if abs(difference) <= error else ""
     st.caption(f"{_reads(lens)} {told}{close}")
 

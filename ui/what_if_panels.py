@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from ui.figures import share
 from ui.glossary import define
 from ui.kept_heads import checkpoint_of, most_telling, others, readers, spoken
 from ui.lens import Otherwise, look, otherwise, without
-from ui.lens_panels import Seen, why_not
+from ui.lens_panels import Seen, known_to, why_not
 from ui.nearest import COUNTED, SAMPLE, SHOWN, Tally, neighbourhood
 from ui.odds import beside, options
 from ui.rescored import allowed
@@ -84,8 +85,8 @@ def other_checkpoint(seen: Seen) -> None:
         grid=False,
     )
     st.caption(
-        f"Bars: recorded. Open diamonds: the other checkpoint. Tolerance of a logit {found.tolerance:.1g}. After the "
-        "first turn that it would choose otherwise it would have read another text."
+        f"Bars: recorded. Open diamonds: the other checkpoint. {known_to(found.tolerance, 'the other')} "
+        "After the first turn that it would choose otherwise it would have read another text."
     )
 
 
@@ -103,9 +104,11 @@ def has_no_preference(decision: Decision) -> bool:
 
 
 def apart(kl: float) -> str:
-    """A divergence in nats as words, with its number: `far apart: divergence 21.5 nats`, as markdown."""
+    """D_KL(recorded || other) in nats as words, with its number, as markdown."""
     words = next((words for below, words in _APART if kl < below), "far apart")
-    return f"**{words}**: divergence {kl:.3f} nats" if kl < 1 else f"**{words}**: divergence {kl:.1f} nats"
+    if math.isinf(kl):
+        return f"**{words}**: the other never takes something that could have been taken here"
+    return f"**{words}**: KL divergence, D_KL(recorded ‖ other), {kl:.{3 if kl < 1 else 1}f} nats"
 
 
 def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:
@@ -177,7 +180,10 @@ def _would(found: Otherwise, seen: Seen) -> str:
     words = pair_words(models[slot], role)
     how = "would have drawn" if found.draw else "would have chosen"
     if found.unsure:
-        return f"{how} **{words}**, or not: :orange[too close to call] within the tolerance of {found.tolerance:.1g}"
+        return (
+            f"{how} **{words}**, or not: :orange[too close to call] within the tolerance of one logit, "
+            f"{found.tolerance:.2g} at most"
+        )
     if (models[slot], role) == (decision.model, decision.role):
         return f"{how} :green[:material/check: the same], **{words}**"
     return f"{how} :orange[:material/call_split: otherwise]: **{words}**"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import event, insert, select, update
 
+from core.agreement import Situations, agreement, picks
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.draws import uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role, Transcript, TranscriptEntry
@@ -29,8 +30,10 @@ from tests.ui.recorded import MODELS, episode, events
 from tests.ui.sample_store import EVOLVED
 from ui import state as ui_state
 from ui.kept_heads import most_telling, playable, spoken
-from ui.lens import ahead, check, draws, look, moved, pulls, without
+from ui.lens import ahead, check, draws, look, moved, otherwise, pulls, without
+from ui.lens_panels import Seen, known_to
 from ui.nearest import nearest
+from ui.pair_rows import choice_kl
 from ui.recording import open_recording
 from ui.saw import read_again, request_at
 from ui.what_if_panels import apart, has_no_preference
@@ -348,5 +351,44 @@ def test_a_distance_and_no_preference_in_words() -> None:
     even = Decision("a", Role.WORKER, model_probs=(0.5, 0.5, 0.0), role_probs=(1 / 3,) * 3)
     assert has_no_preference(replace(even, model_mask=(True, True, False)))
     assert not has_no_preference(even)
-    assert apart(21.484) == "**far apart**: divergence 21.5 nats"
-    assert apart(0.0) == "**as good as the same**: divergence 0.000 nats"
+    assert apart(21.484) == "**far apart**: KL divergence, D_KL(recorded ‖ other), 21.5 nats"
+    assert apart(0.0).startswith("**as good as the same**")
+    assert apart(0.0).endswith(" 0.000 nats")
+    assert "inf" not in apart(float("inf"))
+
+
+def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:
+    played, shape = episode("e-kl"), (len(MODELS), len(ROLE_ORDER))
+    state = np.random.default_rng(4).normal(size=WIDTH).astype(np.float32)
+    ours, theirs = (decided(made(seed=seed), state, 2, "k") for seed in (0, 5))
+    z, masks = np.array([*theirs.model_logits, *theirs.role_logits]), [(True,) * n for n in shape]
+    panel = otherwise(ours, MODELS, played, 2, z, np.zeros(len(z)), masks).kl
+    pair = choice_kl(ours, MODELS, theirs, MODELS)
+    at = Situations(*np.zeros((3, 1), int), *(np.ones((1, n), bool) for n in shape), np.full((1, 2), np.nan))
+    picked = [
+        picks(np.array([[*one.model_logits, *one.role_logits]]), np.zeros((1, sum(shape))), at)
+        for one in (ours, theirs)
+    ]
+    assert panel == pytest.approx(pair)
+    assert panel == pytest.approx(agreement(*picked, at).divergence[0])
+    assert panel != pytest.approx(choice_kl(theirs, MODELS, ours, MODELS))
+
+
+def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:
+    recording = open_recording(headed, "e-head")
+    seen = Seen(recording, 2, recording.decision(2), made(generation=1))  # type: ignore[arg-type]
+    assert seen.lens is not None
+    page = opened("replay", ep="e-head", t="3", panel="head")
+    at = [*MODELS].index(seen.decision.model)
+    against = int(np.argsort(-np.array(seen.decision.model_logits))[0])
+    against = against if against != at else int(np.argsort(-np.array(seen.decision.model_logits))[1])
+    one, other = seen.lens.tolerance[at], seen.lens.tolerance[against]
+    assert (
+        f"Tolerance of the lead: {one + other:.2g}, of the one logit {one:.2g} plus of the other {other:.2g}."
+        in shown(page)
+    )
+    assert known_to(seen.lens.tolerance.max(), "this").endswith(f"at most {seen.lens.tolerance.max():.2g}.")
+    page = opened("replay", ep="e-head", t="3", panel="other", other=made(seed=5, generation=2).id)
+    theirs = look(made(seed=5, generation=2), seen.decision.hidden_state, 2)
+    assert theirs is not None
+    assert known_to(theirs.tolerance.max(), "the other") in shown(page)
