@@ -118,8 +118,8 @@ def _recomputed(seen: Seen, found: Check | None) -> None:
 def known_to(tolerance: float, which: str) -> str:
     """How far the logits of `which` head are known, as a sentence; `tolerance` is the largest of theirs."""
     if not tolerance:
-        return f"The logits of {which} head were not read from a state in half precision: they are exact."
-    return f"Tolerance of one logit of {which} head: at most {tolerance:.2g}."
+        return f"The logits of {which} head are exact."
+    return f"Tolerance of one logit of {which} head: at most {tolerance:#.2g}."
 
 
 # Head lens
@@ -175,8 +175,8 @@ def _lead(lens: Lens, seen: Seen, names: Sequence[str], chosen: int, other: int,
     )
     told = (
         f"Together a lead of {difference:+.4f}, recorded {recorded[row] - recorded[against]:+.4f}. "
-        f"Tolerance of the lead: {error:.2g}, of the one logit {lens.tolerance[row]:.2g} plus of the other "
-        f"{lens.tolerance[against]:.2g}."
+        f"Tolerance of the lead: {error:#.2g}, of the one logit {lens.tolerance[row]:#.2g} plus of the other "
+        f"{lens.tolerance[against]:#.2g}."
     )
     close = " The lead is within it: too close to call." if abs(difference) <= error else ""
     st.caption(f"{_reads(lens)} {told}{close}")

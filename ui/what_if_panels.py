@@ -182,7 +182,7 @@ def _would(found: Otherwise, seen: Seen) -> str:
     if found.unsure:
         return (
             f"{how} **{words}**, or not: :orange[too close to call] within the tolerance of one logit, "
-            f"{found.tolerance:.2g} at most"
+            f"{found.tolerance:#.2g} at most"
         )
     if (models[slot], role) == (decision.model, decision.role):
         return f"{how} :green[:material/check: the same], **{words}**"

@@ -384,10 +384,10 @@ def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:
     against = against if against != at else int(np.argsort(-np.array(seen.decision.model_logits))[1])
     one, other = seen.lens.tolerance[at], seen.lens.tolerance[against]
     assert (
-        f"Tolerance of the lead: {one + other:.2g}, of the one logit {one:.2g} plus of the other {other:.2g}."
+        f"Tolerance of the lead: {one + other:#.2g}, of the one logit {one:#.2g} plus of the other {other:#.2g}."
         in shown(page)
     )
-    assert known_to(seen.lens.tolerance.max(), "this").endswith(f"at most {seen.lens.tolerance.max():.2g}.")
+    assert known_to(seen.lens.tolerance.max(), "this").endswith(f"at most {seen.lens.tolerance.max():#.2g}.")
     page = opened("replay", ep="e-head", t="3", panel="other", other=made(seed=5, generation=2).id)
     theirs = look(made(seed=5, generation=2), seen.decision.hidden_state, 2)
     assert theirs is not None
