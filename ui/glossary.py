@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ui.theme import STRIP_LEGEND
+from ui.theme import strip_legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "An episode at a glance: one cell per turn, colour for the model, letter for the role, a "
             "mark for the verdict.",
             "In tables it is text: `T·a W·c V·b✓` reads Thinker on model a, Worker on c, Verifier b accepts. "
-            + STRIP_LEGEND,
+            + strip_legend(),
         ),
         Term(
             "False accept",

@@ -59,6 +59,18 @@ def test_a_link_from_a_page_to_itself_is_an_address(tab: Page, served: Served) -
     assert not query(tab)
 
 
+def test_the_tools_of_a_table_cover_no_button(tab: Page, served: Served) -> None:
+    tab.goto("/episodes")
+    settled(tab)
+    tab.get_by_test_id("stDataFrame").hover()
+    tools = tab.get_by_test_id("stElementToolbar").bounding_box()
+    assert tools is not None
+    for key in ("page_first", "page_previous", "page_next", "page_last", "ways_on"):
+        box = tab.locator(f".st-key-{key}").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= tools["y"] or box["x"] + box["width"] <= tools["x"], key
+
+
 def at(tab: Page, address: str, chart: str) -> Locator:
     """The chart of a page that is opened there."""
     tab.goto(address)
