@@ -58,7 +58,7 @@ def test_a_strip_is_read_by_the_names_of_its_pool_and_a_cut_question_says_so(sam
     for said, one in zip(page.dataframe[0].value["question"], newest, strict=True):
         assert said == one_line(one.question, 90) or (said.endswith("…") and len(said) <= 50)
     wide = opened("episodes", width="wide").dataframe[0].value["question"]
-    assert list(wide) == [one_line(one.question, 90) for one in newest]
+    assert list(wide) == [one_line(one.question, 620 // 6) for one in newest]
     other = replace(newest[0], models=("one", "two"))
     assert "two" in strip_key([other])
     assert strip_key([newest[0], other]) == strip_key([])
