@@ -51,7 +51,11 @@ def test_a_queue_is_worked_through_blind_and_survives_a_reload(mine: Store) -> N
     ids = queue(mine)
     page = opened("review", blind="1", **QUEUE)
     assert here(page) == ids[0]
-    assert "**0 of 8** labelled by you" in page.get("progress")[0].proto.text
+    told = page.get("progress")[0].proto.text
+    assert "have labelled **0 of 8**" in told
+    assert "family user; live plays too, forks left out" in told.replace("\\", "")
+    assert "you read number 1 of the queue" in shown(page)
+    assert "what you think of it" in shown(page)
     assert "expected **" not in shown(page)
     assert "Open in Replay" not in shown(page)
     press(page, "quick_label_2")
