@@ -386,8 +386,10 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     if da is None or db is None or not (da.model_probs or db.model_probs):
         st.caption("Neither policy has a head here: there are no probabilities to compare.")
         return
+    figure = two_choices(da, a.models, db, b.models)
+    figure.update_xaxes(range=[0, 1.7])  # beside a full bar its words have room on a phone, too
     plot(
-        two_choices(da, a.models, db, b.models),
+        figure,
         key="both_decisions",
         small=True,
         alt="Probability of each model and role under A and under B.",

@@ -124,7 +124,7 @@ def _open(episode_id: str | None) -> None:
 
 def _choices(queue: Queue) -> None:
     blind, on = state.param("blind") == "1", state.param("on") == "1"
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_review"):
         with st.popover("Queue", icon=":material/playlist_play:", key="queues", on_change="rerun") as popover:
             if popover.open:
                 _queues(queue.store)
@@ -224,9 +224,9 @@ def _episode(queue: Queue, recording: Recording, progress: Progress) -> None:
 
 
 def _way(queue: Queue, recording: Recording, progress: Progress, mine: bool) -> None:
-    """Where one is in the queue and the ways on."""
+    """The ways on in the queue."""
     here = recording.summary.id
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_way"):
         for words, key, shortcut, icon, backwards, unlabelled in (
             ("Previous unlabelled", "review_back", "K", ":material/chevron_left:", True, True),
             ("Next unlabelled", "review_next", "J", ":material/chevron_right:", False, True),
@@ -247,8 +247,8 @@ def _way(queue: Queue, recording: Recording, progress: Progress, mine: bool) -> 
                 args=(to,),
             )
         _undo_button(queue)
-        at = "not in this queue" if progress.at is None else f"you read number {progress.at:,} of the queue"
-        st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
+    at = "Not in this queue" if progress.at is None else f"You read number {progress.at:,} of the queue"
+    st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
     if mine and queue.next(None) is None:
         _finished_note()
 
