@@ -30,7 +30,7 @@ from tests.ui.recorded import MODELS, episode, events
 from tests.ui.sample_store import EVOLVED
 from ui import state as ui_state
 from ui.kept_heads import most_telling, playable, spoken
-from ui.lens import ahead, check, draws, look, moved, otherwise, pulls, without
+from ui.lens import ahead, check, draws, look, moved, otherwise, pulls, rival, without
 from ui.lens_panels import Seen, known_to
 from ui.nearest import nearest
 from ui.pair_rows import choice_kl
@@ -364,13 +364,14 @@ def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:
     z, masks = np.array([*theirs.model_logits, *theirs.role_logits]), [(True,) * n for n in shape]
     panel = otherwise(ours, MODELS, played, 2, z, np.zeros(len(z)), masks).kl
     pair = choice_kl(ours, MODELS, theirs, MODELS)
-    at = Situations(*np.zeros((3, 1), int), *(np.ones((1, n), bool) for n in shape), np.full((1, 2), np.nan))
-    picked = [
+    none, every = np.zeros(1, np.int64), [np.ones((1, n), bool) for n in shape]
+    at = Situations(none, none, none, every[0], every[1], np.full((1, 2), np.nan))
+    first, second = (
         picks(np.array([[*one.model_logits, *one.role_logits]]), np.zeros((1, sum(shape))), at)
         for one in (ours, theirs)
-    ]
+    )
     assert panel == pytest.approx(pair)
-    assert panel == pytest.approx(agreement(*picked, at).divergence[0])
+    assert panel == pytest.approx(agreement(first, second, at).divergence[0])
     assert panel != pytest.approx(choice_kl(theirs, MODELS, ours, MODELS))
 
 
@@ -380,8 +381,8 @@ def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:
     assert seen.lens is not None
     page = opened("replay", ep="e-head", t="3", panel="head")
     at = [*MODELS].index(seen.decision.model)
-    against = int(np.argsort(-np.array(seen.decision.model_logits))[0])
-    against = against if against != at else int(np.argsort(-np.array(seen.decision.model_logits))[1])
+    against = rival(seen.decision.model_logits, at)
+    assert against is not None
     one, other = seen.lens.tolerance[at], seen.lens.tolerance[against]
     assert (
         f"Tolerance of the lead: {one + other:#.2g}, of the one logit {one:#.2g} plus of the other {other:#.2g}."
