@@ -173,7 +173,7 @@ def _reply(outline: TurnOutline, told: TurnText, *, key: str, running: bool) -> 
         st.caption(f"It reasoned first, in {len(told.reasoning):,} characters: see Reasoning.")
     waiting = running and outline.stage == "asked"
     text_block(told.reply, key=key, empty="Waiting for the first words." if waiting else said_nothing(told))
-    if outline.stage != "finished":
+    if outline.stage != "finished" and (told.reply or not waiting):
         st.caption("Still being written." if waiting else "This turn was never finished.")
 
 

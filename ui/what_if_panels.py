@@ -86,7 +86,7 @@ def other_checkpoint(seen: Seen) -> None:
     )
     st.caption(
         f"Bars: recorded. Open diamonds: the other checkpoint. {known_to(found.tolerance, 'the other')} "
-        "After the first turn that it would choose otherwise it would have read another text."
+        "Only the first turn at which it chooses otherwise is certain: from there on it would have read another text."
     )
 
 
