@@ -80,6 +80,23 @@ def played(store: Store) -> list[Played]:
         return [Played(*row) for row in connection.execute(query)]
 
 
+def shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict[str, int]:
+    """How many of the tasks that a policy finished each of the others finished too; those with none are left out."""
+    its = select(episode.c.task_key).where(*finished(Side(policy)))
+    query = (
+        select(episode.c.policy, func.count(episode.c.task_key.distinct()))
+        .where(
+            episode.c.policy.in_(others),
+            episode.c.status == Status.FINISHED,
+            IS_MEASURED,
+            episode.c.task_key.in_(its),
+        )
+        .group_by(episode.c.policy)
+    )
+    with reading(store.engine) as connection:
+        return {name: n for name, n in connection.execute(query)}  # noqa: C416
+
+
 def find_side(who: Sequence[Played], token: str, within: str | None = None) -> Side:
     """The side that POLICY, RUN/POLICY, or RUN where one policy played, names. `within` is the run meant when the
     token names none. StoreError with one sentence when nothing of that name has played."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 from urllib.parse import unquote
 
 from core.comparison import Comparison
@@ -64,6 +65,14 @@ class Line:
         """B as the baseline and the baseline as B."""
         return replace(self, a=self.b, b=self.a)
 
+    def taking(self, name: Literal["base", "b"], token: str) -> dict[str, str | int | None]:
+        """Another policy as A ("base") or as B, as address parameters: what is the other one's swaps the two, what is
+        not among the policies joins them, and nothing else changes."""
+        if token == (self.chosen if name == "base" else self.base).token:
+            return self.swapped().params()
+        tokens = [side.token for side in self.sides]
+        return self.params() | {"c": listed(dict.fromkeys([*tokens, token])), name: token}
+
     def moved(self, by: int) -> Line:
         """B earlier (-1) or later (+1) in the order; the same at its ends."""
         to = self.b + by
@@ -74,7 +83,7 @@ class Line:
         return Line(tuple(self.sides[i] for i in order), order.index(self.a), to)
 
 
-def listed(tokens: Sequence[str]) -> str:
+def listed(tokens: Iterable[str]) -> str:
     """Tokens as one address parameter; a comma within a name does not part them."""
     return ",".join(token.replace("%", "%25").replace(",", "%2C") for token in tokens)
 
@@ -102,8 +111,11 @@ def line_of(
     query: Mapping[str, str], who: Sequence[Played], usual: Sequence[str]
 ) -> tuple[Line | None, list[str]]:
     """The line that an address asks for and the tokens that nobody here goes by, whose places the `usual` policies
-    take; no line when fewer than two are left."""
+    take; no line when fewer than two are left. An address that asks for nobody means all of `usual`, its first as A
+    and its last as B."""
     tokens, a, b = asked(query)
+    if not tokens:
+        tokens, a, b = list(usual), usual[0], usual[-1]
     known: dict[str, Side] = {}
     gone: list[str] = []
     for token in tokens:
@@ -118,10 +130,11 @@ def line_of(
     sides = tuple(dict.fromkeys(known.values()))[:MOST_SIDES]
     if len(sides) < 2:
         return None, gone
-    base = sides.index(known[a]) if a in known and known[a] in sides else 0
+    said_a, said_b = (sides.index(known[one]) if known.get(one or "") in sides else None for one in (a, b))
+    # Who is not said never takes the place of who is.
+    base = said_a if said_a is not None else next(i for i in range(len(sides)) if i != said_b)
     left = [i for i in range(len(sides)) if i != base]
-    chosen = sides.index(known[b]) if b in known and known[b] in sides else left[-1]
-    return Line(sides, base, chosen if chosen != base else left[-1]), gone
+    return Line(sides, base, said_b if said_b in left else left[-1]), gone
 
 
 def within(line: Line, who: Sequence[Played], run: str | None) -> Line:
@@ -158,6 +171,46 @@ def verdict(compared: Comparison, a: str = "A", b: str = "B") -> str:
         yes = f"Yes, {b} is better" if points > 0 else f"No, {a} is better"
         return f"{yes}, by {abs(points):.1f} points; chance alone is an unlikely explanation."
     return f"Not enough to tell: a difference of {points:+.1f} points over {compared.n:,} tasks may be luck."
+
+
+def in_short(names: Sequence[str]) -> list[str]:
+    """Names without what stands in their brackets, where that leaves them apart."""
+    short = [name.split(" (")[0] for name in names]
+    return short if len(set(short)) == len(short) else list(names)
+
+
+def most_p(comparisons: int) -> float:
+    """Below which p a difference is more than luck when so many are looked at (Bonferroni)."""
+    return 0.05 / max(1, comparisons)
+
+
+def leading(best: str, rivals: Sequence[tuple[str, Comparison, int]]) -> str:
+    """Whom the most accurate policy cannot be told from, in a sentence. Each of the others comes with its comparison,
+    and 1 where the best is its B, -1 where it is its A."""
+    leads = {name: (one, sign * one.difference.difference) for name, one, sign in rivals}
+    tied = [name for name, (one, lead) in leads.items() if one.n and abs(lead) < 1e-9]
+    behind = [name for name, (one, lead) in leads.items() if one.n and lead <= -1e-9]
+    luck = [
+        name
+        for name, (one, lead) in leads.items()
+        if one.n and lead >= 1e-9 and (one.p >= most_p(len(rivals)) or one.differing < FEWEST_FLIPS)
+    ]
+    head = f"{best} is ahead" if not tied else f"{enumerated([best, *tied])} are ahead, equally far"
+    if luck:
+        head += f"; against {enumerated(luck)} the difference may be luck"
+    elif len(tied) < len(rivals) and not behind:
+        head += " of the others, by more than chance alone explains"
+    told = [head]
+    if behind:
+        told.append(f"on the tasks that both played {enumerated(behind)} did better")
+    if apart := [name for name, (one, _) in leads.items() if not one.n]:
+        told.append(f"no task is shared with {enumerated(apart)}")
+    return "; ".join(told) + "."
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def p_words(p: float) -> str:

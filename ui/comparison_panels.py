@@ -19,12 +19,12 @@ from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
 from ui.chart import plot
-from ui.comparing import CELL_WORDS, Line, basis, p_source, p_words, points, verdict
+from ui.comparing import CELL_WORDS, Line, basis, most_p, p_source, p_words, points, verdict
 from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, looks, routing_change
 from ui.glossary import define
 from ui.remembered import remembered
 from ui.spending import per_solved
-from ui.theme import RIGHT, WRONG, one_line, percent
+from ui.theme import RIGHT, WRONG, label, one_line, percent
 from ui.widgets import Standing, ink, nothing_here, standings_figure
 
 #: Rows on one page of the list of tasks, and families in the figure of families.
@@ -41,10 +41,16 @@ _RIGHT_WRONG: dict[Cell, str] = {
 
 
 def standings(
-    line: Line, found: Sequence[Figures], compared: Mapping[Side, Comparison], names: Sequence[str]
+    line: Line,
+    found: Sequence[Figures],
+    compared: Mapping[Side, Comparison],
+    names: Sequence[str],
+    leader: str,
 ) -> None:
-    """Accuracy with its interval and what it cost, one line per policy."""
+    """Accuracy with its interval and what it cost, one line per policy; above it who is ahead, plain text."""
     st.subheader("How often is each right, and at what cost?", help=define("Accuracy"))
+    if leader:
+        st.markdown(f"**{label(leader, 600)}**")
     marked = [f"{_mark(line, i)}{name}" for i, name in enumerate(names)]
     told = looks(names)
     rows = [
@@ -124,8 +130,8 @@ def _cautions(found: Sequence[Figures], compared: Mapping[Side, Comparison]) -> 
         )
     if len(compared) > 1:
         told.append(
-            f"With {len(compared)} policies against one baseline, chance has {len(compared)} goes: read each p "
-            f"against {0.05 / len(compared):.3f} rather than 0.05."
+            f"{len(compared)} comparisons at once: with each more, luck alone makes one of them look real more often. "
+            f"So read each p against {most_p(len(compared)):.3f} (0.05 / {len(compared)}) rather than 0.05."
         )
     if told:
         st.caption(" ".join(told))

@@ -12,18 +12,21 @@ from storage.sides import Played, Side, courses
 from storage.store import Store
 from tests.ui.pages import assert_literal, opened, shown
 from tests.ui.sample_store import MODELS, PLAYED, checkpoint
-from ui.comparing import asked, basis, line_of, listed, parted, verdict
+from ui.comparing import asked, basis, leading, line_of, listed, parted, verdict
 from ui.comparison_figures import by_family, shares
 from ui.comparison_panels import flat
+from ui.usual import evenly
 
 FIRST, MIDDLE, LAST = (checkpoint(generation).id for generation in (0, 8, 30))
 pytestmark = pytest.mark.usefixtures("samples")
 WHO = [Played("r2", "a", 3), Played("r2", "b", 3), Played("r1", "a", 3), Played("r1", "single:x,y/z", 3)]
 
 
-def test_it_opens_on_the_first_and_the_last_generation(samples: Store) -> None:
+def test_it_opens_on_every_generation_that_played_the_same_tasks_oldest_and_newest_as_a_and_b(
+    samples: Store,
+) -> None:
     page = opened("checkpoints")
-    assert page.multiselect(key="policies").value == [FIRST, LAST]
+    assert page.multiselect(key="policies").value == [FIRST, MIDDLE, LAST]
     assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
     for cell in CELLS:
         n = len(items(samples, Side(FIRST), Side(LAST), (), cell=cell))
@@ -52,7 +55,9 @@ def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
     pairs = [(one.outcomes[1], one.outcomes[3]) for one in expected]
     assert list(table["pair"]) == [f"/pair?a={a.episode}&b={b.episode}" for a, b in pairs if a and b]
     assert set(table["outcome"]) == {"Both wrong"}
-    assert "3 goes" in shown(page)  # that many comparisons with one baseline
+    assert "3 comparisons at once" in shown(page)
+    assert "0.017" in shown(page)
+    assert "generation 30 is ahead" in page.subheader[0].value + page.markdown[0].value
 
 
 def test_a_cell_baseline_and_order_go_into_the_address() -> None:
@@ -70,6 +75,38 @@ def test_a_cell_baseline_and_order_go_into_the_address() -> None:
     assert not page.exception
 
 
+def test_who_is_added_or_taken_away_leaves_a_and_b_as_they_are() -> None:
+    page = opened("checkpoints", c=f"{FIRST},{LAST}")
+    page.multiselect(key="policies").set_value([FIRST, LAST, MIDDLE]).run()
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
+    page.selectbox(key="side_base").select(MIDDLE).run()  # who is neither becomes A, and B stays B
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (MIDDLE, LAST)
+    page.selectbox(key="side_b").select("random").run()  # who has played can be chosen and so joins them
+    assert page.multiselect(key="policies").value == [FIRST, LAST, MIDDLE, "random"]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (MIDDLE, "random")
+    page.multiselect(key="policies").set_value([FIRST, LAST, "random"]).run()  # A goes: B is still B
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, "random")
+    assert not page.exception
+
+
+def test_who_is_ahead_is_said_with_whom_it_cannot_be_told_from() -> None:
+    much, little = compare_counts(20, 2, 30, 10, key="k"), compare_counts(20, 8, 12, 10, key="k")
+    assert leading("generation 60", [("generation 0", much, 1), ("generation 30", little, 1)]) == (
+        "generation 60 is ahead; against generation 30 the difference may be luck."
+    )
+    back = compare_counts(20, 30, 2, 10, key="k")  # the best as A
+    assert "more than chance alone" in leading("b", [("a", much, 1), ("c", back, -1)])
+    same, none = compare_counts(20, 8, 8, 10, key="k"), compare_counts(0, 0, 0, 0, key="k")
+    assert leading("a", [("b", same, 1), ("c", little, -1), ("d", none, 1)]) == (
+        "a and b are ahead, equally far; on the tasks that both played c did better; no task is shared with d."
+    )
+    ten = [("ones", compare_counts(20, 2, 12, 10, key="k"), 1)]  # p 0.013: enough alone, too little among ten
+    assert "luck" not in leading("a", ten)
+    assert "may be luck" in leading("a", [*ten, *((str(i), much, 1) for i in range(9))])
+    assert evenly(list("abcdefghijk"), 4) == ["a", "d", "h", "k"]
+    assert evenly(list("ab"), 8) == ["a", "b"]
+
+
 def test_links_of_two_policies_still_open(samples: Store) -> None:
     page = opened("checkpoints", base="random", b=LAST, run_a=PLAYED, run_b=PLAYED, kind="both_right")
     assert page.multiselect(key="policies").value == [f"{PLAYED}/random", f"{PLAYED}/{LAST}"]
@@ -82,6 +119,7 @@ def test_a_stale_policy_is_told_and_left_out(samples: Store) -> None:
     page = opened("checkpoints", c=f"cgone,{LAST}")
     assert "cgone" in page.info[0].value
     assert page.multiselect(key="policies").value == [LAST, FIRST]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (LAST, FIRST)
     assert not opened("checkpoints").info
 
 

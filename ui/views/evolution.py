@@ -327,7 +327,7 @@ def _compare(store: Store, lineage: Lineage, at: int) -> None:
         key=f"compare_with_{one.index}",
         format_func=lambda value: f"generation {value}",
     )
-    other = by_index[index]
+    one, other = sorted((one, by_index[index]), key=lambda which: which.index, reverse=True)
     played = {facet.value for facet in store.episodes.facets().policy}
     missing = [which for which in (other, one) if which.checkpoint_id not in played]
     if missing:

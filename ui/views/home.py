@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -13,8 +13,10 @@ from storage.store import Store
 from storage.summaries import EpisodeSummary, Health, RunSummary
 from ui import state, wiring
 from ui.chart import plot
+from ui.comparing import listed
 from ui.glossary import define
 from ui.theme import STRIP_LEGEND, label
+from ui.usual import usual_checkpoints
 from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
 
 #: How many runs, episodes and saved views the page shows.
@@ -78,7 +80,9 @@ def _empty(store: Store) -> None:
 def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     """Three ways in, each one click from something worth seeing."""
     telling = _telling_episode(store) or newest[0]
-    cards: tuple[tuple[str, str, tuple[str, str, str, dict[str, str | None]]], ...] = (
+    ids = usual_checkpoints(store)
+    beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
+    cards: tuple[tuple[str, str, tuple[str, str, str, Mapping[str, str | None]]], ...] = (
         (
             "1 · Replay an episode",
             "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
@@ -87,7 +91,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
         (
             "2 · Compare two checkpoints",
             "The same tasks under two coordinators: what was won, what was lost, and whether it is luck.",
-            ("checkpoints", "Before and after evolution", ":material/balance:", {}),
+            ("checkpoints", "Before and after evolution", ":material/balance:", beside),
         ),
         (
             "3 · Play a problem live",

@@ -26,6 +26,7 @@ from ui.policy_panels import show_detail, show_overview, show_trust
 from ui.reencode_status import is_pressing, show_reencoding
 from ui.saved_views import asked, named_view
 from ui.theme import label
+from ui.usual import usual_checkpoints
 from ui.widgets import nothing_here, who
 
 WARNING = (
@@ -97,8 +98,8 @@ def _words(one: CheckpointSummary) -> str:
 
 
 def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]:
-    """The checkpoints of the address, the baseline first; else the first and last generation of the newest run that
-    has several."""
+    """The checkpoints of the address, the baseline first; else the oldest and the newest that other pages set side by
+    side too."""
     by_id = {one.id: one for one in checkpoints}
     named = list(dict.fromkeys(one for one in (state.param("c") or "").split(",") if one))
     known = [one for one in named if one in by_id][:MOST_CHECKPOINTS]
@@ -130,11 +131,10 @@ def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]
 
 
 def _default(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]:
-    played = {one.value for one in facets_of(store, EpisodeFilter()).policy}
-    own = [one for one in checkpoints if one.id in played and one.generation is not None]
-    of_run = [one for one in own or checkpoints if one.run_id == (own or checkpoints)[0].run_id]
-    of_run.sort(key=lambda one: one.generation or 0, reverse=True)
-    return [of_run[0].id, of_run[1].id] if len(of_run) > 1 else [one.id for one in checkpoints[:2]]
+    ids = usual_checkpoints(store)
+    if not ids:  # nobody has played: the ends of the newest evolution, whose generations stand in order
+        ids = [one.id for one in checkpoints if one.run_id == checkpoints[0].run_id]
+    return [ids[0], ids[-1]] if len(ids) > 1 else [one.id for one in checkpoints[:2]]
 
 
 def _set_checkpoints(ids: Sequence[str]) -> None:
