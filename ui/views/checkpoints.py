@@ -7,7 +7,7 @@ from typing import Literal
 
 import streamlit as st
 
-from core.comparison import Comparison, compare
+from core.comparison import Comparison, Matched, compare
 from storage.pairs import matched
 from storage.sides import Figures, Played, Side, courses, figures, played
 from storage.store import Store
@@ -70,12 +70,7 @@ def _compare(
     """The rows of the page: how each did, flips of B against A with their tasks, how each went about it."""
     found = _figures(store, line.sides)
     shared = dict(zip(line.others, _matched(store, line.base, line.others), strict=True))
-    compared = {
-        side: compare(
-            [one for family in families.values() for one in family], key=f"{line.base.token}/{side.token}"
-        )
-        for side, families in shared.items()
-    }
+    compared = {side: _over(families, f"{line.base.token}/{side.token}") for side, families in shared.items()}
     standings(line, found, compared, names, _leading(store, line, found, compared, names))
     if compared[line.chosen].n:
         flips(compared[line.chosen])
@@ -103,15 +98,19 @@ def _leading(
         return ""
     best = max(found, key=lambda one: one.summary.accuracy or 0.0).side
     others = [side for side in line.sides if side != best]
-    rivals = []
     told = dict(zip(line.sides, in_short(names), strict=True))
-    for side, families in zip(others, _matched(store, best, tuple(others)), strict=True):
-        if side == line.base:  # the page's own p, the other way round
-            rivals.append((told[side], compared[best], 1))
-        else:
-            all_of_it = [one for family in families.values() for one in family]
-            rivals.append((told[side], compare(all_of_it, key=f"{best.token}/{side.token}"), -1))
+    pairs = _matched(store, best, tuple(others))
+    rivals = [
+        (told[side], compared[best], 1)  # the page's own p, the other way round
+        if side == line.base
+        else (told[side], _over(families, f"{best.token}/{side.token}"), -1)
+        for side, families in zip(others, pairs, strict=True)
+    ]
     return leading(told[best], rivals)
+
+
+def _over(families: Mapping[str, Sequence[Matched]], key: str) -> Comparison:
+    return compare([one for family in families.values() for one in family], key=key)
 
 
 def _at_the_same_turns(line: Line, checkpoints: Sequence[CheckpointSummary]) -> None:

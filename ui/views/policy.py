@@ -13,7 +13,7 @@ import streamlit as st
 
 from core.errors import StoreError
 from storage.expression import ExpressionError
-from storage.filters import EpisodeFilter
+from storage.filters import EpisodeFilter, measured
 from storage.opinions import Scope, freshness
 from storage.store import Store
 from storage.summaries import CheckpointSummary, SavedView
@@ -156,12 +156,12 @@ def _episodes(store: Store, checkpoints: Sequence[CheckpointSummary]) -> Scope |
     view = _view(store, query)
     own = EpisodeFilter.from_query(query)
     try:
-        where, mistake = asked(query, view), None
+        where, mistake = measured(asked(query, view)), None
     except ExpressionError as error:
-        where, mistake = own.without("q"), error
+        where, mistake = measured(own.without("q")), error
     facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, checkpoints)
+        show_facets(own, facets, checkpoints, counted=where)
     line, views = st.columns([5, 2], vertical_alignment="center")
     with line:
         filter_line(
