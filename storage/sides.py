@@ -13,7 +13,7 @@ from core.episode import Role, Status
 from core.errors import StoreError
 from storage.engine import reading
 from storage.listing import FIGURES
-from storage.schema import episode, turn
+from storage.schema import episode, task, turn
 from storage.store import Store
 from storage.summaries import PolicySummary
 from storage.vocabulary import IS_MEASURED
@@ -57,6 +57,15 @@ class Figures:
     def tasks(self) -> int:
         """How many different tasks it has finished."""
         return sum(tasks for _, _, tasks in self.by_task)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """`n` different tasks of a family, from one split of it."""
+
+    split: str
+    family: str
+    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +188,19 @@ def figures(store: Store, sides: Sequence[Side]) -> list[Figures]:
         summary = PolicySummary(run_id=side.run, policy=side.policy, **row)
         told.append(Figures(side, summary, tuple(sorted(counted[i])), seeds))
     return told
+
+
+def task_sets(store: Store, sides: Sequence[Side]) -> list[TaskSet]:
+    """Which tasks the sides have finished, by split and family. One query."""
+    theirs = [select(episode.c.task_key).where(*finished(side)) for side in sides]
+    query = (
+        select(task.c.split, task.c.family, func.count())
+        .where(task.c.key.in_(union_all(*theirs)))
+        .group_by(task.c.split, task.c.family)
+        .order_by(task.c.split, task.c.family)
+    )
+    with reading(store.engine) as connection:
+        return [TaskSet(*row) for row in connection.execute(query)]
 
 
 def courses(store: Store, sides: Sequence[Side]) -> list[Course]:

@@ -10,7 +10,8 @@ from urllib.parse import unquote
 from core.comparison import Comparison
 from core.errors import StoreError
 from storage.pairs import Cell
-from storage.sides import Played, Side, find_side
+from storage.sides import Played, Side, TaskSet, find_side
+from ui.theme import one_line
 
 #: More than this many policies in one picture can no longer be told apart.
 MOST_SIDES = 8
@@ -206,6 +207,22 @@ def leading(best: str, rivals: Sequence[tuple[str, Comparison, int]]) -> str:
     if apart := [name for name, (one, _) in leads.items() if not one.n]:
         told.append(f"no task is shared with {enumerated(apart)}")
     return "; ".join(told) + "."
+
+
+def tasks_words(sets: Sequence[TaskSet], most: int = 12) -> str:
+    """Which tasks and how many, plain text: `96 tasks: 48 of the test split (code 12, math 36), 48 of …`."""
+    splits: dict[str, list[TaskSet]] = {}
+    for one in sets:
+        splits.setdefault(one.split, []).append(one)
+    told = []
+    for split, found in splits.items():
+        names = [f"{one_line(one.family, 30)} {one.n:,}" for one in found[:most]]
+        more = [f"{len(found) - most} more families"] if len(found) > most else []
+        n = sum(one.n for one in found)
+        said = f"the {one_line(split, 30)} split ({enumerated([*names, *more])})"
+        told.append(said if len(splits) == 1 else f"{n:,} of {said}")
+    total = sum(one.n for one in sets)
+    return f"{total:,} {'tasks' if total != 1 else 'task'} of {', '.join(told)}" if told else "no tasks"
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from core.comparison import Matched, compare, compare_counts
+from storage.engine import writing
 from storage.pairs import CELLS, items
-from storage.sides import Played, Side, courses
+from storage.schema import generation
+from storage.sides import Played, Side, TaskSet, courses, figures, task_sets
 from storage.store import Store
 from tests.ui.pages import assert_literal, opened, shown
-from tests.ui.sample_store import MODELS, PLAYED, checkpoint
-from ui.comparing import asked, basis, leading, line_of, listed, parted, verdict
+from tests.ui.sample_store import MODELS, PLAYED, checkpoint, sample_store
+from ui.comparing import asked, basis, leading, line_of, listed, parted, tasks_words, verdict
 from ui.comparison_figures import by_family, shares
 from ui.comparison_panels import flat
+from ui.theme import percent
 from ui.usual import evenly
 
-FIRST, MIDDLE, LAST = (checkpoint(generation).id for generation in (0, 8, 30))
+FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))
 pytestmark = pytest.mark.usefixtures("samples")
 WHO = [Played("r2", "a", 3), Played("r2", "b", 3), Played("r1", "a", 3), Played("r1", "single:x,y/z", 3)]
 
@@ -105,6 +112,39 @@ def test_who_is_ahead_is_said_with_whom_it_cannot_be_told_from() -> None:
     assert "may be luck" in leading("a", [*ten, *((str(i), much, 1) for i in range(9))])
     assert evenly(list("abcdefghijk"), 4) == ["a", "d", "h", "k"]
     assert evenly(list("ab"), 8) == ["a", "b"]
+
+
+def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sample_store(tmp_path / "trinity.db", 9)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    sets = task_sets(store, [Side(FIRST), Side(LAST)])
+    assert sum(one.n for one in sets) == 11
+    assert tasks_words([one for one in sets if one.family == "user"]) == "2 tasks of the test split (user 2)"
+    assert tasks_words([TaskSet("a", "x", 1), TaskSet("a", "y", 2), TaskSet("b", "x", 3)]) == (
+        "6 tasks of 3 of the a split (x 1 and y 2), 3 of the b split (x 3)"
+    )
+    assert "recorded episodes, over 11 tasks of the test split" in plainly(opened("checkpoints"))
+    told = {"accuracy": 0.75, "n": 40}
+    with writing(store.engine) as connection:
+        connection.execute(
+            generation.update().where(generation.c.idx == 30).values(stats=json.dumps({"validation": told}))
+        )
+    page = opened("evolution")
+    right = figures(store, [Side(LAST)])[0].summary.accuracy
+    words = plainly(page)
+    assert "own 40 validation tasks of pocket" in words
+    assert f"Generation 30 has 75.0 % here, and {percent(right)} on Checkpoints" in words
+    assert "recorded episodes of other tasks: 11 tasks of the test split" in words
+    link = next(one for one in page.get("page_link") if one.label.startswith("Recorded episodes"))
+    assert parse_qs(link.proto.query_string)["b"] == [LAST]
+    store.close()
+
+
+def plainly(page: AppTest) -> str:
+    """What the page says, without the marks that keep foreign text literal."""
+    return shown(page).replace("\\", "")
 
 
 def test_links_of_two_policies_still_open(samples: Store) -> None:

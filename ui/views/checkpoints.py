@@ -9,7 +9,7 @@ import streamlit as st
 
 from core.comparison import Comparison, Matched, compare
 from storage.pairs import matched
-from storage.sides import Figures, Played, Side, courses, figures, played
+from storage.sides import Figures, Played, Side, courses, figures, played, task_sets
 from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
@@ -22,6 +22,7 @@ from ui.comparing import (
     listed,
     parted,
     shared_runs,
+    tasks_words,
     within,
 )
 from ui.comparison_panels import behaviour, budgets_of, config_differences, families, flips, standings, tasks
@@ -34,6 +35,7 @@ _played = remembered(played)
 _figures = remembered(figures)
 _matched = remembered(matched)
 _courses = remembered(courses)
+_task_sets = remembered(task_sets)
 #: The address's word for the episodes of every run.
 EVERY_RUN = "every"
 
@@ -72,6 +74,9 @@ def _compare(
     shared = dict(zip(line.others, _matched(store, line.base, line.others), strict=True))
     compared = {side: _over(families, f"{line.base.token}/{side.token}") for side, families in shared.items()}
     standings(line, found, compared, names, _leading(store, line, found, compared, names))
+    st.caption(
+        label(f"Counted here: recorded episodes, over {tasks_words(_task_sets(store, line.sides))}.", 900)
+    )
     if compared[line.chosen].n:
         flips(compared[line.chosen])
         tasks(store, line, shared[line.chosen], names)
