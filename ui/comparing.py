@@ -131,7 +131,8 @@ def line_of(
     sides = tuple(dict.fromkeys(known.values()))[:MOST_SIDES]
     if len(sides) < 2:
         return None, gone
-    said_a, said_b = (sides.index(known[one]) if known.get(one or "") in sides else None for one in (a, b))
+    places = {token: sides.index(side) for token, side in known.items() if side in sides}
+    said_a, said_b = places.get(a or ""), places.get(b or "")
     # Who is not said never takes the place of who is.
     base = said_a if said_a is not None else next(i for i in range(len(sides)) if i != said_b)
     left = [i for i in range(len(sides)) if i != base]
@@ -249,7 +250,7 @@ def basis(compared: Comparison) -> str:
     """What the statistics rest on: tasks, episodes, flips."""
     told = f"Over {compared.n:,} shared tasks, "
     if not compared.repeats:
-        return told + f"one episode each; {compared.a_only + compared.b_only:,} flips."
+        return told + f"one episode each; {compared.a_only + compared.b_only:,} solved by only one."
     return (
         told
         + f"{compared.episodes_a:,} episodes of A and {compared.episodes_b:,} of B. Repeats of a task are drawn "

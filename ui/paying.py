@@ -20,6 +20,7 @@ from ui.estimates import Estimate, estimates_figure
 from ui.facets import facets_of
 from ui.figures import literal, ticks
 from ui.glossary import define
+from ui.indifferent import like_chance
 from ui.remembered import remembered
 from ui.routing_figures import replicate_tree
 from ui.scope import Scope, Side
@@ -39,7 +40,7 @@ def paying(store: Store, scope: Scope) -> None:
     """The policy against every model alone, on the tasks that all played."""
     st.subheader("Does coordinating pay?", help=define("Regret"))
     for side in scope.sides:
-        policy = side.where.policy or _some_policy(store, side)
+        policy = _chosen_policy(store, side)
         if policy is None:
             nothing_here("This needs a policy that is no single model. Choose one above.")
             continue
@@ -50,6 +51,9 @@ def paying(store: Store, scope: Scope) -> None:
         _against(found, scope, side.letter, left)
         if left:
             _to_play(store, side, policy, left, bool(alone))
+    told = [policy for side in scope.sides if (policy := _chosen_policy(store, side))]
+    if same := like_chance(store, told, scope.say):
+        st.caption(label(same, 600))
 
 
 def _some_policy(store: Store, side: Side) -> str | None:
@@ -61,6 +65,10 @@ def _some_policy(store: Store, side: Side) -> str | None:
     return next(
         (one for wanted in (usual, known) for one in played if one in wanted), played[0] if played else None
     )
+
+
+def _chosen_policy(store: Store, side: Side) -> str | None:
+    return side.where.policy or _some_policy(store, side)
 
 
 def _to_play(store: Store, side: Side, policy: str, left: Sequence[str], some: bool) -> None:
@@ -92,8 +100,8 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
         return
     st.markdown(pays(found, scope, whole=not left))
     contestants = _worth_showing(found)
-    left, right = st.columns(2, gap="large")
-    with left:
+    shares, points = st.columns(2, gap="large")
+    with shares:
         st.caption(
             f"Share solved of the {found.tasks:,} tasks that all have played, 95 % interval over tasks"
         )
@@ -106,7 +114,7 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
             small=True,
             alt="; ".join(f"{said} {percent(mean.value)}" for said, mean, _ in rows),
         )
-    with right:
+    with points:
         st.caption(
             f"How far {label(name, 40)} is ahead on the same tasks, in points; left of the line it is behind"
         )

@@ -16,11 +16,13 @@ from storage.pairs import CELLS, items
 from storage.schema import generation
 from storage.sides import Played, Side, TaskSet, courses, figures, task_sets
 from storage.store import Store
-from tests.ui.pages import assert_literal, opened, shown
+from tests.ui.pages import assert_literal, command, opened, shown
 from tests.ui.sample_store import MODELS, PLAYED, checkpoint, sample_store
 from ui.comparing import asked, basis, leading, line_of, listed, parted, tasks_words, verdict
 from ui.comparison_figures import by_family, shares
 from ui.comparison_panels import flat
+from ui.glossary import define
+from ui.indifferent import prefers_nothing
 from ui.theme import percent
 from ui.usual import evenly
 
@@ -70,7 +72,11 @@ def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
 def test_a_cell_baseline_and_order_go_into_the_address() -> None:
     page = opened("checkpoints", c=f"{FIRST},random,{LAST}")
     page.button(key="cell_only_b").click().run()
-    assert page.query_params["cell"] == "only_b"
+    asked = {name: page.query_params[name] for name in ("cell", "c", "base", "b", "run")}
+    tokens = f"{FIRST},random,{LAST}"  # all that is compared: the link means the same later
+    assert asked == {"cell": "only_b", "c": tokens, "base": FIRST, "b": LAST, "run": PLAYED}
+    assert "won by B**: [to the list below](#tasks)" in shown(page)
+    assert page.subheader[3].anchor == "tasks"
     page.button(key="swap").click().run()
     assert (page.query_params["base"], page.query_params["b"]) == (LAST, FIRST)
     page.button(key="move_later").click().run()
@@ -137,7 +143,7 @@ def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted
     assert "own 40 validation tasks of pocket" in words
     assert f"Generation 30 has 75.0 % here, and {percent(right)} on Checkpoints" in words
     assert "recorded episodes of other tasks: 11 tasks of the test split" in words
-    link = next(one for one in page.get("page_link") if one.label.startswith("Recorded episodes"))
+    link = next(one for one in page.page_link if one.label.startswith("Recorded episodes"))
     assert parse_qs(link.proto.query_string)["b"] == [LAST]
     store.close()
 
@@ -145,6 +151,32 @@ def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted
 def plainly(page: AppTest) -> str:
     """What the page says, without the marks that keep foreign text literal."""
     return shown(page).replace("\\", "")
+
+
+def test_a_head_of_zeros_is_told_to_choose_like_chance(samples: Store) -> None:
+    assert prefers_nothing(samples, FIRST)  # found from its numbers
+    assert not prefers_nothing(samples, LAST)
+    assert not prefers_nothing(samples, "random")
+    words = "generation 0 prefers nothing: all parameters of its head are zero"
+    assert words in plainly(opened("checkpoints", c=f"{FIRST},random,{LAST}"))
+    assert words not in plainly(opened("checkpoints", c=f"{FIRST},{LAST}"))
+    told = f"generation 0 ({FIRST}) prefers nothing"
+    assert told in plainly(opened("verifier", part="cost"))
+    assert told not in plainly(opened("verifier", part="cost", policy="random"))
+    assert told in plainly(opened("routing", part="pays", a=FIRST, b="random"))
+    page = opened("policy")  # where it would have nothing to show
+    assert page.multiselect(key="policy_checkpoints").value == [MIDDLE, LAST]
+
+
+def test_one_word_for_each_share_of_wrong_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = list(opened("checkpoints").dataframe[0].value)
+    assert "Wrong among accepted" in columns
+    assert "False accepts" not in columns
+    assert command(["verifier"]) == 0
+    said = capsys.readouterr().out
+    assert "wrong among accepted" in said
+    assert "wrong answers accepted" in said
+    assert define("Wrong among accepted") != define("Wrong answers accepted")
 
 
 def test_links_of_two_policies_still_open(samples: Store) -> None:

@@ -24,7 +24,7 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
         "glossary",
     ):
         assert words in text
-    beside = next(link for link in page.get("page_link") if "Before and after" in link.label)
+    beside = next(link for link in page.page_link if "Before and after" in link.label)
     first, last = (checkpoint(generation).id for generation in (0, 30))
     asked = parse_qs(beside.proto.query_string)
     assert (asked["base"], asked["b"]) == ([first], [last])

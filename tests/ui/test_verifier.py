@@ -176,4 +176,4 @@ def test_the_command_line_prints_the_ledger_and_the_costs(
         assert one["false_accept"]["k"] == books[one["model"]].false_accept.k
     assert {one["policy"] for one in told["policies"]} >= {"random", checkpoint(30).id}
     assert command(["verifier"]) == 0
-    assert "wrong accepted" in capsys.readouterr().out
+    assert "wrong answers accepted" in capsys.readouterr().out

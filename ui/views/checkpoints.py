@@ -25,7 +25,17 @@ from ui.comparing import (
     tasks_words,
     within,
 )
-from ui.comparison_panels import behaviour, budgets_of, config_differences, families, flips, standings, tasks
+from ui.comparison_panels import (
+    Address,
+    behaviour,
+    budgets_of,
+    config_differences,
+    families,
+    flips,
+    tasks,
+)
+from ui.comparison_table import standings
+from ui.indifferent import like_chance
 from ui.remembered import remembered
 from ui.theme import label, one_line
 from ui.usual import usual_checkpoints
@@ -44,7 +54,10 @@ def show() -> None:
     """Render the page."""
     store = state.store()
     st.title("Checkpoints")
-    st.caption("Policies on the tasks that they share. Flips first: an average hides what was won and lost.")
+    st.caption(
+        "Policies on the tasks that they share. Look first at those that only one of two solved: an average hides "
+        "what was won and lost."
+    )
     here = _played(store)
     checkpoints = store.checkpoints.list()
     born = generations(checkpoints)
@@ -62,12 +75,16 @@ def show() -> None:
         _token_bar(_offered(here, born), parted(state.param("c") or ""))
         nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
         return
-    line = _choose(store, line, here, born)
-    _compare(store, line, checkpoints, [_name(side, born) for side in line.sides])
+    line, address = _choose(store, line, here, born)
+    _compare(store, line, checkpoints, [_name(side, born) for side in line.sides], address)
 
 
 def _compare(
-    store: Store, line: Line, checkpoints: Sequence[CheckpointSummary], names: Sequence[str]
+    store: Store,
+    line: Line,
+    checkpoints: Sequence[CheckpointSummary],
+    names: Sequence[str],
+    address: Address,
 ) -> None:
     """The rows of the page: how each did, flips of B against A with their tasks, how each went about it."""
     found = _figures(store, line.sides)
@@ -77,10 +94,13 @@ def _compare(
     st.caption(
         label(f"Counted here: recorded episodes, over {tasks_words(_task_sets(store, line.sides))}.", 900)
     )
+    told = dict(zip((side.policy for side in line.sides), in_short(names), strict=True))
+    if same := like_chance(store, list(told), told.__getitem__):
+        st.caption(label(same, 600))
     if compared[line.chosen].n:
-        flips(compared[line.chosen])
-        tasks(store, line, shared[line.chosen], names)
-        families(line, shared[line.chosen])
+        flips(compared[line.chosen], address)
+        tasks(store, line, shared[line.chosen], names, address)
+        families(line, shared[line.chosen], address)
     else:
         nothing_here(
             "A and B have no finished task in common. Choose other policies, or play the same tasks."
@@ -182,8 +202,11 @@ def _chosen(line: Line | None) -> None:
     state.set_params(**(gone | held), c=listed(tokens))
 
 
-def _choose(store: Store, line: Line, here: Sequence[Played], born: Mapping[str, int | None]) -> Line:
-    """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant."""
+def _choose(
+    store: Store, line: Line, here: Sequence[Played], born: Mapping[str, int | None]
+) -> tuple[Line, Address]:
+    """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant, and all of it
+    as address parameters."""
     offered = {side.token: _name(side, born) for side in line.sides} | _offered(here, born)
     _token_bar(offered, [side.token for side in line.sides], line)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -209,7 +232,7 @@ def _choose(store: Store, line: Line, here: Sequence[Played], born: Mapping[str,
                     kwargs=line.moved(by).params(),
                 )
         run = _run(store, line, here)
-    return within(line, here, run)
+    return within(line, here, run), {**line.params(), "run": run or EVERY_RUN}
 
 
 def _pick(words: str, name: Literal["base", "b"], line: Line, offered: Mapping[str, str]) -> None:

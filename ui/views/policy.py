@@ -21,6 +21,7 @@ from ui import state
 from ui.components.filter_line import filter_line
 from ui.facets import change, facets_of, show_chips, show_facets
 from ui.glossary import define
+from ui.indifferent import prefers_nothing
 from ui.policy_diff import MOST_CHECKPOINTS, Diff, read_diff
 from ui.policy_panels import show_detail, show_overview, show_trust
 from ui.reencode_status import is_pressing, show_reencoding
@@ -63,6 +64,12 @@ def show() -> None:
     with st.spinner("Scoring the recorded turns …"):
         diff = _read(store, store.url, scope, tuple(ids), by_draw, fresh)
     names = names_of(checkpoints, ids)
+    for one in ids:
+        if prefers_nothing(store, one):
+            st.caption(
+                f"{label(names[one], 60)} prefers nothing: all parameters of its head are zero, so at every turn its "
+                "choice is too close to call."
+            )
     pressing = is_pressing(store, diff, scope)
     if pressing:
         show_reencoding(store, diff, scope, names)
@@ -98,8 +105,8 @@ def _words(one: CheckpointSummary) -> str:
 
 
 def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]:
-    """The checkpoints of the address, the baseline first; else the oldest and the newest that other pages set side by
-    side too."""
+    """The checkpoints of the address, the baseline first; else the oldest that prefers anything and the newest of
+    those that other pages set side by side too."""
     by_id = {one.id: one for one in checkpoints}
     named = list(dict.fromkeys(one for one in (state.param("c") or "").split(",") if one))
     known = [one for one in named if one in by_id][:MOST_CHECKPOINTS]
@@ -134,7 +141,8 @@ def _default(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str
     ids = usual_checkpoints(store)
     if not ids:  # nobody has played: the ends of the newest evolution, whose generations stand in order
         ids = [one.id for one in checkpoints if one.run_id == checkpoints[0].run_id]
-    return [ids[0], ids[-1]] if len(ids) > 1 else [one.id for one in checkpoints[:2]]
+    first = next((one for one in ids[:-1] if not prefers_nothing(store, one)), ids[0])
+    return [first, ids[-1]] if len(ids) > 1 else [one.id for one in checkpoints[:2]]
 
 
 def _set_checkpoints(ids: Sequence[str]) -> None:
