@@ -19,7 +19,7 @@ from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
 from ui.chart import plot
-from ui.comparing import CELL_WORDS, Line, basis, p_source, p_words, points, verdict
+from ui.comparing import CELL_WORDS, Line, basis, in_short, p_source, p_words, points, verdict
 from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, looks, routing_change
 from ui.comparison_table import mark, to_episodes
 from ui.glossary import define
@@ -228,10 +228,12 @@ def _columns(line: Line, names: Sequence[str]) -> dict[str, Any]:
         "family": st.column_config.TextColumn("Family", width=100),
         "question": st.column_config.TextColumn("Question", width=430 if len(names) < 4 else 260),
     }
-    for i, name in enumerate(names):
-        letter, told = mark(line, i), one_line(name, 60)
+    for i, (name, short) in enumerate(zip(names, in_short(names), strict=True)):
         config[f"side {i}"] = st.column_config.LinkColumn(
-            f"{letter}{told.split(' (')[0]}" if letter else told, help=told, display_text=r"#(.*)$", width=130
+            f"{mark(line, i)}{one_line(short, 60)}",
+            help=one_line(name, 60),
+            display_text=r"#(.*)$",
+            width=130,
         )
     return config
 

@@ -311,6 +311,7 @@ def roles(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]) -> 
             },
             key=f"kept_rows{side.letter}",
             hide_index=True,
+            placeholder="–",
             height="content" if len(least) < 12 else 390,
             column_config={
                 "model": "Model",

@@ -8,7 +8,7 @@ import pytest
 
 from storage.store import Store
 from tests.ui.pages import opened, shown
-from tests.ui.sample_store import PLAYED, checkpoint
+from tests.ui.sample_store import EVOLVED, PLAYED, checkpoint
 from ui.widgets import Standing, ago, standings_figure, strip_text, who
 
 pytestmark = pytest.mark.usefixtures("samples")
@@ -29,6 +29,8 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
     asked = parse_qs(beside.proto.query_string)
     assert (asked["base"], asked["b"]) == ([first], [last])
     assert asked["c"] == [f"{first},{checkpoint(8).id},{last}"]
+    evolution = next(link for link in page.page_link if link.label.startswith("Newest evolution"))
+    assert parse_qs(evolution.proto.query_string) == {"run": [EVOLVED]}
     assert f"**{PLAYED}**" in text
     assert f"{samples.health().episodes:,} episodes" in text
 
