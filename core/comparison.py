@@ -11,7 +11,8 @@ from core.metrics import PairedDifference, over_tasks, sign_flip_p, wilson_inter
 #: What it costs to put two turns side by side. Turns that share neither model nor role are never paired.
 SAME, ROLE_ONLY, MODEL_ONLY, GAP = 0, 1, 2, 3
 
-#: The rule in words, shown wherever an alignment is.
+#: What an alignment does, for whoever has never seen one; and the rule behind it.
+RULE_IN_SHORT = "Turns that match stand side by side; a turn without a match on the other side faces a gap."
 RULE = (
     "Turns are aligned by dynamic programming. Side by side costs 0 with the same model and role, "
     "1 with only the role the same, 2 with only the model the same; a gap costs 3. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import fields, replace
 from typing import Any
@@ -98,6 +99,7 @@ def to_summary(row: Rows) -> EpisodeSummary:
     found["status"] = Status(found["status"])
     found["end_reason"] = EndReason(found["end_reason"]) if found["end_reason"] else None
     found["flags"] = to_flag_names(found["flags"])
+    found["models"] = tuple(json.loads(found["models"]))
     return EpisodeSummary(**found)
 
 

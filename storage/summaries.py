@@ -103,6 +103,7 @@ class EpisodeSummary:
     started: float
     finished: float | None
     answer: str | None = None  # cut to QUESTION_CUT characters
+    models: tuple[str, ...] = ()  # its pool in slot order: what the slot letters of `strip` stand for
 
 
 @dataclass(frozen=True, slots=True)

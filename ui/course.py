@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from core.episode import ROLE_ORDER, Flag, Role, Verdict
 from storage.summaries import LOW_MARGIN, TurnOutline
-from ui.components.turn_strip import Cell, CellMark, Lane, Shape
+from ui.components.turn_strip import Cell, CellMark, Lane, Shape, Tone
 from ui.theme import (
     FLAG_WORDS,
     ROLE_LOOKS,
@@ -25,6 +25,7 @@ class Happening(StrEnum):
 
     FIRST_RIGHT = "first right"
     FIXED = "fixed"
+    WENT_WRONG = "went wrong"
     BROKE = "broke"
     FALSE_ACCEPT = "false accept"
     SENT_BACK = "right answer sent back"
@@ -36,15 +37,18 @@ class Happening(StrEnum):
     CUT = "cut"
 
 
-#: Turns a reader should see first: a right answer was lost or sent back, or a wrong one accepted.
-BLUNDERS = frozenset({Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
+#: Turns a reader should see first.
+BLUNDERS = frozenset({Happening.WENT_WRONG, Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
 #: The same in words, for sheets of keys.
-BLUNDER_WORDS = "a right answer lost or sent back, or a wrong one accepted"
+BLUNDER_WORDS = "a wrong answer that stayed, a right one lost or sent back, or a wrong one accepted"
+#: A low margin in words.
+LOW_WORDS = f"a margin below {LOW_MARGIN:g} logits"
 SENT_BACK_WORDS = "sent a right answer back"
 
 _MARKS: dict[Happening, CellMark] = {
     Happening.FIRST_RIGHT: CellMark("★", "first right", "good"),
     Happening.FIXED: CellMark("★", "fixed", "good"),
+    Happening.WENT_WRONG: CellMark("✕", "went wrong", "bad"),
     Happening.BROKE: CellMark("✕", "broke it", "bad"),
     Happening.FALSE_ACCEPT: CellMark("!", "false accept", "bad"),
     Happening.SENT_BACK: CellMark("↩", SENT_BACK_WORDS, "bad"),
@@ -57,6 +61,12 @@ _MARKS: dict[Happening, CellMark] = {
 }
 #: At the first turn that another policy decided.
 NEW_DECIDER = CellMark("⇄", "new decider", "info")
+#: The answer in force after a turn: right, wrong, or judged by nobody.
+_ANSWERS: dict[bool | None, tuple[str, Tone]] = {
+    True: ("●", "good"),
+    False: ("✕", "bad"),
+    None: ("○", "quiet"),
+}
 _UNREADABLE = {Flag.VERDICT_UNREADABLE, Flag.NO_ANSWER, Flag.NO_SUGGESTION}
 _CUT = {Flag.TRUNCATED, Flag.PROMPT_OVERFLOW}
 _SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Role.VERIFIER: "triangle"}
@@ -65,6 +75,7 @@ _SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Rol
 def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], ...]:
     """What happened at each turn, in order; most turns have nothing."""
     told: list[tuple[Happening, ...]] = []
+    wrong_from = went_wrong(outlines)
     seen_right = False
     before: bool | None = None
     for outline in outlines:
@@ -74,6 +85,8 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
             here.append(Happening.FIXED if seen_right else Happening.FIRST_RIGHT)
         if before is True and now is not True:
             here.append(Happening.BROKE)
+        elif outline.index == wrong_from:
+            here.append(Happening.WENT_WRONG)
         if outline.verdict is Verdict.ACCEPT and now is not True:
             here.append(Happening.FALSE_ACCEPT)
         if sent_back(outline):
@@ -95,6 +108,17 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
     return tuple(told)
 
 
+def went_wrong(outlines: Sequence[TurnOutline]) -> int | None:
+    """The turn since which the answer has been wrong, its index: where a wrong episode went wrong. None while the
+    answer is right, there is none, or nobody judged it."""
+    since: int | None = None
+    for outline in outlines:
+        if outline.stage == "finished":
+            wrong = outline.correct_after is False
+            since = (outline.index if since is None else since) if wrong else None
+    return since
+
+
 def sent_back(outline: TurnOutline) -> bool:
     """Whether a Verifier asked for a revision of a right answer."""
     return (
@@ -106,7 +130,7 @@ def sent_back(outline: TurnOutline) -> bool:
 
 
 def blunders(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
-    """Indices of the turns that lost a right answer, sent one back, or accepted a wrong one."""
+    """Indices of the turns at which it went wrong, a right answer was lost or sent back, or a wrong one accepted."""
     return tuple(i for i, here in enumerate(happenings(outlines)) if BLUNDERS & set(here))
 
 
@@ -159,7 +183,10 @@ def cells(
     told = happenings(outlines)
     turns = range(len(outlines)) if only is None else only
     total = None if running else len(outlines)
-    return tuple(_cell(outlines[i], models, total, told[i], most, running) for i in turns)
+    return tuple(
+        _cell(outlines[i], outlines[i - 1] if i else None, models, total, told[i], most, running)
+        for i in turns
+    )
 
 
 def lane(
@@ -171,6 +198,7 @@ def lane(
 
 def _cell(
     outline: TurnOutline,
+    before: TurnOutline | None,
     models: Sequence[str],
     total: int | None,
     here: Sequence[Happening],
@@ -181,6 +209,7 @@ def _cell(
     unfinished = outline.stage != "finished"
     mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
     tone = {"green": "good", "red": "bad", "orange": "warn"}
+    unsure = None if outline.entropy is None else min(1.0, max(0.0, outline.entropy / most))
     return Cell(
         letter=ROLE_LOOKS[outline.role].letter,
         shape=_SHAPES[outline.role],
@@ -190,18 +219,22 @@ def _cell(
         verdict=None if mark is None else CellMark(mark.glyph, mark.word, tone.get(mark.tone, "quiet")),  # type: ignore[arg-type]
         answer=CellMark("…", "writing" if running else "cut off", "quiet")
         if unfinished
-        else _answer(outline),
+        else _answer(outline, before),
         marks=tuple(_MARKS[happening] for happening in here),
-        entropy=None if outline.entropy is None else min(1.0, max(0.0, outline.entropy / most)),
-        label=in_words(outline, total),
+        entropy=unsure,
+        label=in_words(outline, total)
+        + ("" if unsure is None else f"; the bar: {100 * unsure:.0f} % unsure"),
         pending=unfinished and running,
     )
 
 
-def _answer(outline: TurnOutline) -> CellMark:
+def _answer(outline: TurnOutline, before: TurnOutline | None) -> CellMark:
+    """The answer in force after a turn; quiet where it stands since an earlier one."""
     if outline.answer_after is None:
         return CellMark("·", "no answer", "quiet")
     text = one_line(outline.answer_after, 60) or "(empty)"
-    if outline.correct_after:
-        return CellMark("●", text, "good")
-    return CellMark("✕", text, "bad") if outline.correct_after is False else CellMark("○", text, "quiet")
+    glyph, tone = _ANSWERS[outline.correct_after]
+    carried = (
+        before is not None and outline.role is not Role.WORKER and before.answer_after == outline.answer_after
+    )
+    return CellMark(glyph, text, "quiet" if carried else tone)

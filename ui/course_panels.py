@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from storage.summaries import LOW_MARGIN
 from ui import state
 from ui.chart import plot
 from ui.figures import doubt_over_turns
@@ -44,8 +45,8 @@ def doubt_panel(recording: Recording, go: Callable[[int], None]) -> None:
             selection_mode="points",
         )
         st.caption(
-            "High entropy or a low margin: the choice hung on little. Marks have the shape of the role; "
-            "a click goes to the turn."
+            f"High entropy or a low margin: the choice hung on little. Ringed: a margin below {LOW_MARGIN:g}. Marks "
+            "have the shape of the role; a click goes to the turn."
         )
 
 

@@ -16,21 +16,28 @@ from ui.basket import held, hold
 from ui.facets import flag_word
 from ui.glossary import define
 from ui.spending import dollars
-from ui.theme import END_WORDS, STATUS_MARKS, STRIP_LEGEND, correct_mark, one_line
-from ui.widgets import ago, generations, strip_text, who
+from ui.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
+from ui.widgets import ago, generations, strip_key, strip_text, who
 
 #: Widths that a reader can give the two columns of text, pixels.
 WIDTHS = {"narrow": (180, 130), "normal": (300, 215), "wide": (620, 420)}
+#: A cell is cut where its column ends, without a word: a question is cut before that, with an ellipsis. So many pixels
+#: are there for a character of it.
+_CHARACTER = 6
 _PEEKING = ("open", "answer", "question", "turns")
 
 
-def rows(items: Sequence[EpisodeSummary], born: dict[str, int | None], now: float) -> pd.DataFrame:
-    """The page's episodes as a table of plain values, every column there is; texts are shown as text."""
+def rows(
+    items: Sequence[EpisodeSummary], born: dict[str, int | None], now: float, width: str = "normal"
+) -> pd.DataFrame:
+    """The page's episodes as a table of plain values, every column there is; texts are shown as text, questions as much
+    of them as a column of this width can hold."""
+    fits = WIDTHS[width][0] // _CHARACTER
     return pd.DataFrame(
         {
             "open": [state.href("replay", ep=one.id) for one in items],
             "answer": [_answer_mark(one) for one in items],
-            "question": [one_line(one.question, 90) for one in items],
+            "question": [one_line(one.question, fits) for one in items],
             "turns": [strip_text(one.strip) for one in items],
             "policy": [who(one.policy, one.generation or born.get(one.policy)) for one in items],
             "n": [one.turns for one in items],
@@ -88,14 +95,14 @@ _WORDS = {
 _USUAL = tuple(_WORDS)[:12]
 
 
-def _configured(width: str) -> dict[str, Any]:
+def _configured(width: str, legend: str) -> dict[str, Any]:
     question, turns = WIDTHS[width]
     text, number = st.column_config.TextColumn, st.column_config.NumberColumn
     drawn: dict[str, Any] = {
         "open": st.column_config.LinkColumn("Open", width=70, display_text="Replay"),
         "answer": text("Answer", width=95),
         "question": text("Question", width=question),
-        "turns": text("Turns", width=turns, help=STRIP_LEGEND),
+        "turns": text("Turns", width=turns, help=legend),
         "policy": text("Policy", width=190),
         "n": number("n", width=40, help="Turns played"),
         "tokens": number("Tokens", width=75, format="localized"),
@@ -156,14 +163,16 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
     key = f"episodes_{st.session_state.get('episodes_list', 0)}_{ids[0]}"
     if key not in st.session_state:  # a page that comes anew shows which of its rows are in the basket
         st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in held()]
-    table = rows(items, generations(checkpoints), time.time())
+    table, legend = rows(items, generations(checkpoints), time.time(), width_shown()), strip_key(items)
     chosen = [name for name in columns_shown() if name != "cost" or table["cost"].any()]
     if state.param("peek"):
         chosen = [name for name in chosen if name in _PEEKING] or list(_PEEKING)
+    if "turns" in chosen:
+        st.caption(legend)
     st.dataframe(
         table[chosen],
         key=key,
-        column_config=_configured(width_shown()),
+        column_config=_configured(width_shown(), legend),
         hide_index=True,
         height="content" if len(ids) < 18 else 640,
         row_height=35,

@@ -73,7 +73,8 @@ def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...]) -> go
         _line(
             turns, [entropy for _, _, entropy, _ in told], symbols, "entropy (nats)", _ENTROPY_COLOUR, "solid"
         ),
-        _line(turns, [margin for _, _, _, margin in told], symbols, "margin (logits)", _MARGIN_COLOUR, "dot"),
+        _line(turns, [margin for _, _, _, margin in told], symbols, "margin (logits)", _MARGIN_COLOUR, "dot")
+        | {"yaxis": "y2"},
     ]
     low = [(turn, margin) for turn, _, _, margin in told if margin is not None and margin < LOW_MARGIN]
     if low:
@@ -82,6 +83,7 @@ def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...]) -> go
                 "type": "scatter",
                 "x": [turn for turn, _ in low],
                 "y": [margin for _, margin in low],
+                "yaxis": "y2",
                 "name": f"margin below {LOW_MARGIN:g}",
                 "mode": "markers",
                 "marker": {"symbol": "circle-open", "size": 17, "color": WARN_COLOUR, "line": {"width": 2}},
@@ -101,11 +103,23 @@ def _doubt(told: tuple[tuple[int, Role, float | None, float | None], ...]) -> go
                 "title": {"text": "turn"},
                 "showgrid": False,
             },
-            yaxis={"rangemode": "tozero", "fixedrange": True, "nticks": 5, "title": None},
+            # Each on a scale of its own: margins are often ten times an entropy.
+            yaxis=_upwards("entropy"),
+            yaxis2=_upwards("margin") | {"overlaying": "y", "side": "right", "showgrid": False},
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
             hovermode="x unified",
         ),
     )
+
+
+def _upwards(title: str) -> dict[str, Any]:
+    return {
+        "rangemode": "tozero",
+        "fixedrange": True,
+        "nticks": 5,
+        "tickmode": "auto",
+        "title": {"text": title, "font": {"size": 11}},
+    }
 
 
 def _line(

@@ -26,7 +26,6 @@ from ui.spending import dollars
 from ui.theme import (
     NEUTRAL_COLOUR,
     STATUS_MARKS,
-    STRIP_LEGEND,
     badge,
     correct_mark,
     label,
@@ -39,6 +38,7 @@ from ui.widgets import (
     ago,
     nothing_here,
     standings_figure,
+    strip_key,
     strip_text,
     who,
     worker_trouble,
@@ -267,7 +267,7 @@ def pairs_table(grown: Grown) -> None:
     st.subheader("Every child, pair by pair", help=PAIR_WORDS)
     numbers = sorted({*grown.baseline, *grown.forks})
     certain = grown.branch.certain
-    st.caption(STRIP_LEGEND)
+    st.caption(strip_key(one.summary for side in (grown.baseline, grown.forks) for one in side.values()))
     with st.container(border=True):
         sides = (
             ("Baseline, unchanged", grown.baseline, numbers),

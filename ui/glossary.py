@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ui.theme import STRIP_LEGEND
+from ui.theme import strip_legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
             "An episode at a glance: one cell per turn, colour for the model, letter for the role, a "
             "mark for the verdict.",
             "In tables it is text: `T·a W·c V·b✓` reads Thinker on model a, Worker on c, Verifier b accepts. "
-            + STRIP_LEGEND,
+            + strip_legend(),
         ),
         Term(
             "False accept",
@@ -151,7 +151,9 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         Term(
             "Tolerance",
             "The most that keeping a hidden state in half precision can have moved a logit.",
-            "A choice whose lead is within it is too close to call and is never claimed.",
+            "Every logit has its own, and where one is told for a whole head it is the largest. A lead is the "
+            "difference of two logits, so the two tolerances add up; a choice whose lead is within that is too close "
+            "to call and is never claimed.",
         ),
         Term(
             "SVF",
@@ -255,9 +257,11 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         ),
         Term(
             "KL divergence",
-            "How far one choice's probabilities are from another's, in nats: 0 when they are the same.",
-            "Of B from A: how surprised B would be, on average, by choices that A draws. Model and role are drawn "
-            "independently, so that of the joint choice is the sum of both.",
+            "How far one choice's probabilities are from another's, in nats: 0 when they are the same. Always in one "
+            "direction: D_KL(A ‖ B), or D_KL(recorded ‖ other).",
+            "D_KL(A ‖ B) is how much more surprised B is, on average, by choices that A draws than A itself; it is "
+            "infinite where B never chooses what A may. Taken the other way round it would be another number, which is "
+            "shown nowhere. Model and role are drawn independently, so that of the joint choice is the sum of both.",
         ),
         Term(
             "Routing",

@@ -166,7 +166,7 @@ def quick_buttons(
     on a marked one withdraws it; after any other comes `then`. `about` says in words what is labelled."""
     who = author()
     mine = {(one.name, one.value) for one in current if one.place == place and one.author == who}
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="quick_labels"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_labels"):
         if about:
             st.markdown(f"Label {about}:", width="content")
         for i, pair in enumerate(wiring.settings().labels, start=1):

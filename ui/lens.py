@@ -49,7 +49,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Recomputed logits beside recorded ones: the largest difference, and the most that rounding explains."""
+    """Recomputed logits beside recorded ones: the largest difference of one logit, and the most that rounding explains
+    of any."""
 
     difference: float
     tolerance: float
@@ -63,13 +64,13 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Otherwise:
     """What would have been chosen instead: the likeliest pair and, where the choice was drawn, what the same random
-    numbers would have drawn (None where it was not). `kl` is how far the probabilities moved, in nats."""
+    numbers would have drawn (None where it was not). `kl` is D_KL(recorded || other) of the joint choice, in nats."""
 
     decision: Decision  # with the other probabilities and the other argmax
     best: tuple[Choice, Choice]
     draw: tuple[Choice, Choice] | None
     kl: float
-    tolerance: float
+    tolerance: float  # the largest of the logits
 
     @property
     def unsure(self) -> bool:
@@ -120,6 +121,13 @@ def rival(logits: Sequence[float], chosen: int, mask: Sequence[bool] = ()) -> in
 def ahead(lens: Lens, row: int, other: int, most: int = 12) -> list[Part]:
     """What put logit `row` ahead of logit `other`, the largest parts first and last all others together."""
     return _largest(lens.parts[row] - lens.parts[other], lens, most)
+
+
+def pulls(lens: Lens, row: int, other: int) -> tuple[float, float]:
+    """What speaks for logit `row` and what for logit `other`, each summed over all parts; both are positive, and their
+    difference is the lead."""
+    gives = lens.parts[row] - lens.parts[other]
+    return float(gives[gives > 0].sum()), float(-gives[gives < 0].sum())
 
 
 def moved(lens: Lens, before: Lens, row: int, other: int, most: int = 12) -> list[Part]:
@@ -187,7 +195,7 @@ def otherwise(
     if us is not None:
         draw = tuple(drawn(z, error, u, mask) for (z, error, mask), u in zip(parts, us, strict=True))
     kl = sum(
-        kl_divergence(new.tolist(), old)
+        kl_divergence(old, new.tolist())
         for new, old in zip(probs, (decision.model_probs, decision.role_probs), strict=True)
     )
     return Otherwise(told, (best[0], best[1]), draw, kl, float(tolerance.max(initial=0.0)))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from storage.mapping import removed
 from ui import state
 from ui.chart import plot
 from ui.glossary import define
-from ui.lens import Check, Lens, ahead, check, look, moved, rival
+from ui.lens import Check, Lens, ahead, check, look, moved, pulls, rival
 from ui.lens_figures import parts_figure
 from ui.recording import Recording
 from ui.theme import ROLE_LOOKS, label
@@ -75,14 +75,14 @@ def _recomputed(seen: Seen, found: Check | None) -> None:
         st.markdown(why_not(seen))
     elif found.matches:
         st.markdown(
-            f"The stored head on the stored hidden state gives the recorded logits: largest difference "
-            f"{found.difference:.2g}, tolerance {found.tolerance:.2g}."
+            f"The stored head on the stored hidden state gives the recorded logits: they differ by at most "
+            f"{found.difference:.2g}. {known_to(found.tolerance, 'this')}"
         )
     else:
         st.warning(
-            f"The stored head on the stored hidden state gives other logits than were recorded: difference "
-            f"{found.difference:.2g}, and rounding explains {found.tolerance:.2g}. The checkpoint in this store is not "
-            "the one that played this turn, or a row was changed. Do not trust the lens here.",
+            f"The stored head on the stored hidden state gives other logits than were recorded: one differs by "
+            f"{found.difference:.2g}, of which rounding explains {found.tolerance:.2g}. The checkpoint in this "
+            "store is not the one that played this turn, or a row was changed. Do not trust the lens here.",
             icon=":material/warning:",
         )
     rows = [
@@ -110,9 +110,16 @@ def _recomputed(seen: Seen, found: Check | None) -> None:
         "\n".join(["| | |", "|:--|:--|", *(f"| {name} | {label(value, 60)} |" for name, value in rows)])
     )
     st.caption(
-        "Tolerance: the most that keeping the state in half precision can have moved a logit of this head.",
+        "The state is kept in half precision: what that can have moved a logit by is its tolerance.",
         help=define("Tolerance"),
     )
+
+
+def known_to(tolerance: float, which: str) -> str:
+    """How far the logits of `which` head are known, as a sentence; `tolerance` is the largest of theirs."""
+    if not tolerance:
+        return f"The logits of {which} head are exact."
+    return f"Tolerance of one logit of {which} head: at most {tolerance:#.2g}."
 
 
 # Head lens
@@ -154,13 +161,23 @@ def _lead(lens: Lens, seen: Seen, names: Sequence[str], chosen: int, other: int,
     if not parts:
         st.caption("Nothing: both rows of the head give the same logit on every state.")
         return
+    mine, theirs = pulls(lens, row, against)
+    st.markdown(
+        f"What speaks for {names[chosen]} adds up to **{mine:.2f}** logits, what speaks for {names[other]} to "
+        f"**{theirs:.2f}**; the lead is what is left, **{mine - theirs:+.2f}**. These numbers are the encoder's own "
+        "and mean nothing one by one. What near decisions led to stands under Neighbours."
+    )
     plot(
         parts_figure(parts, lens.width, lens.parts.shape[1]),
         key="lens_ahead",
         small=True,
         alt="What each number of the hidden state gives to the lead of the choice over the runner-up.",
     )
-    told = f"Together {difference:+.4f}, recorded {recorded[row] - recorded[against]:+.4f}, tolerance {error:.1g}."
+    told = (
+        f"Together a lead of {difference:+.4f}, recorded {recorded[row] - recorded[against]:+.4f}. "
+        f"Tolerance of the lead: {error:#.2g}, of the one logit {lens.tolerance[row]:#.2g} plus of the other "
+        f"{lens.tolerance[against]:#.2g}."
+    )
     close = " The lead is within it: too close to call." if abs(difference) <= error else ""
     st.caption(f"{_reads(lens)} {told}{close}")
 

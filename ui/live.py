@@ -128,6 +128,11 @@ def has_died(run: RunSummary, now: float) -> bool:
     return is_stalled(run, now) or (run.status is RunStatus.INTERRUPTED and run.finished is None)
 
 
+def starts_workers() -> bool:
+    """Whether the app starts workers itself; else somebody has to run `trinity worker`."""
+    return wiring.settings().workers > 0
+
+
 def workers_words(waiting: int) -> str:
     """How many workers there are, and what to do when there is none and some runs wait."""
     most, live_ones = wiring.settings().workers, len(alive())
@@ -146,9 +151,7 @@ def waiting_words(store: Store, run: RunSummary) -> str:
     before = line.index(run.id) if run.id in line else 0
     workers = alive()
     if not workers:
-        starts = (
-            "a worker is being started" if wiring.settings().workers else "start one with `trinity worker`"
-        )
+        starts = "a worker is being started" if starts_workers() else "start one with `trinity worker`"
         return f"Waiting for a worker: {starts} …"
     ahead = f"{before} run{'s' if before > 1 else ''} before it" if before else "it is the next"
     busy = f"{len(workers)} worker{' is' if len(workers) == 1 else 's are'} at work"

@@ -15,28 +15,28 @@ from storage.store import Store
 from storage.summaries import EpisodeSummary, RunStatus, RunSummary
 from ui import live, state
 from ui.components.turn_strip import Lane, turn_strip
-from ui.course import NEW_DECIDER, lane
-from ui.decision_panels import decision_panel, undecided_panel
+from ui.course import NEW_DECIDER, lane, went_wrong
+from ui.decision_panels import decision_panel
 from ui.kept_heads import born, most_telling, playable, spoken
 from ui.live import LivePlan, episode_of, has_died, is_stalled
 from ui.live_form import pool_specs, spending
 from ui.live_queue import PAUSED, about
 from ui.live_reins import between_turns, follow, reins
-from ui.panels import announcement, turn_card
+from ui.live_start import before_the_first_turn
+from ui.panels import VIEWS, announcement, turn_card, turn_heading
 from ui.recording import Recording, open_recording
 from ui.resuming import resumable
 from ui.spending import dollars, estimate, paid_models
 from ui.theme import END_WORDS, ROLE_LOOKS, STATUS_MARKS, badge, correct_mark, label
 from ui.turn_panels import one_of_several
-from ui.widgets import RUN_MARKS, STALLED, deciders, strip_text, who, worker_trouble
+from ui.widgets import RUN_MARKS, STALLED, deciders, strip_key, strip_text, who, worker_trouble
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
+#: The key of the card of the turn at hand.
+_CARD = "live_card"
 #: From so long a wait on, the page says for how long it has been, in seconds.
 LONG_S = 8.0
-_LOADING = "The worker loads the coordinator and the models …"
-_UNDECIDED = "The coordinator reads the question …"
-_WAITS = "No turn is decided yet. *Next turn* lets the coordinator decide the first one."
 
 #: Plays a plan: writes the run down, sees to a worker and opens it.
 Start = Callable[[Store, LivePlan], object]
@@ -126,6 +126,8 @@ def _watch(store: Store, run_id: str, start: Start) -> None:
     with asked:
         if not seen.over and not seen.stalled and seen.run.status is not RunStatus.QUEUED:
             reins(store, seen.run, seen.recording, newest=seen.newest)
+        elif seen.over and seen.recording is not None and seen.recording.summary.correct is False:
+            _what_went_wrong(seen.recording)
     with repeats:
         if seen.plan.repeats > 1 and seen.episodes:
             _repeats(seen)
@@ -133,7 +135,8 @@ def _watch(store: Store, run_id: str, start: Start) -> None:
         if seen.recording is not None and seen.recording.outlines:
             _stage(seen, seen.recording)
         elif not seen.over and not seen.stalled:
-            _before_the_first_turn(store, seen)
+            begun = seen.recording is not None
+            before_the_first_turn(store, seen.run, seen.plan.models, seen.now, begun=begun)
     with onward:
         if seen.over and seen.recording is not None:
             _afterwards(store, seen, start)
@@ -146,36 +149,6 @@ def _read(store: Store, run_id: str) -> Watched:
     chosen = next((one for one in episodes if one.id == asked), episodes[-1] if episodes else None)
     recording = open_recording(store, chosen.id) if chosen else None
     return Watched(run, LivePlan.from_config(run.config), episodes, recording, time.time())
-
-
-def _hold(words: str) -> None:
-    with st.container(border=True):
-        st.markdown(f":gray[:material/hourglass_top: {words}]")
-
-
-def _before_the_first_turn(store: Store, seen: Watched) -> None:
-    left, right = st.columns([3, 2], gap="medium")
-    with left:
-        if seen.run.status is RunStatus.QUEUED:
-            _queued(store, seen.run)
-        else:
-            waits = _WAITS if store.runs.control(seen.run.id).paused else _UNDECIDED
-            _hold(_LOADING if seen.recording is None else waits)
-    with right, st.container(border=True):
-        undecided_panel(seen.plan.models, key="live_undecided")
-
-
-def _queued(store: Store, run: RunSummary) -> None:
-    """A run that waits: for what, and the way out."""
-    _hold(live.waiting_words(store, run))
-    st.button(
-        "Cancel",
-        key="cancel",
-        icon=":material/stop_circle:",
-        help="Take it out of the queue; nothing was played",
-        on_click=state.guarded(store.runs.cancel, state.refused),
-        args=(run.id,),
-    )
 
 
 # Where it stands
@@ -268,6 +241,7 @@ def _repeats(seen: Watched) -> None:
             _on_from_repeats(seen, len(finished))
         shown = seen.recording.summary.id if seen.recording else ""
         by_id = {one.id: one for one in seen.episodes}
+        st.caption(strip_key(seen.episodes))
         for index in range(seen.plan.repeats):
             one = by_id.get(episode_of(seen.run.id, index))
             _repeat(seen, index, one, one is not None and one.id == shown)
@@ -334,19 +308,39 @@ def _stage(seen: Watched, recording: Recording) -> None:
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     with left, st.container(border=True):
-        turn_card(
-            outlines,
-            cursor,
-            recording.text,
-            decision,
-            key="live_card",
-            tab="show",
-            running=seen.writing,
-            at_most=recording.episode.turn_budget if recording.running else None,
-        )
+        if _no_words_yet(seen, recording, cursor):
+            _awaited(recording, cursor, seen.now)
+        else:
+            turn_card(
+                outlines,
+                cursor,
+                recording.text,
+                decision,
+                key=_CARD,
+                tab="show",
+                running=seen.writing,
+                at_most=recording.episode.turn_budget if recording.running else None,
+            )
     with right, st.container(border=True):
         st.markdown("**Decision**")
         decision_panel(decision, recording.models, key="live_decision", by=one_of_several(recording, cursor))
+
+
+def _no_words_yet(seen: Watched, recording: Recording, cursor: int) -> bool:
+    """Whether a model has been asked and nothing of its reply, which is to be shown, has come."""
+    asked = seen.writing and recording.outlines[cursor].stage == "asked"
+    return asked and state.param("show") in (None, "reply") and not recording.text(cursor).reply
+
+
+def _awaited(recording: Recording, cursor: int, now: float) -> None:
+    """The card of such a turn: who was asked, and for how long it has been waited for."""
+    outline = recording.outlines[cursor]
+    budget = recording.episode.turn_budget
+    st.markdown(turn_heading(outline, len(recording.outlines), running=True, at_most=budget))
+    if outline.origin == "override":
+        st.markdown(":blue-badge[chosen by hand]")
+    state.choice("What to show of this turn", VIEWS, name="show", key=f"{_CARD}_view")
+    st.caption(f"Waiting for its first words, {max(0.0, now - outline.started):.0f} s …")
 
 
 def _marked(recording: Recording, *, running: bool) -> Lane:
@@ -408,6 +402,19 @@ def _afterwards(store: Store, seen: Watched, start: Start) -> None:
                 a=other.id,
                 b=recording.summary.id,
             )
+
+
+def _what_went_wrong(recording: Recording) -> None:
+    """A wrong answer's ways on: its replay at the turn that made it so, and what else could have been done there."""
+    at, last = went_wrong(recording.outlines), len(recording.outlines)
+    turn = last if at is None else at + 1
+    where = f"its last turn, {turn}" if at is None else f"turn {turn}, where it went wrong"
+    with st.container(horizontal=True, gap="medium"):
+        for page, words, icon in (
+            ("replay", f"**See {where}, in Replay**", ":material/smart_display:"),
+            ("forks", f"What if turn {turn} had gone otherwise?", ":material/call_split:"),
+        ):
+            state.page_link(page, words, icon=icon, ep=recording.summary.id, t=turn)
 
 
 def _again(store: Store, plan: LivePlan, start: Start) -> None:

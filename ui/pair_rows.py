@@ -14,6 +14,7 @@ from core.metrics import kl_divergence
 from storage.steps import read_decisions
 from storage.store import Store
 from ui import state
+from ui.glossary import define
 from ui.recording import Recording
 from ui.theme import ROLE_LOOKS, correct_mark, one_line, verdict_mark
 
@@ -33,26 +34,30 @@ IN_SIGHT = 7
 def divergence_kl(
     a: Sequence[float], b: Sequence[float], a_names: Sequence[str], b_names: Sequence[str]
 ) -> float | None:
-    """Kullback-Leibler divergence of B's softmax from A's, in nats; None without both or for other names."""
+    """D_KL(A || B) of two softmaxes, in nats; None without both or for other names."""
     if not a or not b or set(a_names) != set(b_names):
         return None
     return kl_divergence(a, [b[list(b_names).index(name)] for name in a_names])
 
 
 def row_kl(a: Recording, b: Recording, rows: Sequence[Row]) -> list[float | None]:
-    """For each row the divergence (nats) of B's joint choice from A's, drawn independently: the sum of both softmaxes'.
-    None where a side has no turn or no head, or another pool."""
+    """For each row D_KL(A || B) of the joint choice, as `choice_kl` has it; None too where a side has no turn."""
     ours, theirs = _decisions(a), _decisions(b)
     found: list[float | None] = []
     for row in rows:
         if row.a is None or row.b is None or row.a >= len(ours) or row.b >= len(theirs):
             found.append(None)
             continue
-        x, y = ours[row.a], theirs[row.b]
-        models = divergence_kl(x.model_probs, y.model_probs, a.models, b.models)
-        roles = divergence_kl(x.role_probs, y.role_probs, ROLE_ORDER, ROLE_ORDER)
-        found.append(None if models is None or roles is None else models + roles)
+        found.append(choice_kl(ours[row.a], a.models, theirs[row.b], b.models))
     return found
+
+
+def choice_kl(a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]) -> float | None:
+    """D_KL(A || B) of two joint choices in nats: model and role are drawn independently, so it is the sum of both
+    softmaxes'. None where a side has no head, or the pools differ."""
+    models = divergence_kl(a.model_probs, b.model_probs, a_models, b_models)
+    roles = divergence_kl(a.role_probs, b.role_probs, ROLE_ORDER, ROLE_ORDER)
+    return None if models is None or roles is None else models + roles
 
 
 def _decisions(side: Recording) -> list[Decision]:
@@ -87,7 +92,9 @@ def row_table(
         "B": st.column_config.LinkColumn("B, opens Replay", display_text=r"#(.*)$", width=190),
         "Row": st.column_config.TextColumn("Row", width=90, pinned=True),
         "B minus A": st.column_config.NumberColumn("Tokens, B minus A", format="%+d", width=130),
-        "KL": st.column_config.NumberColumn("KL, nats", format="%.3f", width=80),
+        "KL": st.column_config.NumberColumn(
+            "KL, nats", format="%.3f", width=80, help=f"D_KL(A ‖ B). {define('KL divergence')}"
+        ),
     }
     key = "pair_rows"
 

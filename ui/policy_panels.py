@@ -106,7 +106,7 @@ def _divergence(others: Sequence[tuple[str, Agreement]]) -> None:
         )
         never = sum(one.infinite for _, told in lines for one in told)
         more = f" {never:,} are infinite, where one never chooses what A may, and left out." if never else ""
-        st.caption(f"Mean KL divergence from A to the other, of model and role together.{more}")
+        st.caption(f"Mean KL divergence, D_KL(A ‖ other), of model and role together.{more}")
 
 
 # Two of them in detail

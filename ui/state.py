@@ -8,6 +8,7 @@ files in `ui/views/` that Streamlit runs as `__main__`; each ends with `state.ru
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Callable, Mapping
 from typing import NoReturn, ParamSpec
 from urllib.parse import urlencode
@@ -46,7 +47,7 @@ VIEWS: dict[str, str] = {
     )
 }
 
-_LIST_KEY, _PLACE_KEY, _TICKET = "episode_list_query", "last_place", "ticket"
+_LIST_KEY, _PLACE_KEY, _TICKET, _ADDRESS = "episode_list_query", "last_place", "ticket", "address_shown"
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -69,6 +70,17 @@ def store() -> Store:
 def run(show: Callable[[], None]) -> None:
     """Run a page; a user's mistake becomes an error box with its one sentence, never a traceback."""
     guarded(show)()
+    _show_address(inspect.getfile(show))
+
+
+def _show_address(page: str) -> None:
+    """See to it that the browser shows this view's parameters: a link from a page to itself runs the page with new
+    ones, and leaves the old ones in the address bar. What it shows already it is not shown twice."""
+    here = page, st.query_params.to_dict()
+    before = st.session_state.get(_ADDRESS)
+    if before is not None and before[0] == page and before != here:
+        st.query_params.from_dict(here[1])
+    st.session_state[_ADDRESS] = here
 
 
 def guarded(do: Callable[P, object], tell: Callable[[str], object] | None = None) -> Callable[P, None]:

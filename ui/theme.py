@@ -128,12 +128,6 @@ END_WORDS: dict[EndReason, str] = {
 
 #: What the letters of the roles stand for.
 ROLES_LEGEND = "T thinks, W works, V verifies"
-#: How a turn strip in text is read: `T·a W·c V·b✓`.
-STRIP_LEGEND = (
-    f"{ROLES_LEGEND}; the small letter is the model's slot; "
-    f"{ACCEPT.glyph} accepts, {REVISE.glyph} asks for a revision."
-)
-
 FLAG_WORDS: dict[Flag, str] = {
     Flag.VERDICT_UNREADABLE: "verdict unreadable, counted as Revise",
     Flag.NOTHING_TO_JUDGE: "Verifier before any answer",
@@ -234,6 +228,16 @@ def label(text: str, limit: int = 100) -> str:
     formula or emphasis survives."""
     unlinked = _BARE_LINK.sub(lambda found: found[0] + _WORD_JOINER, one_line(text, limit))
     return unlinked.translate(_PUNCTUATION)
+
+
+def strip_legend(models: Sequence[str] = ()) -> str:
+    """How a turn strip in text, `T·a W·c V·b✓`, is read, as markdown: with `models` (the pool in slot order) also which
+    letter is which model. Beyond 26 slots a strip has the model's name."""
+    names = ", ".join(
+        f"{letter} {label(name, 24)}" for letter, name in zip(string.ascii_lowercase, models, strict=False)
+    )
+    slots = f"the small letter is the model: {names}" if names else "the small letter is the model's slot"
+    return f"{ROLES_LEGEND}; {slots}; {ACCEPT.glyph} accepts, {REVISE.glyph} asks for a revision."
 
 
 def percent(value: float | None) -> str:

@@ -23,7 +23,7 @@ PANELS: dict[str, tuple[str, Panel | None]] = {
     "decision": ("Decision", None),
     "head": ("Head lens", head_lens),
     "other": ("Other checkpoint", other_checkpoint),
-    "without": ("Without a model", without_a_model),
+    "without": ("Leave out", without_a_model),
     "near": ("Neighbours", near_by),
 }
 
@@ -62,7 +62,7 @@ def _tabs() -> str:
     """One button per panel; its key is its place."""
     asked = state.param("panel") or "decision"
     shown = asked if asked in PANELS else "decision"
-    with st.container(horizontal=True, gap="small", key="tools_panels"):
+    with st.container(horizontal=True, gap="xsmall", key="tools_panels"):
         for place, (name, (words, _)) in enumerate(PANELS.items(), 1):
             st.button(
                 words,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,8 +21,8 @@ from ui.figures import share
 from ui.glossary import define
 from ui.kept_heads import checkpoint_of, most_telling, others, readers, spoken
 from ui.lens import Otherwise, look, otherwise, without
-from ui.lens_panels import Seen, why_not
-from ui.nearest import COUNTED, SAMPLE, SHOWN, neighbourhood
+from ui.lens_panels import Seen, known_to, why_not
+from ui.nearest import COUNTED, SAMPLE, SHOWN, Tally, neighbourhood
 from ui.odds import beside, options
 from ui.rescored import allowed
 from ui.theme import ROLE_LOOKS, correct_mark, label, plain
@@ -29,6 +30,8 @@ from ui.widgets import who
 
 #: A divergence below so many nats -> in words.
 _APART = ((0.001, "as good as the same"), (0.1, "close together"), (1.0, "some way apart"))
+#: So many choices of near decisions are named, the others counted together.
+_MOST_TALLIES = 6
 #: Probabilities that differ by less are the same.
 _SAME_P = 1e-6
 
@@ -82,8 +85,8 @@ def other_checkpoint(seen: Seen) -> None:
         grid=False,
     )
     st.caption(
-        f"Bars: recorded. Open diamonds: the other checkpoint. Tolerance of a logit {found.tolerance:.1g}. After the "
-        "first turn that it would choose otherwise it would have read another text."
+        f"Bars: recorded. Open diamonds: the other checkpoint. {known_to(found.tolerance, 'the other')} "
+        "After the first turn that it would choose otherwise it would have read another text."
     )
 
 
@@ -101,9 +104,11 @@ def has_no_preference(decision: Decision) -> bool:
 
 
 def apart(kl: float) -> str:
-    """A divergence in nats as words, with its number: `far apart: divergence 21.5 nats`, as markdown."""
+    """D_KL(recorded || other) in nats as words, with its number, as markdown."""
     words = next((words for below, words in _APART if kl < below), "far apart")
-    return f"**{words}**: divergence {kl:.3f} nats" if kl < 1 else f"**{words}**: divergence {kl:.1f} nats"
+    if math.isinf(kl):
+        return f"**{words}**: the other never takes something that could have been taken here"
+    return f"**{words}**: KL divergence, D_KL(recorded ‖ other), {kl:.{3 if kl < 1 else 1}f} nats"
 
 
 def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:
@@ -175,7 +180,10 @@ def _would(found: Otherwise, seen: Seen) -> str:
     words = pair_words(models[slot], role)
     how = "would have drawn" if found.draw else "would have chosen"
     if found.unsure:
-        return f"{how} **{words}**, or not: :orange[too close to call] within the tolerance of {found.tolerance:.1g}"
+        return (
+            f"{how} **{words}**, or not: :orange[too close to call] within the tolerance of one logit, "
+            f"{found.tolerance:#.2g} at most"
+        )
     if (models[slot], role) == (decision.model, decision.role):
         return f"{how} :green[:material/check: the same], **{words}**"
     return f"{how} :orange[:material/call_split: otherwise]: **{words}**"
@@ -289,11 +297,9 @@ def near_by(seen: Seen) -> None:
         st.caption("The store holds no other decision that was read by the same encoder.")
         return
     st.markdown(f"**What did the {len(found.near)} nearest decisions choose, and how did it end?**")
-    rows = [
-        f"| {ROLE_LOOKS[one.role].shape} {pair_words(one.model, one.role)} | {one.n} | "
-        f"{share(one.right / one.judged) if one.judged else '–'} |"
-        for one in found.tallies[:6]
-    ]
+    first, rest = found.tallies[:_MOST_TALLIES], found.tallies[_MOST_TALLIES:]
+    rows = [_tally(f"{ROLE_LOOKS[one.role].shape} {pair_words(one.model, one.role)}", [one]) for one in first]
+    rows += [_tally("any other", rest)] if rest else []
     st.markdown("\n".join(["| Chosen there | times | ended right |", "|:--|--:|--:|", *rows]))
     for one in found.near[:SHOWN]:
         mark = correct_mark(one.turn.correct)
@@ -312,6 +318,13 @@ def near_by(seen: Seen) -> None:
         f"the table counts the nearest {min(COUNTED, len(found.near))}.",
         help=define("Cosine"),
     )
+
+
+def _tally(words: str, of: Sequence[Tally]) -> str:
+    """A row of the table: how often it was chosen, and how it ended where that was judged."""
+    judged = sum(one.judged for one in of)
+    right = share(sum(one.right for one in of) / judged) if judged else "–"
+    return f"| {words} | {sum(one.n for one in of)} | {right} |"
 
 
 def here_link(words: str, index: int) -> None:

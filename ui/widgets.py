@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from ui.theme import (
     correct_mark,
     label,
     one_line,
+    strip_legend,
 )
 
 #: What the policies that need no checkpoint do, in a few words.
@@ -98,6 +99,13 @@ def ago(at: float, now: float) -> str:
 def strip_text(strip: str) -> str:
     """A stored turn strip with the marks of this app: ✓ accept, ↻ revise."""
     return strip.replace("✗", REVISE.glyph)
+
+
+def strip_key(listed: Iterable[EpisodeSummary]) -> str:
+    """How the turn strips of these episodes are read, as markdown; which letter is which model, where they share one
+    pool."""
+    pools = {one.models for one in listed if one.models}
+    return strip_legend(pools.pop() if len(pools) == 1 else ())
 
 
 def outcome(summary: EpisodeSummary) -> str:

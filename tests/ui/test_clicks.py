@@ -46,6 +46,31 @@ def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -
     tab.wait_for_url(f"**/replay?ep={long.id}&t=3")
 
 
+def test_a_link_from_a_page_to_itself_is_an_address(tab: Page, served: Served) -> None:
+    tab.goto("/forks")
+    settled(tab)
+    asked = served.store.episodes.page(EpisodeFilter(flag="false_accept"))
+    tab.locator("[data-testid=stPageLink]", has_text=asked.items[0].question[:30]).first.click()
+    tab.wait_for_url(f"**/forks?ep={asked.items[0].id}&t={asked.items[0].turns}")
+    tab.reload()
+    tab.get_by_text("What if this turn had gone otherwise?").wait_for()
+    tab.go_back()
+    tab.get_by_text("Begin with a turn that went wrong").wait_for()
+    assert not query(tab)
+
+
+def test_the_tools_of_a_table_cover_no_button(tab: Page, served: Served) -> None:
+    tab.goto("/episodes")
+    settled(tab)
+    tab.get_by_test_id("stDataFrame").hover()
+    tools = tab.get_by_test_id("stElementToolbar").bounding_box()
+    assert tools is not None
+    for key in ("page_first", "page_previous", "page_next", "page_last", "ways_on"):
+        box = tab.locator(f".st-key-{key}").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= tools["y"] or box["x"] + box["width"] <= tools["x"], key
+
+
 def at(tab: Page, address: str, chart: str) -> Locator:
     """The chart of a page that is opened there."""
     tab.goto(address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import pytest
@@ -22,6 +23,8 @@ from ui import state
 from ui.export.formats import FORMATS
 from ui.facets import flag_word
 from ui.saved_views import asked
+from ui.theme import one_line
+from ui.widgets import strip_key
 
 pytestmark = pytest.mark.usefixtures("samples")
 
@@ -45,6 +48,21 @@ def test_a_page_holds_fifty_and_the_last_page_the_rest(samples: Store) -> None:
     page.button(key="page_last").click().run()
     assert page.query_params["last"] == "1"
     assert page.button(key="page_next").disabled
+
+
+def test_a_strip_is_read_by_the_names_of_its_pool_and_a_cut_question_says_so(samples: Store) -> None:
+    newest = samples.episodes.page(limit=50).items
+    slots = ", ".join(f"{letter} {name}" for letter, name in zip("abcdefg", newest[0].models, strict=True))
+    page = opened("episodes")
+    assert f"the small letter is the model: {slots};" in shown(page)
+    for said, one in zip(page.dataframe[0].value["question"], newest, strict=True):
+        assert said == one_line(one.question, 90) or (said.endswith("…") and len(said) <= 50)
+    wide = opened("episodes", width="wide").dataframe[0].value["question"]
+    assert list(wide) == [one_line(one.question, 620 // 6) for one in newest]
+    other = replace(newest[0], models=("one", "two"))
+    assert "two" in strip_key([other])
+    assert strip_key([newest[0], other]) == strip_key([])
+    assert "models" in FORMATS["csv"].made(samples, [newest[0].id])().read().decode("utf-8-sig")
 
 
 def test_the_list_is_taken_along_to_the_pages_that_do_more_with_it() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import event, insert, select, update
 
+from core.agreement import Situations, agreement, picks
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.draws import uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role, Transcript, TranscriptEntry
@@ -29,8 +30,10 @@ from tests.ui.recorded import MODELS, episode, events
 from tests.ui.sample_store import EVOLVED
 from ui import state as ui_state
 from ui.kept_heads import most_telling, playable, spoken
-from ui.lens import ahead, check, draws, look, moved, without
+from ui.lens import ahead, check, draws, look, moved, otherwise, pulls, rival, without
+from ui.lens_panels import Seen, known_to
 from ui.nearest import nearest
+from ui.pair_rows import choice_kl
 from ui.recording import open_recording
 from ui.saw import read_again, request_at
 from ui.what_if_panels import apart, has_no_preference
@@ -93,6 +96,9 @@ def test_parts_add_up_to_the_logits_and_the_recorded_ones_are_within_the_toleran
     assert lens.width == (0 if kind == "low-rank" else WIDTH)
     parts = ahead(lens, 0, 1, most=5)
     assert sum(part.gives for part in parts) == pytest.approx(lens.logits[0] - lens.logits[1])
+    mine, theirs = pulls(lens, 0, 1)
+    assert min(mine, theirs) >= 0
+    assert mine - theirs == pytest.approx(lens.logits[0] - lens.logits[1])
     sizes = [abs(part.gives) for part in parts if part.place >= 0]
     assert sizes == sorted(sizes, reverse=True)
     change = (lens.logits[0] - lens.logits[1]) - (before.logits[0] - before.logits[1])
@@ -345,5 +351,45 @@ def test_a_distance_and_no_preference_in_words() -> None:
     even = Decision("a", Role.WORKER, model_probs=(0.5, 0.5, 0.0), role_probs=(1 / 3,) * 3)
     assert has_no_preference(replace(even, model_mask=(True, True, False)))
     assert not has_no_preference(even)
-    assert apart(21.484) == "**far apart**: divergence 21.5 nats"
-    assert apart(0.0) == "**as good as the same**: divergence 0.000 nats"
+    assert apart(21.484) == "**far apart**: KL divergence, D_KL(recorded ‖ other), 21.5 nats"
+    assert apart(0.0).startswith("**as good as the same**")
+    assert apart(0.0).endswith(" 0.000 nats")
+    assert "inf" not in apart(float("inf"))
+
+
+def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:
+    played, shape = episode("e-kl"), (len(MODELS), len(ROLE_ORDER))
+    state = np.random.default_rng(4).normal(size=WIDTH).astype(np.float32)
+    ours, theirs = (decided(made(seed=seed), state, 2, "k") for seed in (0, 5))
+    z, masks = np.array([*theirs.model_logits, *theirs.role_logits]), [(True,) * n for n in shape]
+    panel = otherwise(ours, MODELS, played, 2, z, np.zeros(len(z)), masks).kl
+    pair = choice_kl(ours, MODELS, theirs, MODELS)
+    none, every = np.zeros(1, np.int64), [np.ones((1, n), bool) for n in shape]
+    at = Situations(none, none, none, every[0], every[1], np.full((1, 2), np.nan))
+    first, second = (
+        picks(np.array([[*one.model_logits, *one.role_logits]]), np.zeros((1, sum(shape))), at)
+        for one in (ours, theirs)
+    )
+    assert panel == pytest.approx(pair)
+    assert panel == pytest.approx(agreement(first, second, at).divergence[0])
+    assert panel != pytest.approx(choice_kl(theirs, MODELS, ours, MODELS))
+
+
+def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:
+    recording = open_recording(headed, "e-head")
+    seen = Seen(recording, 2, recording.decision(2), made(generation=1))  # type: ignore[arg-type]
+    assert seen.lens is not None
+    page = opened("replay", ep="e-head", t="3", panel="head")
+    at = [*MODELS].index(seen.decision.model)
+    against = rival(seen.decision.model_logits, at)
+    assert against is not None
+    one, other = seen.lens.tolerance[at], seen.lens.tolerance[against]
+    assert (
+        f"Tolerance of the lead: {one + other:#.2g}, of the one logit {one:#.2g} plus of the other {other:#.2g}."
+        in shown(page)
+    )
+    assert known_to(seen.lens.tolerance.max(), "this").endswith(f"at most {seen.lens.tolerance.max():#.2g}.")
+    page = opened("replay", ep="e-head", t="3", panel="other", other=made(seed=5, generation=2).id)
+    theirs = look(made(seed=5, generation=2), seen.decision.hidden_state, 2)
+    assert theirs is not None
+    assert known_to(theirs.tolerance.max(), "the other") in shown(page)

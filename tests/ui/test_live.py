@@ -6,12 +6,14 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from urllib.parse import parse_qs
 
 import pytest
 from playwright.sync_api import Page
 
 from core.episode import Role
 from core.errors import StoreError
+from storage.recorder import record
 from storage.runs import Runs
 from storage.store import Store
 from storage.summaries import RunStatus
@@ -19,11 +21,14 @@ from tests.browsing import settled
 from tests.core.faulty_server import fail
 from tests.ui.conftest import Served
 from tests.ui.pages import opened, press, shown, until
+from tests.ui.recorded import episode, events
 from tests.ui.sums import Sums
+from ui.course import went_wrong
 from ui.kept_heads import playable
 from ui.lease import owner
 from ui.live import LivePlan, episode_of, queue
 from ui.live_form import drawn_task
+from ui.live_start import STEPS
 from ui.tickets import Ticket
 from ui.worker import work
 
@@ -151,6 +156,37 @@ def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePla
     assert "answer **23**" in text
     assert "What next" in text
     assert "guesser alone" in page.selectbox(key="swap_policy").options
+
+
+def test_a_wrong_run_leads_to_the_turn_that_made_it_so(store: Store, plan: LivePlan) -> None:
+    run = queue(store, replace(plan, task=replace(plan.task, answer="24")), Ticket.new())[0]
+    work(store, run)
+    page = opened("live", run=run)
+    assert store.episodes.of_run(run)[0].correct is False
+    at = went_wrong(store.episodes.outline(episode_of(run)))
+    assert at is not None
+    assert f"See turn {at + 1}, where it went wrong, in Replay" in " ".join(
+        link.proto.label for link in page.page_link
+    )
+    there = {link.proto.page: parse_qs(link.proto.query_string) for link in reversed(page.page_link)}
+    assert there["replay"] == there["forks"] == {"ep": [episode_of(run)], "t": [str(at + 1)]}
+
+
+def test_before_the_first_turn_one_step_is_named_at_a_time(store: Store, plan: LivePlan) -> None:
+    run = queue(store, plan, Ticket.new())[0]
+    said = shown(opened("live", run=run))
+    assert f"**{STEPS[1]} …**" in said
+    assert f":gray[:material/radio_button_unchecked: {STEPS[2]}]" in said
+    assert "first start takes longest" in said
+    assert store.runs.claim(run, owner())
+    said = shown(opened("live", run=run))
+    assert f":green[:material/check:] :gray[{STEPS[1]}]" in said
+    assert f"**{STEPS[2]} …**" in said
+    begun = replace(episode(episode_of(run)), run_id=run)
+    list(record(store, events(begun, upto=1), owner=owner()))
+    said = shown(opened("live", run=run))
+    assert "Waiting for its first words" in said
+    assert "Still being written" not in said
 
 
 def test_a_failed_run_says_why(store: Store, plan: LivePlan) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core.comparison import Alignment, Row
+from core.comparison import RULE_IN_SHORT, Alignment, Row
 from core.episode import Role
 from core.metrics import kl_divergence
 from storage.episodes import Episodes
@@ -21,7 +21,7 @@ from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
 from tests.ui.recorded import RUN, decision, episode, events
 from ui.pair_rows import divergence_kl
-from ui.views.pair import visible
+from ui.views.pair import _more, visible
 
 pytestmark = pytest.mark.usefixtures("recorded")
 
@@ -219,3 +219,18 @@ def test_aligning_reads_the_replies_at_once(
     replies = recorded.episodes.replies("e-long", 8)
     assert replies == {i: recorded.episodes.text("e-long", i).reply[:8] for i in range(40)}
     assert recorded.episodes.replies("e-running", 99)[2] == "12*3="
+
+
+def test_a_newcomer_reads_plain_sentences_and_no_minus_nothing(app: AppTest) -> None:
+    page = opened(app, a="e-right", b="e-wrong", t="4")
+    said = " ".join(one.value for one in page.caption)
+    for jargon in ("dynamic programming", "[-", "cost"):
+        assert jargon not in said
+    assert RULE_IN_SHORT in said
+    assert [_more(-0.001, 2), _more(0.004, 2), _more(0), _more(-1200), _more(0.25, 2)] == [
+        "0.00",
+        "0.00",
+        "0",
+        "-1,200",
+        "+0.25",
+    ]

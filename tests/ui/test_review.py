@@ -51,7 +51,11 @@ def test_a_queue_is_worked_through_blind_and_survives_a_reload(mine: Store) -> N
     ids = queue(mine)
     page = opened("review", blind="1", **QUEUE)
     assert here(page) == ids[0]
-    assert "**0 of 8** labelled by you" in page.get("progress")[0].proto.text
+    told = page.get("progress")[0].proto.text
+    assert "have labelled **0 of 8**" in told
+    assert "family user; live plays too, forks left out" in told.replace("\\", "")
+    assert "You read number 1 of the queue" in shown(page)
+    assert "what you think of it" in shown(page)
     assert "expected **" not in shown(page)
     assert "Open in Replay" not in shown(page)
     press(page, "quick_label_2")
@@ -115,7 +119,7 @@ def test_states_of_a_review(mine: Store, tmp_path: Path, monkeypatch: pytest.Mon
     stale = opened("review", ep="e-gone")
     assert "This view cannot be shown" in shown(stale)
     outside = next(one.id for one in mine.episodes.page().items if one.family != "user")
-    assert "not in this queue" in shown(opened("review", ep=outside, **QUEUE))
+    assert "Not in this queue" in shown(opened("review", ep=outside, **QUEUE))
     saved = mine.views.add("strange tasks", {"family": "user", "order": "oldest"})
     by_view = opened("review", view=saved.id)
     assert (here(by_view), "of 8**" in by_view.get("progress")[0].proto.text) == (queue(mine)[0], True)

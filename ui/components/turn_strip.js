@@ -34,7 +34,7 @@ function drawCell(cell, column) {
   const top = element("span", "top");
   top.append(token(cell), element("span", "model", cell.model));
   if (cell.verdict) top.append(marked(cell.verdict, "verdict"));
-  const answer = element("span", "answer");
+  const answer = element("span", cell.answer.tone === "quiet" ? "answer quiet" : "answer");
   answer.append(element("span", cell.answer.tone, cell.answer.glyph), element("span", "", cell.answer.word));
   button.append(top, answer);
   if (cell.marks.length) {

@@ -13,7 +13,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from core.comparison import RULE
+from core.comparison import RULE, RULE_IN_SHORT
 from core.episode import ROLE_ORDER
 from storage.summaries import EpisodeSummary
 from ui.course import cells
@@ -59,7 +59,9 @@ def pair_page(a: Played, b: Played) -> str:
     return (
         _environment()
         .get_template("pair.html")
-        .render(a=a, b=b, strips=strips, alignment=alignment, rule=RULE, row_words=ROW_WORDS)
+        .render(
+            a=a, b=b, strips=strips, alignment=alignment, rule=f"{RULE_IN_SHORT} {RULE}", row_words=ROW_WORDS
+        )
     )
 
 

@@ -50,7 +50,7 @@ def cell(name: str, value: object) -> object:
     if name in ("started", "finished"):
         return "" if value is None else datetime.fromtimestamp(float(str(value)), UTC).isoformat()
     if isinstance(value, tuple):
-        return " ".join(str(one) for one in value)
+        return harmless(plain(" ".join(str(one) for one in value)))
     return harmless(plain(value)) if isinstance(value, str) else "" if value is None else value
 
 

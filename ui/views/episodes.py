@@ -49,6 +49,8 @@ ORDERS: dict[Order, str] = {
 }
 #: Questions that the filter line answers; a click asks them.
 EXAMPLES = {
+    "More than three turns": "turns > 3",
+    "Wrong, and about numbers": 'correct == False and family in ("math", "sequences")',
     "A wrong answer was accepted": 'correct == False and any(turn.role == "V" and turn.verdict == "ACCEPT")',
     "A right answer was lost on the way": "correct == False and any(turn.correct)",
     "Chance, not the head, chose a turn": "any(turn.sampled and turn.margin < 0.5)",
@@ -99,7 +101,7 @@ def show() -> None:
     if not page.items:
         _empty(where)
         return
-    _pager(store, page)
+    _pager(store, page, where)
     peeked = state.param("peek")
     if peeked is None:
         show_table(page.items, checkpoints)
@@ -145,7 +147,7 @@ def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: Expressi
             | {f"label.{name}": words for name, words in store.labels.spoken().items()},
             lambda text: change(q=text),
             key="filter_line",
-            placeholder="Filter: correct == False and turns > 4 …",
+            placeholder="Filter, e.g.  turns > 3  for more than three turns",
             wrong=mistake is not None,
         )
     st.session_state["search_text"] = where.text or ""
@@ -206,8 +208,9 @@ def _meaning(name: str) -> str:
 
 
 def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:
-    """Order, grouping, columns, saved views, and the list as an expression."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    """What can be asked, order, grouping, columns, saved views, and the list as an expression."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_list"):
+        _help()
         if group_asked() is None:
             st.session_state["list_order"] = order_of(query)
             st.selectbox(
@@ -215,7 +218,7 @@ def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None
                 list(ORDERS),
                 key="list_order",
                 label_visibility="collapsed",
-                width=170,
+                width=155,
                 format_func=lambda value: ORDERS[value],
                 on_change=lambda: change(order=st.session_state["list_order"]),
             )
@@ -225,19 +228,18 @@ def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None
             list(GROUPS),
             key="list_group",
             label_visibility="collapsed",
-            width=210,
+            width=155,
             index=None,
             placeholder="no groups",
             format_func=lambda value: GROUPS[value],
             on_change=lambda: change(group=st.session_state["list_group"]),
         )
-        st.space("stretch")
-        _help()
         if group_asked() is None:
             column_chooser()
         views_popover(store, query, where)
         _as_expression(where)
-        _ways_on(where)
+        if group_asked() is not None:
+            _ways_on(where)
 
 
 def _ways_on(where: EpisodeFilter) -> None:
@@ -280,10 +282,11 @@ def _empty(where: EpisodeFilter) -> None:
 # Around the list
 
 
-def _pager(store: Store, page: Page[EpisodeSummary]) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f"**{page.total}** episodes", width="stretch")
-        _basket(store)
+def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter) -> None:
+    """How many there are, the ways through them and on from them: to the left, for a table that is pointed at shows its
+    own tools above its right end."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_pager"):
+        st.markdown(f"**{page.total}** episodes", width="content")
         steps: tuple[tuple[str, str, dict[str, str | None], bool], ...] = (
             ("First", "first_page", {}, page.previous is None),
             ("Previous", "chevron_left", {"before": page.previous}, page.previous is None),
@@ -300,6 +303,8 @@ def _pager(store: Store, page: Page[EpisodeSummary]) -> None:
                 on_click=change,
                 kwargs=params,
             )
+        _ways_on(where)
+        _basket(store)
 
 
 def _basket(store: Store) -> None:

@@ -38,9 +38,9 @@ from ui.live_form import pool_specs
 from ui.panels import announcement
 from ui.recording import open_recording
 from ui.spending import paid_models
-from ui.theme import STRIP_LEGEND, badge, label
+from ui.theme import badge, label
 from ui.tickets import enqueue
-from ui.widgets import RUN_MARKS, STALLED, ago, episode_line, nothing_here, who
+from ui.widgets import RUN_MARKS, STALLED, ago, episode_line, nothing_here, strip_key, who
 
 _FLAG_TITLES = {
     "false_accept": "Wrong answers that were accepted",
@@ -115,9 +115,10 @@ def _run_words(plan: ForkPlan) -> str:
 
 def _begin(store: Store) -> None:
     st.subheader("Begin with a turn that went wrong")
-    st.caption(STRIP_LEGEND)
+    offered = {flag: forks.originals(store, EpisodeFilter(flag=flag), 3) for flag in BATCHES}
+    st.caption(strip_key(one for found, _ in offered.values() for one in found))
     for flag, words in BATCHES.items():
-        found, total = forks.originals(store, EpisodeFilter(flag=flag), 3)
+        found, total = offered[flag]
         with st.container(border=True):
             st.markdown(f"**{_FLAG_TITLES[flag]}** · {total} episodes")
             if not found:

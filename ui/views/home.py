@@ -15,9 +15,9 @@ from ui import state, wiring
 from ui.chart import plot
 from ui.comparing import listed
 from ui.glossary import define
-from ui.theme import STRIP_LEGEND, label, one_line
+from ui.theme import label, one_line
 from ui.usual import usual_checkpoints
-from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, who
+from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, strip_key, who
 
 #: How many runs, episodes and saved views the page shows.
 RUNS, EPISODES, VIEWS = 3, 8, 3
@@ -174,7 +174,7 @@ def _views(store: Store) -> None:
 
 def _newest(newest: Sequence[EpisodeSummary]) -> None:
     st.subheader("Newest episodes", help=define("Turn strip"))
-    st.caption(STRIP_LEGEND)
+    st.caption(strip_key(newest))
     with st.container(border=True):
         for one in newest:
             question = f":blue[{label(one.question, 64) or '(no question)'}]"

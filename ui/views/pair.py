@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from core.comparison import RULE, TEXT_CUT, Alignment, Move, Row, align
+from core.comparison import RULE, RULE_IN_SHORT, TEXT_CUT, Alignment, Move, Row, align
 from core.episode import ROLE_ORDER, Status
 from storage.summaries import EpisodeSummary
 from ui import state
@@ -230,14 +230,20 @@ def _outcomes(a: Recording, b: Recording) -> None:
         ("Answer", answer(x), answer(y), ""),
         ("Expected", label(a.episode.task.answer, 40), label(b.episode.task.answer, 40), ""),
         ("Ended", ended(x), ended(y), ""),
-        ("Turns", str(x.turns), str(y.turns), f"{y.turns - x.turns:+d}"),
-        ("Tokens", f"{tokens[0]:,}", f"{tokens[1]:,}", f"{tokens[1] - tokens[0]:+,d}"),
-        ("Time", seconds(x.latency_s), seconds(y.latency_s), f"{y.latency_s - x.latency_s:+.2f} s"),
+        ("Turns", str(x.turns), str(y.turns), _more(y.turns - x.turns)),
+        ("Tokens", f"{tokens[0]:,}", f"{tokens[1]:,}", _more(tokens[1] - tokens[0])),
+        ("Time", seconds(x.latency_s), seconds(y.latency_s), f"{_more(y.latency_s - x.latency_s, 2)} s"),
     ]
     if x.cost_usd is not None or y.cost_usd is not None:
         rows.append(("Cost", label(dollars(x.cost_usd)), label(dollars(y.cost_usd)), ""))
     lines = [f"| {' | '.join(cell or ' ' for cell in row)} |" for row in rows]
     st.markdown("\n".join(["| | A | B | B minus A |", "|:--|:--|:--|:--|", *lines]))
+
+
+def _more(value: float, digits: int = 0) -> str:
+    """A difference with its sign; what rounds to nothing has none."""
+    told = f"{value:+,.{digits}f}"
+    return told if told.strip("+-0.") else told[1:]
 
 
 def _mode(alignment: Alignment) -> str:
@@ -249,7 +255,7 @@ def _mode(alignment: Alignment) -> str:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         chosen = state.choice("Rows", MODES, name="rows", key="pair_mode")
         st.markdown(f":material/flag: {told}")
-    st.caption(RULE)
+    st.caption(RULE_IN_SHORT, help=RULE)
     return chosen
 
 
@@ -334,9 +340,20 @@ def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
         _choices(a, at.a, b, at.b)
     with right, st.container(border=True):
         st.markdown("**From A's words to B's**")
-        st.caption("[-only in A-] {+only in B+}")
-        difference = word_diff(a.text(at.a).reply, b.text(at.b).reply)
-        text_block(difference, key=f"words_{row}", empty="Both say nothing.")
+        _words(a.text(at.a).reply, b.text(at.b).reply, row)
+
+
+def _words(said_a: str, said_b: str, row: int) -> None:
+    """What only one of two replies says, marked in the text of both."""
+    if said_a == said_b:
+        st.caption("Both say the same." if said_a else "Both say nothing.")
+        return
+    st.caption(
+        "One text for both: what only one of them says is marked.",
+        help="`[-so-]` marks words that only A wrote, `{+so+}` words that only B wrote. What is not marked stands "
+        "in both.",
+    )
+    text_block(word_diff(said_a, said_b), key=f"words_{row}")
 
 
 def _card(side: str, recording: Recording, turn: int | None) -> None:
@@ -369,8 +386,10 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     if da is None or db is None or not (da.model_probs or db.model_probs):
         st.caption("Neither policy has a head here: there are no probabilities to compare.")
         return
+    figure = two_choices(da, a.models, db, b.models)
+    figure.update_xaxes(range=[0, 1.7])  # beside a full bar its words have room on a phone, too
     plot(
-        two_choices(da, a.models, db, b.models),
+        figure,
         key="both_decisions",
         small=True,
         alt="Probability of each model and role under A and under B.",
@@ -379,7 +398,7 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
     roles = divergence_kl(da.role_probs, db.role_probs, ROLE_ORDER, ROLE_ORDER)
     if models is not None and roles is not None:
         st.caption(
-            f"KL divergence of B from A: models {models:.3f}, roles {roles:.3f}, of the joint choice "
+            f"KL divergence, D_KL(A ‖ B): models {models:.3f}, roles {roles:.3f}, of the joint choice "
             f"{models + roles:.3f} nats.",
             help=define("KL divergence"),
         )

@@ -17,7 +17,7 @@ from storage.summaries import RunStatus, RunSummary
 from ui import state
 from ui.basket import basket
 from ui.components.turn_strip import WINDOW, Cell, CellMark, Lane, turn_strip, window
-from ui.course import BLUNDER_WORDS, NEW_DECIDER, blunders, cells, low_margins, next_of
+from ui.course import BLUNDER_WORDS, LOW_WORDS, NEW_DECIDER, blunders, cells, low_margins, next_of, went_wrong
 from ui.course_panels import doubt_panel, spent_panel
 from ui.export.button import save_button
 from ui.finding import find_field, found_in, found_list
@@ -44,7 +44,7 @@ KEYS = keys_of(
     "turn",
     ("B", f"next blunder: {BLUNDER_WORDS}"),
     ("V", "next Verifier turn"),
-    ("M", "next low-margin turn"),
+    ("M", f"next turn with {LOW_WORDS}"),
     ("S", "next turn of the same model"),
     ("O", "next turn in the same role"),
     ("L", "label the turn or the episode"),
@@ -58,6 +58,7 @@ KEYS = keys_of(
 
 #: What opens over the page: while one is open, Esc shuts it and does not leave.
 _OVER = ("help", "compare_with", "share", "basket", "recomputed")
+_BACK_PX = 96
 _FOUND = CellMark("»", "found", "info")
 _FORK = CellMark("↳", "fork", "info")
 
@@ -120,7 +121,8 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
     summary, episode = recording.summary, recording.episode
     before, after = neighbours(recording.store, summary, state.list_query())
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
-        back = st.container(width="content")
+        # As wide with the hint at its key as without, so that what follows stays where it is.
+        back = st.container(width=_BACK_PX)
         _jump_button("Previous", "previous_episode", "P", before, "Previous episode of the list")
         _jump_button("Next", "next_episode", "N", after, "Next episode of the list")
         with st.popover(
@@ -245,6 +247,8 @@ def _outcome(recording: Recording) -> str:
             parts.append(f"expected **{label(episode.task.answer, 60)}**")
         if summary.end_reason:
             parts.append(END_WORDS[summary.end_reason])
+        if (wrong_from := went_wrong(recording.outlines)) is not None:
+            parts.append(f"went wrong at **turn {wrong_from + 1}**")
     else:
         parts.append(badge(STATUS_MARKS[summary.status]))
     parts += [
@@ -413,23 +417,30 @@ def _jumps(
     """Which turns are shown, and keys that go straight to the next turn of a kind, going round; the row they stand
     in."""
     outlines, here = recording.outlines, recording.outlines[cursor]
-    kinds: list[tuple[str, str, str, tuple[int, ...]]] = [
-        ("Blunder", "next_blunder", "B", () if _zen() else blunders(outlines)),
-        ("Verifier", "next_verifier", "V", tuple(o.index for o in outlines if o.role is Role.VERIFIER)),
-        ("Low margin", "next_low_margin", "M", low_margins(outlines)),
-        ("Same model", "next_same_model", "S", tuple(o.index for o in outlines if o.model == here.model)),
-        ("Same role", "next_same_role", "O", tuple(o.index for o in outlines if o.role is here.role)),
+    kinds: list[tuple[str, str, str, str | None, tuple[int, ...]]] = [
+        ("Blunder", "next_blunder", "B", BLUNDER_WORDS, () if _zen() else blunders(outlines)),
+        ("Verifier", "next_verifier", "V", None, tuple(o.index for o in outlines if o.role is Role.VERIFIER)),
+        ("Low margin", "next_low_margin", "M", LOW_WORDS, low_margins(outlines)),
+        (
+            "Same model",
+            "next_same_model",
+            "S",
+            None,
+            tuple(o.index for o in outlines if o.model == here.model),
+        ),
+        ("Same role", "next_same_role", "O", None, tuple(o.index for o in outlines if o.role is here.role)),
     ]
     ways = st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_ways")
     with ways:
         steps(shown.index(cursor), len(shown), to, KEYS)
-        for words, key, shortcut, turns in kinds:
+        for words, key, shortcut, help, turns in kinds:
             next_one = next_of(turns, cursor)
             st.button(
                 words,
                 key=key,
                 shortcut=shortcut,
                 type="tertiary",
+                help=None if help is None else f"The next turn with {help}",
                 disabled=next_one is None or next_one == cursor,
                 on_click=by_hand(go),
                 args=(next_one,),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import streamlit as st
 
 from core.episode import Status
-from storage.filters import EpisodeFilter
+from storage.filters import EpisodeFilter, leaves_forks_out
 from storage.labels import Place, counting
 from storage.reviews import Progress
 from storage.store import Store
@@ -27,7 +27,7 @@ from ui.recording import Recording, open_recording
 from ui.saved_views import asked, named_view
 from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
 from ui.transport import Keys, help_button
-from ui.widgets import nothing_here, outcome, strip_text, who
+from ui.widgets import nothing_here, outcome, strip_key, strip_text, who
 
 #: Turns shown at once; a button shows as many more.
 WINDOW = 12
@@ -50,6 +50,13 @@ QUEUES: dict[str, dict[str, str]] = {
     "False accepts": {"flag": "false_accept"},
     "Right answers lost": {"flag": "answer_broke"},
     "Verdicts nobody could read": {"flag": "verdict_unreadable"},
+}
+#: What a queue does about forks, and about what a person took a hand in, by the filter's own word.
+_FORK_WORDS: dict[str | None, str] = {
+    None: "live plays too, forks left out",
+    "with": "live plays and forks too",
+    "only": "only the forks",
+    "without": "live plays and forks left out",
 }
 #: Filters that tell a blind reviewer how it ended.
 _TELLING = ("correct", "end_reason", "flag")
@@ -117,7 +124,7 @@ def _open(episode_id: str | None) -> None:
 
 def _choices(queue: Queue) -> None:
     blind, on = state.param("blind") == "1", state.param("on") == "1"
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_review"):
         with st.popover("Queue", icon=":material/playlist_play:", key="queues", on_change="rerun") as popover:
             if popover.open:
                 _queues(queue.store)
@@ -154,18 +161,25 @@ def _queues(store: Store) -> None:
 
 
 def queue_words(where: EpisodeFilter) -> str:
-    """A queue in a few words, plain text: `answer wrong, family math`."""
+    """Which episodes a queue holds, plain text: `episodes with answer wrong, family math; live plays too, forks left
+    out`."""
     names = {"correct": "answer", "end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤"}
     given: Mapping[str, object] = {field.name: getattr(where, field.name) for field in fields(where)}
-    told = [f"{names.get(name, name)} {value}" for name, value in given.items() if value is not None]
-    return ", ".join(told) or "all episodes"
+    told = [
+        f"{names.get(name, name)} {value}"
+        for name, value in given.items()
+        if value is not None and name != "forks"
+    ]
+    which = f"episodes with {', '.join(told)}" if told else "all episodes"
+    forks = where.forks or (None if leaves_forks_out(where) else "with")
+    return f"{which}; {_FORK_WORDS[forks]}"
 
 
 def _told(queue: Queue, progress: Progress) -> None:
     st.progress(
         progress.share,
-        text=f"**{progress.labelled:,} of {progress.total}** labelled by you ({label(queue.author, 40)}) · "
-        f"{label(queue_words(queue.where), 160)}",
+        text=f"You ({label(queue.author, 40)}) have labelled **{progress.labelled:,} of {progress.total}** · "
+        f":gray[The queue: {label(queue_words(queue.where), 200)}]",
     )
     told = [name for name in _TELLING if getattr(queue.where, name, None) is not None]
     if told and state.param("blind") == "1":
@@ -210,9 +224,9 @@ def _episode(queue: Queue, recording: Recording, progress: Progress) -> None:
 
 
 def _way(queue: Queue, recording: Recording, progress: Progress, mine: bool) -> None:
-    """Where one is in the queue and the ways on."""
+    """The ways on in the queue."""
     here = recording.summary.id
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_way"):
         for words, key, shortcut, icon, backwards, unlabelled in (
             ("Previous unlabelled", "review_back", "K", ":material/chevron_left:", True, True),
             ("Next unlabelled", "review_next", "J", ":material/chevron_right:", False, True),
@@ -233,8 +247,8 @@ def _way(queue: Queue, recording: Recording, progress: Progress, mine: bool) -> 
                 args=(to,),
             )
         _undo_button(queue)
-        at = "not in this queue" if progress.at is None else f"{progress.at:,} of {progress.total}"
-        st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
+    at = "Not in this queue" if progress.at is None else f"You read number {progress.at:,} of the queue"
+    st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
     if mine and queue.next(None) is None:
         _finished_note()
 
@@ -269,7 +283,8 @@ def _reading(recording: Recording, hidden: bool) -> None:
         st.markdown(_ending(recording))
         st.caption(
             f"{label(strip_text(summary.strip)) or '–'} · {label(who(summary.policy, summary.generation), 60)} · "
-            f"{label(summary.family)}"
+            f"{label(summary.family)}",
+            help=strip_key([summary]),
         )
         state.page_link(
             "replay", "Open in Replay", icon=":material/smart_display:", ep=summary.id, t=state.param("t")
@@ -332,6 +347,11 @@ def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
     place = Place(here, at - 1 if at else None)
     about = f"turn {at}" if at else "the whole episode"
     st.markdown(f"You label **{about}**")
+    st.caption(
+        "The buttons at the foot of the page say in a word what you think of it, so that episodes can be found and "
+        "counted by that later and reviewers compared; the recording stays as it is.",
+        help=define("Label"),
+    )
     if at:
         st.button(
             "The whole episode instead",
