@@ -13,7 +13,7 @@ from core.episode import Role, Status
 from core.errors import StoreError
 from storage.engine import reading
 from storage.listing import FIGURES
-from storage.schema import episode, turn
+from storage.schema import episode, task, turn
 from storage.store import Store
 from storage.summaries import PolicySummary
 from storage.vocabulary import IS_MEASURED
@@ -60,6 +60,15 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskSet:
+    """`n` different tasks of a family, from one split of it."""
+
+    split: str
+    family: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class Course:
     """How a side's episodes went: counts by number of turns, turns by model and role, and by entropy bar."""
 
@@ -78,6 +87,23 @@ def played(store: Store) -> list[Played]:
     )
     with reading(store.engine) as connection:
         return [Played(*row) for row in connection.execute(query)]
+
+
+def shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict[str, int]:
+    """How many of the tasks that a policy finished each of the others finished too; those with none are left out."""
+    its = select(episode.c.task_key).where(*finished(Side(policy)))
+    query = (
+        select(episode.c.policy, func.count(episode.c.task_key.distinct()))
+        .where(
+            episode.c.policy.in_(others),
+            episode.c.status == Status.FINISHED,
+            IS_MEASURED,
+            episode.c.task_key.in_(its),
+        )
+        .group_by(episode.c.policy)
+    )
+    with reading(store.engine) as connection:
+        return {name: n for name, n in connection.execute(query)}  # noqa: C416
 
 
 def find_side(who: Sequence[Played], token: str, within: str | None = None) -> Side:
@@ -162,6 +188,19 @@ def figures(store: Store, sides: Sequence[Side]) -> list[Figures]:
         summary = PolicySummary(run_id=side.run, policy=side.policy, **row)
         told.append(Figures(side, summary, tuple(sorted(counted[i])), seeds))
     return told
+
+
+def task_sets(store: Store, sides: Sequence[Side]) -> list[TaskSet]:
+    """Which tasks the sides have finished, by split and family. One query."""
+    theirs = [select(episode.c.task_key).where(*finished(side)) for side in sides]
+    query = (
+        select(task.c.split, task.c.family, func.count())
+        .where(task.c.key.in_(union_all(*theirs)))
+        .group_by(task.c.split, task.c.family)
+        .order_by(task.c.split, task.c.family)
+    )
+    with reading(store.engine) as connection:
+        return [TaskSet(*row) for row in connection.execute(query)]
 
 
 def courses(store: Store, sides: Sequence[Side]) -> list[Course]:

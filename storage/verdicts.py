@@ -159,7 +159,7 @@ class Ledger:
 
 
 def ledgers(groups: Iterable[TurnGroup]) -> list[Ledger]:
-    """One per model that was a Verifier; highest false-accept rate first, those that judged too few last."""
+    """One per model that was a Verifier; who accepts wrong answers most first, those that judged too few last."""
     counts: dict[str, dict[Judgement, int]] = {}
     own: dict[str, int] = {}
     for group in groups:

@@ -98,7 +98,7 @@ MENU = {
             "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
         ),
     ],
-    "Learn": [
+    "Analyse": [
         _page(
             "evolution",
             "Evolution",
@@ -130,7 +130,7 @@ MENU = {
             "Hidden states and logits as points: do task families and chosen models lie apart?",
         ),
     ],
-    "Work": [
+    "More": [
         _page(
             "review",
             "Review",

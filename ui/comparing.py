@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 from urllib.parse import unquote
 
 from core.comparison import Comparison
 from core.errors import StoreError
 from storage.pairs import Cell
-from storage.sides import Played, Side, find_side
+from storage.sides import Played, Side, TaskSet, find_side
+from ui.theme import one_line
 
 #: More than this many policies in one picture can no longer be told apart.
 MOST_SIDES = 8
@@ -64,6 +66,14 @@ class Line:
         """B as the baseline and the baseline as B."""
         return replace(self, a=self.b, b=self.a)
 
+    def taking(self, name: Literal["base", "b"], token: str) -> dict[str, str | int | None]:
+        """Another policy as A ("base") or as B, as address parameters: what is the other one's swaps the two, what is
+        not among the policies joins them, and nothing else changes."""
+        if token == (self.chosen if name == "base" else self.base).token:
+            return self.swapped().params()
+        tokens = [side.token for side in self.sides]
+        return self.params() | {"c": listed(dict.fromkeys([*tokens, token])), name: token}
+
     def moved(self, by: int) -> Line:
         """B earlier (-1) or later (+1) in the order; the same at its ends."""
         to = self.b + by
@@ -74,7 +84,7 @@ class Line:
         return Line(tuple(self.sides[i] for i in order), order.index(self.a), to)
 
 
-def listed(tokens: Sequence[str]) -> str:
+def listed(tokens: Iterable[str]) -> str:
     """Tokens as one address parameter; a comma within a name does not part them."""
     return ",".join(token.replace("%", "%25").replace(",", "%2C") for token in tokens)
 
@@ -102,8 +112,11 @@ def line_of(
     query: Mapping[str, str], who: Sequence[Played], usual: Sequence[str]
 ) -> tuple[Line | None, list[str]]:
     """The line that an address asks for and the tokens that nobody here goes by, whose places the `usual` policies
-    take; no line when fewer than two are left."""
+    take; no line when fewer than two are left. An address that asks for nobody means all of `usual`, its first as A
+    and its last as B."""
     tokens, a, b = asked(query)
+    if not tokens:
+        tokens, a, b = list(usual), usual[0], usual[-1]
     known: dict[str, Side] = {}
     gone: list[str] = []
     for token in tokens:
@@ -118,10 +131,12 @@ def line_of(
     sides = tuple(dict.fromkeys(known.values()))[:MOST_SIDES]
     if len(sides) < 2:
         return None, gone
-    base = sides.index(known[a]) if a in known and known[a] in sides else 0
+    places = {token: sides.index(side) for token, side in known.items() if side in sides}
+    said_a, said_b = places.get(a or ""), places.get(b or "")
+    # Who is not said never takes the place of who is.
+    base = said_a if said_a is not None else next(i for i in range(len(sides)) if i != said_b)
     left = [i for i in range(len(sides)) if i != base]
-    chosen = sides.index(known[b]) if b in known and known[b] in sides else left[-1]
-    return Line(sides, base, chosen if chosen != base else left[-1]), gone
+    return Line(sides, base, said_b if said_b in left else left[-1]), gone
 
 
 def within(line: Line, who: Sequence[Played], run: str | None) -> Line:
@@ -160,6 +175,62 @@ def verdict(compared: Comparison, a: str = "A", b: str = "B") -> str:
     return f"Not enough to tell: a difference of {points:+.1f} points over {compared.n:,} tasks may be luck."
 
 
+def in_short(names: Sequence[str]) -> list[str]:
+    """Names without what stands in their brackets, where that leaves them apart."""
+    short = [name.split(" (")[0] for name in names]
+    return short if len(set(short)) == len(short) else list(names)
+
+
+def most_p(comparisons: int) -> float:
+    """Below which p a difference is more than luck when so many are looked at (Bonferroni)."""
+    return 0.05 / max(1, comparisons)
+
+
+def leading(best: str, rivals: Sequence[tuple[str, Comparison, int]]) -> str:
+    """Whom the most accurate policy cannot be told from, in a sentence. Each of the others comes with its comparison,
+    and 1 where the best is its B, -1 where it is its A."""
+    leads = {name: (one, sign * one.difference.difference) for name, one, sign in rivals}
+    tied = [name for name, (one, lead) in leads.items() if one.n and abs(lead) < 1e-9]
+    behind = [name for name, (one, lead) in leads.items() if one.n and lead <= -1e-9]
+    luck = [
+        name
+        for name, (one, lead) in leads.items()
+        if one.n and lead >= 1e-9 and (one.p >= most_p(len(rivals)) or one.differing < FEWEST_FLIPS)
+    ]
+    head = f"{best} is ahead" if not tied else f"{enumerated([best, *tied])} are ahead, equally far"
+    if luck:
+        head += f"; against {enumerated(luck)} the difference may be luck"
+    elif len(tied) < len(rivals) and not behind:
+        head += " of the others, by more than chance alone explains"
+    told = [head]
+    if behind:
+        told.append(f"on the tasks that both played {enumerated(behind)} did better")
+    if apart := [name for name, (one, _) in leads.items() if not one.n]:
+        told.append(f"no task is shared with {enumerated(apart)}")
+    return "; ".join(told) + "."
+
+
+def tasks_words(sets: Sequence[TaskSet], most: int = 12) -> str:
+    """Which tasks and how many, plain text: `96 tasks: 48 of the test split (code 12, math 36), 48 of …`."""
+    splits: dict[str, list[TaskSet]] = {}
+    for one in sets:
+        splits.setdefault(one.split, []).append(one)
+    told = []
+    for split, found in splits.items():
+        names = [f"{one_line(one.family, 30)} {one.n:,}" for one in found[:most]]
+        more = [f"{len(found) - most} more families"] if len(found) > most else []
+        n = sum(one.n for one in found)
+        said = f"the {one_line(split, 30)} split ({enumerated([*names, *more])})"
+        told.append(said if len(splits) == 1 else f"{n:,} of {said}")
+    total = sum(one.n for one in sets)
+    return f"{total:,} {'tasks' if total != 1 else 'task'} of {', '.join(told)}" if told else "no tasks"
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def p_words(p: float) -> str:
     """A p value: never a rounded-away 0."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
@@ -179,7 +250,7 @@ def basis(compared: Comparison) -> str:
     """What the statistics rest on: tasks, episodes, flips."""
     told = f"Over {compared.n:,} shared tasks, "
     if not compared.repeats:
-        return told + f"one episode each; {compared.a_only + compared.b_only:,} flips."
+        return told + f"one episode each; {compared.a_only + compared.b_only:,} solved by only one."
     return (
         told
         + f"{compared.episodes_a:,} episodes of A and {compared.episodes_b:,} of B. Repeats of a task are drawn "

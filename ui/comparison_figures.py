@@ -161,6 +161,7 @@ def _lines(
             name=look.name,
             line={"color": look.colour, "dash": look.dash, "width": 2},
             marker={"symbol": look.symbol, "size": 9},
+            cliponaxis=False,
             hovertemplate=f"{hover}<extra>{look.name}</extra>",
         )
         for i, (look, line) in enumerate(zip(told, series, strict=True))

@@ -1,4 +1,4 @@
-"""The panels of a comparison: how each policy did, flips and their tasks, how each went about it, its settings."""
+"""The panels of a comparison: flips and their tasks, how each policy went about it, its settings."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.comparison import Comparison, Matched, compare, mostly, share_of
+from core.comparison import Comparison, Matched, compare, mostly
 from core.episode import ROLE_ORDER
 from storage.budgets import AtBudget, accuracy_by_budget
 from storage.pairs import Cell, Item, Outcome, items
-from storage.sides import Course, Figures, Side, belongs
+from storage.sides import Course, Side, belongs
 from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
 from ui.chart import plot
-from ui.comparing import CELL_WORDS, Line, basis, p_source, p_words, points, verdict
+from ui.comparing import CELL_WORDS, Line, basis, in_short, p_source, p_words, points, verdict
 from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, looks, routing_change
+from ui.comparison_table import mark, to_episodes
 from ui.glossary import define
 from ui.remembered import remembered
-from ui.spending import per_solved
-from ui.theme import RIGHT, WRONG, one_line, percent
-from ui.widgets import Standing, ink, nothing_here, standings_figure
+from ui.theme import RIGHT, WRONG, one_line
+from ui.widgets import ink, nothing_here
 
 #: Rows on one page of the list of tasks, and families in the figure of families.
 PAGE, MOST_FAMILIES = 25, 16
+#: Where in the page the list of tasks begins.
+LIST = "tasks"
+#: The comparison as address parameters: a link with a cell or a family in it then means the same later.
+Address = Mapping[str, str | int | None]
 _RIGHT_WRONG: dict[Cell, str] = {
     "only_b": "Won: only B right",
     "only_a": "Lost: only A right",
@@ -37,109 +41,15 @@ _RIGHT_WRONG: dict[Cell, str] = {
 }
 
 
-# Row 1: how each did
-
-
-def standings(
-    line: Line, found: Sequence[Figures], compared: Mapping[Side, Comparison], names: Sequence[str]
-) -> None:
-    """Accuracy with its interval and what it cost, one line per policy."""
-    st.subheader("How often is each right, and at what cost?", help=define("Accuracy"))
-    marked = [f"{_mark(line, i)}{name}" for i, name in enumerate(names)]
-    told = looks(names)
-    rows = [
-        Standing(
-            marked[i],
-            one.summary.correct,
-            one.summary.n,
-            told[i].colour,
-            share_of(one.by_task, key=one.side.token)[1:],
-        )
-        for i, one in enumerate(found)
-    ]
-    plot(
-        standings_figure(rows),
-        key="accuracies",
-        small=True,
-        alt="Accuracy of each policy over its own finished episodes, with its 95 % interval",
-    )
-    st.dataframe(
-        figure_rows(line, found, compared, marked),
-        key="figures",
-        hide_index=True,
-        column_config={"episodes": st.column_config.LinkColumn("Episodes", display_text=r"#(.*)$", width=80)},
-        alt="What each policy did: accuracy, difference from A, cost, turns, accepts, episodes",
-    )
-    _cautions(found, compared)
-
-
-def _mark(line: Line, i: int) -> str:
-    return "A · " if i == line.a else "B · " if i == line.b else ""
-
-
-def figure_rows(
-    line: Line, found: Sequence[Figures], compared: Mapping[Side, Comparison], names: Sequence[str]
-) -> pd.DataFrame:
-    """One row per policy; the number of its episodes leads to them."""
-    rows = []
-    for one, name in zip(found, names, strict=True):
-        did, against = one.summary, compared.get(one.side)
-        low, high = share_of(one.by_task, key=one.side.token)[1:]
-        rows.append(
-            {
-                "Policy": name,
-                "Accuracy": f"{percent(did.accuracy)} ({100 * low:.0f}–{100 * high:.0f})",
-                "episodes": f"{_episodes(one.side)}#{did.n:,}",
-                "Minus A": _minus(against),
-                "p": "–" if against is None or not against.n else p_words(against.p),
-                "Cost per solved": per_solved(did.cost_usd, did.correct),
-                "Tokens per solved": f"{did.tokens / did.correct:,.0f}" if did.correct else "–",
-                "Turns": "–" if did.mean_turns is None else f"{did.mean_turns:.2f}",
-                "Accepted": percent(did.accepted / did.n if did.n else None),
-                "False accepts": percent(did.false_accepts / did.accepted if did.accepted else None),
-                "Tasks": f"{one.tasks:,}",
-                "Seeds": f"{one.seeds:,}",
-                "Missing": f"{did.missing:,}",
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _minus(against: Comparison | None) -> str:
-    if against is None:
-        return "baseline"
-    return f"{100 * against.difference.difference:+.1f}" if against.n else "–"
-
-
-def _episodes(side: Side, **narrowed: str | int) -> str:
-    return state.href("episodes", **_to(side), **narrowed)
-
-
-def _cautions(found: Sequence[Figures], compared: Mapping[Side, Comparison]) -> None:
-    told = []
-    if len({one.tasks for one in found}) > 1:
-        told.append(
-            "They did not play equally many tasks: accuracy is over each one's own tasks, Minus A only over those "
-            "that both played."
-        )
-    if len(compared) > 1:
-        told.append(
-            f"With {len(compared)} policies against one baseline, chance has {len(compared)} goes: read each p "
-            f"against {0.05 / len(compared):.3f} rather than 0.05."
-        )
-    if told:
-        st.caption(" ".join(told))
-
-
 # Row 2: flips
 
 
-def flips(compared: Comparison) -> None:
+def flips(compared: Comparison, address: Address) -> None:
     """The 2x2 table whose cells list their tasks, and the answer in one sentence."""
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader("What did B win and lose?", help=define("Flip"))
-        _flip_table(compared)
+        _flip_table(compared, address)
     with right:
         st.subheader("Is B better, and is it luck?", help=define("Paired difference"))
         _difference(compared)
@@ -151,7 +61,7 @@ def _cell() -> Cell | None:
     return asked if asked in CELL_WORDS else None
 
 
-def _flip_table(compared: Comparison) -> None:
+def _flip_table(compared: Comparison, address: Address) -> None:
     counts: dict[Cell, int] = {
         "both_right": compared.both,
         "only_a": compared.a_only,
@@ -168,18 +78,22 @@ def _flip_table(compared: Comparison) -> None:
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 st.markdown(word, width=64)
                 for cell in cells:
-                    _flip_button(cell, counts[cell])
-        st.caption("A number lists its tasks below; each opens both episodes where they first part.")
+                    _flip_button(cell, counts[cell], address)
+        if (chosen := _cell()) is None:
+            st.caption("A number lists its tasks below; each opens both episodes where they first part.")
+        else:
+            n = f"{counts[chosen]:,} {'task' if counts[chosen] == 1 else 'tasks'} {CELL_WORDS[chosen]}"
+            st.markdown(f":material/arrow_downward: **{n}**: [to the list below](#{LIST})")
 
 
-def _flip_button(cell: Cell, n: int) -> None:
+def _flip_button(cell: Cell, n: int, address: Address) -> None:
     st.button(
         f"**{n:,}**  {CELL_WORDS[cell]}",
         key=f"cell_{cell}",
         type="primary" if _cell() == cell else "secondary",
         width="stretch",
         on_click=state.set_params,
-        kwargs={"cell": None if _cell() == cell else cell, "kind": None, "page": None},
+        kwargs={**address, "cell": None if _cell() == cell else cell, "kind": None, "page": None},
         help="List these tasks below",
     )
 
@@ -202,15 +116,24 @@ def _difference(compared: Comparison) -> None:
 # Row 3: the tasks
 
 
-def tasks(store: Store, line: Line, shared: Mapping[str, Sequence[Matched]], names: Sequence[str]) -> None:
+def tasks(
+    store: Store,
+    line: Line,
+    shared: Mapping[str, Sequence[Matched]],
+    names: Sequence[str],
+    address: Address,
+) -> None:
     """The shared tasks, flips first, every outcome a link to its own episode; paged in SQL."""
     cell, family = _cell(), state.param("family")
     family = family if family in shared else None
     n = _count(shared, cell, family)
     head, narrow = st.columns([3, 1], vertical_alignment="bottom")
-    head.subheader(f"Which tasks are {CELL_WORDS[cell]}?" if cell else "Which tasks? Flips first")
+    title = (
+        f"Which tasks are {CELL_WORDS[cell]}?" if cell else "Which tasks? First those that only one solved"
+    )
+    head.subheader(title, anchor=LIST, help=define("Flip"))
     with narrow:
-        _family_choice(shared, family)
+        _family_choice(shared, family, address)
     if not n:
         nothing_here("No task is in this cell.")
         return
@@ -247,14 +170,16 @@ def _turned(key: str) -> None:
     state.set_params(page=st.session_state[key])
 
 
-def _family_choice(shared: Mapping[str, Sequence[Matched]], family: str | None) -> None:
+def _family_choice(shared: Mapping[str, Sequence[Matched]], family: str | None, address: Address) -> None:
     st.session_state["item_family"] = family or ""
     st.selectbox(
         "Family",
         ["", *shared],
         key="item_family",
         format_func=lambda name: one_line(name, 40) or "every family",
-        on_change=lambda: state.set_params(family=st.session_state["item_family"], page=None),
+        on_change=lambda: state.set_params(
+            **{**address, "family": st.session_state["item_family"], "page": None}
+        ),
     )
 
 
@@ -303,15 +228,17 @@ def _columns(line: Line, names: Sequence[str]) -> dict[str, Any]:
         "family": st.column_config.TextColumn("Family", width=100),
         "question": st.column_config.TextColumn("Question", width=430 if len(names) < 4 else 260),
     }
-    for i, name in enumerate(names):
-        mark, told = _mark(line, i), one_line(name, 60)
+    for i, (name, short) in enumerate(zip(names, in_short(names), strict=True)):
         config[f"side {i}"] = st.column_config.LinkColumn(
-            f"{mark}{told.split(' (')[0]}" if mark else told, help=told, display_text=r"#(.*)$", width=130
+            f"{mark(line, i)}{one_line(short, 60)}",
+            help=one_line(name, 60),
+            display_text=r"#(.*)$",
+            width=130,
         )
     return config
 
 
-def families(line: Line, shared: Mapping[str, Sequence[Matched]]) -> None:
+def families(line: Line, shared: Mapping[str, Sequence[Matched]], address: Address) -> None:
     """The difference in each task family; a point lists its tasks."""
     if len(shared) < 2:
         return
@@ -334,7 +261,7 @@ def families(line: Line, shared: Mapping[str, Sequence[Matched]]) -> None:
     if picked := event["selection"]["points"]:
         family = str(picked[0]["customdata"][0])
         if family != state.param("family"):
-            state.set_params(family=family, page=None)
+            state.set_params(**{**address, "family": family, "page": None})
             st.rerun()
 
 
@@ -359,7 +286,7 @@ def behaviour(
     models = [*slots, *sorted({model for model, _ in (*a.routed, *b.routed)} - set(slots))]
     if not models:
         return
-    told = looks([f"{_mark(line, i)}{name}" for i, name in enumerate(names)])
+    told = looks([f"{mark(line, i)}{name}" for i, name in enumerate(names)])
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader("Whom does B call more, whom less?", help=define("Routing"))
@@ -371,7 +298,7 @@ def behaviour(
         )
         if picked:
             model, role = models[int(picked[0])], ROLE_ORDER[int(picked[1])]
-            state.go("episodes", **_to(line.chosen), model=model, role=role.value)
+            state.go("episodes", **to_episodes(line.chosen), model=model, role=role.value)
         st.subheader("How sure are the choices?", help=define("Entropy"))
         _chart(
             by_entropy(went, told),
@@ -383,7 +310,7 @@ def behaviour(
             "episodes",
             "B's most undecided episodes",
             icon=":material/table_rows:",
-            **_to(line.chosen),
+            **to_episodes(line.chosen),
             order="entropy",
         )
     with right:
@@ -396,7 +323,7 @@ def behaviour(
         )
         if picked:
             side, turns = line.sides[int(picked[0])], int(picked[1])
-            state.go("episodes", **_to(side), min_turns=turns, max_turns=turns)
+            state.go("episodes", **to_episodes(side), min_turns=turns, max_turns=turns)
         st.subheader("What would a smaller turn budget do?", help=define("Turn budget"))
         picked = _chart(
             by_budget(budgets, told),
@@ -406,13 +333,7 @@ def behaviour(
             "policy's episodes that go on beyond it.",
         )
         if picked:
-            state.go("episodes", **_to(line.sides[int(picked[0])]), min_turns=int(picked[1]) + 1)
-
-
-def _to(side: Side) -> dict[str, str | None]:
-    """The list of a side's episodes, as parameters of its address."""
-    forks = "without" if side.run is None else None  # what counts for it
-    return {"policy": side.policy, "run": side.run, "forks": forks, "status": "finished"}
+            state.go("episodes", **to_episodes(line.sides[int(picked[0])]), min_turns=int(picked[1]) + 1)
 
 
 def _chart(figure: go.Figure, key: str, alt: str, caption: str) -> Sequence[Any]:

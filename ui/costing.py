@@ -29,11 +29,12 @@ from ui import state
 from ui.chart import plot
 from ui.figures import literal, role_word
 from ui.glossary import define
+from ui.indifferent import like_chance
 from ui.remembered import remembered
 from ui.routing_figures import ROLES, Cell, matrix
 from ui.scope import Scope, behind_table
 from ui.spending import dollars, per_solved
-from ui.theme import NEUTRAL_COLOUR, model_colour, one_line, percent
+from ui.theme import NEUTRAL_COLOUR, label, model_colour, one_line, percent
 from ui.verdict_figures import by_budget, price_and_accuracy, spend_bars, whole
 from ui.widgets import ink, nothing_here
 
@@ -69,6 +70,8 @@ def cost(
             f"{len(unknown)} of these policies had replies without a known price: they have no price here."
         )
     _cost_table(scope, costs)
+    if same := like_chance(store, [one.policy for one in found], scope.say):
+        st.caption(label(same, 600))
     st.subheader("Is the dearer one better?", help=define("Frontier"))
     st.caption(
         "Each mark is a policy. The dotted line joins those that no other beats in both price and share solved. "
@@ -110,7 +113,7 @@ def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
             "tokens": st.column_config.NumberColumn("Tokens per solved", format="%.0f"),
             "seconds": st.column_config.NumberColumn("Seconds per solved", format="%.2f"),
             "turns": st.column_config.NumberColumn("Turns", format="%.2f", help="Mean per episode"),
-            "false": st.column_config.TextColumn("Wrong among accepted"),
+            "false": st.column_config.TextColumn("Wrong among accepted", help=define("Wrong among accepted")),
             "open": st.column_config.LinkColumn("Episodes", display_text="List"),
         },
     )
@@ -300,11 +303,15 @@ def roles(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]) -> 
                 "turns": [one.kept.n for one in least],
                 "failed": [one.failed for one in least],
                 "open": [
-                    side.episodes(model=one.model, role=one.role.value, flag=_lack(one.role)) for one in least
+                    side.episodes(model=one.model, role=one.role.value, flag=_lack(one.role))
+                    if one.kept.k < one.kept.n
+                    else None
+                    for one in least
                 ],
             },
             key=f"kept_rows{side.letter}",
             hide_index=True,
+            placeholder="–",
             height="content" if len(least) < 12 else 390,
             column_config={
                 "model": "Model",

@@ -42,6 +42,9 @@ def estimates_figure(found: Sequence[Estimate], *, signed: bool = False) -> go.F
             "size": [11 if one.name else 0 for one in shown],
             "color": [one.colour for one in shown],
             "symbol": [one.symbol for one in shown],
+            "line": {
+                "width": [2.5 if one.symbol.endswith("-open") else 0 for one in shown]
+            },  # seen in the dark
             "opacity": 1,  # sizes that differ would make them pale
         },
         "text": [_value(one.value, signed) if one.name else "" for one in shown],

@@ -49,8 +49,13 @@ def change(**values: str | int | None) -> None:
     st.session_state["episodes_list"] = st.session_state.get("episodes_list", 0) + 1
 
 
-def show_facets(where: EpisodeFilter, facets: Facets, checkpoints: Sequence[CheckpointSummary]) -> None:
-    """Render the sidebar."""
+def show_facets(
+    where: EpisodeFilter,
+    facets: Facets,
+    checkpoints: Sequence[CheckpointSummary],
+    counted: EpisodeFilter | None = None,
+) -> None:
+    """Render the sidebar. `counted`: what a page that adds up counts, as `measured` gives it."""
     born = generations(checkpoints)
     st.markdown("**Filters**")
     _pills("correct", "Answer", where.correct, facets.correct, lambda value: _OUTCOMES.get(value, value))
@@ -67,7 +72,7 @@ def show_facets(where: EpisodeFilter, facets: Facets, checkpoints: Sequence[Chec
         chosen = None if where.generation is None else str(where.generation)
         _choice("generation", "Generation", chosen, facets.generation, lambda value: f"generation {value}")
     _turns(where, facets)
-    fork_switch(where, facets, change)
+    fork_switch(counted or where, facets, change, totals=counted is not None)
     _turn_filters(where)
 
 

@@ -80,11 +80,19 @@ SECTIONS: dict[str, tuple[Term, ...]] = {
         Term(
             "False accept",
             "An episode that a Verifier ended with ACCEPT although the answer is wrong.",
+            "How many are many depends on what they are a share of: see Wrong among accepted, and Wrong answers "
+            "accepted.",
         ),
         Term(
-            "False-accept rate",
+            "Wrong among accepted",
+            "Of the episodes that a Verifier ended with ACCEPT, the share whose answer is wrong.",
+            "It says how far an accepted answer of a policy can be trusted.",
+        ),
+        Term(
+            "Wrong answers accepted",
             "Of the wrong answers that a Verifier judged with a readable verdict, the share it accepted.",
-            "Its counterpart is the share of right answers that it sent back.",
+            "It says how far a verifier can be trusted, and is also called its false-accept rate. Its counterpart is "
+            "the share of right answers that it sent back.",
         ),
         Term("Self-verified", "A Verifier turn in which a model judged its own answer."),
         Term(

@@ -45,16 +45,15 @@ PATTERNS: dict[Role, tuple[str, str]] = {
     Role.VERIFIER: (".", "dotted"),
 }
 _ROLE_COLOURS = {Role.THINKER: "#7C5CBF", Role.WORKER: "#0E8A8A", Role.VERIFIER: WARN_COLOUR}
+_CONTROL_DASHES = ("longdash", "longdashdot", "dashdot")
 #: Areas whose last share is below this are named on hover only.
 _NAMED = 0.045
 
 
 @lru_cache(maxsize=64)
-def fitness_figure(
-    lineage: Lineage, axis: str, at: int, beside: Lineage | None, *, dark: bool = False
-) -> go.Figure:
+def fitness_figure(lineage: Lineage, axis: str, at: int, beside: Lineage | None) -> go.Figure:
     """Best, mean and median of every population, how far chance alone moves them, the mean on held-apart tasks
-    with its interval, and lines for the controls. `at` is the chosen generation's position, `dark` the page."""
+    with its interval, and lines for the controls. `at` is the chosen generation's position."""
     x = lineage.axis(axis)
     places = [place for place, one in enumerate(lineage.generations) if one.index > 0]
     data = _bands(lineage, x, places)
@@ -74,7 +73,7 @@ def fitness_figure(
             _curve([theirs[place] for place in kept], means, f"mean, {name}", "solid", 2, SECOND_COLOUR)
         )
         data.append(_validated(beside, theirs, f"validation, {name}", "square", SECOND_COLOUR))
-    notes, lines = _control_lines(lineage, "rgba(17,22,30,0.75)" if dark else "rgba(255,255,255,0.8)")
+    data += _control_lines(lineage, x)
     return drawn(
         data,
         layout(
@@ -83,8 +82,7 @@ def fitness_figure(
             yaxis={"range": [0, 1.04], "tickformat": ".0%", "fixedrange": True, "title": None},
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
             hovermode="x unified",
-            shapes=[cursor(x[at]), *lines],
-            annotations=notes,
+            shapes=[cursor(x[at])],
         ),
     )
 
@@ -162,34 +160,21 @@ def _validated(lineage: Lineage, x: list[float], name: str, symbol: str, colour:
     }
 
 
-def _control_lines(lineage: Lineage, ground: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    notes, lines = [], []
-    for place, (name, one) in enumerate(sorted(lineage.controls.items(), key=lambda item: item[1].accuracy)):
-        lines.append(
-            {
-                "type": "line",
-                "xref": "x domain",
-                "x0": 0,
-                "x1": 1,
-                "y0": one.accuracy,
-                "y1": one.accuracy,
-                "line": {"color": NEUTRAL_COLOUR, "width": 1.5, "dash": "longdash"},
-            }
+def _control_lines(lineage: Lineage, x: list[float]) -> list[dict[str, Any]]:
+    """A grey line for each control, named with its value in the legend, where no name covers a mark."""
+    found = sorted(lineage.controls.items(), key=lambda item: -item[1].accuracy)
+    return [
+        _curve(
+            [min(x), max(x)],
+            [one.accuracy] * 2,
+            f"{literal(control_words(name), 44)} {one.accuracy:.1%}",
+            _CONTROL_DASHES[place % len(_CONTROL_DASHES)],
+            1.5,
+            NEUTRAL_COLOUR,
         )
-        notes.append(
-            {
-                "xref": "x domain",
-                "x": 0.01 if place % 2 == 0 else 0.99,
-                "xanchor": "left" if place % 2 == 0 else "right",
-                "y": one.accuracy,
-                "yanchor": "bottom" if place % 2 else "top",
-                "text": f"{literal(control_words(name), 44)} {one.accuracy:.1%}",
-                "showarrow": False,
-                "font": {"size": 11},
-                "bgcolor": ground,
-            }
-        )
-    return notes, lines
+        | {"hoverinfo": "skip", "hovertemplate": None}
+        for place, (name, one) in enumerate(found)
+    ]
 
 
 def cursor(x: float) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from ui.rescored import (
     rescore,
 )
 from ui.theme import ROLE_LOOKS, label, one_line, percent
-from ui.widgets import ink, is_dark, nothing_here, states_removed, who
+from ui.widgets import ink, nothing_here, states_removed, who
 
 _SHARES = {"pair": "Model and role", "model": "Model", "role": "Role"}
 
@@ -79,7 +79,7 @@ def progress_panel(store: Store, lineage: Lineage, at: int, beside: Lineage | No
     chart(
         st.container(),
         "Is it getting better, beyond chance?",
-        fitness_figure(lineage, axis, at, beside, dark=is_dark()),
+        fitness_figure(lineage, axis, at, beside),
         key="fitness",
         help=define("Noise band"),
         alt="Best, mean and median fitness by generation with noise bands, validation with intervals, controls",

@@ -3,6 +3,7 @@ a model of the pool."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
@@ -11,6 +12,7 @@ import streamlit as st
 from storage.masking import Without, without_models
 from storage.regret import SINGLE, Contestant, Mean, Regret, Replicate, regret, replicated, replicates
 from storage.routing import pool_order
+from storage.sides import played
 from storage.store import Store
 from ui import state
 from ui.chart import plot
@@ -18,15 +20,18 @@ from ui.estimates import Estimate, estimates_figure
 from ui.facets import facets_of
 from ui.figures import literal, ticks
 from ui.glossary import define
+from ui.indifferent import like_chance
 from ui.remembered import remembered
 from ui.routing_figures import replicate_tree
 from ui.scope import Scope, Side
-from ui.theme import FIRST_COLOUR, NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent
+from ui.theme import FIRST_COLOUR, NEUTRAL_COLOUR, correct_mark, label, layout, one_line, percent, plain
+from ui.usual import usual_checkpoints
 from ui.widgets import nothing_here, strip_text
 
 _pool_order = remembered(pool_order)
 _regret = remembered(regret)
 _replicated = remembered(replicated)
+_played = remembered(played)
 _without = remembered(without_models)
 ORACLE = "the best of them, task by task"
 
@@ -35,35 +40,73 @@ def paying(store: Store, scope: Scope) -> None:
     """The policy against every model alone, on the tasks that all played."""
     st.subheader("Does coordinating pay?", help=define("Regret"))
     for side in scope.sides:
-        policy = side.where.policy or _some_policy(store, side)
+        policy = _chosen_policy(store, side)
         if policy is None:
             nothing_here("This needs a policy that is no single model. Choose one above.")
             continue
-        _against(_regret(store, side.where, policy), scope, side.letter)
+        found = _regret(store, side.where, policy)
+        alone = {one.name.removeprefix(SINGLE) for one in found.contestants if one.name}
+        alone |= {policy.removeprefix(SINGLE)} if policy.startswith(SINGLE) else set()
+        left = [model for model in _pool_order(store, side.where) if model not in alone]
+        _against(found, scope, side.letter, left)
+        if left:
+            _to_play(store, side, policy, left, bool(alone))
+    told = [policy for side in scope.sides if (policy := _chosen_policy(store, side))]
+    if same := like_chance(store, told, scope.say):
+        st.caption(label(same, 600))
 
 
 def _some_policy(store: Store, side: Side) -> str | None:
-    """The policy with most episodes that is no model alone, checkpoints first."""
+    """The newest of the checkpoints that other pages set side by side, else the policy with most episodes that is no
+    model alone, checkpoints first."""
     known = {one.id for one in store.checkpoints.list()}
+    usual = usual_checkpoints(store)[-1:]
     played = [one.value for one in facets_of(store, side.where).policy if not one.value.startswith(SINGLE)]
-    return next((one for one in played if one in known), played[0] if played else None)
+    return next(
+        (one for wanted in (usual, known) for one in played if one in wanted), played[0] if played else None
+    )
 
 
-def _against(found: Regret, scope: Scope, letter: str) -> None:
+def _chosen_policy(store: Store, side: Side) -> str | None:
+    return side.where.policy or _some_policy(store, side)
+
+
+def _to_play(store: Store, side: Side, policy: str, left: Sequence[str], some: bool) -> None:
+    """How the models that have not been played alone on these tasks can be."""
+    names = label(", ".join(left), 200)
+    st.markdown(
+        f"{'Not played alone on these tasks yet' if some else 'No model alone has played these tasks'}: {names}. "
+        "From a terminal, on the tasks of the same run:"
+    )
+    st.code(plain(play_alone(store, side.where.run, policy, left)), language=None, wrap_lines=True)
+
+
+def play_alone(store: Store, run: str | None, policy: str, models: Sequence[str]) -> str:
+    """The command that plays models alone on the tasks of a policy's run, the newest where none is meant."""
+    runs = [one.run for one in _played(store) if one.policy == policy and run in (None, one.run)]
+    configs = [config for one in runs if "tasks" in (config := store.runs.get(one).config)]
+    of = configs[0] if configs else {"tasks": "…"}
+    words = [word for model in models for word in ("--policy", f"{SINGLE}{model}")]
+    for name in ("tasks", "split", "n", "seed", "turns", "pool"):
+        if of.get(name) is not None:
+            words += [f"--{name}", str(of[name])]
+    return " ".join(["trinity", "run", *(word if word == "…" else shlex.quote(word) for word in words)])
+
+
+def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> None:
     name = scope.say(found.policy)
     st.markdown(f"**{letter + ' · ' if letter else ''}{label(name, 60)}**")
     if not found.tasks:
-        nothing_here("No model alone has played these tasks. From a terminal, for each model of the pool:")
-        st.code("trinity run --policy single:NAME --tasks …", language=None)
         return
-    st.markdown(pays(found, scope))
-    left, right = st.columns(2, gap="large")
-    with left:
+    st.markdown(pays(found, scope, whole=not left))
+    contestants = _worth_showing(found)
+    shares, points = st.columns(2, gap="large")
+    with shares:
         st.caption(
             f"Share solved of the {found.tasks:,} tasks that all have played, 95 % interval over tasks"
         )
         rows = [(name, found.accuracy, True)] + [
-            (_name(one, scope), one.accuracy, False) for one in found.contestants
+            (_name(one, scope), one.accuracy, False) for one in contestants
         ]
         plot(
             estimates_figure([_estimate(said, mean, ours) for said, mean, ours in rows]),
@@ -71,11 +114,11 @@ def _against(found: Regret, scope: Scope, letter: str) -> None:
             small=True,
             alt="; ".join(f"{said} {percent(mean.value)}" for said, mean, _ in rows),
         )
-    with right:
+    with points:
         st.caption(
             f"How far {label(name, 40)} is ahead on the same tasks, in points; left of the line it is behind"
         )
-        ahead = [(_name(one, scope), one.ahead) for one in found.contestants]
+        ahead = [(_name(one, scope), one.ahead) for one in contestants]
         plot(
             estimates_figure(
                 [Estimate("", 0.0, 0.0, 0.0)] + [_estimate(said, m, m.low > 0) for said, m in ahead],
@@ -85,29 +128,42 @@ def _against(found: Regret, scope: Scope, letter: str) -> None:
             small=True,
             alt="; ".join(f"{100 * m.value:+.1f} points to {said}" for said, m in ahead),
         )
-    st.caption(
+    oracle = (
         "The best of them, task by task, is what a perfect choice of one model per task would solve. It is flattered "
-        "by luck: with several models, or several tries, one is right by chance. Tasks count once, however often "
-        "they were played."
+        "by luck: with several models, or several tries, one is right by chance. "
     )
+    several = contestants[-1].name is None
+    st.caption(f"{oracle if several else ''}Tasks count once, however often they were played.")
     if found.left_out:
         named = ", ".join(f"{scope.say(policy)} ({n:,})" for policy, n in found.left_out.items())
         st.caption(f"Left out, because they share too few tasks: {label(named, 200)}.")
     _missed(found, letter)
 
 
-def pays(found: Regret, scope: Scope) -> str:
-    """The answer in one sentence, as markdown."""
+def _worth_showing(found: Regret) -> Sequence[Contestant]:
+    """The contestants; the best of them task by task only where there are several to choose from."""
+    alone = [one for one in found.contestants if one.name is not None]
+    return alone if len(alone) == 1 else found.contestants
+
+
+def pays(found: Regret, scope: Scope, *, whole: bool) -> str:
+    """The answer in one sentence, as markdown. `whole`: every model of the pool was played alone."""
     alone = [one for one in found.contestants if one.name is not None]
     best = max(alone, key=lambda one: one.accuracy.value)
     ahead = best.ahead
     name, other = label(scope.say(found.policy), 60), label((best.name or "").removeprefix(SINGLE), 60)
     points = f"{abs(100 * ahead.value):.1f} points (95 % {100 * ahead.low:+.1f} to {100 * ahead.high:+.1f})"
+    if len(alone) == 1 and not whole:
+        other = f"{other}, the only model that has been played alone on these tasks,"
+    elif whole:
+        other = f"the best model alone, {other},"
+    else:
+        other = f"{other}, the best of the {len(alone)} models that have been played alone on these tasks,"
     if ahead.low > 0:
-        return f"**Yes.** {name} solves more than the best model alone, {other}, by {points}."
+        return f"**Yes.** {name} solves more than {other} by {points}."
     if ahead.high < 0:
-        return f"**No.** The best model alone, {other}, solves more than {name}, by {points}."
-    return f"**Not enough to tell.** {name} and the best model alone, {other}, differ by {points}."
+        return f"**No.** {name} solves less than {other} by {points}."
+    return f"**Not enough to tell.** {name} and {other} differ by {points}."
 
 
 def _name(one: Contestant, scope: Scope) -> str:

@@ -59,7 +59,7 @@ def firsts_figure(found: Firsts, ink: str) -> go.Figure:
     last = max(turns, default=-1)
     places = [*range(last + 1), NEVER]
     names = [str(place + 1) for place in range(last + 1)] + ["never"]
-    data = []
+    data: list[dict[str, Any]] = []
     for name, sure, pattern in (("certain", True, ""), ("perhaps earlier", False, "/")):
         counts = [int(((found.turns == place) & (found.sure == sure)).sum()) for place in places]
         data.append(
@@ -68,11 +68,6 @@ def firsts_figure(found: Firsts, ink: str) -> go.Figure:
                 "name": name,
                 "x": list(range(len(places))),
                 "y": counts,
-                "text": [f"{count:,}" if count else "" for count in counts],
-                "textposition": "auto",
-                "textangle": 0,
-                "constraintext": "none",
-                "textfont": {"size": 11} if sure else {"size": 11, "color": ink},
                 "marker": {
                     "color": [_PARTED if place != NEVER else NEUTRAL_COLOUR for place in places]
                     if sure
@@ -83,13 +78,28 @@ def firsts_figure(found: Firsts, ink: str) -> go.Figure:
                 "hovertemplate": f"%{{customdata}}: %{{y:,}} episodes ({name})<extra></extra>",
             }
         )
+    totals = [int((found.turns == place).sum()) for place in places]
+    data.append(
+        {
+            "type": "scatter",
+            "mode": "text",
+            "x": list(range(len(places))),
+            "y": totals,
+            "text": [f"{total:,}" if total else "" for total in totals],
+            "textposition": "top center",
+            "textfont": {"size": 11, "color": ink},
+            "cliponaxis": False,
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    )
     return drawn(
         data,
         layout(
             280,
             barmode="stack",
             xaxis=ticks(names) | {"title": {"text": "first turn with another choice"}, "fixedrange": True},
-            yaxis={"title": None, "fixedrange": True, "rangemode": "tozero"},
+            yaxis={"title": None, "fixedrange": True, "range": [0, 1.12 * max([1, *totals])]},
             showlegend=True,
             legend=layout()["legend"] | {"traceorder": "normal"},
         ),

@@ -169,7 +169,8 @@ def _firsts(parted: Firsts) -> None:
             alt="Episodes by the first turn at which the two choose otherwise",
         )
         st.caption(
-            "Striped: a turn before it was too close to call or could not be judged. A click lists the turns."
+            "Episodes by that turn, the number over a bar for all of it. Striped: a turn before it was too close to "
+            "call or could not be judged. A click lists the turns."
         )
 
 

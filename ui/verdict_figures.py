@@ -55,6 +55,7 @@ def whole(one: AtBudget, curve: Sequence[AtBudget]) -> bool:
 def by_budget(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> go.Figure:
     """Accuracy had the turn budget been smaller, with its 95 % band; A solid, B dashed."""
     data: list[go.Scatter] = []
+    top = max((high for _, curve in curves for _, high in (one.ci95 for one in curve)), default=1.0)
     for (name, curve), (colour, dash, symbol) in zip(curves, SIDES, strict=False):
         ends = [one.ci95 for one in curve]
         x = [one.budget for one in curve]
@@ -63,6 +64,7 @@ def by_budget(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> go.Figure:
             go.Scatter(
                 x=[*x, *x[::-1]],
                 y=[*(high for _, high in ends), *(low for low, _ in reversed(ends))],
+                mode="lines",
                 fill="toself",
                 fillcolor=f"rgba({red},{green},{blue},0.15)",
                 line={"width": 0},
@@ -82,23 +84,33 @@ def by_budget(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> go.Figure:
                     "size": 9,
                 },
                 text=[percent(one.accuracy) for one in curve],
-                textposition="top center" if colour == SIDES[0][0] else "bottom center",
+                textposition=[_side_of(one, [other for _, other in curves]) for one in curve],
                 textfont={"size": 11},
+                cliponaxis=False,
                 customdata=[(one.correct, one.n, one.tokens / one.n) for one in curve],
                 hovertemplate="at most %{x} turns: %{customdata[0]:,} of %{customdata[1]:,} right, "
                 "%{customdata[2]:,.0f} tokens per episode<extra></extra>",
             )
         )
-    top = max((high for _, curve in curves for _, high in (one.ci95 for one in curve)), default=1.0)
     return go.Figure(
         data,
         layout(
             300,
             showlegend=len(curves) > 1,
             xaxis={"dtick": 1, "title": {"text": "turn budget"}, "fixedrange": True},
-            yaxis={"range": [0, min(1.05, 1.15 * top + 0.05)], "tickformat": ".0%", "fixedrange": True},
+            yaxis={
+                "range": [-0.1 * top, min(1.08, 1.15 * top + 0.05)],  # room for a number below a mark at 0
+                "tickformat": ".0%",
+                "fixedrange": True,
+            },
         ),
     )
+
+
+def _side_of(one: AtBudget, curves: Sequence[Sequence[AtBudget]]) -> str:
+    """Where the number of a mark stands: below it where another curve lies above."""
+    others = [other.accuracy for curve in curves for other in curve if other.budget == one.budget]
+    return "bottom center" if (one.accuracy or 0.0) < max(value or 0.0 for value in others) else "top center"
 
 
 def price_and_accuracy(

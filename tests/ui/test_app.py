@@ -104,7 +104,7 @@ def test_no_page_asks_anything_of_the_outside(tab: Page, served: Served) -> None
         assert tab.get_by_test_id("stException").count() == 0
     tab.goto("/")
     tab.get_by_role("link", name="Before and after evolution").click()
-    tab.wait_for_url("**/checkpoints")
+    tab.wait_for_url("**/checkpoints?**")
 
 
 def test_a_new_store_opens_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from core.comparison import Matched, compare, compare_counts
+from storage.engine import writing
 from storage.pairs import CELLS, items
-from storage.sides import Played, Side, courses
+from storage.schema import generation
+from storage.sides import Played, Side, TaskSet, courses, figures, task_sets
 from storage.store import Store
-from tests.ui.pages import assert_literal, opened, shown
-from tests.ui.sample_store import MODELS, PLAYED, checkpoint
-from ui.comparing import asked, basis, line_of, listed, parted, verdict
+from tests.ui.pages import assert_literal, command, opened, shown
+from tests.ui.sample_store import MODELS, PLAYED, checkpoint, sample_store
+from ui.comparing import asked, basis, leading, line_of, listed, parted, tasks_words, verdict
 from ui.comparison_figures import by_family, shares
 from ui.comparison_panels import flat
+from ui.glossary import define
+from ui.indifferent import prefers_nothing
+from ui.theme import percent
+from ui.usual import evenly
 
-FIRST, MIDDLE, LAST = (checkpoint(generation).id for generation in (0, 8, 30))
+FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))
 pytestmark = pytest.mark.usefixtures("samples")
 WHO = [Played("r2", "a", 3), Played("r2", "b", 3), Played("r1", "a", 3), Played("r1", "single:x,y/z", 3)]
 
 
-def test_it_opens_on_the_first_and_the_last_generation(samples: Store) -> None:
+def test_it_opens_on_every_generation_that_played_the_same_tasks_oldest_and_newest_as_a_and_b(
+    samples: Store,
+) -> None:
     page = opened("checkpoints")
-    assert page.multiselect(key="policies").value == [FIRST, LAST]
+    assert page.multiselect(key="policies").value == [FIRST, MIDDLE, LAST]
     assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
     for cell in CELLS:
         n = len(items(samples, Side(FIRST), Side(LAST), (), cell=cell))
@@ -52,13 +64,19 @@ def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
     pairs = [(one.outcomes[1], one.outcomes[3]) for one in expected]
     assert list(table["pair"]) == [f"/pair?a={a.episode}&b={b.episode}" for a, b in pairs if a and b]
     assert set(table["outcome"]) == {"Both wrong"}
-    assert "3 goes" in shown(page)  # that many comparisons with one baseline
+    assert "3 comparisons at once" in shown(page)
+    assert "0.017" in shown(page)
+    assert "generation 30 is ahead" in page.subheader[0].value + page.markdown[0].value
 
 
 def test_a_cell_baseline_and_order_go_into_the_address() -> None:
     page = opened("checkpoints", c=f"{FIRST},random,{LAST}")
     page.button(key="cell_only_b").click().run()
-    assert page.query_params["cell"] == "only_b"
+    asked = {name: page.query_params[name] for name in ("cell", "c", "base", "b", "run")}
+    tokens = f"{FIRST},random,{LAST}"  # all that is compared: the link means the same later
+    assert asked == {"cell": "only_b", "c": tokens, "base": FIRST, "b": LAST, "run": PLAYED}
+    assert "won by B**: [to the list below](#tasks)" in shown(page)
+    assert page.subheader[3].anchor == "tasks"
     page.button(key="swap").click().run()
     assert (page.query_params["base"], page.query_params["b"]) == (LAST, FIRST)
     page.button(key="move_later").click().run()
@@ -68,6 +86,97 @@ def test_a_cell_baseline_and_order_go_into_the_address() -> None:
     page.multiselect(key="policies").set_value(["random"]).run()
     assert "Choose two policies" in shown(page)
     assert not page.exception
+
+
+def test_who_is_added_or_taken_away_leaves_a_and_b_as_they_are() -> None:
+    page = opened("checkpoints", c=f"{FIRST},{LAST}")
+    page.multiselect(key="policies").set_value([FIRST, LAST, MIDDLE]).run()
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
+    page.selectbox(key="side_base").select(MIDDLE).run()  # who is neither becomes A, and B stays B
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (MIDDLE, LAST)
+    page.selectbox(key="side_b").select("random").run()  # who has played can be chosen and so joins them
+    assert page.multiselect(key="policies").value == [FIRST, LAST, MIDDLE, "random"]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (MIDDLE, "random")
+    page.multiselect(key="policies").set_value([FIRST, LAST, "random"]).run()  # A goes: B is still B
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, "random")
+    assert not page.exception
+
+
+def test_who_is_ahead_is_said_with_whom_it_cannot_be_told_from() -> None:
+    much, little = compare_counts(20, 2, 30, 10, key="k"), compare_counts(20, 8, 12, 10, key="k")
+    assert leading("generation 60", [("generation 0", much, 1), ("generation 30", little, 1)]) == (
+        "generation 60 is ahead; against generation 30 the difference may be luck."
+    )
+    back = compare_counts(20, 30, 2, 10, key="k")  # the best as A
+    assert "more than chance alone" in leading("b", [("a", much, 1), ("c", back, -1)])
+    same, none = compare_counts(20, 8, 8, 10, key="k"), compare_counts(0, 0, 0, 0, key="k")
+    assert leading("a", [("b", same, 1), ("c", little, -1), ("d", none, 1)]) == (
+        "a and b are ahead, equally far; on the tasks that both played c did better; no task is shared with d."
+    )
+    ten = [("ones", compare_counts(20, 2, 12, 10, key="k"), 1)]  # p 0.013: enough alone, too little among ten
+    assert "luck" not in leading("a", ten)
+    assert "may be luck" in leading("a", [*ten, *((str(i), much, 1) for i in range(9))])
+    assert evenly(list("abcdefghijk"), 4) == ["a", "d", "h", "k"]
+    assert evenly(list("ab"), 8) == ["a", "b"]
+
+
+def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sample_store(tmp_path / "trinity.db", 9)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    sets = task_sets(store, [Side(FIRST), Side(LAST)])
+    assert sum(one.n for one in sets) == 11
+    assert tasks_words([one for one in sets if one.family == "user"]) == "2 tasks of the test split (user 2)"
+    assert tasks_words([TaskSet("a", "x", 1), TaskSet("a", "y", 2), TaskSet("b", "x", 3)]) == (
+        "6 tasks of 3 of the a split (x 1 and y 2), 3 of the b split (x 3)"
+    )
+    assert "recorded episodes, over 11 tasks of the test split" in plainly(opened("checkpoints"))
+    told = {"accuracy": 0.75, "n": 40}
+    with writing(store.engine) as connection:
+        connection.execute(
+            generation.update().where(generation.c.idx == 30).values(stats=json.dumps({"validation": told}))
+        )
+    page = opened("evolution")
+    right = figures(store, [Side(LAST)])[0].summary.accuracy
+    words = plainly(page)
+    assert "own 40 validation tasks of pocket" in words
+    assert f"Generation 30 has 75.0 % here, and {percent(right)} on Checkpoints" in words
+    assert "recorded episodes of other tasks: 11 tasks of the test split" in words
+    link = next(one for one in page.page_link if one.label.startswith("Recorded episodes"))
+    assert parse_qs(link.proto.query_string)["b"] == [LAST]
+    store.close()
+
+
+def plainly(page: AppTest) -> str:
+    """What the page says, without the marks that keep foreign text literal."""
+    return shown(page).replace("\\", "")
+
+
+def test_a_head_of_zeros_is_told_to_choose_like_chance(samples: Store) -> None:
+    assert prefers_nothing(samples, FIRST)  # found from its numbers
+    assert not prefers_nothing(samples, LAST)
+    assert not prefers_nothing(samples, "random")
+    words = "generation 0 prefers nothing: all parameters of its head are zero"
+    assert words in plainly(opened("checkpoints", c=f"{FIRST},random,{LAST}"))
+    assert words not in plainly(opened("checkpoints", c=f"{FIRST},{LAST}"))
+    told = f"generation 0 ({FIRST}) prefers nothing"
+    assert told in plainly(opened("verifier", part="cost"))
+    assert told not in plainly(opened("verifier", part="cost", policy="random"))
+    assert told in plainly(opened("routing", part="pays", a=FIRST, b="random"))
+    page = opened("policy")  # where it would have nothing to show
+    assert page.multiselect(key="policy_checkpoints").value == [MIDDLE, LAST]
+
+
+def test_one_word_for_each_share_of_wrong_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = list(opened("checkpoints").dataframe[0].value)
+    assert "Wrong among accepted" in columns
+    assert "False accepts" not in columns
+    assert command(["verifier"]) == 0
+    said = capsys.readouterr().out
+    assert "wrong among accepted" in said
+    assert "wrong answers accepted" in said
+    assert define("Wrong among accepted") != define("Wrong answers accepted")
 
 
 def test_links_of_two_policies_still_open(samples: Store) -> None:
@@ -82,6 +191,7 @@ def test_a_stale_policy_is_told_and_left_out(samples: Store) -> None:
     page = opened("checkpoints", c=f"cgone,{LAST}")
     assert "cgone" in page.info[0].value
     assert page.multiselect(key="policies").value == [LAST, FIRST]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (LAST, FIRST)
     assert not opened("checkpoints").info
 
 

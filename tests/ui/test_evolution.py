@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 from dataclasses import asdict
@@ -126,6 +127,8 @@ def test_a_process_of_its_own_evolves_to_the_end(world: Sums, store: Store) -> N
     text = shown(opened("evolution"))
     assert "generation **3** of 3" in text
     assert "Is it better than what learned nothing?" in text
+    assert "validation tasks of" in text
+    assert re.search(r"No episode of generation \d is recorded yet", text)
 
 
 @pytest.mark.parametrize("where", ["between generations", "between waves"])

@@ -6,22 +6,28 @@ import dataclasses
 import json
 from collections import Counter
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from core.agreement import NEVER, Firsts
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
 from core.policies import PLAN_WORK_CHECK, RandomModelPolicy, RandomPolicy, cycle_policy
 from core.policy import Policy
+from storage.budgets import AtBudget
 from storage.sides import Course
 from storage.summaries import TurnOutline
 from ui import figures
 from ui.comparison_figures import routing_change
 from ui.components.decision_chart import chart_data
 from ui.decision_panels import alternatives, choice_in_words
+from ui.estimates import Estimate, estimates_figure
 from ui.odds import beside, options, undecided
 from ui.panels import word_diff
+from ui.policy_figures import firsts_figure
 from ui.theme import ROLE_LOOKS
 from ui.transport import dwell_s
+from ui.verdict_figures import by_budget
 from ui.widgets import Standing, standings_figure
 
 MODELS = ("alpha", "beta", "gamma")
@@ -35,6 +41,27 @@ DECISION = Decision(
     argmax_model="alpha",
     argmax_role=Role.WORKER,
 )
+
+
+def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with_a_line() -> None:
+    found = [Estimate("few", 0.8, 0.4, 0.9, symbol="circle-open"), Estimate("many", 0.0, 0.0, 0.1)]
+    assert list(estimates_figure(found).data[0].marker.line.width) == [0, 2.5]
+    one, other = [
+        [AtBudget(1, 9, right, 9, 9, 0.0), AtBudget(2, 9, 9 - right, 9, 9, 0.0)] for right in (0, 3)
+    ]
+    figure = by_budget([("a", one), ("b", other)])
+    bands, lines = figure.data[::2], figure.data[1::2]
+    assert {band.mode for band in bands} == {"lines"}  # no marks where there is no value
+    assert [list(line.textposition) for line in lines] == [
+        ["bottom center", "top center"],
+        ["top center", "bottom center"],
+    ]
+    assert figure.layout.yaxis.range[0] < 0  # room below a mark at 0
+    assert not any(line.cliponaxis for line in lines)
+    never = Firsts(np.arange(4), np.array([0, 0, 0, NEVER]), np.array([True, True, False, True]))
+    bars, numbers = firsts_figure(never, "#000").data[:-1], firsts_figure(never, "#000").data[-1]
+    assert list(numbers.text) == ["3", "1"]  # one number over each bar, of both parts
+    assert [bar.text for bar in bars] == [None, None]
 
 
 def outline(index: int, **changes: object) -> TurnOutline:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs
+
 import pytest
 
 from storage.store import Store
 from tests.ui.pages import opened, shown
-from tests.ui.sample_store import PLAYED
+from tests.ui.sample_store import EVOLVED, PLAYED, checkpoint
 from ui.widgets import Standing, ago, standings_figure, strip_text, who
 
 pytestmark = pytest.mark.usefixtures("samples")
 
 
 def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
-    text = shown(opened("home"))
+    page = opened("home")
+    text = shown(page)
     for words in (
         "1 · Replay an episode",
         "2 · Compare two checkpoints",
@@ -21,6 +24,13 @@ def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
         "glossary",
     ):
         assert words in text
+    beside = next(link for link in page.page_link if "Before and after" in link.label)
+    first, last = (checkpoint(generation).id for generation in (0, 30))
+    asked = parse_qs(beside.proto.query_string)
+    assert (asked["base"], asked["b"]) == ([first], [last])
+    assert asked["c"] == [f"{first},{checkpoint(8).id},{last}"]
+    evolution = next(link for link in page.page_link if link.label.startswith("Newest evolution"))
+    assert parse_qs(evolution.proto.query_string) == {"run": [EVOLVED]}
     assert f"**{PLAYED}**" in text
     assert f"{samples.health().episodes:,} episodes" in text
 

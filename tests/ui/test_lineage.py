@@ -103,6 +103,9 @@ def test_validations_and_controls_stand_with_their_intervals() -> None:
     assert Measure.of(told(0.6, 50)).interval == wilson_interval(30, 50)
     assert control_words("random walk") == "random walk"
     validation = next(t for t in fitness_figure(made, "gen", 1, None).data if t.name == "validation")
+    drawn = fitness_figure(made, "gen", 1, None)
+    assert not drawn.layout.annotations  # names of controls cover nothing: they stand in the legend
+    assert [one.name for one in drawn.data[-2:]] == ["best single: alpha (T W V) 30.0%", "random walk 10.0%"]
     low, high = wilson_interval(30, 50)
     assert validation.error_y.array[-1] == pytest.approx(high - 0.6)
     assert validation.error_y.arrayminus[-1] == pytest.approx(0.6 - low)
@@ -243,7 +246,7 @@ def test_every_figure_is_one_that_plotly_takes_and_draws_names_as_text() -> None
     ]
     figures = [
         fitness_figure(made, "gen", 1, other),
-        fitness_figure(made, "episodes", 0, None, dark=True),
+        fitness_figure(made, "episodes", 0, None),
         line_figure(made, (("a", "solid", (1.0, None, 2.0, 3.0)),), "time", 1),
         *(shares_figure(made, by, "gen", 1.0, (0.0, 5.0), "#000000") for by in ("pair", "model", "role")),
         *(manner_figure(made, other, what, "pair", "gen", 1) for what in ("entropy", "turns", "accepted")),

@@ -12,8 +12,10 @@ from core.errors import ConfigError, StoreError
 from core.session import requests
 from storage.engine import writing
 from storage.filters import EpisodeFilter
+from storage.mapping import flag_bits
 from storage.opinions import Scope, add_opinions, opinion, progress, read_judged, transcripts
 from storage.retention import last_removed, prune
+from storage.schema import episode
 from storage.summaries import RunStatus
 from tests.ui.diffed import DIFFED, Diffed
 from tests.ui.pages import opened, press, shown
@@ -158,6 +160,24 @@ def test_the_page_in_its_other_states(diffed: Diffed) -> None:
     seen = opened("policy", c=f"{a},{b}", view=kept.id)
     assert f"Used\\: {len(wrong.turns)} of" in shown(seen)
     assert "Wrong ones" in shown(seen)
+
+
+def test_what_a_person_took_a_hand_in_is_left_out_and_can_be_counted(diffed: Diffed) -> None:
+    c = f"{diffed.a.id},{diffed.b.id}"
+    every = read_diff(diffed.store, EVERYTHING, c.split(","))
+    taken = every.turns[0].episode_id
+    with writing(diffed.store.engine) as connection:
+        connection.execute(
+            episode.update().where(episode.c.id == taken).values(flags=flag_bits(["override"]))
+        )
+    left = len([turn for turn in every.turns if turn.episode_id != taken])
+    page = opened("policy", c=c)
+    assert f"{left:,} turns of" in shown(page)
+    switch = page.button_group(key="facet_forks")
+    assert (switch.label, switch.options) == ("Live plays, left out", ["with 1"])
+    switch.set_value("with").run()
+    assert page.query_params["forks"] == "with"
+    assert f"{len(every.turns):,} turns of" in shown(page)
 
 
 def test_the_page_says_when_hidden_states_were_removed(diffed: Diffed) -> None:

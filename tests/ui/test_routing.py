@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
 from core.episode import Role
+from storage.engine import writing
 from storage.filters import EpisodeFilter
 from storage.regret import replicates
 from storage.routing import Move, traffic_of
+from storage.schema import episode
 from storage.store import Store
 from tests.browsing import settled
 from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, command, opened, shown
-from tests.ui.sample_store import MODELS, checkpoint
+from tests.ui.sample_store import MODELS, checkpoint, sample_store
 from ui.routing_figures import Cell, graph, matrix, replicate_tree, to_move, token, unrolled
 from ui.views.routing import PARTS, into_words
 
@@ -42,6 +45,33 @@ def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
         assert_literal(page)
     assert page.selectbox(key="scope_a").value == "random"
     assert page.selectbox(key="scope_b").value == checkpoint(30).id
+
+
+def test_what_pays_claims_no_more_than_was_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = sample_store(tmp_path / "trinity.db", 12)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    assert "No model alone has played these tasks: atlas, abacus" in shown(
+        opened("routing", part="pays")
+    ).replace("\\", "")
+    with writing(store.engine) as connection:
+        connection.execute(episode.update().where(episode.c.policy == "random").values(policy="single:atlas"))
+    page = opened("routing", part="pays", policy=checkpoint(30).id)
+    text = shown(page)
+    assert "atlas, the only model that has been played alone on these tasks" in text
+    assert "best of them, task by task" not in text
+    assert page.code[-1].value == (
+        "trinity run"
+        + "".join(f" --policy single:{model}" for model in MODELS if model != "atlas")
+        + " --tasks pocket/all --split test --n 12 --seed 3"
+    )
+    with writing(store.engine) as connection:
+        connection.execute(
+            episode.update().where(episode.c.policy == checkpoint(0).id).values(policy="single:jack")
+        )
+    text = shown(opened("routing", part="pays", policy=checkpoint(30).id))
+    assert "the best of the 2 models that have been played alone" in text
+    assert "best of them, task by task" in text
+    store.close()
 
 
 def test_two_policies_are_chosen_and_let_go_in_the_address() -> None:

@@ -106,6 +106,14 @@ def test_a_decision_by_hand_counts_only_when_asked_for(
     store.close()
 
 
+def test_where_a_role_was_always_kept_to_there_is_no_list_of_lapses() -> None:
+    table = next(one.value for one in opened("verifier", part="roles").dataframe if "kept" in one.value)
+    whole = table["kept"].str.startswith("100.0 %")
+    assert 0 < whole.sum() < len(table)
+    assert table["open"][whole].isna().all()
+    assert table["open"][~whole].str.startswith("/episodes?").all()
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
     assert_literal(opened("verifier", part=part, family="user"))
@@ -176,4 +184,4 @@ def test_the_command_line_prints_the_ledger_and_the_costs(
         assert one["false_accept"]["k"] == books[one["model"]].false_accept.k
     assert {one["policy"] for one in told["policies"]} >= {"random", checkpoint(30).id}
     assert command(["verifier"]) == 0
-    assert "wrong accepted" in capsys.readouterr().out
+    assert "wrong answers accepted" in capsys.readouterr().out

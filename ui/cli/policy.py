@@ -66,7 +66,7 @@ def policy(
 
     [dim]$[/] trinity policy cabc123 csvf789 --reencode --json
     """
-    from storage.filters import EpisodeFilter
+    from storage.filters import EpisodeFilter, measured
     from storage.opinions import Scope
     from storage.store import open_store
     from ui import wiring
@@ -78,7 +78,7 @@ def policy(
     chosen = asked(query, opened.views.get(view)) if view else EpisodeFilter.from_query(query)
     if episode:
         opened.episodes.summary(episode)
-    scope = Scope(chosen, episode)
+    scope = Scope(measured(chosen), episode)
     diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
     if reencode and diff.readable():
         _reencode(opened, diff, scope)

@@ -116,7 +116,7 @@ def verifier(
         )
         return
     print_table(
-        ["verifier", ">wrong accepted", "95 %", ">of", ">right sent back", "95 %", ">of"],
+        ["verifier", ">wrong answers accepted", "95 %", ">of", ">right answers sent back", "95 %", ">of"],
         [(one.model, *_cells(one.false_accept), *_cells(one.false_revise)) for one in books],
     )
     tell()

@@ -317,7 +317,16 @@ def _report(store: Store, run_id: str, plan: Plan, as_json: bool) -> None:
         )
         return
     print_table(
-        ["policy", ">accuracy", "95 % interval", ">n", ">missing", ">turns", ">false accepts", ">cost"],
+        [
+            "policy",
+            ">accuracy",
+            "95 % interval",
+            ">n",
+            ">missing",
+            ">turns",
+            ">wrong among accepted",
+            ">cost",
+        ],
         [
             (
                 one.policy,

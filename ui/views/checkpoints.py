@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import streamlit as st
 
-from core.comparison import compare
+from core.comparison import Comparison, Matched, compare
 from storage.pairs import matched
-from storage.sides import Played, Side, courses, figures, played
+from storage.sides import Figures, Played, Side, courses, figures, played, task_sets
 from storage.store import Store
 from storage.summaries import CheckpointSummary
 from ui import state
-from ui.comparing import MOST_SIDES, Line, line_of, listed, parted, shared_runs, within
-from ui.comparison_panels import behaviour, budgets_of, config_differences, families, flips, standings, tasks
+from ui.comparing import (
+    MOST_SIDES,
+    Line,
+    in_short,
+    leading,
+    line_of,
+    listed,
+    parted,
+    shared_runs,
+    tasks_words,
+    within,
+)
+from ui.comparison_panels import (
+    Address,
+    behaviour,
+    budgets_of,
+    config_differences,
+    families,
+    flips,
+    tasks,
+)
+from ui.comparison_table import standings
+from ui.indifferent import like_chance
 from ui.remembered import remembered
 from ui.theme import label, one_line
+from ui.usual import usual_checkpoints
 from ui.widgets import generations, nothing_here, run_words, who
 
 _played = remembered(played)
 _figures = remembered(figures)
 _matched = remembered(matched)
 _courses = remembered(courses)
+_task_sets = remembered(task_sets)
 #: The address's word for the episodes of every run.
 EVERY_RUN = "every"
 
@@ -30,7 +54,10 @@ def show() -> None:
     """Render the page."""
     store = state.store()
     st.title("Checkpoints")
-    st.caption("Policies on the tasks that they share. Flips first: an average hides what was won and lost.")
+    st.caption(
+        "Policies on the tasks that they share. Look first at those that only one of two solved: an average hides "
+        "what was won and lost."
+    )
     here = _played(store)
     checkpoints = store.checkpoints.list()
     born = generations(checkpoints)
@@ -38,35 +65,42 @@ def show() -> None:
         nothing_here("A comparison needs two policies that have played; this store has fewer.")
         state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
-    line, gone = line_of(st.query_params.to_dict(), here, _usual(here, checkpoints))
+    policies = list(dict.fromkeys(one.policy for one in here))
+    usual = usual_checkpoints(store) or (policies if len(policies) < 3 else policies[:2])
+    line, gone = line_of(st.query_params.to_dict(), here, usual)
     if gone:
         names = ", ".join(who(token, born.get(token)) for token in gone)
         st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
     if line is None:
-        _token_bar(here, parted(state.param("c") or ""), born)
+        _token_bar(_offered(here, born), parted(state.param("c") or ""))
         nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
         return
-    line = _choose(store, line, here, born)
-    _compare(store, line, checkpoints, [_name(side, born) for side in line.sides])
+    line, address = _choose(store, line, here, born)
+    _compare(store, line, checkpoints, [_name(side, born) for side in line.sides], address)
 
 
 def _compare(
-    store: Store, line: Line, checkpoints: Sequence[CheckpointSummary], names: Sequence[str]
+    store: Store,
+    line: Line,
+    checkpoints: Sequence[CheckpointSummary],
+    names: Sequence[str],
+    address: Address,
 ) -> None:
     """The rows of the page: how each did, flips of B against A with their tasks, how each went about it."""
     found = _figures(store, line.sides)
     shared = dict(zip(line.others, _matched(store, line.base, line.others), strict=True))
-    compared = {
-        side: compare(
-            [one for family in families.values() for one in family], key=f"{line.base.token}/{side.token}"
-        )
-        for side, families in shared.items()
-    }
-    standings(line, found, compared, names)
+    compared = {side: _over(families, f"{line.base.token}/{side.token}") for side, families in shared.items()}
+    standings(line, found, compared, names, _leading(store, line, found, compared, names))
+    st.caption(
+        label(f"Counted here: recorded episodes, over {tasks_words(_task_sets(store, line.sides))}.", 900)
+    )
+    told = dict(zip((side.policy for side in line.sides), in_short(names), strict=True))
+    if same := like_chance(store, list(told), told.__getitem__):
+        st.caption(label(same, 600))
     if compared[line.chosen].n:
-        flips(compared[line.chosen])
-        tasks(store, line, shared[line.chosen], names)
-        families(line, shared[line.chosen])
+        flips(compared[line.chosen], address)
+        tasks(store, line, shared[line.chosen], names, address)
+        families(line, shared[line.chosen], address)
     else:
         nothing_here(
             "A and B have no finished task in common. Choose other policies, or play the same tasks."
@@ -77,29 +111,48 @@ def _compare(
     config_differences(line, checkpoints, names)
 
 
+def _leading(
+    store: Store,
+    line: Line,
+    found: Sequence[Figures],
+    compared: Mapping[Side, Comparison],
+    names: Sequence[str],
+) -> str:
+    """Whom the most accurate of three or more cannot be told from, plain text."""
+    if len(line.sides) < 3:
+        return ""
+    best = max(found, key=lambda one: one.summary.accuracy or 0.0).side
+    others = [side for side in line.sides if side != best]
+    told = dict(zip(line.sides, in_short(names), strict=True))
+    pairs = _matched(store, best, tuple(others))
+    rivals = [
+        (told[side], compared[best], 1)  # the page's own p, the other way round
+        if side == line.base
+        else (told[side], _over(families, f"{best.token}/{side.token}"), -1)
+        for side, families in zip(others, pairs, strict=True)
+    ]
+    return leading(told[best], rivals)
+
+
+def _over(families: Mapping[str, Sequence[Matched]], key: str) -> Comparison:
+    return compare([one for family in families.values() for one in family], key=key)
+
+
 def _at_the_same_turns(line: Line, checkpoints: Sequence[CheckpointSummary]) -> None:
-    """The way on to what the checkpoints among them would each choose."""
+    """The way on to what the checkpoints among them would each choose, with the same baseline."""
     known = {one.id for one in checkpoints}
-    stored = [side.policy for side in line.sides if side.policy in known]
+    stored = [side.policy for side in (line.base, *line.others) if side.policy in known]
     if len(stored) > 1:
         state.page_link(
             "policy",
             "What would each choose at the same turns? Policy diff",
             icon=":material/difference:",
             c=",".join(stored),
+            **{"with": line.chosen.policy if line.chosen.policy in stored[1:] else None},
         )
 
 
 # Choosing
-
-
-def _usual(here: Sequence[Played], checkpoints: Sequence[CheckpointSummary]) -> list[str]:
-    """Who is compared when the address does not say: the first and the last generation that have played."""
-    policies = list(dict.fromkeys(one.policy for one in here))
-    ours = [one for one in checkpoints if one.id in policies and one.generation is not None]
-    ours = sorted((one for one in ours if one.run_id == ours[0].run_id), key=lambda one: one.generation or 0)
-    first = [ours[0].id, ours[-1].id] if len(ours) > 1 else []
-    return [*first, *(policy for policy in policies if policy not in first)]
 
 
 def _name(side: Side, born: Mapping[str, int | None]) -> str:
@@ -107,8 +160,8 @@ def _name(side: Side, born: Mapping[str, int | None]) -> str:
     return who(side.policy, born.get(side.policy))
 
 
-def _token_bar(here: Sequence[Played], chosen: Sequence[str], born: Mapping[str, int | None]) -> None:
-    """Who is compared, in order. A policy that played in several runs is also offered run by run."""
+def _offered(here: Sequence[Played], born: Mapping[str, int | None]) -> dict[str, str]:
+    """Who can be compared: token -> words. A policy that played in several runs is also offered run by run."""
     runs: dict[str, list[str]] = {}
     for one in here:
         runs.setdefault(one.policy, []).append(one.run)
@@ -119,6 +172,12 @@ def _token_bar(here: Sequence[Played], chosen: Sequence[str], born: Mapping[str,
         if len(several) > 1
         for run in several
     }
+    return options
+
+
+def _token_bar(offered: Mapping[str, str], chosen: Sequence[str], line: Line | None = None) -> None:
+    """Who is compared, in order."""
+    options = dict(offered)
     for token in chosen:
         options.setdefault(token, one_line(token, 60))
     st.session_state["policies"] = [token for token in chosen if token in options]
@@ -130,22 +189,28 @@ def _token_bar(here: Sequence[Played], chosen: Sequence[str], born: Mapping[str,
         max_selections=MOST_SIDES,
         placeholder="Choose up to eight",
         on_change=_chosen,
+        args=(line,),
     )
 
 
-def _chosen() -> None:
-    """The bar has changed: who is no longer in it is neither A nor B."""
+def _chosen(line: Line | None) -> None:
+    """The bar has changed: A and B stay who they are, unless they are no longer in it."""
     tokens = st.session_state["policies"]
-    held = {name: token for name in ("base", "b") if (token := state.param(name)) in tokens}
+    were = {"base": line.base.token, "b": line.chosen.token} if line else {}
+    held = {name: token for name, token in were.items() if token in tokens}
     gone = dict.fromkeys(("base", "b", "run_a", "run_b", "kind", "page", "family"))
     state.set_params(**(gone | held), c=listed(tokens))
 
 
-def _choose(store: Store, line: Line, here: Sequence[Played], born: Mapping[str, int | None]) -> Line:
-    """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant."""
-    _token_bar(here, [side.token for side in line.sides], born)
+def _choose(
+    store: Store, line: Line, here: Sequence[Played], born: Mapping[str, int | None]
+) -> tuple[Line, Address]:
+    """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant, and all of it
+    as address parameters."""
+    offered = {side.token: _name(side, born) for side in line.sides} | _offered(here, born)
+    _token_bar(offered, [side.token for side in line.sides], line)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        _pick("A, the baseline", "base", line.a, line, born)
+        _pick("A, the baseline", "base", line, offered)
         st.button(
             "",
             key="swap",
@@ -154,7 +219,7 @@ def _choose(store: Store, line: Line, here: Sequence[Played], born: Mapping[str,
             on_click=state.set_params,
             kwargs=line.swapped().params(),
         )
-        _pick("B", "b", line.b, line, born)
+        _pick("B", "b", line, offered)
         for words, icon, by in (("earlier", "arrow_back", -1), ("later", "arrow_forward", 1)):
             if len(line.sides) > 2:
                 st.button(
@@ -167,27 +232,22 @@ def _choose(store: Store, line: Line, here: Sequence[Played], born: Mapping[str,
                     kwargs=line.moved(by).params(),
                 )
         run = _run(store, line, here)
-    return within(line, here, run)
+    return within(line, here, run), {**line.params(), "run": run or EVERY_RUN}
 
 
-def _pick(words: str, name: str, at: int, line: Line, born: Mapping[str, int | None]) -> None:
-    """A choice of one of the policies as A or as B; choosing the other one's swaps them."""
+def _pick(words: str, name: Literal["base", "b"], line: Line, offered: Mapping[str, str]) -> None:
+    """A choice of A or of B among all who have played; of those compared alone where no more fit."""
     key = f"side_{name}"
     tokens = [side.token for side in line.sides]
-    st.session_state[key] = tokens[at]
-
-    def chosen() -> None:
-        to = tokens.index(st.session_state[key])
-        swapped = to == (line.b if name == "base" else line.a)
-        changed = line.swapped().params() if swapped else line.params(**{name: tokens[to]})
-        state.set_params(**changed)
-
+    full = len(tokens) >= MOST_SIDES
+    st.session_state[key] = (line.base if name == "base" else line.chosen).token
     st.selectbox(
         words,
-        tokens,
+        tokens if full else list(dict.fromkeys([*tokens, *offered])),
         key=key,
-        format_func=lambda token: _name(line.sides[tokens.index(token)], born) if token in tokens else token,
-        on_change=chosen,
+        format_func=lambda token: offered.get(token, token),
+        on_change=lambda: state.set_params(**line.taking(name, st.session_state[key])),
+        help=f"{MOST_SIDES} policies are the most: take one away above to choose another." if full else None,
         width=320,
     )
 

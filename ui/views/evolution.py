@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import streamlit as st
 
+from storage.sides import Side, figures, task_sets
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
 from ui import evolving, live, state, wiring
 from ui.chart import plot
+from ui.comparing import listed, tasks_words
 from ui.evolve_form import choose_evolution
 from ui.evolve_status import before_the_first, headline, watch
 from ui.glossary import define
 from ui.lineage import Lineage, read_lineage
 from ui.lineage_panels import PANELS
 from ui.live import is_stalled
+from ui.remembered import remembered
 from ui.spending import dollars
 from ui.theme import FIRST_COLOUR, label, percent
 from ui.transport import keys_of, moved, steps, tick, transport
+from ui.usual import usual_checkpoints
 from ui.widgets import standings_figure
 
 #: The panel in the address that is the form.
 BEGIN = "begin"
 KEYS = keys_of("generation")
+_side_figures = remembered(figures)
+_task_sets = remembered(task_sets)
 
 
 def show() -> None:
@@ -208,6 +215,7 @@ def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
                 alt="Validated accuracy of the best and last generation beside the controls, with 95 % intervals",
             )
             st.caption(_standings_words(lineage))
+            _recorded(store, lineage)
 
 
 def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:
@@ -236,9 +244,52 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def _recorded(store: Store, lineage: Lineage) -> None:
+    """Beside the validated accuracy the one that Checkpoints tells, which is of recorded episodes."""
+    best = lineage.best
+    validated = None if best is None else lineage.validations[best]
+    checkpoint = None if best is None else lineage.generations[best].checkpoint_id
+    if best is None or validated is None or checkpoint is None:
+        return
+    side = Side(checkpoint)
+    did = _side_figures(store, (side,))[0].summary
+    ours = f"Generation {lineage.indices[best]} has {percent(validated.accuracy)} here, and"
+    if not did.n:
+        st.caption(
+            f"No episode of generation {lineage.indices[best]} is recorded yet for Checkpoints to count."
+        )
+        return
+    sets = _task_sets(store, (side,))
+    other = "other tasks" if all(one.split != "validation" for one in sets) else "tasks of its own choice"
+    st.caption(
+        label(
+            f"{ours} {percent(did.accuracy)} on Checkpoints, which counts recorded episodes of {other}: "
+            f"{tasks_words(sets)}.",
+            900,
+        )
+    )
+    ids = usual_checkpoints(store)
+    state.page_link(
+        "checkpoints",
+        "Recorded episodes on Checkpoints",
+        icon=":material/balance:",
+        **(
+            {"c": listed(ids), "base": ids[0], "b": checkpoint}
+            if checkpoint in ids[1:]
+            else {"b": checkpoint}
+        ),
+    )
+
+
 def _standings_words(lineage: Lineage) -> str:
     measured = sum(1 for one in lineage.validations if one and one.n)
-    said = "Accuracy on validation tasks with its 95 % Wilson interval. "
+    each = ", ".join(dict.fromkeys(f"{one.n:,}" for one in lineage.validations if one and one.n))
+    tasks = label(Path(str(lineage.config.get("tasks", ""))).name, 60)
+    of = f" of {tasks}" if tasks else ""
+    said = (
+        f"Accuracy on the evolution's own {each} validation tasks{of}, which it did not learn from, with its 95 % "
+        "Wilson interval. "
+    )
     if measured > 1:
         said += (
             f"The best of {measured} validations was chosen on these very tasks, so it flatters a little. "
@@ -327,7 +378,7 @@ def _compare(store: Store, lineage: Lineage, at: int) -> None:
         key=f"compare_with_{one.index}",
         format_func=lambda value: f"generation {value}",
     )
-    other = by_index[index]
+    one, other = sorted((one, by_index[index]), key=lambda which: which.index, reverse=True)
     played = {facet.value for facet in store.episodes.facets().policy}
     missing = [which for which in (other, one) if which.checkpoint_id not in played]
     if missing:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from core.episode import Status
 from storage.filters import EpisodeFilter
 from storage.store import Store
-from storage.summaries import EpisodeSummary, Health, RunSummary
+from storage.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from ui import state, wiring
 from ui.chart import plot
+from ui.comparing import listed
 from ui.glossary import define
-from ui.theme import label
+from ui.theme import label, one_line
+from ui.usual import usual_checkpoints
 from ui.widgets import Standing, ago, episode_line, nothing_here, run_words, standings_figure, strip_key, who
 
 #: How many runs, episodes and saved views the page shows.
 RUNS, EPISODES, VIEWS = 3, 8, 3
+#: The runs that are no measurement of policies, of which the newest is named: words, page, icon.
+_OTHERS: dict[RunKind, tuple[str, str, str]] = {
+    "live": ("Newest live play", "live", ":material/play_circle:"),
+    "fork": ("Newest forks", "forks", ":material/call_split:"),
+    "evolve": ("Newest evolution", "evolution", ":material/trending_up:"),
+}
 
 
 def show() -> None:
@@ -78,7 +86,9 @@ def _empty(store: Store) -> None:
 def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     """Three ways in, each one click from something worth seeing."""
     telling = _telling_episode(store) or newest[0]
-    cards: tuple[tuple[str, str, tuple[str, str, str, dict[str, str | None]]], ...] = (
+    ids = usual_checkpoints(store)
+    beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
+    cards: tuple[tuple[str, str, tuple[str, str, str, Mapping[str, str | None]]], ...] = (
         (
             "1 · Replay an episode",
             "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
@@ -87,7 +97,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
         (
             "2 · Compare two checkpoints",
             "The same tasks under two coordinators: what was won, what was lost, and whether it is luck.",
-            ("checkpoints", "Before and after evolution", ":material/balance:", {}),
+            ("checkpoints", "Before and after evolution", ":material/balance:", beside),
         ),
         (
             "3 · Play a problem live",
@@ -111,12 +121,26 @@ def _telling_episode(store: Store) -> EpisodeSummary | None:
 
 def _runs(store: Store) -> None:
     st.subheader("Latest runs")
-    runs = [run for run in store.runs.list(limit=20) if run.kind in ("run", "import") and run.episodes][:RUNS]
+    found = [run for kind in ("run", "import") for run in store.runs.list(kind, limit=20) if run.episodes]
+    runs = sorted(found, key=lambda run: run.created, reverse=True)[:RUNS]
     if not runs:
         nothing_here("No run of several episodes yet: `trinity run` records one.")
     for run in runs:
         with st.container(border=True):
             _run(store, run)
+    for kind, (words, page, icon) in _OTHERS.items():
+        for run in store.runs.list(kind, limit=1):
+            told = f"{words}: :blue[{label(_about(run), 56)}]"
+            state.page_link(
+                page, f"{told} :gray[{ago(run.created, time.time())}, {run.status}]", icon=icon, run=run.id
+            )
+
+
+def _about(run: RunSummary) -> str:
+    """What a run of one problem, or an evolution, is about, plain text."""
+    task = run.config.get("task")
+    question = task.get("question") if isinstance(task, Mapping) else run.config.get("question")
+    return one_line(str(question or run_words(run) or run.id), 56)
 
 
 def _run(store: Store, run: RunSummary) -> None:

@@ -13,7 +13,7 @@ import streamlit as st
 
 from core.errors import StoreError
 from storage.expression import ExpressionError
-from storage.filters import EpisodeFilter
+from storage.filters import EpisodeFilter, measured
 from storage.opinions import Scope, freshness
 from storage.store import Store
 from storage.summaries import CheckpointSummary, SavedView
@@ -21,11 +21,13 @@ from ui import state
 from ui.components.filter_line import filter_line
 from ui.facets import change, facets_of, show_chips, show_facets
 from ui.glossary import define
+from ui.indifferent import prefers_nothing
 from ui.policy_diff import MOST_CHECKPOINTS, Diff, read_diff
 from ui.policy_panels import show_detail, show_overview, show_trust
 from ui.reencode_status import is_pressing, show_reencoding
 from ui.saved_views import asked, named_view
 from ui.theme import label
+from ui.usual import usual_checkpoints
 from ui.widgets import nothing_here, who
 
 WARNING = (
@@ -62,6 +64,12 @@ def show() -> None:
     with st.spinner("Scoring the recorded turns …"):
         diff = _read(store, store.url, scope, tuple(ids), by_draw, fresh)
     names = names_of(checkpoints, ids)
+    for one in ids:
+        if prefers_nothing(store, one):
+            st.caption(
+                f"{label(names[one], 60)} prefers nothing: all parameters of its head are zero, so at every turn its "
+                "choice is too close to call."
+            )
     pressing = is_pressing(store, diff, scope)
     if pressing:
         show_reencoding(store, diff, scope, names)
@@ -97,8 +105,8 @@ def _words(one: CheckpointSummary) -> str:
 
 
 def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]:
-    """The checkpoints of the address, the baseline first; else the first and last generation of the newest run that
-    has several."""
+    """The checkpoints of the address, the baseline first; else the oldest that prefers anything and the newest of
+    those that other pages set side by side too."""
     by_id = {one.id: one for one in checkpoints}
     named = list(dict.fromkeys(one for one in (state.param("c") or "").split(",") if one))
     known = [one for one in named if one in by_id][:MOST_CHECKPOINTS]
@@ -130,11 +138,11 @@ def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]
 
 
 def _default(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]:
-    played = {one.value for one in facets_of(store, EpisodeFilter()).policy}
-    own = [one for one in checkpoints if one.id in played and one.generation is not None]
-    of_run = [one for one in own or checkpoints if one.run_id == (own or checkpoints)[0].run_id]
-    of_run.sort(key=lambda one: one.generation or 0, reverse=True)
-    return [of_run[0].id, of_run[1].id] if len(of_run) > 1 else [one.id for one in checkpoints[:2]]
+    ids = usual_checkpoints(store)
+    if not ids:  # nobody has played: the ends of the newest evolution, whose generations stand in order
+        ids = [one.id for one in checkpoints if one.run_id == checkpoints[0].run_id]
+    first = next((one for one in ids[:-1] if not prefers_nothing(store, one)), ids[0])
+    return [first, ids[-1]] if len(ids) > 1 else [one.id for one in checkpoints[:2]]
 
 
 def _set_checkpoints(ids: Sequence[str]) -> None:
@@ -156,12 +164,12 @@ def _episodes(store: Store, checkpoints: Sequence[CheckpointSummary]) -> Scope |
     view = _view(store, query)
     own = EpisodeFilter.from_query(query)
     try:
-        where, mistake = asked(query, view), None
+        where, mistake = measured(asked(query, view)), None
     except ExpressionError as error:
-        where, mistake = own.without("q"), error
+        where, mistake = measured(own.without("q")), error
     facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, checkpoints)
+        show_facets(own, facets, checkpoints, counted=where)
     line, views = st.columns([5, 2], vertical_alignment="center")
     with line:
         filter_line(

@@ -87,7 +87,7 @@ def show() -> None:
 def _answers(scope: Scope, books: Sequence[Sequence[Ledger]], costs: Sequence[Sequence[PolicyCost]]) -> None:
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
-        st.markdown("**Which verifier accepts wrong answers most?**", help=define("False-accept rate"))
+        st.markdown("**Which verifier accepts wrong answers most?**", help=define("Wrong answers accepted"))
         _pooled_words(scope, costs)
         for side, of in zip(scope.sides, books, strict=True):
             st.markdown(f"{side.letter + ': ' if side.letter else ''}{worst(of)}")
@@ -300,7 +300,8 @@ def _ledger_table(scope: Scope, books: Sequence[Sequence[Ledger]]) -> None:
             "side": st.column_config.TextColumn("", width=30),
             "model": st.column_config.TextColumn("Verifier", pinned=True),
             "accepted_wrong_rate": st.column_config.TextColumn(
-                "Wrong answers accepted", help="With 95 % interval"
+                "Wrong answers accepted",
+                help=f"{define('Wrong answers accepted')} With 95 % interval",
             ),
             "revised_right_rate": st.column_config.TextColumn(
                 "Right answers sent back", help="With 95 % interval"
@@ -314,7 +315,9 @@ def _ledger_table(scope: Scope, books: Sequence[Sequence[Ledger]]) -> None:
             "failed": st.column_config.NumberColumn("⚠ no reply"),
             "own": st.column_config.NumberColumn("Its own answers", help=define("Self-verified")),
             "open": st.column_config.LinkColumn("Episodes", display_text="List"),
-            "false": st.column_config.LinkColumn("False accepts", display_text="List"),
+            "false": st.column_config.LinkColumn(
+                "False accepts", display_text="List", help=define("False accept")
+            ),
         },
     )
 
