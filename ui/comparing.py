@@ -193,7 +193,7 @@ def leading(best: str, rivals: Sequence[tuple[str, Comparison, int]]) -> str:
     tied = [name for name, (one, lead) in leads.items() if one.n and abs(lead) < 1e-9]
     behind = [name for name, (one, lead) in leads.items() if one.n and lead <= -1e-9]
     luck = [
-        name
+        f"{name} ({100 * lead:+.1f} points, p {p_words(one.p)})"
         for name, (one, lead) in leads.items()
         if one.n and lead >= 1e-9 and (one.p >= most_p(len(rivals)) or one.differing < FEWEST_FLIPS)
     ]

@@ -24,7 +24,7 @@ from ui.comparison_figures import by_budget, by_entropy, by_family, by_turns, lo
 from ui.comparison_table import mark, to_episodes
 from ui.glossary import define
 from ui.remembered import remembered
-from ui.theme import RIGHT, WRONG, one_line
+from ui.theme import RIGHT, WRONG, label, one_line
 from ui.widgets import ink, nothing_here
 
 #: Rows on one page of the list of tasks, and families in the figure of families.
@@ -44,15 +44,15 @@ _RIGHT_WRONG: dict[Cell, str] = {
 # Row 2: flips
 
 
-def flips(compared: Comparison, address: Address) -> None:
-    """The 2x2 table whose cells list their tasks, and the answer in one sentence."""
+def flips(compared: Comparison, address: Address, a: str, b: str) -> None:
+    """The 2x2 table whose cells list their tasks, and the answer in one sentence; `a` and `b` are the two's names."""
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader("What did B win and lose?", help=define("Flip"))
         _flip_table(compared, address)
     with right:
         st.subheader("Is B better, and is it luck?", help=define("Paired difference"))
-        _difference(compared)
+        _difference(compared, label(a, 60), label(b, 60))
 
 
 def _cell() -> Cell | None:
@@ -98,10 +98,10 @@ def _flip_button(cell: Cell, n: int, address: Address) -> None:
     )
 
 
-def _difference(compared: Comparison) -> None:
+def _difference(compared: Comparison, a: str, b: str) -> None:
     found = compared.difference
     with st.container(border=True):
-        st.markdown(f"**{verdict(compared)}**")
+        st.markdown(f"**{verdict(compared, f'{a} (A)', f'{b} (B)')}**")
         one, two, three = st.columns(3)
         one.metric("B minus A", f"{100 * found.difference:+.1f} points", help=define("Paired difference"))
         two.metric("95 % interval", points((found.low, found.high)), help=define("Bootstrap interval"))

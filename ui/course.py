@@ -25,7 +25,7 @@ class Happening(StrEnum):
 
     FIRST_RIGHT = "first right"
     FIXED = "fixed"
-    WENT_WRONG = "went wrong"
+    WENT_WRONG = "wrong since here"
     BROKE = "broke"
     FALSE_ACCEPT = "false accept"
     SENT_BACK = "right answer sent back"
@@ -48,7 +48,7 @@ SENT_BACK_WORDS = "sent a right answer back"
 _MARKS: dict[Happening, CellMark] = {
     Happening.FIRST_RIGHT: CellMark("★", "first right", "good"),
     Happening.FIXED: CellMark("★", "fixed", "good"),
-    Happening.WENT_WRONG: CellMark("✕", "went wrong", "bad"),
+    Happening.WENT_WRONG: CellMark("✕", "wrong since here", "bad"),
     Happening.BROKE: CellMark("✕", "broke it", "bad"),
     Happening.FALSE_ACCEPT: CellMark("!", "false accept", "bad"),
     Happening.SENT_BACK: CellMark("↩", SENT_BACK_WORDS, "bad"),
@@ -109,8 +109,8 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
 
 
 def went_wrong(outlines: Sequence[TurnOutline]) -> int | None:
-    """The turn since which the answer has been wrong, its index: where a wrong episode went wrong. None while the
-    answer is right, there is none, or nobody judged it."""
+    """The turn since which the answer has been wrong, its index. Later turns may have missed chances to mend it. None
+    while the answer is right, there is none, or nobody judged it."""
     since: int | None = None
     for outline in outlines:
         if outline.stage == "finished":
@@ -234,7 +234,7 @@ def _answer(outline: TurnOutline, before: TurnOutline | None) -> CellMark:
         return CellMark("·", "no answer", "quiet")
     text = one_line(outline.answer_after, 60) or "(empty)"
     glyph, tone = _ANSWERS[outline.correct_after]
-    carried = (
-        before is not None and outline.role is not Role.WORKER and before.answer_after == outline.answer_after
-    )
-    return CellMark(glyph, text, "quiet" if carried else tone)
+    own = outline.role is Role.WORKER and Flag.NO_ANSWER not in outline.flags
+    if before is not None and not own and before.answer_after == outline.answer_after:
+        return CellMark(glyph, f"still {text}", "quiet")
+    return CellMark(glyph, text, tone)

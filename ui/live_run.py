@@ -408,7 +408,7 @@ def _what_went_wrong(recording: Recording) -> None:
     """A wrong answer's ways on: its replay at the turn that made it so, and what else could have been done there."""
     at, last = went_wrong(recording.outlines), len(recording.outlines)
     turn = last if at is None else at + 1
-    where = f"its last turn, {turn}" if at is None else f"turn {turn}, where it went wrong"
+    where = f"its last turn, {turn}" if at is None else f"turn {turn}, since which it is wrong"
     with st.container(horizontal=True, gap="medium"):
         for page, words, icon in (
             ("replay", f"**See {where}, in Replay**", ":material/smart_display:"),

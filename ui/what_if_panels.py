@@ -11,6 +11,7 @@ import streamlit as st
 
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decision, Role
+from storage.filters import EpisodeFilter, measured
 from storage.steps import read_decisions, read_second_opinion
 from storage.store import Store
 from storage.summaries import CheckpointSummary
@@ -20,16 +21,18 @@ from ui.decision_panels import pair_words
 from ui.figures import share
 from ui.glossary import define
 from ui.kept_heads import checkpoint_of, most_telling, others, readers, spoken
-from ui.lens import Otherwise, look, otherwise, without
+from ui.lens import Array, Otherwise, look, otherwise, without
 from ui.lens_panels import Seen, known_to, why_not
 from ui.nearest import COUNTED, SAMPLE, SHOWN, Tally, neighbourhood
 from ui.odds import beside, options
 from ui.rescored import allowed
-from ui.theme import ROLE_LOOKS, correct_mark, label, plain
+from ui.theme import ROLE_LOOKS, badge, correct_mark, label, plain
 from ui.widgets import who
 
 #: A divergence below so many nats -> in words.
 _APART = ((0.001, "as good as the same"), (0.1, "close together"), (1.0, "some way apart"))
+#: So many turns are looked at for the first at which two checkpoints part.
+PARTED_AT_MOST = 100
 #: So many choices of near decisions are named, the others counted together.
 _MOST_TALLIES = 6
 #: Probabilities that differ by less are the same.
@@ -54,17 +57,7 @@ def other_checkpoint(seen: Seen) -> None:
     if logits is None:
         return
     z, tolerance, theirs = logits
-    masks = [
-        allowed(mask, own)
-        for mask, own in zip(
-            (seen.decision.model_mask, seen.decision.role_mask),
-            (theirs.model_mask, theirs.role_mask),
-            strict=True,
-        )
-    ]
-    found = otherwise(
-        seen.decision, seen.recording.models, seen.recording.episode, seen.index, z, tolerance, masks
-    )
+    found = _by_other(seen, seen.decision, seen.index, z, tolerance, theirs)
     name = label(who(chosen.id, chosen.generation), 60)
     if has_no_preference(found.decision):
         st.markdown(
@@ -75,6 +68,7 @@ def other_checkpoint(seen: Seen) -> None:
         )
     else:
         st.markdown(f"{name} {_would(found, seen)}.")
+    _its_own_way(seen, chosen.id, theirs, name)
     st.markdown(f"Over all pairs the two are {apart(found.kl)}.", help=define("KL divergence"))
     models, roles = options(seen.decision, seen.recording.models)
     decision_chart(
@@ -88,6 +82,52 @@ def other_checkpoint(seen: Seen) -> None:
         f"Bars: recorded. Open diamonds: the other checkpoint. {known_to(found.tolerance, 'the other')} "
         "Only the first turn at which it chooses otherwise is certain: from there on it would have read another text."
     )
+
+
+def _by_other(
+    seen: Seen, decision: Decision, index: int, z: Array, tolerance: Array, theirs: Checkpoint
+) -> Otherwise:
+    """A decision of the episode by the other checkpoint's logits, under its masks."""
+    masks = [
+        allowed(mask, own)
+        for mask, own in zip(
+            (decision.model_mask, decision.role_mask), (theirs.model_mask, theirs.role_mask), strict=True
+        )
+    ]
+    return otherwise(decision, seen.recording.models, seen.recording.episode, index, z, tolerance, masks)
+
+
+def _its_own_way(seen: Seen, policy: str, theirs: Checkpoint, name: str) -> None:
+    """Whether it would have come to this turn at all, and what it played when it had the task itself."""
+    parted = _parted_before(seen, theirs)
+    if parted is not None:
+        here_link(
+            f"It would have gone another way at turn {parted + 1} already: this takes the past as it was",
+            parted,
+        )
+    own = seen.recording.summary
+    where = measured(EpisodeFilter(task=own.task_id, family=own.family, policy=policy))
+    for other in seen.recording.store.episodes.page(where, limit=1).items:
+        words = f"What {name} played on this task: {badge(correct_mark(other.correct))}, {other.turns} turns"
+        state.page_link("pair", words, icon=":material/compare:", a=own.id, b=other.id)
+
+
+def _parted_before(seen: Seen, theirs: Checkpoint) -> int | None:
+    """The first turn before this one at which it would surely have chosen otherwise, of the first PARTED_AT_MOST; None
+    where there is none or its encoder is another."""
+    if theirs.svf_layout or seen.checkpoint is None or seen.checkpoint.svf_layout:
+        return None
+    recording = seen.recording
+    before = read_decisions(recording.store, recording.episode.id)
+    for index, decision in enumerate(before[: min(seen.index, PARTED_AT_MOST)]):
+        lens = look(theirs, decision.hidden_state, index)
+        if lens is None or not decision.model_logits or not decision.role_logits:
+            continue
+        found = _by_other(seen, decision, index, lens.logits, lens.tolerance, theirs)
+        slot, role = found.pair
+        if not found.unsure and (recording.models[slot], role) != (decision.model, decision.role):
+            return index
+    return None
 
 
 def has_no_preference(decision: Decision) -> bool:

@@ -105,7 +105,7 @@ def test_who_is_added_or_taken_away_leaves_a_and_b_as_they_are() -> None:
 def test_who_is_ahead_is_said_with_whom_it_cannot_be_told_from() -> None:
     much, little = compare_counts(20, 2, 30, 10, key="k"), compare_counts(20, 8, 12, 10, key="k")
     assert leading("generation 60", [("generation 0", much, 1), ("generation 30", little, 1)]) == (
-        "generation 60 is ahead; against generation 30 the difference may be luck."
+        "generation 60 is ahead; against generation 30 (+8.0 points, p 0.503) the difference may be luck."
     )
     back = compare_counts(20, 30, 2, 10, key="k")  # the best as A
     assert "more than chance alone" in leading("b", [("a", much, 1), ("c", back, -1)])

@@ -18,7 +18,7 @@ from core.heads import HeadKind, head_of, softmax, split
 from core.reading import prompt_tokens
 from core.rounding import drawn, likeliest, rounding
 from storage.filters import EpisodeFilter
-from storage.opinions import add_opinions, opinion
+from storage.opinions import Scope, add_opinions, opinion
 from storage.recorder import record
 from storage.schema import episode as stored
 from storage.schema import state, text, turn
@@ -34,6 +34,7 @@ from ui.lens import ahead, check, draws, look, moved, otherwise, pulls, rival, w
 from ui.lens_panels import Seen, known_to
 from ui.nearest import nearest
 from ui.pair_rows import choice_kl
+from ui.policy_diff import read_diff
 from ui.recording import open_recording
 from ui.saw import read_again, request_at
 from ui.what_if_panels import apart, has_no_preference
@@ -393,3 +394,29 @@ def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:
     theirs = look(made(seed=5, generation=2), seen.decision.hidden_state, 2)
     assert theirs is not None
     assert known_to(theirs.tolerance.max(), "the other") in shown(page)
+
+
+def test_another_checkpoint_is_told_where_it_would_have_left_and_what_it_played(samples: Store) -> None:
+    """Its way, by Policy diff, which reads the same states in another way."""
+    ids = [one.id for one in sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)]
+    played = samples.checkpoints.played()
+    *_, other, newest = (one for one in ids if one in played)
+    told = 0
+    for one in samples.episodes.page(EpisodeFilter(policy=newest, min_turns=3), limit=6).items:
+        diff = read_diff(samples, Scope(episode=one.id), [newest, other], by_draw=True)
+        parted = [
+            turn.idx
+            for row, turn in enumerate(diff.turns)
+            if not diff.picks[1].unsure[row]
+            and (diff.checkpoints[1].models[diff.picks[1].slots[row]], ROLE_ORDER[diff.picks[1].roles[row]])
+            != (turn.model, turn.role)
+        ]
+        page = opened("replay", ep=one.id, t=str(one.turns), panel="other", other=other)
+        links = [link.label for link in page.page_link]
+        left = [link for link in links if "another way at turn" in link]
+        before = [index for index in parted if index < one.turns - 1]
+        assert [f"at turn {index + 1} already" in left[0] for index in before[:1]] == [True] * len(left)
+        assert bool(left) is bool(before)
+        told += len(left)
+        assert any(link.startswith("What generation") and "played on this task" in link for link in links)
+    assert told

@@ -165,7 +165,7 @@ def test_a_wrong_run_leads_to_the_turn_that_made_it_so(store: Store, plan: LiveP
     assert store.episodes.of_run(run)[0].correct is False
     at = went_wrong(store.episodes.outline(episode_of(run)))
     assert at is not None
-    assert f"See turn {at + 1}, where it went wrong, in Replay" in " ".join(
+    assert f"See turn {at + 1}, since which it is wrong, in Replay" in " ".join(
         link.proto.label for link in page.page_link
     )
     there = {link.proto.page: parse_qs(link.proto.query_string) for link in reversed(page.page_link)}

@@ -47,7 +47,8 @@ def cost(cost_usd: float | None, right: int = 5) -> PolicyCost:
 
 def test_a_solved_problem_costs_what_all_attempts_did() -> None:
     assert solved_cost([cost(0.0)]) == (
-        "**200 tokens**, over 5 solved of 10. These models are free of charge, so tokens are what it cost."
+        "**200 tokens**: those of all 10 episodes over the 5 that were solved. These models are free of charge, so "
+        "tokens are what it cost."
     )
     assert "no known price" in solved_cost([cost(1.0), cost(None)])
     assert "200 tokens" in (said := solved_cost([cost(1.0)]))

@@ -98,7 +98,8 @@ def _compare(
     if same := like_chance(store, list(told), told.__getitem__):
         st.caption(label(same, 600))
     if compared[line.chosen].n:
-        flips(compared[line.chosen], address)
+        named = dict(zip(line.sides, in_short(names), strict=True))
+        flips(compared[line.chosen], address, named[line.base], named[line.chosen])
         tasks(store, line, shared[line.chosen], names, address)
         families(line, shared[line.chosen], address)
     else:

@@ -248,7 +248,7 @@ def _outcome(recording: Recording) -> str:
         if summary.end_reason:
             parts.append(END_WORDS[summary.end_reason])
         if (wrong_from := went_wrong(recording.outlines)) is not None:
-            parts.append(f"went wrong at **turn {wrong_from + 1}**")
+            parts.append(f"wrong since **turn {wrong_from + 1}**")
     else:
         parts.append(badge(STATUS_MARKS[summary.status]))
     parts += [

@@ -96,6 +96,10 @@ def _answers(scope: Scope, books: Sequence[Sequence[Ledger]], costs: Sequence[Se
         _pooled_words(scope, costs)
         for side, found in zip(scope.sides, costs, strict=True):
             st.markdown(f"{side.letter + ': ' if side.letter else ''}{solved_cost(found)}")
+        if not scope.compared and (least := least_tokens(costs[0])):
+            st.caption(
+                f"Least: {label(scope.say(least.policy), 60)}, {least.tokens / least.right:,.0f} tokens."
+            )
 
 
 def _pooled_words(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
@@ -143,15 +147,22 @@ def solved_cost(found: Sequence[PolicyCost]) -> str:
     right, tokens = sum(one.right for one in found), sum(one.tokens for one in found)
     if not right:
         return "Nothing was solved."
-    words = f"**{tokens / right:,.0f} tokens**, over {right:,} solved of {sum(one.n for one in found):,}"
+    n = sum(one.n for one in found)
+    words = (
+        f"**{tokens / right:,.0f} tokens**: those of all {n:,} episodes over the {right:,} that were solved"
+    )
     if any(one.cost_usd is None for one in found):
         return f"{words}. In dollars it is not known: some replies have no known price."
     cost = sum(one.cost_usd or 0.0 for one in found)
     if not cost:
         return f"{words}. These models are free of charge, so tokens are what it cost."
-    return (
-        f"**{dollars(cost / right)}**, and {words.replace('**', '')}. Failed attempts are paid for as well."
-    )
+    return f"**{dollars(cost / right)}**, and {words.replace('**', '')}."
+
+
+def least_tokens(found: Sequence[PolicyCost]) -> PolicyCost | None:
+    """The policy whose solved problems took the fewest tokens each; None where there are not several."""
+    solving = [one for one in found if one.right]
+    return min(solving, key=lambda one: one.tokens / one.right) if len(solving) > 1 else None
 
 
 # Verdicts
