@@ -101,10 +101,7 @@ def _its_own_way(seen: Seen, policy: str, theirs: Checkpoint, name: str) -> None
     """Whether it would have come to this turn at all, and what it played when it had the task itself."""
     parted = _parted_before(seen, theirs)
     if parted is not None:
-        here_link(
-            f"It would have gone another way at turn {parted + 1} already: this takes the past as it was",
-            parted,
-        )
+        here_link(f"It would have left this course at turn {parted + 1}", parted)
     own = seen.recording.summary
     where = measured(EpisodeFilter(task=own.task_id, family=own.family, policy=policy))
     for other in seen.recording.store.episodes.page(where, limit=1).items:

@@ -413,9 +413,9 @@ def test_another_checkpoint_is_told_where_it_would_have_left_and_what_it_played(
         ]
         page = opened("replay", ep=one.id, t=str(one.turns), panel="other", other=other)
         links = [link.label for link in page.page_link]
-        left = [link for link in links if "another way at turn" in link]
+        left = [link for link in links if "left this course" in link]
         before = [index for index in parted if index < one.turns - 1]
-        assert [f"at turn {index + 1} already" in left[0] for index in before[:1]] == [True] * len(left)
+        assert [left[0].endswith(f"at turn {index + 1}") for index in before[:1]] == [True] * len(left)
         assert bool(left) is bool(before)
         told += len(left)
         assert any(link.startswith("What generation") and "played on this task" in link for link in links)
