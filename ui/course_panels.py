@@ -13,7 +13,7 @@ from storage.summaries import LOW_MARGIN
 from ui import state
 from ui.chart import plot
 from ui.figures import doubt_over_turns
-from ui.glossary import define
+from ui.glossary import explain
 from ui.lens_figures import MEASURES, spend_over_turns
 from ui.recording import Recording
 
@@ -35,7 +35,7 @@ def doubt_panel(recording: Recording, go: Callable[[int], None]) -> None:
     if doubt is None:
         return
     with st.container(border=True):
-        st.markdown("**How sure was the coordinator?**", help=f"{define('Margin')} {define('Entropy')}")
+        st.markdown("**How sure was the coordinator?**", help=explain("Margin", "Entropy"))
         plot(
             doubt,
             key="doubt",

@@ -11,7 +11,7 @@ import streamlit as st
 from core.episode import ROLE_ORDER, Decision, Role
 from ui.components.decision_chart import decision_chart
 from ui.figures import share
-from ui.glossary import define
+from ui.glossary import define, explain
 from ui.odds import options, undecided
 from ui.theme import ROLE_LOOKS, label, one_line
 
@@ -99,9 +99,7 @@ def decision_panel(
         return
     if by is not None:
         st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
-    st.markdown(
-        choice_in_words(decision, models), help=f"{define('Softmax')} {define('Argmax and sampling')}"
-    )
+    st.markdown(choice_in_words(decision, models), help=explain("Softmax", "Argmax and sampling"))
     if not decision.model_probs or not decision.role_probs:
         st.caption(
             "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."

@@ -410,3 +410,8 @@ _BY_WORD = {term.word: term for terms in SECTIONS.values() for term in terms}
 def define(word: str) -> str:
     """A term's one sentence, for a tooltip. KeyError for a word the glossary does not have."""
     return _BY_WORD[word].short
+
+
+def explain(*words: str) -> str:
+    """Several terms for one tooltip, each with its name, as markdown."""
+    return "\n\n".join(f"**{word}**: {define(word)}" for word in words)

@@ -23,7 +23,7 @@ from ui.live_form import pool_specs, spending
 from ui.live_queue import PAUSED, about
 from ui.live_reins import between_turns, follow, reins
 from ui.live_start import before_the_first_turn
-from ui.panels import VIEWS, announcement, turn_card, turn_heading
+from ui.panels import VIEWS, announcement, before_card, turn_card, turn_heading
 from ui.recording import Recording, open_recording
 from ui.resuming import resumable
 from ui.spending import dollars, estimate, paid_models
@@ -307,6 +307,7 @@ def _stage(seen: Watched, recording: Recording) -> None:
         _news(seen, total - 1 - cursor)
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
+    at_most = recording.episode.turn_budget if recording.running else None
     with left, st.container(border=True):
         if _no_words_yet(seen, recording, cursor):
             _awaited(recording, cursor, seen.now)
@@ -319,8 +320,11 @@ def _stage(seen: Watched, recording: Recording) -> None:
                 key=_CARD,
                 tab="show",
                 running=seen.writing,
-                at_most=recording.episode.turn_budget if recording.running else None,
+                at_most=at_most,
             )
+    if cursor:  # quick models answer before one has read: their words stay for a turn
+        with left, st.container(border=True):
+            before_card(outlines, cursor, recording.said, at_most)
     with right, st.container(border=True):
         st.markdown("**Decision**")
         decision_panel(decision, recording.models, key="live_decision", by=one_of_several(recording, cursor))

@@ -135,10 +135,13 @@ def turn_card(
 
 
 def before_card(
-    outlines: Sequence[TurnOutline], index: int, text: Callable[[int], TurnText], *, key: str
+    outlines: Sequence[TurnOutline],
+    index: int,
+    text: Callable[[int], TurnText],
+    at_most: int | None = None,
 ) -> None:
     """What the turn before said, short, so that a step can be read without going back."""
-    st.caption(f"Just before: {turn_heading(outlines[index - 1], len(outlines))}")
+    st.caption(f"Just before: {turn_heading(outlines[index - 1], len(outlines), at_most=at_most)}")
     body = text(index - 1).reply
     st.code(plain(body, 400) or "(nothing)", language=None, wrap_lines=True)
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Page
 
 from core.episode import Role
 from core.errors import StoreError
+from storage.filters import EpisodeFilter
 from storage.recorder import record
 from storage.runs import Runs
 from storage.store import Store
@@ -155,6 +156,9 @@ def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePla
     assert "finished" in text
     assert "answer **23**" in text
     assert "What next" in text
+    turns = store.episodes.page(EpisodeFilter(run=run)).items[0].turns
+    assert turns > 1
+    assert f"Just before: **Turn {turns - 1} of {turns}**" in text
     assert "guesser alone" in page.selectbox(key="swap_policy").options
 
 

@@ -408,7 +408,7 @@ def _cards(recording: Recording, cursor: int) -> None:
         )
     if cursor:
         with st.container(border=True):
-            before_card(outlines, cursor, recording.said, key="before")
+            before_card(outlines, cursor, recording.said)
 
 
 def _jumps(

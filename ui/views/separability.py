@@ -38,7 +38,7 @@ from ui import state
 from ui.chart import plot
 from ui.clouds import cloud, looks, readings, shown
 from ui.figures import literal, role_word
-from ui.glossary import define
+from ui.glossary import define, explain
 from ui.theme import label, one_line, percent
 from ui.widgets import nothing_here, run_words, states_removed, who
 
@@ -326,7 +326,7 @@ def rows(states: States) -> pd.DataFrame:
 
 def _readings(states: States) -> None:
     """Accuracies beside the majority class, chance and the paper."""
-    st.subheader("How well can it be read?", help=f"{define('SVM')} {define('Cross-validation')}")
+    st.subheader("How well can it be read?", help=explain("SVM", "Cross-validation"))
     points = states.points
     with st.spinner("Fitting the SVMs …"):
         tried = [_measured(points, points.digest, target, space) for target in TARGETS for space in SPACES]
