@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import cycle, islice
 
@@ -85,14 +85,16 @@ class Nursery:
         started = len(self.world.server.requests)
 
         def deadly(request: Request) -> Answer:
-            if len(self.world.server.requests) - started > after and child:
-                os.kill(child[0], signal.SIGKILL)
-                return ()
+            if len(self.world.server.requests) - started > after:
+                with suppress(IndexError):  # several calls can be under way: one of them kills
+                    os.kill(child.pop(), signal.SIGKILL)
+                    return ()
             return answer(request)
 
         self.world.server.answer = deadly
-        child.append(self._born(command, 0, after=False))
-        self._ended(child[0])
+        born = self._born(command, 0, after=False)
+        child.append(born)
+        self._ended(born)
         self.world.server.answer = answer
 
     def _born(self, command: Sequence[object], commits: int, *, after: bool) -> int:
