@@ -26,7 +26,7 @@ COLUMNS: dict[str, Any] = {
         "Accuracy", help="Share of its own finished episodes that ended right, with the 95 % interval"
     ),
     "episodes": st.column_config.LinkColumn("Episodes", display_text=r"#(.*)$", width=80),
-    "Minus A": st.column_config.TextColumn(
+    "Points over A": st.column_config.TextColumn(
         "Points over A", help="Its accuracy minus A's over the tasks that both played, in percentage points"
     ),
     "p": st.column_config.TextColumn(
@@ -105,7 +105,7 @@ def figure_rows(
                 "Policy": name,
                 "Accuracy": f"{percent(did.accuracy)} ({100 * low:.0f}–{100 * high:.0f})",
                 "episodes": f"{_episodes(one.side)}#{did.n:,}",
-                "Minus A": _minus(against),
+                "Points over A": _minus(against),
                 "p": "–" if against is None or not against.n else p_words(against.p),
                 "Cost per solved": per_solved(did.cost_usd, did.correct),
                 "Tokens per solved": f"{did.tokens / did.correct:,.0f}" if did.correct else "–",
@@ -134,8 +134,8 @@ def _cautions(found: Sequence[Figures], compared: Mapping[Side, Comparison]) -> 
     told = []
     if len({one.tasks for one in found}) > 1:
         told.append(
-            "They did not play equally many tasks: accuracy is over each one's own tasks, Minus A only over those "
-            "that both played."
+            "They did not play equally many tasks: accuracy is over each one's own tasks, points over A only over "
+            "those that both played."
         )
     if len(compared) > 1:
         told.append(

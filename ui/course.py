@@ -25,7 +25,7 @@ class Happening(StrEnum):
 
     FIRST_RIGHT = "first right"
     FIXED = "fixed"
-    WENT_WRONG = "wrong since here"
+    WRONG_SINCE = "wrong since here"
     BROKE = "broke"
     FALSE_ACCEPT = "false accept"
     SENT_BACK = "right answer sent back"
@@ -38,7 +38,7 @@ class Happening(StrEnum):
 
 
 #: Turns a reader should see first.
-BLUNDERS = frozenset({Happening.WENT_WRONG, Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
+BLUNDERS = frozenset({Happening.WRONG_SINCE, Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
 #: The same in words, for sheets of keys.
 BLUNDER_WORDS = "a wrong answer that stayed, a right one lost or sent back, or a wrong one accepted"
 #: A low margin in words.
@@ -48,7 +48,7 @@ SENT_BACK_WORDS = "sent a right answer back"
 _MARKS: dict[Happening, CellMark] = {
     Happening.FIRST_RIGHT: CellMark("★", "first right", "good"),
     Happening.FIXED: CellMark("★", "fixed", "good"),
-    Happening.WENT_WRONG: CellMark("✕", "wrong since here", "bad"),
+    Happening.WRONG_SINCE: CellMark("✕", "wrong since here", "bad"),
     Happening.BROKE: CellMark("✕", "broke it", "bad"),
     Happening.FALSE_ACCEPT: CellMark("!", "false accept", "bad"),
     Happening.SENT_BACK: CellMark("↩", SENT_BACK_WORDS, "bad"),
@@ -75,7 +75,7 @@ _SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Rol
 def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], ...]:
     """What happened at each turn, in order; most turns have nothing."""
     told: list[tuple[Happening, ...]] = []
-    wrong_from = went_wrong(outlines)
+    wrong_from = wrong_since(outlines)
     seen_right = False
     before: bool | None = None
     for outline in outlines:
@@ -86,7 +86,7 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
         if before is True and now is not True:
             here.append(Happening.BROKE)
         elif outline.index == wrong_from:
-            here.append(Happening.WENT_WRONG)
+            here.append(Happening.WRONG_SINCE)
         if outline.verdict is Verdict.ACCEPT and now is not True:
             here.append(Happening.FALSE_ACCEPT)
         if sent_back(outline):
@@ -108,7 +108,7 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
     return tuple(told)
 
 
-def went_wrong(outlines: Sequence[TurnOutline]) -> int | None:
+def wrong_since(outlines: Sequence[TurnOutline]) -> int | None:
     """The turn since which the answer has been wrong, its index. Later turns may have missed chances to mend it. None
     while the answer is right, there is none, or nobody judged it."""
     since: int | None = None

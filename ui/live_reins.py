@@ -21,6 +21,19 @@ def between_turns(recording: Recording | None) -> bool:
     return recording is not None and all(outline.stage == "finished" for outline in recording.outlines)
 
 
+def cancel_button(store: Store, run: RunSummary, help: str, *, asked: bool = False) -> None:
+    """Ends a run, or takes it out of the queue; it cannot be `asked` for twice."""
+    st.button(
+        "Cancel",
+        key="cancel",
+        icon=":material/stop_circle:",
+        disabled=asked,
+        help=help,
+        on_click=state.guarded(store.runs.cancel, state.refused),
+        args=(run.id,),
+    )
+
+
 def reins(store: Store, run: RunSummary, recording: Recording | None, *, newest: bool) -> None:
     """Cancel, wait, go on; and while it waits before a turn of the `newest` episode, who decides it."""
     control = store.runs.control(run.id)
@@ -55,15 +68,7 @@ def reins(store: Store, run: RunSummary, recording: Recording | None, *, newest:
                 on_click=state.guarded(store.runs.pause, state.refused),
                 args=(run.id,),
             )
-        st.button(
-            "Cancel",
-            key="cancel",
-            icon=":material/stop_circle:",
-            disabled=control.cancel,
-            help="End the run now; finished turns are kept",
-            on_click=state.guarded(store.runs.cancel, state.refused),
-            args=(run.id,),
-        )
+        cancel_button(store, run, "End the run now; finished turns are kept", asked=control.cancel)
         _follow_toggle()
         if control.cancel:
             st.caption("Cancelling at the next moment it can …")

@@ -15,7 +15,7 @@ from storage.store import Store
 from storage.summaries import EpisodeSummary, RunStatus, RunSummary
 from ui import live, state
 from ui.components.turn_strip import Lane, turn_strip
-from ui.course import NEW_DECIDER, lane, went_wrong
+from ui.course import NEW_DECIDER, lane, wrong_since
 from ui.decision_panels import decision_panel
 from ui.kept_heads import born, most_telling, playable, spoken
 from ui.live import LivePlan, episode_of, has_died, is_stalled
@@ -23,7 +23,7 @@ from ui.live_form import pool_specs, spending
 from ui.live_queue import PAUSED, about
 from ui.live_reins import between_turns, follow, reins
 from ui.live_start import before_the_first_turn
-from ui.panels import VIEWS, announcement, before_card, turn_card, turn_heading
+from ui.panels import announcement, before_card, turn_card
 from ui.recording import Recording, open_recording
 from ui.resuming import resumable
 from ui.spending import dollars, estimate, paid_models
@@ -33,8 +33,6 @@ from ui.widgets import RUN_MARKS, STALLED, deciders, strip_key, strip_text, who,
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
-#: The key of the card of the turn at hand.
-_CARD = "live_card"
 #: From so long a wait on, the page says for how long it has been, in seconds.
 LONG_S = 8.0
 
@@ -309,42 +307,23 @@ def _stage(seen: Watched, recording: Recording) -> None:
     decision = recording.decision(cursor)
     at_most = recording.episode.turn_budget if recording.running else None
     with left, st.container(border=True):
-        if _no_words_yet(seen, recording, cursor):
-            _awaited(recording, cursor, seen.now)
-        else:
-            turn_card(
-                outlines,
-                cursor,
-                recording.text,
-                decision,
-                key=_CARD,
-                tab="show",
-                running=seen.writing,
-                at_most=at_most,
-            )
+        turn_card(
+            outlines,
+            cursor,
+            recording.text,
+            decision,
+            key="live_card",
+            tab="show",
+            running=seen.writing,
+            at_most=at_most,
+            asked_s=max(0.0, seen.now - outlines[cursor].started),
+        )
     if cursor:  # quick models answer before one has read: their words stay for a turn
         with left, st.container(border=True):
             before_card(outlines, cursor, recording.said, at_most)
     with right, st.container(border=True):
         st.markdown("**Decision**")
         decision_panel(decision, recording.models, key="live_decision", by=one_of_several(recording, cursor))
-
-
-def _no_words_yet(seen: Watched, recording: Recording, cursor: int) -> bool:
-    """Whether a model has been asked and nothing of its reply, which is to be shown, has come."""
-    asked = seen.writing and recording.outlines[cursor].stage == "asked"
-    return asked and state.param("show") in (None, "reply") and not recording.text(cursor).reply
-
-
-def _awaited(recording: Recording, cursor: int, now: float) -> None:
-    """The card of such a turn: who was asked, and for how long it has been waited for."""
-    outline = recording.outlines[cursor]
-    budget = recording.episode.turn_budget
-    st.markdown(turn_heading(outline, len(recording.outlines), running=True, at_most=budget))
-    if outline.origin == "override":
-        st.markdown(":blue-badge[chosen by hand]")
-    state.choice("What to show of this turn", VIEWS, name="show", key=f"{_CARD}_view")
-    st.caption(f"Waiting for its first words, {max(0.0, now - outline.started):.0f} s …")
 
 
 def _marked(recording: Recording, *, running: bool) -> Lane:
@@ -410,7 +389,7 @@ def _afterwards(store: Store, seen: Watched, start: Start) -> None:
 
 def _what_went_wrong(recording: Recording) -> None:
     """A wrong answer's ways on: its replay at the turn that made it so, and what else could have been done there."""
-    at, last = went_wrong(recording.outlines), len(recording.outlines)
+    at, last = wrong_since(recording.outlines), len(recording.outlines)
     turn = last if at is None else at + 1
     where = f"its last turn, {turn}" if at is None else f"turn {turn}, since which it is wrong"
     with st.container(horizontal=True, gap="medium"):

@@ -6,8 +6,9 @@ import streamlit as st
 
 from storage.store import Store
 from storage.summaries import RunStatus, RunSummary
-from ui import live, state
+from ui import live
 from ui.decision_panels import undecided_panel
+from ui.live_reins import cancel_button
 from ui.workers import alive
 
 #: What happens between the button and the first decision, in order.
@@ -38,7 +39,7 @@ def before_the_first_turn(
         with st.container(border=True, gap="small"):
             _steps(store, run, at, now)
         if at == 1:
-            _cancel(store, run)
+            cancel_button(store, run, "Take it out of the queue; nothing was played")
     with right, st.container(border=True):
         if begun:
             undecided_panel(models, key="live_undecided")
@@ -67,14 +68,3 @@ def _steps(store: Store, run: RunSummary, at: int, now: float) -> None:
 def _in_line() -> bool:
     """Whether a run that is queued waits for anything but the start of its own worker."""
     return bool(alive()) or not live.starts_workers()
-
-
-def _cancel(store: Store, run: RunSummary) -> None:
-    st.button(
-        "Cancel",
-        key="cancel",
-        icon=":material/stop_circle:",
-        help="Take it out of the queue; nothing was played",
-        on_click=state.guarded(store.runs.cancel, state.refused),
-        args=(run.id,),
-    )

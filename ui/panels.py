@@ -107,12 +107,13 @@ def turn_card(
     tab: str,
     running: bool = False,
     at_most: int | None = None,
+    asked_s: float = 0.0,
     also: Callable[[int], None] | None = None,
 ) -> None:
     """The card of turn `index`. `text` reads one turn's texts and is called only for what is shown; `tab` is
     the address's name for what that is; `running` tells a turn being played from one that was cut off; `at_most`
-    is the turn budget while more turns may come; `also`
-    draws more below what its model saw."""
+    is the turn budget while more turns may come; `asked_s` says for how many seconds a reply has been waited for, on a
+    page that goes on counting; `also` draws more below what its model saw."""
     outline = outlines[index]
     st.markdown(turn_heading(outline, len(outlines), running=running, at_most=at_most))
     _outcome(outlines, index)
@@ -131,7 +132,7 @@ def turn_card(
     elif view == "diff":
         _diff_view(outlines, index, text, key=place)
     else:
-        _reply(outline, text(index), key=place, running=running)
+        _reply(outline, text(index), key=place, running=running, asked_s=asked_s)
 
 
 def before_card(
@@ -171,11 +172,12 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         st.text(f"The model failed: {plain(outline.error, 2000)}")
 
 
-def _reply(outline: TurnOutline, told: TurnText, *, key: str, running: bool) -> None:
+def _reply(outline: TurnOutline, told: TurnText, *, key: str, running: bool, asked_s: float) -> None:
     if told.reasoning:
         st.caption(f"It reasoned first, in {len(told.reasoning):,} characters: see Reasoning.")
     waiting = running and outline.stage == "asked"
-    text_block(told.reply, key=key, empty="Waiting for the first words." if waiting else said_nothing(told))
+    wait = f"Waiting for its first words{f', {asked_s:.0f} s …' if asked_s else '.'}"
+    text_block(told.reply, key=key, empty=wait if waiting else said_nothing(told))
     if outline.stage != "finished" and (told.reply or not waiting):
         st.caption("Still being written." if waiting else "This turn was never finished.")
 

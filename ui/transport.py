@@ -92,6 +92,21 @@ def steps(cursor: int, total: int, go: Callable[[int], None], keys: Keys) -> Non
     help_button(keys)
 
 
+def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
+    """Straight to a turn by its number, where the strip shows only those around."""
+    st.session_state["go_to"] = cursor + 1
+    st.number_input(
+        "Go to turn",
+        1,
+        total,
+        key="go_to",
+        label_visibility="collapsed",
+        width=130,
+        help=f"Any turn from 1 to {total:,}",
+        on_change=lambda: moved(go)(int(st.session_state["go_to"]) - 1),
+    )
+
+
 def help_button(keys: Keys) -> None:
     """The button, key H, that shows a page's keys."""
     if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):

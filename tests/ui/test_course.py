@@ -6,7 +6,7 @@ import pytest
 
 from core.episode import Flag, Role, Verdict
 from tests.ui.test_figures import outline
-from ui.course import Happening, blunders, cells, happenings, in_words, next_of, went_wrong
+from ui.course import Happening, blunders, cells, happenings, in_words, next_of, wrong_since
 from ui.theme import ink_on, model_colour
 
 MODELS = ("alpha", "beta")
@@ -21,8 +21,8 @@ def test_first_right_then_broke_then_fixed() -> None:
     ]
     assert happenings(turns) == ((), (Happening.FIRST_RIGHT,), (Happening.BROKE,), (Happening.FIXED,))
     assert blunders(turns) == (2,)
-    assert went_wrong(turns) is None
-    assert went_wrong(turns[:3]) == 2
+    assert wrong_since(turns) is None
+    assert wrong_since(turns[:3]) == 2
 
 
 def test_where_a_wrong_episode_went_wrong_is_a_blunder() -> None:
@@ -33,11 +33,11 @@ def test_where_a_wrong_episode_went_wrong_is_a_blunder() -> None:
         outline(3, answer_after="4", correct_after=False),
         outline(4, stage="asked"),
     ]
-    assert went_wrong(turns) == 1
-    assert happenings(turns) == ((), (Happening.WENT_WRONG,), (), (), ())
+    assert wrong_since(turns) == 1
+    assert happenings(turns) == ((), (Happening.WRONG_SINCE,), (), (), ())
     assert blunders(turns) == (1,)
     assert [cell.answer.tone for cell in cells(turns, MODELS)] == ["quiet", "bad", "quiet", "bad", "quiet"]
-    assert went_wrong(turns[:1]) is None
+    assert wrong_since(turns[:1]) is None
 
 
 def test_accepting_a_wrong_answer_or_none_is_a_blunder() -> None:

@@ -24,7 +24,7 @@ from tests.ui.conftest import Served
 from tests.ui.pages import opened, press, shown, until
 from tests.ui.recorded import episode, events
 from tests.ui.sums import Sums
-from ui.course import went_wrong
+from ui.course import wrong_since
 from ui.kept_heads import playable
 from ui.lease import owner
 from ui.live import LivePlan, episode_of, queue
@@ -167,7 +167,7 @@ def test_a_wrong_run_leads_to_the_turn_that_made_it_so(store: Store, plan: LiveP
     work(store, run)
     page = opened("live", run=run)
     assert store.episodes.of_run(run)[0].correct is False
-    at = went_wrong(store.episodes.outline(episode_of(run)))
+    at = wrong_since(store.episodes.outline(episode_of(run)))
     assert at is not None
     assert f"See turn {at + 1}, since which it is wrong, in Replay" in " ".join(
         link.proto.label for link in page.page_link

@@ -17,7 +17,16 @@ from storage.summaries import RunStatus, RunSummary
 from ui import state
 from ui.basket import basket
 from ui.components.turn_strip import WINDOW, Cell, CellMark, Lane, turn_strip, window
-from ui.course import BLUNDER_WORDS, LOW_WORDS, NEW_DECIDER, blunders, cells, low_margins, next_of, went_wrong
+from ui.course import (
+    BLUNDER_WORDS,
+    LOW_WORDS,
+    NEW_DECIDER,
+    blunders,
+    cells,
+    low_margins,
+    next_of,
+    wrong_since,
+)
 from ui.course_panels import doubt_panel, spent_panel
 from ui.export.button import save_button
 from ui.finding import find_field, found_in, found_list
@@ -32,7 +41,7 @@ from ui.saw import what_it_read
 from ui.sharing import share
 from ui.spending import dollars
 from ui.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.transport import by_hand, keys_of, moved, playing, steps, stop, tick, transport
+from ui.transport import by_hand, keys_of, playing, steps, stop, tick, transport, turn_field
 from ui.turn_panels import PANELS, beside_turn
 from ui.variations import branch_turns, family_of, variation_tree
 from ui.widgets import STALLED, deciders, who
@@ -247,7 +256,7 @@ def _outcome(recording: Recording) -> str:
             parts.append(f"expected **{label(episode.task.answer, 60)}**")
         if summary.end_reason:
             parts.append(END_WORDS[summary.end_reason])
-        if (wrong_from := went_wrong(recording.outlines)) is not None:
+        if (wrong_from := wrong_since(recording.outlines)) is not None:
             parts.append(f"wrong since **turn {wrong_from + 1}**")
     else:
         parts.append(badge(STATUS_MARKS[summary.status]))
@@ -414,8 +423,7 @@ def _cards(recording: Recording, cursor: int) -> None:
 def _jumps(
     recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]
 ) -> DeltaGenerator:
-    """Which turns are shown, and keys that go straight to the next turn of a kind, going round; the row they stand
-    in."""
+    """Which turns are shown, and keys to the next turn of a kind, going round; returns the row they stand in."""
     outlines, here = recording.outlines, recording.outlines[cursor]
     kinds: list[tuple[str, str, str, str | None, tuple[int, ...]]] = [
         ("Blunder", "next_blunder", "B", BLUNDER_WORDS, () if _zen() else blunders(outlines)),
@@ -448,23 +456,8 @@ def _jumps(
         fold_control(outlines, judged=not _zen())
         find_field()
         if len(outlines) > WINDOW:
-            _go_to(len(outlines), cursor)
+            turn_field(cursor, len(outlines), go)
     return ways
-
-
-def _go_to(total: int, cursor: int) -> None:
-    """Straight to a turn by its number, where the strip shows only those around."""
-    st.session_state["go_to"] = cursor + 1
-    st.number_input(
-        "Go to turn",
-        1,
-        total,
-        key="go_to",
-        label_visibility="collapsed",
-        width=130,
-        help=f"Any turn from 1 to {total:,}",
-        on_change=lambda: moved(go)(int(st.session_state["go_to"]) - 1),
-    )
 
 
 def _follow(recording: Recording) -> None:
