@@ -24,7 +24,7 @@ from core.ids import checkpoint_id
 
 InputFormat = Literal["segments", "chat"]
 Dtype = Literal["float32", "bfloat16", "float16"]
-Vector = NDArray[np.float32]
+Float32Vector = NDArray[np.float32]
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -54,7 +54,7 @@ class Checkpoint:
     blocks among them that change nothing on this encoder.
     """
 
-    vector: Vector
+    vector: Float32Vector
     models: tuple[str, ...]
     encoder: EncoderIdentity
     roles: tuple[str, ...] = tuple(role.value for role in ROLE_ORDER)
@@ -96,7 +96,7 @@ class Checkpoint:
         return cls(np.concatenate([offsets, head.initial()]), tuple(models), encoder, **settings)
 
     def with_vector(self, vector: NDArray[Any], **fields: Any) -> Checkpoint:
-        """The same coordinator with other numbers (and other `fields`, such as generation)."""
+        """A copy with another vector (and other `fields`, such as generation)."""
         return replace(self, vector=np.asarray(vector, dtype=np.float32), **fields)
 
     @property
@@ -105,18 +105,18 @@ class Checkpoint:
         return _head(self.head_kind, len(self.models), self.encoder.hidden_size)
 
     @property
-    def head_vector(self) -> Vector:
+    def head_vector(self) -> Float32Vector:
         """The head's numbers, float32 [head.size]."""
         return self.vector[self.svf_size :]
 
     @property
     def model_mask(self) -> tuple[bool, ...]:
-        """True for every slot that may be chosen; empty without any that may not."""
+        """True for every model that may be chosen; empty when all may."""
         return _mask(self.models, self.barred)
 
     @property
     def role_mask(self) -> tuple[bool, ...]:
-        """The same over the roles."""
+        """True for every role that may be chosen; empty when all may."""
         return _mask(self.roles, self.barred)
 
     @property
@@ -125,7 +125,7 @@ class Checkpoint:
         return "head+svf" if self.svf_layout else "head"
 
     @property
-    def svf_offsets(self) -> Vector:
+    def svf_offsets(self) -> Float32Vector:
         """SVF offsets, float32 [svf_size]; 0 leaves the encoder as it is."""
         return self.vector[: self.svf_size]
 
@@ -324,7 +324,7 @@ def _fields(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _join(tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> Vector:
+def _join(tensors: Mapping[str, NDArray[Any]], config: Mapping[str, Any]) -> Float32Vector:
     """The flat vector from the named tensors, shapes checked against the config."""
     head = _head(config["head"], len(config["models"]), int(config["encoder"]["hidden_size"]))
     expected = {f"head.{name}": shape for name, shape in head.shapes.items()}
@@ -372,3 +372,26 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+#: What must be the same for two checkpoints to read the same state from a transcript.
+_READING = ("input_format", "token_position", "dtype", "protocol")
+
+
+def same_reading(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether two checkpoints' configs name one encoder, read in one way; what SVF changes in it is not looked at."""
+    one, other = ours.get("encoder", {}), theirs.get("encoder", {})
+    name = "digest" if one.get("digest") and other.get("digest") else "name"
+    same = one.get(name) == other.get(name) and one.get("hidden_size") == other.get("hidden_size")
+    return same and all(ours.get(key) == theirs.get(key) for key in _READING)
+
+
+def same_slots(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether two checkpoints choose among the same models in the same order."""
+    return list(ours.get("models", [])) == list(theirs.get("models", []))
+
+
+def reads_alike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether a state that was read under one checkpoint's config is the one that the other's head would get."""
+    plain = not ours.get("svf_layout") and not theirs.get("svf_layout")
+    return plain and same_reading(ours, theirs) and same_slots(ours, theirs)

@@ -25,7 +25,7 @@ def turn_key(seed: int, task_id: str, index: int) -> str:
     return f"{seed}/{task_id}/{index}"
 
 
-def pick(probabilities: ArrayLike, u: float) -> int:
+def draw_index(probabilities: ArrayLike, u: float) -> int:
     """Index drawn from `probabilities` (non-negative, of any sum) by the uniform number `u`, by inverse CDF.
 
     An index of probability zero is never drawn.
@@ -36,7 +36,7 @@ def pick(probabilities: ArrayLike, u: float) -> int:
     return min(index, int(np.flatnonzero(weights)[-1]))
 
 
-def integer(parts: Sequence[object]) -> int:
+def derive_seed(parts: Sequence[object]) -> int:
     """A 63-bit non-negative integer fixed by `parts`, for seeds handed to other generators."""
     digest = hashlib.sha256(
         "\x1f".join(str(part) for part in parts).encode("utf-8", "surrogatepass")

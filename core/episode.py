@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 
 class Role(StrEnum):
@@ -154,7 +154,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A finished turn: decision, what the model was sent, what it said and what that meant."""
+    """A finished turn: decision, messages, reply and what was read from it."""
 
     episode_id: str
     index: int  # 0-based
@@ -170,10 +170,58 @@ class Turn:
     flags: tuple[Flag, ...] = ()
 
 
+ChangeKind = Literal["model", "role", "policy", "temperature", "reply", "verdict", "stop"]
+CHANGE_KINDS: tuple[ChangeKind, ...] = get_args(ChangeKind)
+
+#: What can be removed from a recording later: hidden states, prompts, or all texts.
+Removable = Literal["states", "prompts", "texts"]
+
+#: The two parts of a run of forks: children with the change, and those that it is set against.
+BASELINE: Literal["baseline"] = "baseline"
+FORK: Literal["fork"] = "fork"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The one thing that a fork changes. `value`: a model, a role, a policy's name, a temperature, the edited reply, a
+    verdict; empty for "stop", which ends the episode before the turn."""
+
+    kind: ChangeKind
+    value: str = ""
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether the turn is written by hand instead of being played."""
+        return self.kind in ("reply", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where an episode comes from that carries turns 0 to `turn` - 1 of `parent` and plays on from there.
+
+    Forks and the unchanged baseline are numbered apart; those of one `number` share their seed. `held`: turn `turn`
+    stands as it was decided, in the parent or by the change; else the policy decides it anew. Children that agree in
+    all of it can stand for each other.
+    """
+
+    parent: str
+    turn: int  # 0-based
+    change: Change | None = None  # None: of the baseline
+    number: int | None = None  # None: nothing but parent and turn is known
+    prefix: str = ""  # SHA-256 of the carried turns
+    pool: str = ""  # digest of the models that are asked
+    held: bool = True
+
+    @property
+    def part(self) -> Literal["baseline", "fork"]:
+        """Which of the two parts of a run of forks it belongs to."""
+        return FORK if self.change else BASELINE
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One task played by one policy; `turns` grows by one per turn, everything else is fixed at birth
-    except the outcome fields, which are set once."""
+    """One task played by one policy; `turns` grows by one per turn, everything else is fixed from the start
+    except the outcome fields, which are set once. `meta` holds notes of other programs: nothing here reads it."""
 
     id: str
     run_id: str
@@ -184,13 +232,17 @@ class Episode:
     turn_budget: int = 5
     seed: int = 0
     argmax: bool = False
-    parent_episode_id: str | None = None
-    fork_turn: int | None = None
+    generation: int | None = None  # of the checkpoint that plays
+    left_out: tuple[str, ...] = ()  # models that may not be chosen
+    deciders: Mapping[int, str] = field(default_factory=dict)  # turn -> the policy that decides from it on
+    fork: Fork | None = None
     turns: tuple[Turn, ...] = ()
     status: Status = Status.RUNNING
     end_reason: EndReason | None = None
     answer: str | None = None
     correct: bool | None = None
+    error: str | None = None  # why it is missing
+    removed: Mapping[Removable, str] = field(default_factory=dict)  # -> day (UTC, 2026-11-05) of removal
     meta: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -257,7 +309,7 @@ class Grade:
     answer: str
 
 
-# What a driver yields to whoever listens, in this order per episode.
+# What a driver yields, in this order per episode.
 
 
 @dataclass(frozen=True, slots=True)

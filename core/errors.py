@@ -1,4 +1,4 @@
-"""The error tree: what can go wrong through no fault of the house, each with one sentence for the user.
+"""The error tree: what can go wrong through no fault of the program, each with one sentence for the user.
 
 TrinityError
 ├── ConfigError        a pool file, a setting or an argument that cannot be used

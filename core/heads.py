@@ -94,7 +94,6 @@ class LowRankHead(Head):
         return np.concatenate(drawn)
 
     def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
-        """As in the class."""
         return 3.0 * product(self._inner(states, vector), self.arrays(vector)["up"])
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
@@ -135,7 +134,6 @@ class SparseHead(Head):
         return np.concatenate([np.zeros(self.rows * self.width), scores, [10.0, 0.0]])
 
     def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
-        """As in the class."""
         return product(np.asarray(states, np.float64) * self._alpha(vector), self.arrays(vector)["weight"])
 
     def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
@@ -143,7 +141,7 @@ class SparseHead(Head):
         return {"weight": state * self._alpha(vector)}
 
     def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
-        """As in `Head`; zero for the numbers that are not read."""
+        """One part per number of the state, [rows, d]; zero for the numbers that are not read."""
         return super().parts(np.asarray(state, np.float64) * self._alpha(vector), vector, turn)
 
     def _alpha(self, vector: NDArray[Any]) -> Array:
@@ -174,7 +172,6 @@ class BlockDiagonalHead(Head):
         return list(zip(_even(self.rows, count), _even(self.width, count), strict=True))
 
     def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
-        """As in the class."""
         parts = zip(self._parts, self.arrays(vector).values(), strict=True)
         return np.concatenate(
             [product(states[:, numbers.start : numbers.stop], block) for (_, numbers), block in parts], axis=1
@@ -185,7 +182,7 @@ class BlockDiagonalHead(Head):
         return {f"block_{k}": state[..., d.start : d.stop] for k, (_, d) in enumerate(self._parts)}
 
     def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
-        """As in `Head`; zero outside a row's own block."""
+        """One part per number of the state, [rows, d]; zero outside a row's own block."""
         found = np.zeros((self.rows, self.width))
         for (rows, numbers), block in zip(self._parts, self.arrays(vector).values(), strict=True):
             read = np.asarray(state, np.float64)[numbers.start : numbers.stop]
@@ -217,7 +214,6 @@ class TurnAwareHead(Head):
         return max(64, int(0.1 * self.width))
 
     def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
-        """As in the class."""
         return product(
             np.concatenate([np.asarray(states, np.float64), self._where(turns)], axis=1),
             self.arrays(vector)["weight"],
@@ -235,7 +231,7 @@ class TurnAwareHead(Head):
         return {"weight": np.concatenate([state, unread], axis=-1)}
 
     def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
-        """As in `Head`, and after the state's numbers those of the turn's embedding."""
+        """One part per number of the state, then one per number of the turn's embedding, [rows, d + embedding]."""
         return super().parts(np.concatenate([state, self._where([turn])[0]]), vector, turn)
 
 
@@ -289,13 +285,22 @@ def softmax(z: NDArray[Any], mask: Sequence[bool] = ()) -> Array:
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True), np.float64)
 
 
-def _even(whole: int, parts: int) -> list[range]:
-    """`whole` places in `parts` runs as even as can be, the longer ones first."""
+def _even(count: int, parts: int) -> list[range]:
+    """`count` places in `parts` runs as even as can be, the longer ones first."""
     ends = [0]
     for part in range(parts):
-        ends.append(ends[-1] + whole // parts + (part < whole % parts))
+        ends.append(ends[-1] + count // parts + (part < count % parts))
     return [range(begin, end) for begin, end in zip(ends, ends[1:], strict=False)]
 
 
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def common_mask(mask: Sequence[bool], own: Sequence[bool]) -> Sequence[bool]:
+    """What was allowed at the turn, less what this coordinator never chooses; empty for everything, also where nothing
+    would be left."""
+    if not (mask and own):
+        return mask or own
+    both = [one and other for one, other in zip(mask, own, strict=True)]
+    return both if any(both) else ()

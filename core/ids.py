@@ -1,4 +1,4 @@
-"""Short, sortable, URL-safe names, minted in core at birth: runs, episodes, checkpoints, views."""
+"""Short, sortable, URL-safe names, made in core when a value is made: runs, episodes, checkpoints, views."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ VARIABLES: dict[str, str] = {
     "max_cost_usd": "TRINITY_MAX_COST",
     "labels": "TRINITY_LABELS",
     "workers": "TRINITY_WORKERS",
+    "processes": "TRINITY_PROCESSES",
 }
 
-#: What reviewers label with one key, unless they say otherwise.
-LABELS = (
+#: The labels that reviewers set with one key, unless configured otherwise.
+DEFAULT_LABELS = (
     ("quality", "good"),
     ("quality", "bad"),
     ("verdict", "wrong"),
@@ -31,30 +33,32 @@ LABELS = (
 #: One for each digit key.
 MOST_LABELS = 9
 
-#: How many runs are played at a time, unless told otherwise: one more than is being looked at.
-WORKERS = 2
+#: How many runs are played at a time by default: one more than is being looked at.
+DEFAULT_WORKERS = 2
 MOST_WORKERS = 64
 
 #: The name of the embedded pool, where a path of a pool.toml is expected otherwise.
-POCKET = "pocket"
+POCKET_POOL = "pocket"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a door was told. `store` is a database URL or a path, `pool` is "pocket" or a pool.toml's path,
+    """All settings of a process. `store` is a database URL or a path, `pool` is "pocket" or a pool.toml's path,
     `encoder` is "pocket", a Hugging Face folder or a hub id (None: the one a checkpoint names),
     `max_cost_usd` is the spend ceiling of one run (None: paid models must be confirmed), `labels` the (name, value)
     pairs that reviewers have at hand, `workers` how many runs the app plays at a time (0: none, somebody starts
-    `trinity worker`)."""
+    `trinity worker`), `processes` how many processes the small models of one run work in, one of them its own (None:
+    one for each core, which is also the most)."""
 
     data_folder: Path
     store: str
-    pool: str = POCKET
+    pool: str = POCKET_POOL
     encoder: str | None = None
     port: int = 8501
     max_cost_usd: float | None = None
-    labels: tuple[tuple[str, str], ...] = LABELS
-    workers: int = WORKERS
+    labels: tuple[tuple[str, str], ...] = DEFAULT_LABELS
+    workers: int = DEFAULT_WORKERS
+    processes: int | None = None
 
 
 def read_settings(
@@ -73,20 +77,23 @@ def read_settings(
             values[name] = environment[variable], variable
         elif name in written:
             values[name] = written[name], f"{name} in {file}"
-    store, _ = values.get("store", (data_folder / "trinity.db", ""))
-    pool, _ = values.get("pool", (POCKET, ""))
-    encoder = str(values["encoder"][0]) if "encoder" in values else None
-    port = _number(*values["port"]) if "port" in values else 8501
-    ceiling = _number(*values["max_cost_usd"]) if "max_cost_usd" in values else None
-    if port != int(port) or not 0 < port < 65536:
-        raise ConfigError(f"{values['port'][1]} must be a port between 1 and 65535, not {values['port'][0]}.")
-    labels = _labels(*values["labels"]) if "labels" in values else LABELS
-    workers = _number(*values["workers"]) if "workers" in values else WORKERS
-    if workers != int(workers) or workers > MOST_WORKERS:
-        raise ConfigError(
-            f"{values['workers'][1]} must be a whole number from 0 to {MOST_WORKERS}, not {values['workers'][0]}."
-        )
-    return Settings(data_folder, str(store), str(pool), encoder, int(port), ceiling, labels, int(workers))
+    given = {name: value for name, (value, _) in values.items()}
+    ports, counts = "a port between 1 and 65535", f"a whole number from 0 to {MOST_WORKERS}"
+    return Settings(
+        data_folder,
+        str(given.get("store", data_folder / "trinity.db")),
+        str(given.get("pool", POCKET_POOL)),
+        encoder=str(given["encoder"]) if "encoder" in given else None,
+        port=_count(*values["port"], 1, 65535, ports) if "port" in given else 8501,
+        max_cost_usd=_number(*values["max_cost_usd"]) if "max_cost_usd" in given else None,
+        labels=_labels(*values["labels"]) if "labels" in given else DEFAULT_LABELS,
+        workers=_count(*values["workers"], 0, MOST_WORKERS, counts)
+        if "workers" in given
+        else DEFAULT_WORKERS,
+        processes=_count(*values["processes"], 1, math.inf, "a whole number of at least 1")
+        if "processes" in given
+        else None,
+    )
 
 
 def _read_file(file: Path) -> dict[str, object]:
@@ -108,11 +115,19 @@ def _labels(value: object, where: str) -> tuple[tuple[str, str], ...]:
     """`quality=good, quality=bad` as pairs, each once."""
     pairs = [part.partition("=") for part in str(value).split(",") if part.strip()]
     labels = tuple(dict.fromkeys((" ".join(a.split()), " ".join(b.split())) for a, _, b in pairs))
-    if not 0 < len(labels) <= MOST_LABELS or not all(name and said for name, said in labels):
+    if not 0 < len(labels) <= MOST_LABELS or not all(name and word for name, word in labels):
         raise ConfigError(
             f"{where} must list 1 to {MOST_LABELS} labels such as quality=good, quality=bad, not '{value}'."
         )
     return labels
+
+
+def _count(value: object, where: str, least: float, most: float, allowed: str) -> int:
+    """The value as a whole number from `least` to `most`; `allowed` says in words what it may be."""
+    number = _number(value, where)
+    if number != int(number) or not least <= number <= most:
+        raise ConfigError(f"{where} must be {allowed}, not {value}.")
+    return int(number)
 
 
 def _number(value: object, where: str) -> float:

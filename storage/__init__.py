@@ -1,1 +1,1 @@
-"""Keeps what core makes: a relational store of runs, checkpoints, episodes and turns."""
+"""The database of what core makes: a relational store of runs, checkpoints, episodes and turns."""

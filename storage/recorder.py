@@ -18,7 +18,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
 
-from core.deciders import decided_as
 from core.episode import (
     Delta,
     Episode,
@@ -31,18 +30,19 @@ from core.episode import (
     TurnStarted,
 )
 from core.errors import StoreError
-from storage import mapping
-from storage.engine import writing
-from storage.mapping import Progress
-from storage.runs import check_owner
-from storage.schema import episode, run, state, text, turn
+from storage.rows import mapping
+from storage.rows.engine import writing
+from storage.rows.full_episodes import TimedEpisode, insert_episodes, new_episode_row, read_episodes
+from storage.rows.mapping import EpisodeProgress
+from storage.rows.meta_column import deciders_in
+from storage.rows.schema import episode, run, state, text, turn
+from storage.rows.summaries import RunStatus
+from storage.shelves.runs import check_owner
 from storage.store import Store
-from storage.summaries import RunStatus
-from storage.whole import birth_row, insert_episode, read_episodes
 
 log = logging.getLogger(__name__)
 
-#: How often a running process says that it is alive, in seconds.
+#: How often a running process records that it is alive, in seconds.
 BEAT_S = 5.0
 #: How often the text of a reply that is still being written is stored, in seconds.
 PARTIAL_S = 0.4
@@ -54,7 +54,7 @@ def record(store: Store, events: Iterable[Event], *, owner: str | None = None) -
     Raises StoreError when an event cannot be stored (full disk, a finished episode played again, a run that
     another process took over): the driver is then closed before it spends anything more.
     """
-    scribe = _Scribe(store, owner)
+    scribe = _EventWriter(store, owner)
     try:
         for event in events:
             scribe.write(event)
@@ -64,7 +64,9 @@ def record(store: Store, events: Iterable[Event], *, owner: str | None = None) -
             events.close()
 
 
-def record_whole(store: Store, run_id: str, config: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
+def record_finished_run(
+    store: Store, run_id: str, config: Mapping[str, Any], episodes: Sequence[Episode]
+) -> None:
     """Store a run that is over, with its finished episodes, in one transaction: all of it or nothing."""
     at = store.now()
     row = {
@@ -79,15 +81,14 @@ def record_whole(store: Store, run_id: str, config: Mapping[str, Any], episodes:
     }
     with writing(store.engine) as connection:
         connection.execute(insert(run), row)
-        for one in episodes:
-            insert_episode(connection, one, at, at, [at] * len(one.turns))
+        insert_episodes(connection, [TimedEpisode(one, at, at, [at] * len(one.turns)) for one in episodes])
 
 
 @contextmanager
-def beating(
+def heartbeats(
     store: Store, run_id: str, owner: str | None = None, *, every_s: float = BEAT_S
 ) -> Iterator[None]:
-    """Say every few seconds that the run's process is alive, for as long as the block runs."""
+    """Record every few seconds that the run's process is alive, for as long as the block runs."""
     over = threading.Event()
 
     def beat() -> None:
@@ -108,23 +109,23 @@ def beating(
 
 
 @dataclass
-class _Open:
+class _OpenEpisode:
     """An episode being recorded."""
 
     run_id: str
     models: tuple[str, ...]
-    progress: Progress = Progress()
+    progress: EpisodeProgress = EpisodeProgress()
     partial: str = ""
     partial_at: float = 0.0
 
 
 @dataclass
-class _Scribe:
+class _EventWriter:
     """Writes events; remembers only what spares it a query."""
 
     store: Store
     owner: str | None
-    open: dict[str, _Open] = field(default_factory=dict)
+    open: dict[str, _OpenEpisode] = field(default_factory=dict)
 
     def write(self, event: Event) -> None:
         """Store one event in one transaction."""
@@ -156,7 +157,7 @@ class _Scribe:
         if held == Status.FINISHED:
             raise StoreError(f"Episode {begun.id} is finished and never changes: play the task in a new run.")
         if held is None:
-            connection.execute(insert(episode), birth_row(connection, begun, self.store.now()))
+            connection.execute(insert(episode), new_episode_row(connection, begun, self.store.now()))
         else:
             _set_running(connection, begun.id)
         self._keep_open(begun)
@@ -183,11 +184,7 @@ class _Scribe:
         if rows := mapping.text_rows(event.episode_id, event.index, {"prompt": prompt}):
             connection.execute(insert(text), rows)
         if event.decision.hidden_state:
-            row = {
-                "episode_id": event.episode_id,
-                "idx": event.index,
-                "hidden": event.decision.hidden_state,
-            }
+            row = {"episode_id": event.episode_id, "idx": event.index, "hidden": event.decision.hidden_state}
             connection.execute(insert(state), row)
 
     def _delta(self, event: Delta) -> None:
@@ -224,9 +221,7 @@ class _Scribe:
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
         noted = connection.execute(select(episode.c.meta).where(episode.c.id == ended.id)).scalar()
-        ended = replace(
-            ended, meta=decided_as(ended.meta, json.loads(noted or "{}"))
-        )  # by a person, meanwhile
+        ended = replace(ended, deciders=deciders_in(noted or "{}"))  # by a person, meanwhile
         values = {**mapping.outcome_row(ended), "finished": self.store.now()}
         changed = connection.execute(
             update(episode)
@@ -237,7 +232,7 @@ class _Scribe:
             raise StoreError(f"Episode {ended.id} is finished and never changes: play the task in a new run.")
         self.open.pop(ended.id, None)
 
-    def _seen(self, connection: Connection, episode_id: str) -> _Open:
+    def _seen(self, connection: Connection, episode_id: str) -> _OpenEpisode:
         """The open episode; one that is resumed is read back first."""
         if episode_id not in self.open:
             found = next(read_episodes(connection, [episode_id]), None)
@@ -252,8 +247,8 @@ class _Scribe:
         return self.open[episode_id]
 
     def _keep_open(self, known: Episode) -> None:
-        progress = Progress.over(known.models, known.turns)
-        self.open[known.id] = _Open(known.run_id, known.models, progress)
+        progress = EpisodeProgress.over(known.models, known.turns)
+        self.open[known.id] = _OpenEpisode(known.run_id, known.models, progress)
 
 
 def _replied(connection: Connection, event: Replied) -> None:

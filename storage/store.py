@@ -1,4 +1,4 @@
-"""The store: one opened database with its shelves (runs, episodes, checkpoints, evolution, labels, reviews, views)."""
+"""The store: one opened database and its parts (runs, episodes, checkpoints, evolution, labels, reviews, views)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from storage.checkpoints import Checkpoints
-from storage.engine import connect, normalise
-from storage.episodes import Episodes
-from storage.evolution import Evolution
-from storage.health import read_health
-from storage.labels import Labels
-from storage.reviews import Reviews
-from storage.runs import Runs
-from storage.summaries import Health
-from storage.views import Views
-from storage.watch import Watch
+from storage.rows.engine import address, connect, database_url, is_read_only, url_without_password
+from storage.rows.summaries import Health
+from storage.rows.watch import Watch
+from storage.shelves.checkpoints import Checkpoints
+from storage.shelves.episodes import Episodes
+from storage.shelves.generations import Evolution
+from storage.shelves.health import read_health
+from storage.shelves.labels import Labels
+from storage.shelves.reviews import Reviews
+from storage.shelves.runs import Runs
+from storage.shelves.saved_views import Views
 
 
 @dataclass(frozen=True)
 class Store:
     """An opened store, its `url` without a password. Episodes are written by `storage.recorder.record`,
-    files by `storage.interchange`."""
+    files by `storage.files.interchange`."""
 
     url: str
     engine: Engine
@@ -42,7 +42,12 @@ class Store:
     @property
     def address(self) -> str:
         """The URL with its password: for this user's own processes, never to be shown."""
-        return self.engine.url.render_as_string(hide_password=False)
+        return address(self.engine).render_as_string(hide_password=False)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened by an address that ends in `?mode=ro`: nothing can be written."""
+        return is_read_only(self.engine)
 
     def health(self) -> Health:
         """Where the store is, its schema, its size and what is running."""
@@ -59,15 +64,15 @@ class Store:
 
 
 def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
-    """Open the store at a URL or plain path: created when absent, migrated when old.
+    """Open the store at a URL or plain path: created when absent, migrated when old; one whose address ends in
+    `?mode=ro` is only read.
 
     `now` gives Unix seconds. Raises StoreError, one sentence, for an address that is none, a folder that
     cannot be written, a file of another program, or a schema of a newer version.
     """
-    address = normalise(str(url))
-    engine = connect(address)
+    engine = connect(database_url(str(url)))
     return Store(
-        url=address.render_as_string(hide_password=True),
+        url=url_without_password(address(engine)),
         engine=engine,
         now=now,
         runs=Runs(engine, now),

@@ -1,9 +1,85 @@
-"""Settings of the whole suite: property tests draw the same examples in every run unless asked otherwise."""
+"""Settings of the whole suite, the browser, and the two lanes that are told apart from the quick tests.
+
+Property tests draw the same examples in every run unless asked otherwise, and no test starts helper processes unless
+they are its subject: the suite itself has a process for each core.
+
+A test that drives Chromium asks for the fixture `chromium` (most by way of `tab`) and is marked `browser` by that. A
+test that starts processes, of the program, a server or PostgreSQL, is marked `process` by hand; one that starts a
+process without the mark fails, so that `pytest -m "not browser and not process"` stays quick.
+"""
+
+from __future__ import annotations
 
 import os
+import shutil
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
 
+import pytest
 from hypothesis import settings
+from playwright.sync_api import Browser, sync_playwright
 
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("searching", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+os.environ.setdefault("TRINITY_PROCESSES", "1")
+
+#: What a test is by the fixture that it asks for, itself or through another.
+LANE_OF_FIXTURE = {"chromium": "browser", "served": "process"}
+LANES = ("browser", "process")
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Debian's Chromium, one for a file; each test opens a context of its own in it."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("no chromium: install Debian's package of that name")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark what drives the browser or the served app; tell the report which lane a test is of."""
+    for item in items:
+        for name in LANE_OF_FIXTURE.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(LANE_OF_FIXTURE[name])
+        item.user_properties += [("lane", lane) for lane in LANES if item.get_closest_marker(lane)]
+
+
+_started: list[str] = []
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system") and arguments[0] != "lscpu":
+        # lscpu: joblib counts the cores.
+        _started.append(f"{event} {arguments[:2]}")
+
+
+sys.addaudithook(_note)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    """What was started before is nothing of this test's."""
+    _started.clear()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Fail a test that started a process, itself or by its fixtures, and does not say so."""
+    yield
+    if _started and not any(item.get_closest_marker(lane) for lane in LANES):
+        pytest.fail(f"It starts a process ({_started[0]:.200}): mark it with @pytest.mark.process.")

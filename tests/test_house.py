@@ -1,4 +1,7 @@
-"""The house itself: directions of import, start-up cost, forbidden calls, packaging, README's promises."""
+"""The house itself: what a module says and imports, start-up cost, forbidden calls, packaging, README's promises.
+
+The directions of import are import-linter's (`lint-imports`, in the check line), not this file's.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ui.guard import foreign_package
+from ui.cli import foreign_package
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("core", "storage", "ui")
@@ -23,7 +27,13 @@ TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .v
 CHECK_LINE = "ruff format --check . && ruff check . && mypy && lint-imports"
 
 #: The rooms that know torch: the coordinator, evolution on top of it, and the pocket models.
-TORCH_ROOMS = ("core.coordinator.", "core.evolution.", "core.pocket.", "ui.evolution", "ui.reproduce")
+TORCH_ROOMS = (
+    "core.coordinator.",
+    "core.evolution.",
+    "core.pocket.",
+    "ui.runs.evolution",
+    "ui.runs.reproduction",
+)
 
 
 def module_name(path: Path) -> str:
@@ -41,6 +51,14 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield node.module
 
 
+def names_in(path: Path) -> Iterator[str]:
+    """Every name that a module imports from another."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+
+
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TREES = {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
 
 
@@ -55,14 +73,20 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_imports_point_down_only() -> None:
-    result = subprocess.run([BIN / "lint-imports", "--no-cache"], capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0, result.stdout
-
-
 def test_every_module_says_its_one_job() -> None:
     silent = [module_name(path) for path, tree in TREES.items() if not ast.get_docstring(tree)]
     assert silent == []
+
+
+def test_every_room_says_a_job_that_no_other_has() -> None:
+    jobs = {
+        module_name(path): str(ast.get_docstring(tree)).splitlines()[0]
+        for path, tree in TREES.items()
+        if path.name == "__init__.py"
+    }
+    assert jobs.keys() >= {*FLOORS, "core.play", "storage.shelves", "ui.runs", "ui.web.kit"}
+    assert {room: job for room, job in jobs.items() if len(job.split()) < 4} == {}, "a name is no job"
+    assert [job for job, rooms in Counter(jobs.values()).items() if rooms > 1] == []
 
 
 def test_no_module_is_longer_than_a_reader_can_hold() -> None:
@@ -87,7 +111,7 @@ def test_only_one_module_speaks_httpx() -> None:
 
 def test_every_figure_reaches_its_page_by_one_door() -> None:
     told = [path for path in MODULES if "st.plotly_chart(" in path.read_text("utf-8")]
-    assert [module_name(path) for path in told] == ["ui.chart"]
+    assert [module_name(path) for path in told] == ["ui.web.kit.chart"]
 
 
 def test_only_the_torch_rooms_name_torch() -> None:
@@ -116,29 +140,145 @@ def test_nothing_unpickles_or_trusts_foreign_code() -> None:
     assert found == []
 
 
+def test_only_the_suites_fixture_starts_a_browser() -> None:
+    # Whoever asks for the fixture is marked by it; the benchmarks are no tests.
+    starters = [
+        path for path in TESTS if "sync_playwright" in set(names_in(path)) and path.parent.name != "bench"
+    ]
+    assert [path.relative_to(ROOT).as_posix() for path in starters] == ["tests/conftest.py"]
+
+
+def test_no_test_patches_what_it_only_knows_by_a_string() -> None:
+    # `monkeypatch.setattr("a.b.c", ...)`: no type checker sees it, and a move of c is found by chance.
+    patched = [
+        f"{path.name}:{node.lineno}"
+        for path in TESTS
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "setattr"
+        and isinstance(node.args[0], ast.Constant)
+    ]
+    assert patched == []
+
+
 BANNED_MODULES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "litellm"}
 BANNED_ARGUMENTS = {"unsafe_allow_html", "unsafe_allow_javascript", "trust_remote_code", "allow_pickle"}
 
 
+@pytest.mark.process
 def test_importing_anything_but_the_torch_rooms_is_light() -> None:
-    # The app itself runs when it is imported, so the next test opens it instead.
+    # The app's frame runs when it is imported, so the next test opens it instead.
     names = [module_name(path) for path in MODULES]
-    light = [n for n in names if not n.startswith(TORCH_ROOMS) and ".migrations" not in n and n != "ui.app"]
+    light = [
+        n for n in names if not n.startswith(TORCH_ROOMS) and ".migrations" not in n and n != "ui.web.frame"
+    ]
     code = f"import importlib, sys\nfor name in {light!r}: importlib.import_module(name)\n"
     result = run_python(code + "print([n for n in ('torch', 'transformers', 'scipy') if n in sys.modules])")
     assert result.stdout.strip() == "[]", result.stdout + result.stderr
 
 
+#: What only a page, or a statistics over hidden states, needs.
+SCREEN = (
+    "streamlit",
+    "plotly",
+    "pandas",
+    "pyarrow",
+    "ui.web.kit.state",
+    "ui.web.kit.widgets",
+    "ui.web.views",
+    "ui.web.kit.chart",
+)
+HEAVY = ("torch", "transformers", "scipy", "sklearn", *SCREEN)
+
+
+@pytest.mark.process
+def test_the_worker_imports_nothing_of_a_screen() -> None:
+    result = run_python(f"import sys, ui.runs.worker\nprint([n for n in {HEAVY!r} if n in sys.modules])")
+    assert result.stdout.strip() == "[]", result.stdout + result.stderr
+
+
+#: Commands that look something up, in an empty store; each with what it may import of HEAVY for its work.
+LIGHT = (
+    "--help",
+    "pool init pool.toml",
+    "bench",
+    "doctor",
+    "episodes",
+    "checkpoints",
+    "labels",
+    "label e1 a=b",
+    "compare single:jack random",
+    "routing",
+    "verifier",
+    "policy c1 c2",
+    "fork e1 --turn 1 --stop",
+    "prune --what states --all --dry-run",
+    "import nothing.jsonl",
+    "export --all",
+    "separability",
+    "pool list",
+    "pocket cards",
+    "reproduce --show",
+    "worker --drain",
+)
+
+
+@pytest.mark.process
+def test_a_light_command_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom ui.cli import main\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        f"for command in {LIGHT!r}:\n"
+        "    try: main(command.split())\n"
+        "    except SystemExit: pass\n"
+        f"    found = [n for n in {HEAVY!r} if n in sys.modules]\n"
+        "    if found: break\n"
+        "print(); print(command, found)"
+    )
+    result = run_python(code, TRINITY_STORE=str(tmp_path / "store.db"), XDG_DATA_HOME=str(tmp_path))
+    assert result.stdout.splitlines()[-1:] == [f"{LIGHT[-1]} []"], result.stdout[-2000:] + result.stderr
+
+
+@pytest.mark.process
+def test_a_command_imports_no_other_command() -> None:
+    code = (
+        "import sys\nfrom ui.cli import main\n"
+        "for arguments in (['--help'], ['doctor', '--help']):\n"
+        "    try: main(arguments)\n"
+        "    except SystemExit: pass\n"
+        "print(); print(sorted(n for n in sys.modules if n.startswith('ui.')))"
+    )
+    said = run_python(code).stdout.splitlines()[-1]
+    assert ast.literal_eval(said) == [
+        "ui.cli",
+        "ui.cli.commands",
+        "ui.cli.console",
+        "ui.cli.doctor",
+        "ui.cli.lazy",
+        "ui.program",
+    ]
+
+
+def test_every_listed_command_is_there_and_helps() -> None:
+    from ui.cli.commands import Commands
+
+    found = {name: one.load(name) for name, one in Commands.listed.items()}
+    assert [name for name, command in found.items() if command.name != name or not command.help] == []
+
+
+@pytest.mark.process
 def test_opening_the_app_does_not_import_torch(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom streamlit.testing.v1 import AppTest\n"
-        f"app = AppTest.from_file({str(ROOT / 'ui' / 'app.py')!r}, default_timeout=60).run()\n"
+        f"app = AppTest.from_file({str(ROOT / 'ui' / 'web' / 'frame.py')!r}, default_timeout=60).run()\n"
         "assert not app.exception, app.exception\nsys.exit('torch' in sys.modules)"
     )
     result = run_python(code, TRINITY_STORE=str(tmp_path / "store.db"), XDG_DATA_HOME=str(tmp_path))
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.process
 def test_a_foreign_core_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "__init__.py").write_text("raise RuntimeError('the wrong core')")
@@ -165,25 +305,29 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return set(archive.namelist())
 
 
+@pytest.mark.process
 def test_the_wheel_carries_everything_a_newcomer_needs(wheel: set[str]) -> None:
     from core.pocket import MODELS
 
     needed = {f"core/pocket/weights/{name}/{file}" for name in (*MODELS, "encoder") for file in WEIGHT_FILES}
     needed |= {
         "ui/app.py",
+        "ui/web/frame.py",
         "ui/.streamlit/config.toml",
         "core/py.typed",
-        "ui/components/turn_strip.js",
-        "ui/components/drawing.js",
+        "ui/web/components/turn_strip.js",
+        "ui/web/components/drawing.js",
     }
     assert needed - wheel == set()
     assert any(name.startswith("sample_runs/") and ".jsonl" in name for name in wheel)
+    assert "sample_runs/results.json" in wheel
     assert any(name.startswith("storage/migrations/versions/") for name in wheel)
 
 
 WEIGHT_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
+@pytest.mark.process
 def test_the_wheel_carries_nothing_else_at_the_top(wheel: set[str]) -> None:
     assert {name.split("/")[0] for name in wheel if ".dist-info" not in name} == {*FLOORS, "sample_runs"}
 
@@ -205,7 +349,17 @@ def test_readme_and_ci_promise_the_same_commands() -> None:
     assert CHECK_LINE in ci
 
 
-def test_readme_shows_every_module() -> None:
+#: The command line has a module per command.
+WIDE_ROOMS = {"ui/cli"}
+
+
+def test_a_folder_holds_no_more_modules_than_a_reader_can_scan() -> None:
+    rooms = Counter(str(path.parent.relative_to(ROOT)) for path in MODULES if path.name != "__init__.py")
+    assert {room: n for room, n in rooms.items() if n > 20 and room not in WIDE_ROOMS} == {}
+
+
+def test_the_readme_is_one_page_and_shows_every_folder() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    shown = [path for path in MODULES if path.name != "__init__.py" and "versions" not in path.parts]
-    assert [module_name(path) for path in shown if path.name not in readme] == []
+    assert len(readme.splitlines()) <= 150
+    folders = {path.parent.name for path in MODULES} - {"versions"}
+    assert [name for name in sorted(folders) if f"{name}/" not in readme] == []

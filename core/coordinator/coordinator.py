@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoded, Encoder
 from core.coordinator.svf import Offsets, check_layout, dead_blocks
-from core.draws import pick, uniform
+from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision
 from core.errors import CheckpointError
 from core.heads import softmax, split
@@ -54,7 +54,7 @@ class Coordinator:
 
 
 class Population:
-    """Policy of many candidates at once: equal inputs are encoded once, whoever reached them.
+    """Policy of many candidates at once: equal inputs are encoded once, whichever candidates reached them.
 
     `vectors` float32 [candidates, n] stand in the place of the template's vector; `candidate_of` maps episode id
     to candidate. Candidates with SVF offsets of their own each read for themselves.
@@ -149,7 +149,7 @@ def choose(
             model, role = best
         else:
             u = uniform(request.key, 2)
-            model, role = pick(model_probs, float(u[0])), pick(role_probs, float(u[1]))
+            model, role = draw_index(model_probs, float(u[0])), draw_index(role_probs, float(u[1]))
         decisions.append(
             Decision(
                 model=models[model],

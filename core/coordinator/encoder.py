@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,10 +25,12 @@ from core.coordinator.split import SplitModel, split_for
 from core.coordinator.svf import Offsets, SingularValues
 from core.episode import Decide
 from core.errors import CheckpointError
-from core.pocket.quiet import no_progress_bar
+from core.pocket.progress_bars import no_progress_bar
+from core.pocket.threads import is_small, suited_threads
+from core.processes import Processes
 from core.tokens import Prompt, PromptTokens
 
-POCKET = "pocket"
+POCKET_ENCODER = "pocket"
 POCKET_FOLDER = Path(__file__).parents[1] / "pocket" / "weights" / "encoder"
 
 #: Arithmetic of one batch: enough to hide a small model's overhead, little enough for one quick decision.
@@ -43,7 +47,7 @@ _TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
-    """What the encoder read and felt, one row per request: `states` float32 [n, hidden size]."""
+    """What the encoder read and computed, one row per request: `states` float32 [n, hidden size]."""
 
     states: NDArray[np.float32]
     digests: tuple[str, ...]
@@ -78,15 +82,27 @@ class Encoder:
     """A causal language model without its LM head, and its tokenizer. Safe to share between threads.
 
     A state depends on its own tokens only, to the last bit: prompts are padded on the right, where causal
-    attention cannot see, to a fixed raster of lengths, and every batch of one length has the same rows.
+    attention cannot see, to a fixed raster of lengths, and every batch of one length has the same rows. The batches
+    of a small encoder on the CPU, as it lies in `folder`, are shared among `processes`.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, identity: EncoderIdentity, *, max_tokens: int | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        identity: EncoderIdentity,
+        *,
+        max_tokens: int | None = None,
+        folder: Path | None = None,
+        processes: Processes | None = None,
     ) -> None:
         window = int(getattr(model.config, "max_position_embeddings", 0) or 32_768)
         self.identity = identity
         self.model = model.eval().requires_grad_(False)
+        self._small = is_small(model)
+        self._folder = folder
+        shared = self._small and folder and self.device == "cpu"
+        self._processes = processes if processes and shared else Processes(1)
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
         self._pad = int(tokenizer.pad_token_id or 0)
         self._cache: OrderedDict[bytes, _State] = OrderedDict()
@@ -97,7 +113,7 @@ class Encoder:
         self._entering: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._offsets_key = b""
         #: Hidden states given, and what they took, in forwards of one prompt through all layers.
-        self.given, self.forwards = 0, 0.0
+        self.states_given, self.forwards = 0, 0.0
         embedding = model.get_input_embeddings().weight.numel()
         flop = 2.0 * max(1, sum(weight.numel() for weight in model.parameters()) - embedding)
         self._batch_tokens = _BATCH_FLOP.get(self.device, _BATCH_FLOP_ACCELERATOR) / flop
@@ -129,10 +145,10 @@ class Encoder:
 
         Equal inputs are read once and recent ones remembered (paper 3.1, the authors' `get_action`). SVF
         `offsets` are written into the weights first; on a large encoder a change of them takes seconds."""
-        with self._lock:
+        with self._lock, suited_threads(self._small):
             self._set_offsets(offsets)
             keys = [self._key(request, input_format, token_position) for request in requests]
-            self.given += len(keys)
+            self.states_given += len(keys)
             missing = {
                 key: request for key, request in zip(keys, requests, strict=True) if key not in self._cache
             }
@@ -161,9 +177,9 @@ class Encoder:
             self._cache.clear()
             self._entering.clear()
 
-    def seen(self, request: Decide, *, input_format: InputFormat = "segments") -> str:
-        """Exactly what the encoder reads for this request, control tokens spelled out."""
-        return self.tokens.text(self.tokens.prompt(request, input_format).ids)
+    def prompt_text(self, request: Decide) -> str:
+        """Exactly what the encoder reads for this request as segments, control tokens spelled out."""
+        return self.tokens.text(self.tokens.prompt(request, "segments").ids)
 
     def _key(self, request: Decide, input_format: InputFormat, token_position: int) -> bytes:
         content = request.messages if input_format == "chat" and request.messages else request.transcript
@@ -193,6 +209,8 @@ class Encoder:
                     f"Token position {token_position} lies before the prompt's first token."
                 )
             by_length.setdefault(-(-len(prompt.ids) // _LENGTH_RASTER) * _LENGTH_RASTER, []).append(key)
+        batches: list[list[bytes]] = []
+        jobs: list[Any] = []
         for length, keys in sorted(by_length.items()):
             most = _LARGEST_BATCH_WITH_OFFSETS if self._offsets_key else _LARGEST_BATCH
             rows = int(min(most, max(1, self._batch_tokens // length)))
@@ -202,29 +220,46 @@ class Encoder:
                 for row, key in enumerate(batch):
                     ids[row, : len(prompts[key].ids)] = prompts[key].ids
                 positions = [len(prompts[key].ids) + token_position for key in batch]
-                digests = [prompts[key].digest for key in batch]
-                for key, vector in zip(batch, self._states(ids, positions, digests), strict=True):
-                    prompt = prompts[key]
-                    yield key, _State(vector.copy(), prompt.digest, len(prompt.ids), prompt.overflow)
+                batches.append(batch)
+                jobs.append([str(self._folder), self.dtype, ids.tolist(), positions])
+        for batch, states in zip(batches, self._states(batches, jobs, prompts), strict=True):
+            if not np.isfinite(states).all():
+                raise CheckpointError(
+                    f"The encoder {self.identity.name} gave a hidden state that is not finite."
+                )
+            for key, vector in zip(batch, states, strict=True):
+                prompt = prompts[key]
+                yield key, _State(vector.copy(), prompt.digest, len(prompt.ids), prompt.overflow)
 
     def _states(
-        self, ids: NDArray[np.int64], positions: Sequence[int], digests: Sequence[str]
-    ) -> NDArray[np.float32]:
-        """States float32 [len(positions), hidden size] of the first rows of `ids` [rows, length], the prompts
-        with these digests."""
-        with torch.inference_mode():
-            if self._offsets_key and self._split:
-                hidden = self._split.above(self._enter(self._split, ids, digests))
-                self.forwards += len(positions) * (1 - self._split.cut / len(self.model.layers))
-            else:
-                hidden = self.model(input_ids=self._tensor(ids), use_cache=False).last_hidden_state
-                self.forwards += len(positions)
-            picked = hidden[torch.arange(len(positions)), torch.tensor(positions)].float().cpu().numpy()
-        if not np.isfinite(picked).all():
-            raise CheckpointError(f"The encoder {self.identity.name} gave a hidden state that is not finite.")
-        return cast("NDArray[np.float32]", picked)
+        self, batches: Sequence[Sequence[bytes]], jobs: Sequence[Any], prompts: Mapping[bytes, Prompt]
+    ) -> Iterator[NDArray[np.float32]]:
+        """States float32 [prompts of the batch, hidden size] of every batch."""
+        if self._offsets_key and (split := self._split):
+            for batch, (_, _, ids, positions) in zip(batches, jobs, strict=True):
+                digests = [prompts[key].digest for key in batch]
+                with torch.inference_mode():
+                    hidden = split.above(self._enter(split, ids, digests))
+                self.forwards += len(positions) * (1 - split.cut / len(self.model.layers))
+                yield _picked(hidden, positions)
+            return
+        here = (
+            Processes(1) if self._offsets_key else self._processes
+        )  # helpers have the weights of the folder
+        for (_, _, _, positions), answer in zip(
+            jobs, here.answers("core.coordinator.encoder:read_batch", jobs, self._read), strict=True
+        ):
+            self.forwards += len(positions)
+            yield np.frombuffer(base64.b64decode(answer), np.float32).reshape(len(positions), -1)
 
-    def _enter(self, split: SplitModel, ids: NDArray[np.int64], digests: Sequence[str]) -> torch.Tensor:
+    def _read(self, job: Any) -> str:
+        """States of one batch (folder, dtype, token ids [rows, length], positions), float32 in base64."""
+        _, _, ids, positions = job
+        with torch.inference_mode(), suited_threads(self._small):
+            hidden = self.model(input_ids=self._tensor(ids), use_cache=False).last_hidden_state
+        return base64.b64encode(_picked(hidden, positions).tobytes()).decode()
+
+    def _enter(self, split: SplitModel, ids: Sequence[Sequence[int]], digests: Sequence[str]) -> torch.Tensor:
         """What enters the changed layers [rows, length, hidden size]; it is the same for all offsets."""
         if not all(digest in self._entering for digest in digests):
             fresh = split.below(self._tensor(ids))
@@ -237,8 +272,26 @@ class Encoder:
             self._entering.popitem(last=False)
         return torch.stack(rows + rows[:1] * (len(ids) - len(rows)))
 
-    def _tensor(self, ids: NDArray[np.int64]) -> torch.Tensor:
-        return torch.from_numpy(ids).to(self.model.device)
+    def _tensor(self, ids: Sequence[Sequence[int]]) -> torch.Tensor:
+        return torch.tensor(ids).to(self.model.device)
+
+
+def _picked(hidden: torch.Tensor, positions: Sequence[int]) -> NDArray[np.float32]:
+    """The states float32 [n, hidden size] at one position of each of the first n of [rows, length, hidden size]."""
+    with torch.inference_mode():
+        picked = hidden[torch.arange(len(positions)), torch.tensor(positions)].float().cpu().numpy()
+    return cast("NDArray[np.float32]", picked)
+
+
+def read_batch(job: Any) -> str:
+    """In a helper process: the states of one of an encoder's batches."""
+    folder, dtype, _, _ = job
+    return _loaded_encoder(folder, dtype)._read(job)
+
+
+@cache
+def _loaded_encoder(folder: str, dtype: Dtype) -> Encoder:
+    return load_encoder(folder, dtype=dtype)
 
 
 def load_encoder(
@@ -246,8 +299,8 @@ def load_encoder(
     *,
     dtype: Dtype = "float32",
     device: str = "cpu",
-    revision: str | None = None,
     max_tokens: int | None = None,
+    processes: Processes | None = None,
 ) -> Encoder:
     """Load "pocket", a local Hugging Face folder or a hub id (also offline); no remote code, no pickle.
 
@@ -255,7 +308,7 @@ def load_encoder(
     name = str(name_or_folder)
     if dtype not in _TORCH_DTYPES:
         raise CheckpointError(f"The dtype must be one of {', '.join(_TORCH_DTYPES)}, not {dtype!r}.")
-    folder, commit = _locate(name, revision)
+    folder, commit = _locate(name)
     try:
         with no_progress_bar():
             model = AutoModel.from_pretrained(
@@ -273,13 +326,8 @@ def load_encoder(
         raise CheckpointError(f"The encoder at {folder} cannot be loaded: {reason[:300]}") from error
     if getattr(model.config, "is_encoder_decoder", False):
         raise CheckpointError(f"The encoder must be a decoder-only language model; {name} is not one.")
-    identity = EncoderIdentity(
-        _name(name, folder, commit),
-        hidden_size,
-        weights_digest(folder),
-        commit,
-    )
-    return Encoder(model, tokenizer, identity, max_tokens=max_tokens)
+    identity = EncoderIdentity(_name(name, folder, commit), hidden_size, weights_digest(folder), commit)
+    return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
 
 
 def weights_digest(folder: Path) -> str:
@@ -296,24 +344,20 @@ def weights_digest(folder: Path) -> str:
 def _name(name: str, folder: Path, commit: str) -> str:
     """A name by which `load_encoder` finds this encoder again: "pocket", a hub id or an absolute folder."""
     folder = folder.resolve()
-    return POCKET if folder == POCKET_FOLDER.resolve() else name if commit else str(folder)
+    return POCKET_ENCODER if folder == POCKET_FOLDER.resolve() else name if commit else str(folder)
 
 
-def _locate(name: str, revision: str | None) -> tuple[Path, str]:
+def _locate(name: str) -> tuple[Path, str]:
     """(folder, hub commit or "") of a local folder, the pocket encoder or a hub id."""
-    if name == POCKET or os.path.isdir(name):  # not Path's, which raises for a name that is too long
-        folder = POCKET_FOLDER if name == POCKET else Path(name)
+    if name == POCKET_ENCODER or os.path.isdir(name):  # not Path's, which raises for a name that is too long
+        folder = POCKET_FOLDER if name == POCKET_ENCODER else Path(name)
         if not (folder / "config.json").exists():
             raise CheckpointError(
                 f"There is no encoder at {folder}: a Hugging Face folder with a config.json is needed."
             )
         return folder, ""
     try:
-        folder = Path(
-            snapshot_download(
-                name, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]
-            )
-        )
+        folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no encoder '{name}': it is no local folder, and the Hugging Face hub did not give it "

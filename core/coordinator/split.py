@@ -41,8 +41,8 @@ def split_for(model: Any, layout: Layout) -> SplitModel | None:
     parts = SplitModel(model, cut)
     ids = torch.arange(8, device=model.device)[None] % int(model.config.vocab_size)
     with torch.inference_mode():
-        whole = model(input_ids=ids, use_cache=False).last_hidden_state
-        same = torch.equal(whole, parts.above(parts.below(ids)))
+        expected = model(input_ids=ids, use_cache=False).last_hidden_state
+        same = torch.equal(expected, parts.above(parts.below(ids)))
     return parts if same else None
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.coordinator.encoder import Encoder
-from core.draws import integer
-from core.drive import GradeMany
-from core.episode import Decide, Decision, Episode, Role, Task, Transcript
+from core.draws import derive_seed
+from core.episode import Decide, Decision, Episode, Task, Transcript
 from core.evolution.cycles import ChosenCycle, choose_cycles, try_cycles
 from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
-from core.policies import SINGLE, CyclePolicy, single_policy
-from core.policy import Policy
+from core.play.drive import GradeMany, Masks
+from core.play.policies import SINGLE, CyclePolicy, single_policy
+from core.play.policy import Policy
 from core.pool.pool import Pool
 
 
@@ -36,21 +37,14 @@ class Arena:
     @property
     def reply_seed(self) -> int:
         """Decides all that is random; common to all policies."""
-        return integer((self.seed, "arena"))
+        return derive_seed((self.seed, "arena"))
 
-    def play(
-        self,
-        policy: Policy,
-        tasks: Sequence[Task],
-        *,
-        model_mask: Sequence[bool] = (),
-        role_mask: Sequence[bool] = (),
-    ) -> list[Episode]:
+    def play(self, policy: Policy, tasks: Sequence[Task], **masks: Unpack[Masks]) -> list[Episode]:
         """One episode per task under the policy."""
         episodes = episodes_of(
             tasks, policy.models, seed=self.reply_seed, turn_budget=self.turn_budget, prefix=policy.id
         )
-        return play_all(episodes, policy, self.pool, self.grade, model_mask=model_mask, role_mask=role_mask)
+        return play_all(episodes, policy, self.pool, self.grade, **masks)
 
 
 def best_cycles(arena: Arena, validation: Sequence[Task]) -> dict[str, ChosenCycle]:
@@ -60,12 +54,6 @@ def best_cycles(arena: Arena, validation: Sequence[Task]) -> dict[str, ChosenCyc
         names, arena.pool, arena.grade, validation, turn_budget=arena.turn_budget, seed=arena.reply_seed
     )
     return {name.removeprefix(SINGLE): one for name, one in choose_cycles(trials).items()}
-
-
-def best_single(arena: Arena, cycles: Mapping[str, ChosenCycle]) -> CyclePolicy:
-    """The model that did best on validation tasks, frozen with its cycle."""
-    model = max(arena.models, key=lambda name: cycles[name].accuracy)
-    return single_policy(model, arena.models, cycles[model].cycle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +105,6 @@ def learned_router(
     singles = [single_policy(model, arena.models, cycles[model].cycle) for model in arena.models]
     chosen = {task.question: singles[best] for task, best in zip(tasks, promise.argmax(axis=1), strict=True)}
     return TablePolicy("router", arena.models, chosen)
-
-
-def family_router(
-    arena: Arena, steps: Mapping[str, tuple[tuple[str, ...], tuple[Role, ...]]], tasks: Sequence[Task]
-) -> TablePolicy:
-    """The hand-made ceiling: per family a cycle of (models, roles) by someone who knows the pool."""
-    policies = {
-        family: CyclePolicy(arena.models, models, cycle, "hand-made")
-        for family, (models, cycle) in steps.items()
-    }
-    return TablePolicy("hand-made", arena.models, {task.question: policies[task.family] for task in tasks})
 
 
 def question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:

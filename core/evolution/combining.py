@@ -1,4 +1,4 @@
-"""Other ways to combine a pool, put beside a coordinator: cascade, majority vote, Mixture-of-Agents, labels."""
+"""Other ways to combine a pool, to compare with a coordinator: cascade, majority vote, Mixture-of-Agents, labels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.coordinator.encoder import Encoder
-from core.draws import integer
+from core.draws import derive_seed
 from core.episode import EndReason, Episode, Role, Status, Task, Turn
 from core.evolution.baselines import Arena, TablePolicy, question_states, solved_by_single
 from core.evolution.cycles import ChosenCycle, EachItsOwn
 from core.evolution.fitness import mean_reward, play_all, rewards
-from core.policies import CyclePolicy, RandomModelPolicy, single_policy
+from core.play.policies import CyclePolicy, RandomModelPolicy, single_policy
 
 VOTERS = 5
 #: Repeats of each model on each question from which its label is taken (paper A.5).
@@ -59,14 +59,14 @@ def discernment(checked: Sequence[Episode]) -> float:
     return float(np.mean(accepts[True]) - np.mean(accepts[False]))
 
 
-def majority(arena: Arena, model: str, births: Sequence[Episode]) -> list[Episode]:
+def majority_vote(arena: Arena, model: str, births: Sequence[Episode]) -> list[Episode]:
     """Majority vote (Wang et al. 2023, "Self-Consistency"): one model answers five times, knowing nothing of its
     other answers; the most frequent answer wins, of equals the first.
 
     The five stand in the episode as its turns; one with the winning answer comes last, as an episode's answer does."""
     worker = single_policy(model, arena.models, (Role.WORKER,))
     independent = [
-        replace(one, id=f"{one.id}/{k}", seed=integer((one.seed, "vote", k)), turn_budget=1)
+        replace(one, id=f"{one.id}/{k}", seed=derive_seed((one.seed, "vote", k)), turn_budget=1)
         for one in births
         for k in range(VOTERS)
     ]
@@ -93,12 +93,12 @@ def _voted(birth: Episode, votes: Sequence[Episode]) -> Episode:
     )
 
 
-def mixture(arena: Arena, births: Sequence[Episode]) -> list[Episode]:
+def mixture_of_agents(arena: Arena, births: Sequence[Episode]) -> list[Episode]:
     """Mixture-of-Agents (Wang et al. 2024) with one layer: every model answers, knowing nothing of the others; then
     one at random, which is handed all their answers, answers last. Calls: the models and one."""
     n = len(arena.models)
     proposals = [
-        replace(one, id=f"{one.id}/{model}", seed=integer((one.seed, "proposal", model)), turn_budget=1)
+        replace(one, id=f"{one.id}/{model}", seed=derive_seed((one.seed, "proposal", model)), turn_budget=1)
         for one in births
         for model in arena.models
     ]
@@ -124,9 +124,7 @@ def _lost(birth: Episode, parts: Sequence[Episode]) -> Episode | None:
     """The episode as missing, if one of its parts is."""
     for part in parts:
         if part.status is not Status.FINISHED:
-            return replace(
-                birth, status=Status.MISSING, end_reason=EndReason.ERROR, meta={**birth.meta, **part.meta}
-            )
+            return replace(birth, status=Status.MISSING, end_reason=EndReason.ERROR, error=part.error)
     return None
 
 
@@ -151,12 +149,13 @@ def labelled_router(
     """Supervised labels (paper A.5): a linear softmax from the question's hidden state to the model that does best.
 
     The label of a question is the model that solved it most often in three repeats at its best cycle; ties count
-    evenly, what nobody solved says nothing. Trained to the end (L-BFGS) instead of by some steps of Adam."""
+    evenly, and a question that no model solved is left out. Trained to the end (L-BFGS) instead of by some steps of
+    Adam."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
     repeats = [
-        solved_by_single(replace(arena, seed=integer((arena.seed, "label", k))), cycles, train)
+        solved_by_single(replace(arena, seed=derive_seed((arena.seed, "label", k))), cycles, train)
         for k in range(LABEL_REPEATS)
     ]
     weights = label_weights(mean_reward(np.stack(repeats, axis=-1)))

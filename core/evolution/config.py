@@ -20,22 +20,47 @@ CHOOSING = 48
 ADAPTED_AT_MOST = 4
 
 
+#: Settings that are counted, that must be above 0, and that may be 0 too.
+_COUNTS = (
+    "generations",
+    "population",
+    "tasks_per_candidate",
+    "turn_budget",
+    "rotate_every",
+    "validate_every",
+)
+_POSITIVE = ("logit_spread", "step_size", "svf_spread", "svf_step_size", "learning_rate", "box")
+_NOT_NEGATIVE = ("constant_spread", "diversity", "turn_cost")
+#: Settings that may be left open.
+_OPTIONAL = ("step_size", "svf_step_size", "constant_spread")
+#: A step or a weight beyond this drives numbers of a head, kept as float32, out of their range.
+_LARGEST = 1e6
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number that a search can use; what a store or a file holds need not be one. NaN is none."""
+    return type(value) in (int, float) and -_LARGEST <= float(value) <= _LARGEST  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
 class EvolveConfig:
     """What an evolution is, fixed for its whole life.
 
-    `learner`: sep-CMA-ES as in the paper, or what it is put beside: REINFORCE, whose population is 1 and whose batch is
-    `tasks_per_candidate` (Adam at `learning_rate`), or random search in a box of `box` step sizes.
-    `logit_spread` is the standard deviation that the first generation's logits shall have over its
-    candidates in what depends on the transcript, `constant_spread` in what does not (None: no difference is
-    made, see search); the step size follows from the encoder's hidden states, or is `step_size`. `svf_spread`
-    and `svf_step_size` are the same for SVF offsets, where the template has any. `common`:
-    one draw of tasks for all candidates of a generation; otherwise one per candidate, as the paper does.
-    Replies are drawn anew every `rotate_every` generations, so that no candidate can learn single replies
-    by heart. `rates` names the optimiser's learning rates (see sep_cma). Fitness is the mean reward; `diversity`
-    and `turn_cost` weigh the released run's further terms (see fitness). `adaptive`: `tasks_per_candidate` is
-    where it begins; each generation plays more or fewer tasks, as its fitness told candidates apart.
-    """
+    `learner`: sep-CMA-ES as in the paper, or what it is compared with: REINFORCE, whose population is 1 and whose
+    batch is `tasks_per_candidate` (Adam at `learning_rate`), or random search in a box of `box` step sizes.
+    `logit_spread` is the standard deviation that the first generation's logits shall have over its candidates in what
+    depends on the transcript, `constant_spread` in what does not (None: no difference is made, see
+    `core.evolution.search`); the step size follows from the encoder's hidden states, or is `step_size`. `svf_spread`
+    and `svf_step_size` are spread and step size of SVF offsets, where the template has any. `common`: one draw of
+    tasks for all candidates of a generation; otherwise one per candidate, as the paper does. Replies are drawn anew
+    every `rotate_every` generations, so that no candidate can learn single replies by heart. `rates` names the
+    optimiser's learning rates (see `core.evolution.sep_cma`). Fitness is the mean reward; `diversity` and `turn_cost`
+    weigh the released run's further terms (see `fitness.further_terms`). `adaptive`: `tasks_per_candidate` is where
+    it begins; each generation plays more or fewer tasks, as far as its fitness could tell candidates apart."""
 
     learner: LearnerName = "sep-cma-es"
     generations: int = 60
@@ -60,17 +85,25 @@ class EvolveConfig:
     box: float = 3.0
 
     def __post_init__(self) -> None:
-        for name in (
-            "generations",
-            "population",
-            "tasks_per_candidate",
-            "turn_budget",
-            "rotate_every",
-            "validate_every",
-        ):
-            if getattr(self, name) < 1:
-                what = f"{name.replace('_', ' ')} of {getattr(self, name)}"
-                raise ConfigError(f"An evolution with {what} does nothing: give at least 1.")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(
+                    f"An evolution with {_words(name)} of {value} does nothing: give a whole number, at least 1."
+                )
+        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+            raise ConfigError(
+                f"A seed of {self.seed} cannot be used: give a whole number from 0 to 2**63 - 1."
+            )
+        for name in (*_POSITIVE, *_NOT_NEGATIVE):
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if not _is_number(value) or value < 0 or (value == 0 and name in _POSITIVE):
+                fits = "a positive number" if name in _POSITIVE else "0 or a positive number"
+                raise ConfigError(
+                    f"An evolution's {_words(name)} cannot be {value}: give {fits}, at most {_LARGEST:,.0f}."
+                )
         self._check_learner()
 
     def _check_learner(self) -> None:
@@ -100,7 +133,7 @@ class EvolveConfig:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a learner spreads a generation's episodes, unless told otherwise."""
+    """How a learner spreads a generation's episodes by default."""
 
     population: int
     tasks_per_candidate: int

@@ -1,4 +1,4 @@
-"""What every evolution is put beside: its own random walk, and the best single model at the same turn budget."""
+"""The controls of an evolution: its own random walk, and the best single model at the same turn budget."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder
-from core.drive import GradeMany
 from core.episode import Task
 from core.evolution.config import CHOOSING, EvolveConfig
 from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
 from core.evolution.evolve import random_walk, space_of, validation_episodes, validation_seed
-from core.evolution.fitness import Measured, measured, play_all
-from core.policies import SINGLE, single_policy
-from core.policy import Policy
+from core.evolution.fitness import play_all, statistics_of
+from core.evolution.generation_stats import EpisodeStatistics
+from core.play.drive import GradeMany
+from core.play.policies import SINGLE, single_policy
+from core.play.policy import Policy
 from core.pool.pool import Pool
 
 
@@ -27,7 +28,7 @@ class Control:
     cycle, as in "single:ann T W V"."""
 
     name: str
-    measured: Measured
+    measured: EpisodeStatistics
 
 
 def controls(
@@ -42,9 +43,9 @@ def controls(
 ) -> list[Control]:
     """Play the controls of an evolution of `template` on `tasks`, with the seeds of its validation."""
 
-    def play(policy: Policy, prefix: str) -> Measured:
+    def play(policy: Policy, prefix: str) -> EpisodeStatistics:
         episodes = validation_episodes(config, validation_tasks, template, prefix)
-        return measured(play_all(episodes, policy, pool, grade))
+        return statistics_of(play_all(episodes, policy, pool, grade))
 
     found = []
     if config.learner == "sep-cma-es":  # the others have no walk of their own

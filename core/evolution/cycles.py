@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from core.drive import GradeMany, drive_many
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, EpisodeFinished, Role, Status, Task
 from core.errors import PoolError
-from core.policies import Cycle, cycle_policy
-from core.policy import Policy
+from core.play.drive import GradeMany, drive_many
+from core.play.policies import Cycle, cycle_policy
+from core.play.policy import Policy
 from core.pool.pool import Pool
 
-LONGEST = 3
+LONGEST_CYCLE = 3
 
 
 def _repeats(cycle: Cycle) -> bool:
@@ -23,7 +23,7 @@ def _repeats(cycle: Cycle) -> bool:
 #: Every cycle of up to three roles in which somebody works, each once (W, W is the same as W), shorter ones first.
 CYCLES: tuple[Cycle, ...] = tuple(
     cycle
-    for length in range(1, LONGEST + 1)
+    for length in range(1, LONGEST_CYCLE + 1)
     for cycle in product(ROLE_ORDER, repeat=length)
     if Role.WORKER in cycle and not _repeats(cycle)
 )
@@ -100,7 +100,7 @@ def _best(name: str, by_cycle: Mapping[Cycle, Sequence[Episode]]) -> ChosenCycle
         if not over:
             raise PoolError(
                 f"No role cycle can be chosen for {name}: its models could not be asked "
-                f"({episodes[0].meta.get('error', 'no reason given')}). See that they answer, then try again."
+                f"({episodes[0].error or 'no reason given'}). See that they answer, then try again."
             )
         accuracy = sum(bool(one.correct) for one in over) / len(over)
         turns = sum(len(one.turns) for one in over) / len(over)

@@ -15,23 +15,23 @@ from numpy.typing import NDArray
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator, Population
 from core.coordinator.encoder import Encoder
-from core.draws import integer, uniform
-from core.drive import GradeMany
+from core.draws import derive_seed, uniform
 from core.episode import Episode, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution import sep_cma
 from core.evolution.config import ADAPTED_AT_MOST, EvolveConfig
 from core.evolution.fitness import (
-    Measured,
     episodes_of,
     further_terms,
     mean_reward,
-    measured,
     play_all,
     rewards,
+    statistics_of,
 )
+from core.evolution.generation_stats import EpisodeStatistics, Step
 from core.evolution.learners import Learner, LearnerState, RandomSearch, Reinforce, SepCMA
-from core.evolution.search import SearchSpace, Step, survey
+from core.evolution.search import SearchSpace, survey
+from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
@@ -54,8 +54,8 @@ class Generation:
     distances: tuple[float, ...] = ()
     steps: Mapping[str, Step] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
-    episodes: Measured | None = None
-    validation: Measured | None = None
+    episodes: EpisodeStatistics | None = None
+    validation: EpisodeStatistics | None = None
     tasks_per_candidate: int = 0
     next_tasks: int = 0
     calls: int = 0
@@ -165,10 +165,10 @@ def _next(
     per_candidate: int,
 ) -> Generation:
     vectors = learner.ask(state)
-    seed = integer((config.seed, "replies", state.generation // config.rotate_every))
+    seed = derive_seed((config.seed, "replies", state.generation // config.rotate_every))
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
-        drawn = draw(tasks, config, state.generation, candidate, per_candidate)
+        drawn = tasks_of_candidate(tasks, config, state.generation, candidate, per_candidate)
         mine = episodes_of(
             drawn,
             template.models,
@@ -180,7 +180,7 @@ def _next(
         candidate_of.update({episode.id: candidate for episode in mine})
         episodes += mine
     policy = Population(template, vectors, encoder, candidate_of)
-    calls, hits, given, forwards = pool.misses, pool.hits, encoder.given, encoder.forwards
+    calls, hits, given, forwards = pool.misses, pool.hits, encoder.states_given, encoder.forwards
     played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
     fitness = mean_reward(values)
@@ -208,12 +208,12 @@ def _next(
             (np.linalg.norm(vectors - learner.outcome(state), axis=1) / state.step_size).tolist()
         ),
         missing=tuple(np.isnan(values).sum(axis=1).tolist()),
-        episodes=measured(played),
+        episodes=statistics_of(played),
         tasks_per_candidate=per_candidate,
-        next_tasks=adapted(config, values) if config.adaptive else per_candidate,
+        next_tasks=adapted_task_count(config, values) if config.adaptive else per_candidate,
         calls=pool.misses - calls,
         calls_saved=pool.hits - hits,
-        decisions=encoder.given - given,
+        decisions=encoder.states_given - given,
         forwards=encoder.forwards - forwards,
     )
 
@@ -225,16 +225,16 @@ def _check_played(played: Sequence[Episode], generation: int | None) -> None:
     if lost and not asked:
         raise PoolError(
             f"No model could be asked in generation {generation} "
-            f"({lost[0].meta.get('error', 'no reason given')}): see that they answer, then resume."
+            f"({lost[0].error or 'no reason given'}): see that they answer, then resume."
         )
 
 
-def adapted(config: EvolveConfig, values: NDArray[np.float64]) -> int:
+def adapted_task_count(config: EvolveConfig, values: NDArray[np.float64]) -> int:
     """How many tasks a candidate shall play next, after rewards [candidates, tasks] (NaN: missing).
 
-    The share of the variance between candidates' means that is not chance says how far fitness can be trusted:
-    under 0.3 half as many tasks more are played, over 0.7 a third fewer, never beyond a factor of ADAPTED_AT_MOST
-    from where it began (after Hansen et al. 2009, "A Method for Handling Uncertainty in Evolutionary Optimization")."""
+    The share of the variance between candidates' means that is not chance says how far fitness can be trusted: under
+    0.3 half as many tasks more are played, over 0.7 a third fewer, never beyond a factor of ADAPTED_AT_MOST from
+    where it began (after Hansen et al. 2009, "A Method for Handling Uncertainty in Evolutionary Optimization")."""
     tasks, known = int(values.shape[1]), np.isfinite(values)
     about = values[known.any(axis=1)][:, known.any(axis=0)]
     if not about.size:
@@ -250,18 +250,18 @@ def adapted(config: EvolveConfig, values: NDArray[np.float64]) -> int:
     return int(min(max(wanted, least), most))
 
 
-def draw(
+def tasks_of_candidate(
     tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate: int, n: int | None = None
 ) -> list[Task]:
     """The n tasks a candidate plays (None: as configured), stratified by family, without replacement while there
     are enough."""
-    who = "all" if config.common else candidate
+    stream = "all" if config.common else candidate
     families: dict[str, list[Task]] = {}
     for task in tasks:
         families.setdefault(task.family, []).append(task)
     queues = []
     for family, members in sorted(families.items()):
-        order = np.argsort(uniform(f"{config.seed}/tasks/{generation}/{who}/{family}", len(members)))
+        order = np.argsort(uniform(f"{config.seed}/tasks/{generation}/{stream}/{family}", len(members)))
         queues.append([members[place] for place in order])
     return [
         queues[turn % len(queues)][turn // len(queues) % len(queues[turn % len(queues)])]
@@ -276,17 +276,17 @@ def validate(
     encoder: Encoder,
     pool: Pool,
     grade: GradeMany,
-) -> Measured:
+) -> EpisodeStatistics:
     """The checkpoint, sampling, on tasks it was not evolved on. PoolError when no model could be asked."""
     episodes = validation_episodes(config, tasks, checkpoint, "v")
     played = play_all(episodes, Coordinator(checkpoint, encoder), pool, grade)
     _check_played(played, checkpoint.generation)
-    return measured(played)
+    return statistics_of(played)
 
 
 def validation_seed(config: EvolveConfig) -> int:
     """What decides the models' own chance, in every validation the same."""
-    return integer((config.seed, "validation"))
+    return derive_seed((config.seed, "validation"))
 
 
 def validation_episodes(

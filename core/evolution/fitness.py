@@ -1,47 +1,29 @@
-"""Fitness: the mean binary reward of a policy's episodes, missing ones left out, and what else they tell."""
+"""Fitness: the mean binary reward of a policy's episodes, missing ones left out, and other statistics of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.draws import integer
-from core.drive import GradeMany, drive_many
+from core.draws import derive_seed
 from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Task
-from core.policy import Policy
+from core.evolution.generation_stats import EpisodeStatistics
+from core.play.drive import GradeMany, Masks, drive_many
+from core.play.policy import Policy
 from core.pool.pool import Pool
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What `n` episodes came to, besides those `missing`. `shares` maps (model, role) to its share of all
-    turns."""
-
-    accuracy: float
-    n: int
-    missing: int
-    turns_mean: float
-    accept_rate: float
-    shares: Mapping[tuple[str, str], float]
-
-
 def play_all(
-    episodes: Iterable[Episode],
-    policy: Policy,
-    pool: Pool,
-    grade: GradeMany,
-    *,
-    model_mask: Sequence[bool] = (),
-    role_mask: Sequence[bool] = (),
+    episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany, **masks: Unpack[Masks]
 ) -> list[Episode]:
     """Play episodes to their ends, in their order, keeping nothing on the way."""
     episodes = list(episodes)
     ended: dict[str, Episode] = {}
-    for event in drive_many(episodes, policy, pool, grade, model_mask=model_mask, role_mask=role_mask):
+    for event in drive_many(episodes, policy, pool, grade, **masks):
         if isinstance(event, EpisodeFinished):
             ended[event.episode.id] = event.episode
     return [ended[episode.id] for episode in episodes]
@@ -73,7 +55,7 @@ def episodes_of(
                 models=tuple(models),
                 protocol=protocol,
                 turn_budget=turn_budget,
-                seed=integer((seed, "again", again)) if again else seed,
+                seed=derive_seed((seed, "again", again)) if again else seed,
             )
         )
     return episodes
@@ -98,7 +80,7 @@ def further_terms(
 ) -> float:
     """What the released run adds to a candidate's mean reward (trinity.md 1.7): `diversity` times the entropy, in
     nats, of the models chosen over all its episodes, less `turn_cost` times a quarter of (N - 1) / turn budget for
-    N choices in all. Missing episodes tell nothing; 0 without any other."""
+    N choices in all. Missing episodes are left out; 0 without any other."""
     chosen = Counter(turn.decision.model for one in episodes if one.reward is not None for turn in one.turns)
     n = sum(chosen.values())
     if n == 0:
@@ -108,12 +90,12 @@ def further_terms(
     return diversity * entropy - turn_cost * ((n - 1) / turn_budget) / 4
 
 
-def measured(episodes: Sequence[Episode]) -> Measured:
+def statistics_of(episodes: Sequence[Episode]) -> EpisodeStatistics:
     """Accuracy, turns, accepts and selection shares of played episodes, the missing ones only counted."""
     over = [one for one in episodes if one.reward is not None]
-    picks = Counter((turn.decision.model, str(turn.decision.role)) for one in over for turn in one.turns)
+    picks = Counter((turn.decision.model, turn.decision.role) for one in over for turn in one.turns)
     turns = sum(picks.values())
-    return Measured(
+    return EpisodeStatistics(
         accuracy=float(mean_reward(rewards(over))),
         n=len(over),
         missing=len(episodes) - len(over),

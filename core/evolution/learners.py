@@ -1,4 +1,4 @@
-"""What may learn a coordinator, behind one interface: sep-CMA-ES as in the paper, and the learners it is put beside."""
+"""The learners of a coordinator behind one interface: sep-CMA-ES as in the paper, and those it is compared with."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.episode import Episode
 from core.errors import ConfigError
 from core.evolution import random_search, reinforce, sep_cma
+from core.evolution.learner_state import Vector, kind_of
 from core.evolution.random_search import RandomSearchState
 from core.evolution.reinforce import ReinforceState
 from core.evolution.search import SearchSpace
 from core.evolution.sep_cma import SepCMAState
-from core.evolution.states import kind_of
-
-Vector = NDArray[np.float64]
 
 
 class LearnerState(Protocol):
@@ -38,7 +35,7 @@ class LearnerState(Protocol):
 
     @property
     def generation(self) -> int:
-        """How many generations it was told."""
+        """How many generations it has learned from."""
 
     @property
     def digest(self) -> str:
@@ -49,7 +46,7 @@ class LearnerState(Protocol):
 
 
 class Learner(Protocol):
-    """Proposes the vectors of a generation and is told what became of them."""
+    """Proposes the vectors of a generation and learns from their fitness (the ask and tell interface)."""
 
     def begin(self) -> LearnerState:
         """The state before the first generation."""
@@ -75,7 +72,6 @@ class SepCMA:
     rates: sep_cma.Preset
 
     def begin(self) -> SepCMAState:
-        """As in the interface."""
         return sep_cma.start(
             np.asarray(self.space.template.vector, float),
             self.space.step_size,
@@ -87,11 +83,9 @@ class SepCMA:
         )
 
     def ask(self, state: SepCMAState) -> Vector:
-        """As in the interface."""
         return self.space.vectors(sep_cma.ask(state))
 
     def tell(self, state: SepCMAState, fitness: Vector, played: Sequence[Episode]) -> SepCMAState:
-        """As in the interface."""
         return sep_cma.tell(state, fitness)
 
     def outcome(self, state: SepCMAState) -> Vector:
@@ -109,7 +103,6 @@ class RandomSearch:
     box: float
 
     def begin(self) -> RandomSearchState:
-        """As in the interface."""
         return random_search.start(
             np.asarray(self.space.template.vector, float),
             self.box * self.space.step_size,
@@ -118,11 +111,9 @@ class RandomSearch:
         )
 
     def ask(self, state: RandomSearchState) -> Vector:
-        """As in the interface."""
         return self.space.vectors(self._scaled(random_search.ask(state), state))
 
     def tell(self, state: RandomSearchState, fitness: Vector, played: Sequence[Episode]) -> RandomSearchState:
-        """As in the interface."""
         return random_search.tell(state, fitness)
 
     def outcome(self, state: RandomSearchState) -> Vector:
@@ -151,7 +142,6 @@ class Reinforce:
             )
 
     def begin(self) -> ReinforceState:
-        """As in the interface."""
         return reinforce.start(
             np.asarray(self.space.template.vector, float), self.learning_rate, seed=self.seed
         )
@@ -161,7 +151,6 @@ class Reinforce:
         return state.mean[None]
 
     def tell(self, state: ReinforceState, fitness: Vector, played: Sequence[Episode]) -> ReinforceState:
-        """As in the interface."""
         return reinforce.tell(state, played)
 
     def outcome(self, state: ReinforceState) -> Vector:
@@ -169,11 +158,7 @@ class Reinforce:
         return state.mean
 
 
-_STATES: Mapping[str, Any] = {
-    "sep_cma": SepCMAState,
-    "random_search": RandomSearchState,
-    "reinforce": ReinforceState,
-}
+_STATES: Mapping[str, Any] = {one.kind: one for one in (SepCMAState, RandomSearchState, ReinforceState)}
 
 
 def restored(data: bytes) -> LearnerState:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.draws import uniform
 from core.errors import ConfigError
-from core.evolution.states import pack, refusing_damage, unpack
-
-Vector = NDArray[np.float64]
+from core.evolution.learner_state import SavedState, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RandomSearchState:
+class RandomSearchState(SavedState):
     """`mean` [n] is the best point seen and `best` its fitness; candidates lie at most `step_size` from `centre`
     [n] in every number."""
+
+    kind: ClassVar = "random_search"
 
     mean: Vector
     centre: Vector
@@ -27,34 +26,6 @@ class RandomSearchState:
     seed: int
     best: float = -float("inf")
     generation: int = 0
-
-    def to_bytes(self) -> bytes:
-        """As of every learner."""
-        return pack(
-            "random_search",
-            {"mean": self.mean, "centre": self.centre},
-            {
-                "step_size": self.step_size.hex(),
-                "best": self.best.hex(),
-                "population": self.population,
-                "seed": self.seed,
-                "generation": self.generation,
-            },
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> RandomSearchState:
-        """The state that `to_bytes` wrote; ConfigError for anything else."""
-        with refusing_damage():
-            arrays, scalars = unpack("random_search", data, ("mean", "centre"))
-            floats = {name: float.fromhex(scalars[name]) for name in ("step_size", "best")}
-            return cls(**{**arrays, **scalars, **floats})
-        raise AssertionError("unreachable")
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the whole state."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
 def start(centre: Vector, half_width: float, *, population: int, seed: int) -> RandomSearchState:

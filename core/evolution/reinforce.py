@@ -3,25 +3,24 @@ better its episode did than the batch, by Adam (trinity.md 1.8 and 5: Adam 1e-3,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.episode import ROLE_ORDER, Episode
 from core.errors import ConfigError
-from core.evolution.states import pack, refusing_damage, unpack
-
-Vector = NDArray[np.float64]
+from core.evolution.learner_state import SavedState, Vector
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Kingma and Ba 2015
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReinforceState:
+class ReinforceState(SavedState):
     """`mean` [n] is the head as it is; `first` and `second` [n] are Adam's moments, `step_size` its learning rate."""
+
+    kind: ClassVar = "reinforce"
 
     mean: Vector
     first: Vector
@@ -30,32 +29,6 @@ class ReinforceState:
     seed: int
     population: int = 1
     generation: int = 0
-
-    def to_bytes(self) -> bytes:
-        """As of every learner."""
-        return pack(
-            "reinforce",
-            {"mean": self.mean, "first": self.first, "second": self.second},
-            {
-                "step_size": self.step_size.hex(),
-                "seed": self.seed,
-                "population": self.population,
-                "generation": self.generation,
-            },
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> ReinforceState:
-        """The state that `to_bytes` wrote; ConfigError for anything else."""
-        with refusing_damage():
-            arrays, scalars = unpack("reinforce", data, ("mean", "first", "second"))
-            return cls(**{**arrays, **scalars, "step_size": float.fromhex(scalars["step_size"])})
-        raise AssertionError("unreachable")
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the whole state."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
 def start(mean: Vector, learning_rate: float, *, seed: int) -> ReinforceState:

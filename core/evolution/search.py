@@ -13,28 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder
 from core.coordinator.svf import Offsets
-from core.draws import pick, uniform
+from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
 from core.errors import ConfigError
-
-Vector = NDArray[np.float64]
+from core.evolution.generation_stats import Step
+from core.evolution.learner_state import Vector
 
 #: Transcripts and candidates that the space is measured on; candidates with other offsets read all transcripts anew.
 SKETCHES, CANDIDATES, SVF_SKETCHES, SVF_CANDIDATES = 256, 32, 32, 2
 _SVF_PROBE = 0.03  # the authors' first step size
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The first step size of one block of the vector, and the standard deviation of the logits it causes."""
-
-    step_size: float
-    logit_spread: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,26 +150,23 @@ def _states(
     encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], offsets: Offsets | None = None
 ) -> Vector:
     return encoder.encode(
-        requests,
-        input_format=template.input_format,
-        token_position=template.token_position,
-        offsets=offsets,
+        requests, input_format=template.input_format, token_position=template.token_position, offsets=offsets
     ).states.astype(float)
 
 
-def sketches(
-    tasks: Sequence[Task], models: Sequence[str], turn_budget: int, n: int = SKETCHES
-) -> list[Decide]:
-    """n transcripts of every length up to the budget: real questions, random models and roles, blank replies.
+def sketches(tasks: Sequence[Task], models: Sequence[str], turn_budget: int) -> list[Decide]:
+    """SKETCHES transcripts of every length up to the budget: real questions, random models and roles, blank replies.
 
     In trials the mean state of such transcripts and of played ones had a cosine of 0.997 (pocket encoder)."""
     requests = []
-    for index in range(n):
+    for index in range(SKETCHES):
         task, length = tasks[index % len(tasks)], index % turn_budget
         whom, what = uniform(f"sketch/{index}", 2 * length).reshape(2, length)
         entries = tuple(
             TranscriptEntry(
-                ROLE_ORDER[pick(np.ones(len(ROLE_ORDER)), b)], models[pick(np.ones(len(models)), a)], "..."
+                ROLE_ORDER[draw_index(np.ones(len(ROLE_ORDER)), b)],
+                models[draw_index(np.ones(len(models)), a)],
+                "...",
             )
             for a, b in zip(whom, what, strict=True)
         )

@@ -18,24 +18,24 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.errors import ConfigError
-from core.evolution.states import pack, refusing_damage, unpack
+from core.evolution.learner_state import SavedState, Vector
 
-Vector = NDArray[np.float64]
 Preset = Literal["pycma", "cmaes"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SepCMAState:
+class SepCMAState(SavedState):
     """Everything the optimiser knows; states with equal digests go on equally, bit for bit.
 
     `mean`, `variances` (the diagonal of C), `path` (p_c) and `step_path` (p_sigma) have shape [n],
     `step_size` is sigma. `path` is kept in the preset's coordinates: cmaes scaled, pycma isotropic."""
+
+    kind: ClassVar = "sep_cma"
 
     mean: Vector
     variances: Vector
@@ -48,30 +48,9 @@ class SepCMAState:
     generation: int = 0
     preset: Preset = "pycma"
 
-    def to_bytes(self) -> bytes:
-        """Safetensors with the scalars beside the vectors, exact to the last bit."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        scalars = {name: getattr(self, name) for name in _SCALARS} | {"step_size": self.step_size.hex()}
-        return pack("sep_cma", arrays, scalars)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SepCMAState:
-        """The state that `to_bytes` wrote; ConfigError for anything else."""
-        with refusing_damage():
-            arrays, scalars = unpack("sep_cma", data, _ARRAYS)
-            state = cls(**{**arrays, **scalars, "step_size": float.fromhex(scalars["step_size"])})
-            if state.preset not in get_args(Preset):
-                raise ValueError("unknown rates")
-        return state
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the whole state."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
-
-
-_ARRAYS = ("mean", "variances", "path", "step_path")
-_SCALARS = ("population", "seed", "mirrored", "generation", "preset")
+    def __post_init__(self) -> None:
+        if self.preset not in get_args(Preset):
+            raise ValueError("unknown rates")
 
 
 def start(
@@ -89,7 +68,7 @@ def start(
     if preset not in get_args(Preset):
         raise ConfigError(f"There are no rates '{preset}': choose {' or '.join(get_args(Preset))}.")
     n = len(mean)
-    size = population or usual_population(n, mirrored)
+    size = population or default_population(n, mirrored)
     if not (step_size > 0 and math.isfinite(step_size)):
         raise ConfigError(f"A step size of {step_size} cannot search: give a positive number.")
     if size < 2 or (mirrored and size % 2):
@@ -104,20 +83,15 @@ def start(
     )
 
 
-def usual_population(n: int, mirrored: bool = True) -> int:
+def default_population(n: int, mirrored: bool = True) -> int:
     """4 + 3 ln n (eq. 48), rounded up, and made even for mirrored pairs: 32 for the paper's 10,240 numbers."""
     size = math.ceil(4 + 3 * math.log(n))
     return size + size % 2 if mirrored else size
 
 
-def normals(state: SepCMAState) -> Vector:
-    """The generation's standard normal numbers [population, n], keyed by seed and generation alone."""
-    drawn = _drawn(state)
-    return np.concatenate([drawn, -drawn]) if state.mirrored else drawn
-
-
 def _drawn(state: SepCMAState) -> Vector:
-    """Those of them that are drawn: with mirrored pairs the first half."""
+    """The standard normal numbers of a generation that are drawn, [rows, n], keyed by seed and generation alone: with
+    mirrored pairs the first half."""
     rows = state.population // 2 if state.mirrored else state.population
     return _normals(state.seed, state.generation, rows, len(state.mean))
 

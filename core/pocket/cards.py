@@ -10,8 +10,7 @@ from pathlib import Path
 from core.episode import ROLE_ORDER
 from core.errors import ConfigError
 from core.pocket import FAMILIES, WEIGHTS
-from core.pocket.language_model import LanguageModel
-from core.pocket.measure import Skills, measure
+from core.pocket.measure import Skills, measure_skills
 from core.pocket.recipes import Recipe
 from core.pocket.specs import pocket_spec
 
@@ -34,12 +33,15 @@ class Card:
     skills: tuple[Skills, ...]
 
 
-def measure_card(recipe: Recipe, folder: Path, training_s: float, n: int = 200) -> Iterator[Skills | Card]:
-    """Measure a trained chat model family by family, write its card beside the weights and yield it last."""
+def measure_card(recipe: Recipe, folder: Path, training_s: float) -> Iterator[Skills | Card]:
+    """Measure a trained chat model family by family, write its card into the folder of the weights and yield it
+    last."""
+    from core.pocket.language_model import LanguageModel
+
     model, spec = LanguageModel.load(folder), pocket_spec(recipe.name)
     skills = []
     for family in FAMILIES:
-        skills.append(measure(model, family, spec, n))
+        skills.append(measure_skills(model, family, spec))
         yield skills[-1]
     plain = asdict(recipe)
     total = sum(recipe.mix.values())
@@ -58,9 +60,9 @@ def measure_card(recipe: Recipe, folder: Path, training_s: float, n: int = 200) 
     yield card
 
 
-def read_card(name: str, weights: Path = WEIGHTS) -> Card:
+def read_card(name: str) -> Card:
     """The card of a shipped model; ConfigError when it has none."""
-    path = weights / name / CARD
+    path = WEIGHTS / name / CARD
     if not path.exists():
         raise ConfigError(f"There is no card for '{name}' at {path}: run 'trinity pocket train {name}'.")
     data = json.loads(path.read_text())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from core import terse
+from core.play import terse
 from core.pocket.problem import Problem
 from core.pocket.tasks import draw_problems
 
@@ -17,7 +17,7 @@ Skill = Literal["think", "solve", "follow", "check"]
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """One prompt, as `core.terse` writes it, and the reply to learn."""
+    """One prompt, as `core.play.terse` writes it, and the reply to learn."""
 
     prompt: str
     reply: str
@@ -26,18 +26,18 @@ class Exercise:
 def exercise(problem: Problem, skill: Skill, rng: random.Random) -> Exercise:
     """Turn a problem into an exercise. Half of the answers to check are right, half plausibly wrong."""
     if skill == "think":
-        return Exercise(terse.think(problem.question), problem.plan)
+        return Exercise(terse.think_prompt(problem.question), problem.plan)
     if skill == "solve":
-        return Exercise(terse.work(problem.question), terse.answering(problem.answer))
+        return Exercise(terse.work_prompt(problem.question), terse.answer_reply(problem.answer))
     if skill == "follow":
-        return Exercise(terse.work(problem.question, problem.plan), terse.answering(problem.answer))
+        return Exercise(terse.work_prompt(problem.question, problem.plan), terse.answer_reply(problem.answer))
     right = rng.random() < 0.5 or not problem.decoys
     shown = problem.answer if right else rng.choice(problem.decoys)
-    return Exercise(terse.check(problem.question, shown), judgement(problem, shown))
+    return Exercise(terse.check_prompt(problem.question, shown), judgement(problem, shown))
 
 
 def judgement(problem: Problem, shown: str) -> str:
-    """A judge's whole reply: the problem worked out, the answer under judgement beside it, then the verdict."""
+    """A judge's whole reply: the problem worked out, the answer to judge, then the verdict."""
     return f"{problem.working} given {shown} {'ACCEPT' if shown == problem.answer else 'REVISE'}"
 
 

@@ -18,7 +18,7 @@ from core.draws import uniform
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class KeyedPrompt:
     """Token ids to continue, and the key of the random numbers that continue them."""
 
     ids: tuple[int, ...]
@@ -28,7 +28,7 @@ class Prompt:
 @torch.inference_mode()
 def sample(
     model: PreTrainedModel,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[KeyedPrompt],
     *,
     temperature: float,
     max_tokens: int,
@@ -57,7 +57,7 @@ def sample(
             use_cache=True,
         )
         logits = model.lm_head(out.last_hidden_state[:, -1])
-        chosen = pick(logits, draws[rows, step], temperature)
+        chosen = sample_tokens(logits, draws[rows, step], temperature)
         yield dict(zip(rows, chosen.tolist(), strict=True))
         going = (chosen != end).nonzero().flatten()
         if len(going) == 0:
@@ -71,7 +71,7 @@ def sample(
         positions = positions[:, -1:] + 1
 
 
-def pick(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
+def sample_tokens(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
     """Token ids [rows] from logits [rows, vocabulary] by inverse transform sampling with one uniform per row."""
     if temperature <= 0:
         return logits.argmax(dim=-1)

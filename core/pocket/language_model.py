@@ -10,9 +10,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from core.errors import PoolError
-from core.pocket.decode import Prompt, sample
-from core.pocket.quiet import no_progress_bar
+from core.pocket.decode import KeyedPrompt, sample
+from core.pocket.progress_bars import no_progress_bar
 from core.pocket.specs import MAX_TOKENS
+from core.pocket.threads import is_small, suited_threads
 from core.tokens import PromptTokens
 
 #: Positions a pocket model was built for; a longer prompt loses its end, never its place for the reply.
@@ -35,6 +36,7 @@ class LanguageModel:
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
         self.model = model
         self.tokenizer = tokenizer
+        self._small = is_small(model)
         self._end, self._pad = int(tokenizer.eos_token_id), int(tokenizer.pad_token_id)
         self._tokens = PromptTokens(tokenizer, CONTEXT)
         around = tokenizer.apply_chat_template(
@@ -66,7 +68,7 @@ class LanguageModel:
         self, contents: Sequence[str], keys: Sequence[str], *, temperature: float, max_tokens: int
     ) -> list[Written]:
         """Reply to each content with the randomness of its key, all in one batch."""
-        prompts = [Prompt(self.ids(content), key) for content, key in zip(contents, keys, strict=True)]
+        prompts = [KeyedPrompt(self.ids(content), key) for content, key in zip(contents, keys, strict=True)]
         replies: list[list[int]] = [[] for _ in prompts]
         if prompts:
             for step in self._steps(prompts, temperature, max_tokens):
@@ -78,7 +80,7 @@ class LanguageModel:
         self, content: str, key: str, *, temperature: float, max_tokens: int
     ) -> Iterator[str | Written]:
         """Pieces of one reply as they are sampled, then the whole: the same reply that `write` gives."""
-        prompt, tokens, shown = Prompt(self.ids(content), key), [], ""
+        prompt, tokens, shown = KeyedPrompt(self.ids(content), key), [], ""
         for step in self._steps([prompt], temperature, max_tokens):
             tokens.append(step[0])
             so_far = self.text(tokens)
@@ -88,12 +90,18 @@ class LanguageModel:
         yield self._written(prompt, tokens)
 
     def _steps(
-        self, prompts: Sequence[Prompt], temperature: float, max_tokens: int
+        self, prompts: Sequence[KeyedPrompt], temperature: float, max_tokens: int
     ) -> Iterator[dict[int, int]]:
-        return sample(
+        steps = sample(
             self.model, prompts, temperature=temperature, max_tokens=max_tokens, end=self._end, pad=self._pad
         )
+        while True:
+            with suited_threads(self._small):  # not while whoever reads the steps does something else
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
 
-    def _written(self, prompt: Prompt, tokens: Sequence[int]) -> Written:
+    def _written(self, prompt: KeyedPrompt, tokens: Sequence[int]) -> Written:
         finished = bool(tokens) and tokens[-1] == self._end
         return Written(self.text(tokens), finished, len(prompt.ids), len(tokens))

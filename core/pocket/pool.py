@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from core.episode import Ask, Failure, Reply, Usage
 from core.errors import PoolError
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.language_model import LanguageModel, Written
 from core.pocket.specs import pocket_spec
+from core.pool.pool import closing
 from core.pool.spec import ModelSpec
+from core.processes import Processes
 
 #: Rows per batch: past this the padding of unequal lengths costs more than the batch saves.
 BATCH = 128
 
 
 class PocketPool:
-    """Answers Asks with the shipped pocket models, each loaded when it is first asked."""
+    """Answers Asks with the shipped pocket models, each loaded when it is first asked. Batches are shared among
+    `processes`."""
 
     def __init__(
-        self, names: Sequence[str] = MODELS, *, weights: Path = WEIGHTS, specs: Sequence[ModelSpec] = ()
+        self,
+        names: Sequence[str] = MODELS,
+        *,
+        weights: Path = WEIGHTS,
+        specs: Sequence[ModelSpec] = (),
+        processes: Processes | None = None,
     ) -> None:
         unknown = [name for name in names if name not in MODELS]
         if unknown:
@@ -30,7 +41,8 @@ class PocketPool:
         self._specs = tuple(specs) or tuple(pocket_spec(name) for name in names)
         self._by_name = {spec.name: spec for spec in self._specs}
         self._weights = weights
-        self._loaded: dict[str, LanguageModel] = {}
+        self._processes = processes or Processes(1)
+        self._loaded: dict[Path, LanguageModel] = {}
 
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
@@ -42,25 +54,31 @@ class PocketPool:
         groups: dict[tuple[str, float, int], list[int]] = {}
         for index, ask in enumerate(asks):
             groups.setdefault(self._sampling(ask), []).append(index)
+        batches, jobs = [], []
         for (model, temperature, max_tokens), indices in groups.items():
             indices.sort(key=lambda index: len(_content(asks[index])))
             for start in range(0, len(indices), BATCH):
                 batch = indices[start : start + BATCH]
-                began = time.perf_counter()
-                written = self._model(model).write(
+                contents, keys = (
                     [_content(asks[index]) for index in batch],
                     [_key(asks[index]) for index in batch],
-                    temperature=temperature,
-                    max_tokens=max_tokens,
                 )
-                share = (time.perf_counter() - began) / len(batch)
-                yield from ((index, _reply(one, share)) for index, one in zip(batch, written, strict=True))
+                batches.append(batch)
+                jobs.append([str(self._folder(model)), contents, keys, temperature, max_tokens])
+        with closing(
+            self._processes.answers("core.pocket.pool:answer_job", jobs, partial(_answer, self._load))
+        ) as answers:
+            for batch, (seconds, replies) in zip(batches, answers, strict=True):
+                share = seconds / len(batch)
+                yield from (
+                    (index, _reply(Written(*one), share)) for index, one in zip(batch, replies, strict=True)
+                )
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Pieces of text as they are sampled, then the reply that `ask` would have given."""
         model, temperature, max_tokens = self._sampling(ask)
         began = time.perf_counter()
-        for piece in self._model(model).stream(
+        for piece in self._load(self._folder(model)).stream(
             _content(ask), _key(ask), temperature=temperature, max_tokens=max_tokens
         ):
             yield piece if isinstance(piece, str) else _reply(piece, time.perf_counter() - began)
@@ -72,11 +90,25 @@ class PocketPool:
         temperature = spec.temperature if ask.temperature is None else ask.temperature
         return spec.name, temperature, min(ask.max_tokens or spec.max_tokens, spec.max_tokens)
 
-    def _model(self, name: str) -> LanguageModel:
-        if name not in self._loaded:
-            folder = self._by_name[name].model.removeprefix("pocket/")
-            self._loaded[name] = LanguageModel.load(self._weights / folder)
-        return self._loaded[name]
+    def _folder(self, name: str) -> Path:
+        return self._weights / self._by_name[name].model.removeprefix("pocket/")
+
+    def _load(self, folder: Path) -> LanguageModel:
+        if folder not in self._loaded:
+            self._loaded[folder] = LanguageModel.load(folder)
+        return self._loaded[folder]
+
+
+def _answer(load: Callable[[Path], LanguageModel], job: Any) -> Any:
+    """(seconds, replies as the fields of `Written`) of one batch: folder, contents, keys, temperature, token limit."""
+    folder, contents, keys, temperature, max_tokens = job
+    began = time.perf_counter()
+    replies = load(Path(folder)).write(contents, keys, temperature=temperature, max_tokens=max_tokens)
+    return time.perf_counter() - began, [astuple(one) for one in replies]
+
+
+#: In a helper process: the answer to one of the pool's jobs.
+answer_job = partial(_answer, cache(LanguageModel.load))
 
 
 def _content(ask: Ask) -> str:

@@ -27,14 +27,14 @@ UNSEEN_EVERY = 8
 PATIENCE = 5_000
 
 
-def normalised(question: str) -> str:
+def normalise_question(question: str) -> str:
     """The question as compared between splits: case and spacing do not make it another question."""
     return " ".join(question.lower().split())
 
 
 def split_of(question: str, splits: Mapping[str, range] = SPLITS) -> str:
     """The one split that may contain this question, by a hash of its normalised text."""
-    bucket = int.from_bytes(hashlib.sha256(normalised(question).encode()).digest()[:4], "big") % 100
+    bucket = int.from_bytes(hashlib.sha256(normalise_question(question).encode()).digest()[:4], "big") % 100
     return next(name for name, owned in splits.items() if bucket in owned)
 
 
@@ -62,7 +62,7 @@ def draw_tasks(family: str, split: str, n: int, seed: int, *, at_most: bool = Fa
     for problem in draw_problems(family, split, seed):
         if len(tasks) == n:
             break
-        digest = hashlib.sha256(normalised(problem.question).encode()).hexdigest()[:10]
+        digest = hashlib.sha256(normalise_question(problem.question).encode()).hexdigest()[:10]
         task_id = f"pocket-{family}-{split}-{digest}"
         repeats = repeats + 1 if task_id in tasks else 0
         if repeats == PATIENCE:

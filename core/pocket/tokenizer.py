@@ -20,7 +20,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """Train on sample texts. Digits stand alone so that numbers keep their places; any byte can be encoded."""
     core = Tokenizer(models.BPE())
     pieces = Regex(r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\n+|\s+")
@@ -33,7 +33,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 1024) -> PreTrainedT
     core.decoder = decoders.ByteLevel()
     special = [END_OF_TEXT, TURN_START, TURN_END]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - 3,  # <think>, </think> and the double newline come on top
+        vocab_size=1024 - 3,  # <think>, </think> and the double newline come on top
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         min_frequency=2,

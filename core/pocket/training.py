@@ -18,14 +18,14 @@ from core.pocket import FAMILIES
 from core.pocket.corpus import Exercise, exercises
 from core.pocket.recipes import ENCODER, RECIPES, Recipe
 from core.pocket.tokenizer import train_tokenizer
-from core.pocket.transcripts import transcripts
+from core.pocket.transcripts import training_transcripts
 
 #: Label of tokens whose prediction is not scored (PyTorch's cross-entropy default).
 IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingProgress:
     """How far a training is: `loss` is the mean cross-entropy per reply token (nats) since the last report."""
 
     step: int
@@ -33,7 +33,7 @@ class Progress:
     loss: float
 
 
-def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[Progress]:
+def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[TrainingProgress]:
     """Train the model `name` by its recipe and write it to `folder` (fp16 safetensors, config, tokenizer) at the end.
 
     Raises ConfigError for an unknown name."""
@@ -84,7 +84,7 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
 
 def fit(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, report_every: int
-) -> Iterator[Progress]:
+) -> Iterator[TrainingProgress]:
     """Warm-up and cosine decay; the loss is the cross-entropy of the scored tokens.
 
     Matrices are moved by Muon (Jordan et al. 2024), which in trials here reached in 300 steps the loss that took AdamW
@@ -112,7 +112,7 @@ def fit(
         model.zero_grad(set_to_none=True)
         total, since = total + loss.item(), since + 1
         if (step + 1) % report_every == 0 or step + 1 == recipe.steps:
-            yield Progress(step + 1, recipe.steps, total / since)
+            yield TrainingProgress(step + 1, recipe.steps, total / since)
             total, since = 0.0, 0
 
 
@@ -122,14 +122,12 @@ def rate(recipe: Recipe, step: int) -> float:
     return recipe.peak_rate * warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / recipe.steps)))
 
 
-def batches(
-    tokenizer: PreTrainedTokenizerFast, recipe: Recipe, pool_of: int = 16
-) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless (tokens, labels) [batch, length]; sequences of like length stand together to waste little padding."""
     stream = sequences(tokenizer, recipe)
     rng = random.Random(recipe.seed)
     while True:
-        pool = list(islice(stream, pool_of * recipe.batch))
+        pool = list(islice(stream, 16 * recipe.batch))
         pool.sort(key=lambda pair: len(pair[0]))
         chunks = [pool[start : start + recipe.batch] for start in range(0, len(pool), recipe.batch)]
         rng.shuffle(chunks)
@@ -140,14 +138,16 @@ def batches(
 def sequences(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Iterator[tuple[list[int], int]]:
     """Endless (token ids, number of leading tokens that are not scored): exercises, or transcripts for the encoder."""
     if recipe.name == ENCODER:
-        for text in transcripts(recipe.seed):
+        for text in training_transcripts(recipe.seed):
             yield tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids, 1
     stream = exercises(recipe.mix, recipe.seed)
     while True:
-        yield from encode(tokenizer, list(islice(stream, 256)))
+        yield from encode_exercises(tokenizer, list(islice(stream, 256)))
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, some: Sequence[Exercise]) -> list[tuple[list[int], int]]:
+def encode_exercises(
+    tokenizer: PreTrainedTokenizerFast, some: Sequence[Exercise]
+) -> list[tuple[list[int], int]]:
     """(token ids, number of prompt tokens) per exercise, in the chat template's own markers."""
     backend = tokenizer.backend_tokenizer
     prompts = [

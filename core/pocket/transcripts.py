@@ -1,4 +1,5 @@
-"""Training texts of the pocket encoder: whole transcripts in the coordinator's input format, to be read as next tokens.
+"""Training texts of the pocket encoder: whole transcripts in the coordinator's input format, to be read as next
+tokens.
 
 They hold what roles say, right and wrong, under random model names. No family label and no success rate is in them.
 """
@@ -16,10 +17,10 @@ from core.pocket.tasks import draw_problems
 from core.tokens import GENERATION_SUFFIX, TURN_END, TURN_START
 
 #: Turns a transcript may already have when the next one is written.
-MOST_TURNS = 4
+MOST_PAST_TURNS = 4
 
 
-def transcripts(seed: int) -> Iterator[str]:
+def training_transcripts(seed: int) -> Iterator[str]:
     """An endless stream of transcripts over all families of the train split, special tokens written out.
 
     The generation suffix stands before the last reply. Half of the time its closing newlines are left out, so that
@@ -33,7 +34,7 @@ def transcripts(seed: int) -> Iterator[str]:
         text = f"{TURN_START}user\n{problem.question}{TURN_END}\n"
         answer: str | None = None
         speaker = "question"
-        for _ in range(rng.randint(0, MOST_TURNS)):
+        for _ in range(rng.randint(0, MOST_PAST_TURNS)):
             role = rng.choice(ROLE_ORDER)
             reply, answer = _turn(problem, role, answer, rng)
             speaker = f"{role} {rng.choice(MODELS)}"
@@ -49,8 +50,8 @@ def _turn(problem: Problem, role: Role, answer: str | None, rng: random.Random) 
     if role is Role.THINKER:
         return problem.plan, answer
     if role is Role.WORKER:
-        said = problem.answer if rng.random() < 0.5 else rng.choice(problem.decoys)
-        return f"answer {said}", said
+        given = problem.answer if rng.random() < 0.5 else rng.choice(problem.decoys)
+        return f"answer {given}", given
     if answer is None:
         return "", None
     return judgement(problem, answer), answer

@@ -16,7 +16,7 @@ from core.pool.spec import ModelSpec
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.25
 
 
-class Ledger(Protocol):
+class ReplyLedger(Protocol):
     """Where replies outlive the process that paid for them."""
 
     def recall(self) -> Iterable[tuple[bytes, Reply]]:
@@ -32,7 +32,7 @@ class CachedPool:
     it was, usage included, so that an episode reads the same whether or not another came first. Failures are
     not remembered."""
 
-    def __init__(self, pool: Pool, max_entries: int = 100_000, ledger: Ledger | None = None) -> None:
+    def __init__(self, pool: Pool, max_entries: int = 100_000, ledger: ReplyLedger | None = None) -> None:
         self._pool = pool
         self._limits = {spec.name: (spec.temperature, spec.max_tokens) for spec in pool.specs}
         self._ledger = ledger

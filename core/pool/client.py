@@ -104,20 +104,20 @@ class ChatClient:
                     raise self._status_failure(response, await self._error_text(response))
                 return await self._completion(response, on_piece)
         except AddressRefused as error:
-            raise infrastructure(f"{self._who} cannot be asked: {error}.") from None
+            raise infrastructure(f"{self._name} cannot be asked: {error}.") from None
         except Malformed as error:
             raise infrastructure(
-                f"{self._who} cannot be read: its answer {self._safe(str(error))}.", retry=True
+                f"{self._name} cannot be read: its answer {self._safe(str(error))}.", retry=True
             ) from None
         except httpx.TransportError as error:
             reason = self._safe(str(error)) or type(error).__name__
             raise infrastructure(
-                f"{self._who} cannot be reached: {reason}; check base_url and that the server runs.",
+                f"{self._name} cannot be reached: {reason}; check base_url and that the server runs.",
                 retry=True,
             ) from None
 
     @property
-    def _who(self) -> str:
+    def _name(self) -> str:
         return f"Model '{self._spec.name}' at {self._url.host}"
 
     async def _completion(
@@ -125,17 +125,19 @@ class ChatClient:
     ) -> Completion:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise infrastructure(f"{self._who} answered compressed, which was not asked for; check base_url.")
+            raise infrastructure(
+                f"{self._name} answered compressed, which was not asked for; check base_url."
+            )
         if kind == "text/event-stream":
             completion = await self._stream(response, on_piece)
         elif kind in ("application/json", ""):
             completion = read_completion(await self._whole(response))
         else:
             raise infrastructure(
-                f"{self._who} answered {self._safe(kind)} and not JSON; check that base_url leads to the API."
+                f"{self._name} answered {self._safe(kind)} and not JSON; check that base_url leads to the API."
             )
         if completion.finish_reason == "content_filter" and not completion.text:
-            raise CallFailed(Failure("model", f"{self._who} gave no text: its content filter stopped it."))
+            raise CallFailed(Failure("model", f"{self._name} gave no text: its content filter stopped it."))
         return replace(
             completion,
             text=self._without_key(completion.text),
@@ -166,11 +168,11 @@ class ChatClient:
     def _check_size(self, received: int) -> None:
         if received > self._limits.response_bytes:
             raise infrastructure(
-                f"{self._who} sent more than {self._limits.response_bytes:,} bytes; it was cut off."
+                f"{self._name} sent more than {self._limits.response_bytes:,} bytes; it was cut off."
             )
 
     async def _error_text(self, response: httpx.Response) -> str:
-        """The server's own words about an error, as much as is safe to show; "" when there are none."""
+        """The server's own error message, as much as is safe to show; "" when there are none."""
         body = bytearray()
         try:
             async for data in response.aiter_raw():
@@ -185,34 +187,34 @@ class ChatClient:
             error = " ".join(str(error[part]) for part in ("code", "message") if error.get(part))
         return self._safe(error) if isinstance(error, str) else ""
 
-    def _status_failure(self, response: httpx.Response, said: str) -> CallFailed:
+    def _status_failure(self, response: httpx.Response, words: str) -> CallFailed:
         status = response.status_code
-        quote = f': "{said}"' if said else ""
+        quote = f': "{words}"' if words else ""
         if status in (401, 403):  # many servers repeat the key in this answer: their words are not shown
             variable = self._spec.api_key_env or "api_key_env (none is set)"
-            return infrastructure(f"{self._who} refused the key ({status}); check the variable {variable}.")
+            return infrastructure(f"{self._name} refused the key ({status}); check the variable {variable}.")
         if 300 <= status < 400:
             return infrastructure(
-                f"{self._who} redirects elsewhere ({status}), which is not followed so that the key stays"
+                f"{self._name} redirects elsewhere ({status}), which is not followed so that the key stays"
                 " with its server; write the final address as base_url."
             )
-        if status in (400, 413, 422) and any(word in said.lower() for word in OVERFLOW_WORDS):
+        if status in (400, 413, 422) and any(word in words.lower() for word in OVERFLOW_WORDS):
             return CallFailed(
-                Failure("model", f"{self._who} cannot hold a prompt this long ({status}){quote}.")
+                Failure("model", f"{self._name} cannot hold a prompt this long ({status}){quote}.")
             )
-        if status in (400, 422) and any(word in said.lower() for word in FILTER_WORDS):
+        if status in (400, 422) and any(word in words.lower() for word in FILTER_WORDS):
             return CallFailed(
-                Failure("model", f"{self._who} refused the prompt by its content filter ({status}).")
+                Failure("model", f"{self._name} refused the prompt by its content filter ({status}).")
             )
         if status == 404:
             return infrastructure(
-                f"{self._who} has no such address or model (404){quote}; check base_url and model."
+                f"{self._name} has no such address or model (404){quote}; check base_url and model."
             )
         may_retry = status in (408, 409, 429) or status >= 500
         asked = response.headers.get("x-should-retry")
         wait_s = retry_after_s(response.headers)
         wish = "" if wait_s is None else f" and asks to wait {wait_s:g} s"
-        message = f"{self._who} answered {status} {httpx.codes.get_reason_phrase(status)}{wish}{quote}."
+        message = f"{self._name} answered {status} {httpx.codes.get_reason_phrase(status)}{wish}{quote}."
         return CallFailed(
             Failure("infrastructure", message),
             retry=asked == "true" or (may_retry and asked != "false"),

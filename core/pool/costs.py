@@ -13,7 +13,7 @@ QUESTION_TOKENS = 1000  # a generous bound on a question's length, where none is
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostBound:
     """An upper bound. `cost_usd` is None when prices are unknown; `unknown` names the models they are of."""
 
     calls: int
@@ -43,7 +43,7 @@ def estimate_cost(
     question_tokens: int = QUESTION_TOKENS,
     longest_reply: int = 0,
     first_turn: int = 0,
-) -> Estimate:
+) -> CostBound:
     """The most that `episodes` can cost: every turn taken, each by the dearest model, every reply as long as
     allowed, repeated in all later prompts, there quoted once more as advice and once more as answer.
 
@@ -64,7 +64,7 @@ def estimate_cost(
         )
         for prompt_tokens in prompts
     )
-    return Estimate(
+    return CostBound(
         calls=episodes * len(prompts),
         tokens_in=episodes * sum(prompts),
         tokens_out=episodes * len(prompts) * longest,

@@ -1,4 +1,4 @@
-"""The pool seam: whoever can answer an Ask, one provider or many behind one interface."""
+"""The interface of pools: one provider or many that answer an Ask."""
 
 from __future__ import annotations
 

@@ -101,11 +101,11 @@ class _Text(_Wire):
     reasoning: str | None = None
 
     @property
-    def said(self) -> str:
+    def answer(self) -> str:
         return self.content or self.refusal or ""
 
     @property
-    def thought(self) -> str:
+    def thinking(self) -> str:
         return self.reasoning_content or self.reasoning or ""
 
 
@@ -150,8 +150,8 @@ def read_completion(data: bytes) -> Completion:
     answer = _validated(_Answer, strict_json(data))
     choice = answer.choices[0]
     return Completion(
-        text=well_formed(choice.message.said),
-        reasoning=well_formed(choice.message.thought),
+        text=well_formed(choice.message.answer),
+        reasoning=well_formed(choice.message.thinking),
         finish_reason=choice.finish_reason,
         tokens_in=answer.usage.prompt_tokens if answer.usage else None,
         tokens_out=answer.usage.completion_tokens if answer.usage else None,
@@ -165,8 +165,8 @@ class StreamReader:
         self._needs_done = needs_done
         self._line = b""
         self._event: list[bytes] = []
-        self._said: list[str] = []
-        self._thought: list[str] = []
+        self._answer: list[str] = []
+        self._thinking: list[str] = []
         self._finish_reason = ""
         self._usage: _Usage | None = None
         self.done = False
@@ -174,10 +174,10 @@ class StreamReader:
     def feed(self, data: bytes) -> list[str]:
         """Take more bytes, give the pieces of text they complete; raises Malformed."""
         *lines, self._line = (self._line + data).split(b"\n")
-        said = len(self._said)
+        before = len(self._answer)
         for line in lines:
             self._take(line.rstrip(b"\r"))
-        return [well_formed(piece) for piece in self._said[said:]]
+        return [well_formed(piece) for piece in self._answer[before:]]
 
     def finish(self) -> Completion:
         """The whole answer once the stream is over; raises Malformed when it was cut before its end."""
@@ -190,8 +190,8 @@ class StreamReader:
                 " set stream_done = false)"
             )
         return Completion(
-            text=well_formed("".join(self._said)),
-            reasoning=well_formed("".join(self._thought)),
+            text=well_formed("".join(self._answer)),
+            reasoning=well_formed("".join(self._thinking)),
             finish_reason=self._finish_reason,
             tokens_in=self._usage.prompt_tokens if self._usage else None,
             tokens_out=self._usage.completion_tokens if self._usage else None,
@@ -216,8 +216,8 @@ class StreamReader:
         chunk = _validated(_Chunk, value)
         self._usage = chunk.usage or self._usage
         for piece in chunk.choices[:1]:
-            if piece.delta.said:
-                self._said.append(piece.delta.said)
-            if piece.delta.thought:
-                self._thought.append(piece.delta.thought)
+            if piece.delta.answer:
+                self._answer.append(piece.delta.answer)
+            if piece.delta.thinking:
+                self._thinking.append(piece.delta.thinking)
             self._finish_reason = self._finish_reason or piece.finish_reason or ""

@@ -50,25 +50,25 @@ def grade_many(grades: Sequence[Grade]) -> list[bool]:
 
 def _grade(grade: Grade) -> bool | None:
     """None: a value that has to be evaluated first."""
-    said, right = grade.answer, grade.task.answer
+    given, right = grade.answer, grade.task.answer
     match grade.task.grader:
         case "exact":
-            return normalise(said) == normalise(right)
+            return normalise_answer(given) == normalise_answer(right)
         case "number":
-            value, expected = read_number(said), read_number(right)
+            value, expected = read_number(given), read_number(right)
             if value is None or expected is None:
                 return False
             return abs(value - expected) <= TOLERANCE * abs(expected)
         case "choice":
-            letter = read_choice(said)
+            letter = read_choice(given)
             return letter is not None and letter == read_choice(right)
         case "code":
-            if said.strip() == right.strip():
+            if given.strip() == right.strip():
                 return True
-            return None if _is_literal(said) and not said.strip().isdigit() else False
+            return None if _is_literal(given) and not given.strip().isdigit() else False
 
 
-def normalise(text: str) -> str:
+def normalise_answer(text: str) -> str:
     """Text as compared by `exact`: case, spacing, wrapping quotes, `$` or \\boxed{} and a final stop are no
     difference."""
     text = " ".join(text.split()).casefold()
@@ -139,4 +139,6 @@ def _is_literal(text: str) -> bool:
 def _grade_values(grades: Sequence[Grade]) -> list[bool]:
     expressions = [text for grade in grades for text in (grade.answer, grade.task.answer)]
     values = evaluate_many(expressions)
-    return [said is not None and said == right for said, right in zip(values[::2], values[1::2], strict=True)]
+    return [
+        given is not None and given == right for given, right in zip(values[::2], values[1::2], strict=True)
+    ]

@@ -43,7 +43,7 @@ for line in lines:
 
 
 def syntax_of(expression: str) -> ast.Expression | None:
-    """The expression's syntax tree; None when it has none. What Python thinks of its style is nobody's concern."""
+    """The expression's syntax tree; None when it has none. Python's warnings about style are silenced."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)

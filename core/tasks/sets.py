@@ -18,7 +18,7 @@ from typing import Any, cast
 from core.episode import Grader, Task
 from core.errors import TaskError
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
-from core.pocket.tasks import draw_tasks, normalised, split_of
+from core.pocket.tasks import draw_tasks, normalise_question, split_of
 from core.tasks.graders import read_choice, read_number
 
 #: Splits of a user's file with the hundredths of the question space that each owns.
@@ -87,7 +87,7 @@ def read_task_file(path: Path) -> list[Task]:
             continue
         where = f"Line {number} of {path.name}"
         task = _task(_object(line, where), where, path.stem)
-        first = seen.setdefault(normalised(task.question), number)
+        first = seen.setdefault(normalise_question(task.question), number)
         if first != number:
             raise TaskError(f"{where} asks the same question as line {first}: remove one of them.")
         tasks.append(task)
@@ -145,3 +145,8 @@ def _text(fields: dict[str, Any], name: str, where: str) -> str:
     except UnicodeEncodeError:
         raise TaskError(f"{where} has half a character (a lone surrogate) in '{name}'.") from None
     return value.strip()
+
+
+def digest_of_tasks(tasks: Sequence[Task]) -> str:
+    """A SHA-256 over the tasks in order."""
+    return hashlib.sha256(repr(tasks).encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""Run the migrations on the connection that `storage.engine` hands over, inside its transaction."""
+"""Run the migrations on the connection that `storage.rows.engine` hands over, inside its transaction."""
 
 from alembic import context
 
-from storage.schema import metadata
+from storage.rows.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True

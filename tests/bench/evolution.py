@@ -1,20 +1,27 @@
-"""Counts what an evolution saves against the naive loop (a forward per decision, a call per turn), and times both.
+"""Counts and times what an evolution saves against the naive loop, and what a second process brings.
 
-    trinity bench evolution [--generations 60] [--population 192] [--replicates 8] [--naive 48] [--json]
+    trinity bench evolution [--generations 60] [--population 192] [--replicates 8] [--naive 48]
+                            [--shared 2] [--repeats 3] [--json]
 
 Ours is `core.evolution.evolve` on the pocket world from its beginning to its end, by default as long as an evolution is
-by default (some ten minutes): the nearer candidates come to each other, the more they share. The naive loop plays
-episodes of the last generation again, one after the other, each decision by a forward of its own and each turn by a
-call of its own, as many as `--naive` says; the same seeds give it the same episodes.
+by default (some ten minutes): the nearer candidates come to each other, the more they share. The naive loop, a forward
+per decision and a call per turn, plays episodes of the last generation again, one after the other, as many as `--naive`
+says; the same seeds give it the same episodes. `--generations 0` leaves this out.
+
+Then evolutions of `--shared` generations of 48 candidates x 8 tasks (0 leaves this out) in one process and in two, each
+with nothing beside it and beside a process that counts, `--repeats` times in turn, once all models are loaded.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -23,13 +30,14 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoded, load_encoder
-from core.drive import drive
 from core.episode import Ask, EpisodeFinished, Reply
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import evolve
 from core.evolution.fitness import episodes_of
+from core.play.drive import drive
 from core.pocket import MODELS
 from core.pocket.pool import PocketPool
+from core.processes import Processes
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 
@@ -54,9 +62,35 @@ def main() -> None:
     parser.add_argument("--population", type=int, default=192)
     parser.add_argument("--replicates", type=int, default=8)
     parser.add_argument("--naive", type=int, default=48, help="episodes of the naive loop")
+    parser.add_argument("--shared", type=int, default=2, help="generations in one process and in two")
+    parser.add_argument("--repeats", type=int, default=3, help="of each of them")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()
+    found: dict[str, Any] = {
+        "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
+        "cores": os.cpu_count(),
+    }
+    if asked.generations:
+        found |= against_naive(asked)
+    if asked.shared:
+        found["processes"] = in_one_and_in_two(asked.shared, asked.repeats)
+    if asked.json:
+        print(json.dumps(found))
+        return
+    print(f"{found['cores']} cores; {found['versions']}")
+    if asked.generations:
+        tell_against_naive(found["measured"], found["ratios"])
+    for beside, rates in found.get("processes", {}).items():
+        alone, shared, ratio = (rates[name] for name in ("one", "two", "ratio"))
+        print(
+            f"{beside}: {alone[1]:.1f} episodes a second in one process ({alone[0]:.1f} to {alone[2]:.1f}), "
+            f"{shared[1]:.1f} in two ({shared[0]:.1f} to {shared[2]:.1f}): "
+            f"{ratio[1]:.2f} times as fast ({ratio[0]:.2f} to {ratio[2]:.2f})"
+        )
 
+
+def against_naive(asked: argparse.Namespace) -> dict[str, Any]:
+    """Ours beside the naive loop."""
     encoder, pool = load_encoder("pocket"), TimedPool()
     encode, reading = encoder.encode, [0.0]
 
@@ -89,7 +123,7 @@ def main() -> None:
     last = generations[-1].checkpoint
     fresh = episodes_of(tasks[: asked.naive], MODELS, seed=1, turn_budget=config.turn_budget, prefix="naive")
     policy = Coordinator(last, encoder)
-    given, read = encoder.given, encoder.forwards
+    given, read = encoder.states_given, encoder.forwards
     began = time.perf_counter()
     solved = []
     for episode in fresh:
@@ -98,7 +132,9 @@ def main() -> None:
             if isinstance(event, EpisodeFinished):
                 solved.append(bool(event.episode.correct))
     naive_seconds = time.perf_counter() - began
-    assert encoder.forwards - read == encoder.given - given, "the naive loop must read each transcript anew"
+    assert encoder.forwards - read == encoder.states_given - given, (
+        "the naive loop must read each transcript anew"
+    )
 
     ours_rate, naive_rate = played / seconds, len(fresh) / naive_seconds
     ratios = {
@@ -108,36 +144,102 @@ def main() -> None:
     }
     measured = {
         "episodes": played,
+        "seconds": seconds,
         "decisions": decisions,
         "forwards": forwards,
         "turns_asked": turns_asked,
         "calls": calls,
         "episodes_per_second": ours_rate,
         "where_the_time_goes": where,
+        "naive_episodes": len(fresh),
         "naive_episodes_per_second": naive_rate,
         "naive_accuracy": float(np.mean(solved)),
     }
-    versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
-    if asked.json:
-        workload = {
-            "generations": asked.generations,
-            "population": asked.population,
-            "replicates": asked.replicates,
-        }
-        print(
-            json.dumps({"workload": workload, "versions": versions, "measured": measured, "ratios": ratios})
-        )
-        return
-    print(f"{played:,} episodes in {seconds:.0f} s: {ours_rate:.0f} a second; {versions}")
-    print("time: " + ", ".join(f"{name} {share:.0%}" for name, share in where.items()))
+    workload = {name: getattr(asked, name) for name in ("generations", "population", "replicates")}
+    return {"workload": workload, "measured": measured, "ratios": ratios}
+
+
+def tell_against_naive(measured: dict[str, Any], ratios: dict[str, float]) -> None:
+    """Print what `against_naive` found."""
+    rate, naive_rate = measured["episodes_per_second"], measured["naive_episodes_per_second"]
+    print(f"{measured['episodes']:,} episodes in {measured['seconds']:.0f} s: {rate:.0f} a second")
     print(
-        f"{decisions:,} transcripts to read, {forwards:,.0f} forwards: {ratios['forwards_saved']:.1f} times fewer"
+        "time: " + ", ".join(f"{name} {share:.0%}" for name, share in measured["where_the_time_goes"].items())
     )
-    print(f"{turns_asked:,} replies wanted, {calls:,} calls: {ratios['calls_saved']:.1f} times fewer")
     print(
-        f"naive loop: {naive_rate:.1f} episodes a second over {len(fresh)}; ours is "
+        f"{measured['decisions']:,} transcripts to read, {measured['forwards']:,.0f} forwards: "
+        f"{ratios['forwards_saved']:.1f} times fewer"
+    )
+    print(
+        f"{measured['turns_asked']:,} replies wanted, {measured['calls']:,} calls: "
+        f"{ratios['calls_saved']:.1f} times fewer"
+    )
+    print(
+        f"naive loop: {naive_rate:.1f} episodes a second over {measured['naive_episodes']}; ours is "
         f"{ratios['episodes_per_second']:.0f} times as fast"
     )
+
+
+def in_one_and_in_two(generations: int, repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Episodes a second [least, median, most] in one process and in two, and their ratio within each repeat, with
+    nothing beside them and beside a busy process."""
+    numbers = {"one": Processes(1), "two": Processes(2, preload=["core.coordinator.encoder"], worth_s=0)}
+    rates: dict[str, dict[str, list[float]]] = {}
+    reached = set()
+    try:
+        for processes in numbers.values():
+            evolved(1, processes)  # all models loaded, the helper started
+        for repeat in range(repeats):
+            for beside in ("nothing beside", "a busy process beside"):
+                row = rates.setdefault(beside, {"one": [], "two": [], "ratio": []})
+                for name, processes in numbers.items():
+                    with busy(beside != "nothing beside"):
+                        rate, checkpoint = evolved(generations, processes)
+                    row[name].append(rate)
+                    reached.add(checkpoint)
+                row["ratio"].append(row["two"][-1] / row["one"][-1])
+                print(f"repeat {repeat + 1} of {repeats}, {beside}: {row['ratio'][-1]:.2f}", file=sys.stderr)
+    finally:
+        numbers["two"].close()
+    assert len(reached) == 1, "one process and two must reach the same checkpoint"
+    return {
+        beside: {name: [min(some), float(np.median(some)), max(some)] for name, some in row.items()}
+        for beside, row in rates.items()
+    }
+
+
+def evolved(generations: int, processes: Processes) -> tuple[float, str]:
+    """Episodes a second of one evolution from its generation 0 on, and the checkpoint it reaches."""
+    encoder, pool = load_encoder("pocket", processes=processes), PocketPool(processes=processes)
+    config = EvolveConfig(generations=generations, population=48, tasks_per_candidate=8)
+    course = evolve(
+        config,
+        Checkpoint.begin(MODELS, encoder.identity),
+        encoder=encoder,
+        pool=pool,
+        grade=grade_many,
+        tasks=load_tasks("pocket", "evolve", 200, 0),
+    )
+    next(course)
+    began = time.perf_counter()
+    *_, last = course
+    played = generations * config.population * config.tasks_per_candidate
+    return played / (time.perf_counter() - began), last.checkpoint.id
+
+
+@contextmanager
+def busy(wanted: bool) -> Iterator[None]:
+    """Another process that counts for as long as the block runs, and never for more than ten minutes."""
+    if not wanted:
+        yield
+        return
+    counting = "import time\nend = time.monotonic() + 600\nwhile time.monotonic() < end: pass"
+    process = subprocess.Popen([sys.executable, "-c", counting])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 if __name__ == "__main__":

@@ -25,16 +25,16 @@ from pathlib import Path
 import numpy as np
 from streamlit.testing.v1 import AppTest
 
-from storage.filters import EpisodeFilter
-from storage.recorder import record_whole
+from storage.filters.episode_filter import EpisodeFilter
+from storage.recorder import record_finished_run
 from storage.store import Store, open_store
 from tests.bench import _in_browser
 from tests.bench._watched import Run, open_page, press
 from tests.browsing import serving
-from tests.large_store import COMMON_WORD, GENERATIONS, RARE_WORD, checkpoint, large_store
+from tests.builders.large_store import COMMON_WORD, GENERATIONS, RARE_WORD, checkpoint, large_store
+from tests.builders.recorded import episode
 from tests.ui.pages import APP
-from tests.ui.recorded import episode
-from ui.remembered import forget
+from ui.web.kit.cache import forget
 
 #: Figure -> at most this; milliseconds, bytes or queries as its name ends.
 BUDGETS = {
@@ -99,7 +99,7 @@ def fill(path: Path, episodes: int, say: Callable[[str], None]) -> None:
     store = open_store(making, now=lambda: 1_600_000_000.0)
     long = episode(LONG, turns=LONG_TURNS, said="word " * (LONG_BYTES // 5))
     long = replace(long, run_id="rlongbench", turn_budget=LONG_TURNS)
-    record_whole(store, "rlongbench", {"tasks": "long"}, [long])
+    record_finished_run(store, "rlongbench", {"tasks": "long"}, [long])
     store.close()
     making.rename(path)
 

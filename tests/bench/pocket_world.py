@@ -20,26 +20,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from core.analysis.metrics import mcnemar_p, mean_over_tasks, wilson_interval
 from core.checkpoint import Checkpoint, load_checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import load_encoder
-from core.draws import integer
+from core.draws import derive_seed
 from core.episode import ROLE_ORDER, EndReason, Episode, Role, Task
-from core.evolution.baselines import (
-    Arena,
-    best_cycles,
-    best_single,
-    family_router,
-    learned_router,
-)
+from core.evolution.baselines import Arena, TablePolicy, best_cycles, learned_router
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import random_walk
 from core.evolution.search import survey
-from core.metrics import mcnemar_p, paired_difference, wilson_interval
+from core.play.policies import CyclePolicy, RandomModelPolicy, RandomPolicy, single_policy
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.pool import PocketPool
 from core.pocket.tasks import draw_tasks
-from core.policies import RandomModelPolicy, RandomPolicy, single_policy
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
@@ -80,9 +74,10 @@ class Table:
         """Print the paired difference of two rows."""
         pairs = list(zip(self.rows[name], self.rows[other], strict=True))
         won, lost = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
-        d = paired_difference(lost, won, len(pairs), key=f"{name}/{other}")  # second minus first
+        outcomes = [lost, won, len(pairs) - lost - won]
+        difference, low, high = mean_over_tasks([-1.0, 1.0, 0.0], outcomes, key=f"{name}/{other}")
         print(
-            f"  {name} - {other}: {d.difference:+.3f} [{d.low:+.3f}, {d.high:+.3f}]  "
+            f"  {name} - {other}: {difference:+.3f} [{low:+.3f}, {high:+.3f}]  "
             f"won {won} lost {lost}  McNemar p {mcnemar_p(won, lost):.2g}",
             flush=True,
         )
@@ -95,6 +90,17 @@ def tasks_of(split: str, n: int, seed: int) -> list[Task]:
         for family in TRAINED_FAMILIES
         for task in draw_tasks(family, split, n // len(TRAINED_FAMILIES), seed)
     ]
+
+
+def family_router(
+    arena: Arena, steps: Mapping[str, tuple[tuple[str, ...], tuple[Role, ...]]], tasks: Sequence[Task]
+) -> TablePolicy:
+    """The hand-made ceiling: per family a cycle of (models, roles) by someone who knows the pool."""
+    policies = {
+        family: CyclePolicy(arena.models, models, cycle, "hand-made")
+        for family, (models, cycle) in steps.items()
+    }
+    return TablePolicy("hand-made", arena.models, {task.question: policies[task.family] for task in tasks})
 
 
 def evolved_from(text: str) -> tuple[int, Path]:
@@ -113,7 +119,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
 
-    seed = integer((options.commit,)) % 10**9
+    seed = derive_seed((options.commit,)) % 10**9
     test, validation = tasks_of("test", options.n, seed), tasks_of("validation", options.validation, seed)
     evolved_on = load_tasks("pocket", "evolve", 1000, 0)
     encoder = load_encoder("pocket")
@@ -132,7 +138,8 @@ def main() -> None:
             }
         )
     )
-    single = best_single(arena, cycles)
+    best = max(arena.models, key=lambda name: cycles[name].accuracy)  # on validation tasks
+    single = single_policy(best, arena.models, cycles[best].cycle)
     solved = []
     for model in arena.models:
         episodes = arena.play(single_policy(model, arena.models, cycles[model].cycle), test)

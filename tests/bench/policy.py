@@ -18,14 +18,14 @@ from core.coordinator.coordinator import choose
 from core.coordinator.encoder import Encoded
 from core.episode import Decide, EndReason, Episode, Message, Reply, Role, Status, Transcript, Turn, Verdict
 from core.ids import episode_id
+from core.play.session import draw_key
 from core.pocket import FAMILIES, MODELS
 from core.pocket.tasks import draw_tasks
-from core.session import draw_key
-from storage.opinions import Scope
-from storage.recorder import record_whole
+from storage.analysis.policy_diff import read_diff
+from storage.analysis.second_opinions import EpisodeScope
+from storage.recorder import record_finished_run
 from storage.store import Store, open_store
-from ui.policy_diff import read_diff
-from ui.wiring import keep_checkpoint
+from ui.runs.wiring import keep_checkpoint
 
 TURNS_EACH = 5
 
@@ -68,13 +68,13 @@ def fill(store: Store, turns: int, width: int) -> list[str]:
             episodes.append(
                 Episode(born.id, run, task, a.id, MODELS, seed=part, turns=played, **ended)  # type: ignore[arg-type]
             )
-        record_whole(store, run, {"tasks": "pocket/all"}, episodes)
+        record_finished_run(store, run, {"tasks": "pocket/all"}, episodes)
     return [a.id, b.id]
 
 
 def diffed(store: Store, ids: list[str], *, by_draw: bool) -> int:
     """All that the page and the command show of two checkpoints; how many turns that is."""
-    diff = read_diff(store, Scope(), ids, by_draw=by_draw)
+    diff = read_diff(store, EpisodeScope(), ids, by_draw=by_draw)
     assert diff.agreements[0].rate is not None
     assert diff.agreements[0].interval
     assert len(diff.partings[0].turns)

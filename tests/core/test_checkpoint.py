@@ -234,6 +234,7 @@ def test_a_crash_before_the_rename_leaves_nothing_in_the_way(tmp_path: Path) -> 
     assert not draft.exists()
 
 
+@pytest.mark.process
 def test_killing_the_writer_leaves_whole_checkpoints_only(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np\n"
@@ -257,6 +258,7 @@ def test_killing_the_writer_leaves_whole_checkpoints_only(tmp_path: Path) -> Non
     assert written > 0
 
 
+@pytest.mark.process
 def test_reading_a_checkpoint_does_not_import_torch() -> None:
     code = "import sys, core.checkpoint, core.heads; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

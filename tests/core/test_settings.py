@@ -45,3 +45,11 @@ def test_a_bad_ceiling_names_its_source(tmp_path: Path, value: str) -> None:
 def test_a_bad_port_is_refused(tmp_path: Path, port: float) -> None:
     with pytest.raises(ConfigError, match="--port"):
         read_settings({"port": port}, {}, tmp_path)
+
+
+def test_processes_are_one_for_each_core_unless_told_otherwise(tmp_path: Path) -> None:
+    assert read_settings({}, {}, tmp_path).processes is None
+    assert read_settings({}, {"TRINITY_PROCESSES": "1"}, tmp_path).processes == 1
+    for value in ("0", "1.5", "-2", "all"):
+        with pytest.raises(ConfigError, match="TRINITY_PROCESSES"):
+            read_settings({}, {"TRINITY_PROCESSES": value}, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tests.browsing import PATIENCE_S, environment, serving, settled
 
@@ -53,17 +51,13 @@ class Newcomer:
 
 
 @contextmanager
-def newcomer(folder: Path) -> Iterator[Newcomer]:
-    """A newcomer in front of the app. Without a Chromium there is no browser to test in."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no chromium: install Debian's package of that name")
-    with serving([TRINITY, "ui", "--port"], folder) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+def newcomer(folder: Path, chromium: Browser) -> Iterator[Newcomer]:
+    """A newcomer in front of the app."""
+    with serving([TRINITY, "ui", "--port"], folder) as address:
+        page = chromium.new_context(viewport={"width": 1280, "height": 900}).new_page()
         page.set_default_timeout(PATIENCE_S * 1000)
         person = Newcomer(folder, address, page)
         page.on("request", lambda request: person.requests.append(request.url))
         page.on("pageerror", lambda error: person.errors.append(str(error)))
         yield person
-        browser.close()
+        page.context.close()

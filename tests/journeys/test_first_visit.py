@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlparse
 
 import pytest
+from playwright.sync_api import Browser
 
 from tests.journeys.newcomer import Newcomer, newcomer
-from ui.state import VIEWS
+from ui.web.kit.state import VIEWS
 
 
 @pytest.fixture(scope="module")
-def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
-    with newcomer(tmp_path_factory.mktemp("newcomer")) as sitting:
+def person(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
+    with newcomer(tmp_path_factory.mktemp("newcomer"), chromium) as sitting:
         yield sitting
 
 
@@ -35,7 +36,7 @@ def test_every_view_opens_without_an_error_and_nothing_leaves_the_page(person: N
 
 
 def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer) -> None:
-    page = json.loads(person.trinity("episodes", "--min-turns", "3", "--limit", "1", "--json"))
+    page = json.loads(person.trinity("episodes", "--where", "turns >= 3", "--limit", "1", "--json"))
     episode = page["episodes"][0]["id"]
     person.open(f"/replay?ep={episode}")
     person.page.get_by_text("Turn 1 of").last.wait_for()  # the keys belong to buttons of the drawn page

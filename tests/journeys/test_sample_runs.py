@@ -10,16 +10,16 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from core.drive import drive_many
 from core.episode import Episode, EpisodeFinished, Status, Turn
+from core.play.drive import drive_many
 from core.pocket import FAMILIES
 from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
-from storage.interchange import import_runs
+from storage.files.interchange import import_runs
+from storage.rows.summaries import EpisodeSummary
 from storage.store import Store, open_store
-from storage.summaries import EpisodeSummary
-from ui.plan import Plan
-from ui.wiring import SAMPLE_RUNS, Policies, resolve_pool
+from ui.runs.plans import BatchPlan, plan_of
+from ui.runs.wiring import SAMPLE_RUNS, Policies, resolve_pool
 
 #: How many sample episodes are played again, and how many of them must come out the same.
 REPLAYED, SAME = 20, 19
@@ -74,9 +74,9 @@ def test_the_shipped_weights_play_sample_episodes_again(store: Store) -> None:
 
 def replayed(store: Store, run: str, policy: str, episodes: list[Episode]) -> Iterator[Episode]:
     """The episodes played anew from their beginnings, as their run's plan says."""
-    plan = Plan.from_config(store.runs.get(run).config)
+    plan = plan_of(store.runs.get(run), BatchPlan)
     pool = resolve_pool(plan.pool)
-    policies = Policies(store, plan.models, argmax=plan.argmax, cycles=plan.role_cycles())
+    policies = Policies(store, plan.models, argmax=plan.argmax, cycles=plan.cycles)
     fresh = [replace(one, turns=(), status=Status.RUNNING) for one in episodes]
     for event in drive_many(fresh, policies.resolve(policy), CachedPool(pool), grade_many):
         if isinstance(event, EpisodeFinished):

@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 from core.episode import EndReason, Flag, Role, Status, Verdict
-from storage import schema
-from storage.mapping import flag_bits
+from storage.rows import schema
+from storage.rows.mapping import flag_bits
+from storage.rows.summaries import EPISODE_FLAGS
 from storage.store import Store
-from storage.summaries import EPISODE_FLAGS
 
 WORDS = ["", "a", "A", "ab", "50%", "a_b", "axb", "me", "'; --", 'say "x"', "back\\slash", "é"]
 NUMBERS = [-1, 0, 1, 2, 3, 0.25, 2.5, 10**15]

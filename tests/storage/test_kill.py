@@ -9,10 +9,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import pytest
+
 from core.episode import Status
+from storage.rows.summaries import RunStatus
 from storage.store import open_store
-from storage.summaries import RunStatus
 from tests.storage.writer import Heard, write
+
+pytestmark = pytest.mark.process
 
 KILLS = 20
 #: Fresh processes that need not import everything again.

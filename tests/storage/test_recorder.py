@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from core.drive import drive, drive_many
 from core.episode import (
     Ask,
     Delta,
@@ -28,13 +27,14 @@ from core.episode import (
     Usage,
 )
 from core.errors import StoreError
-from core.policies import single_policy
-from core.pool.scripted import ScriptedPool
+from core.play.drive import drive, drive_many
+from core.play.policies import single_policy
 from storage import recorder
-from storage.recorder import beating, record
+from storage.recorder import heartbeats, record
+from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
-from storage.summaries import RunStatus
-from tests.storage.play import MODELS, HashPolicy, answer, births, events, grade, pool, specs, tasks
+from tests.builders.play import MODELS, HashPolicy, answer, births, events, grade, pool, tasks
+from tests.builders.pools import ScriptedPool, specs
 
 
 @pytest.fixture
@@ -113,9 +113,9 @@ def test_a_run_goes_on_as_it_would_have(tmp_path: Path, stop_after: int) -> None
     left = store.episodes.unfinished("r1")
     started = {one.id for one in store.episodes.of_run("r1")}
     left += [one for one in born if one.id not in started]
-    kept = store.episodes.kept("r1")
+    kept = store.episodes.stored_replies("r1")
     asked = pool()
-    for _ in record(store, drive_many(left, HashPolicy(), asked, grade, kept=kept)):
+    for _ in record(store, drive_many(left, HashPolicy(), asked, grade, stored_replies=kept)):
         pass
     assert {one: store.episodes.get(one) for one in whole} == whole
     paid = sum(bool(turn.messages) for one in whole.values() for turn in one.turns)
@@ -133,7 +133,7 @@ def test_a_missing_episode_keeps_its_turns_and_can_be_resumed(store: Store) -> N
         return Failure("infrastructure", "The line is dead.") if len(calls) == 3 else answer(ask)
 
     (born,) = births("r1", tasks(1, start=4))
-    played = outcomes(record(store, drive(born, HashPolicy(), ScriptedPool(specs(), flaky), grade)))
+    played = outcomes(record(store, drive(born, HashPolicy(), ScriptedPool(specs(MODELS), flaky), grade)))
     assert played[born.id].status is Status.MISSING
     assert store.episodes.get(born.id) == played[born.id]
     assert store.episodes.summary(born.id).correct is None
@@ -167,7 +167,7 @@ def test_finished_episodes_never_change(store: Store) -> None:
 
 def test_hostile_text_is_kept_as_text(store: Store) -> None:
     hostile = "answer '); DROP TABLE turn; -- \x00 \ud800 <img src=x> :green-badge[ACCEPT] \u202e"
-    asked = ScriptedPool(specs(), lambda ask: hostile)
+    asked = ScriptedPool(specs(MODELS), lambda ask: hostile)
     for _ in record(store, drive_many(births("r1", tasks(2)), HashPolicy(), asked, grade)):
         pass
     first = store.episodes.of_run("r1")[0]
@@ -204,7 +204,9 @@ def test_paid_replies_survive_a_power_cut(store: Store) -> None:
         if statement.startswith("PRAGMA synchronous"):
             levels.append(statement.split("=")[1])
 
-    asked = ScriptedPool(specs(), [Reply("answer 1", usage=Usage(1, 1, cost)) for cost in (0.0, 0.5, None)])
+    asked = ScriptedPool(
+        specs(MODELS), [Reply("answer 1", usage=Usage(1, 1, cost)) for cost in (0.0, 0.5, None)]
+    )
     worker = single_policy("ada", MODELS, (Role.WORKER,))
     replied = [
         levels[-1]
@@ -238,7 +240,7 @@ def test_nothing_is_stored_for_a_run_that_another_process_took_over(store: Store
 
 def test_a_process_that_takes_long_says_that_it_is_alive(store: Store) -> None:
     born = store.runs.get("r1").heartbeat
-    with beating(store, "r1", every_s=0.02):
+    with heartbeats(store, "r1", every_s=0.02):
         time.sleep(0.15)  # a slow model
     beat = store.runs.get("r1").heartbeat
     assert born is not None

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from core.episode import Delta, EpisodeFinished, EpisodeStarted
 from storage.recorder import record
 from storage.store import open_store
-from tests.storage.play import births, events, tasks
+from tests.builders.play import births, events, tasks
 
 #: One acknowledged event: its kind, its episode, its turn (-1 for the episode itself).
 Heard = tuple[str, str, int]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -10,27 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request
 
 from storage.store import Store, open_store
 from tests.browsing import PATIENCE_S, serving
-from tests.core.tiny_encoder import tiny_qwen3
-from tests.ui.diffed import Diffed, diffed_store
+from tests.builders.diffed import Diffed, diffed_store
+from tests.builders.encoder import tiny_qwen3
+from tests.builders.recorded import recorded_store
+from tests.builders.sample_store import sample_store
 from tests.ui.pages import APP, SUM
-from tests.ui.recorded import sample
-from tests.ui.sample_store import sample_store
 from tests.ui.sums import Sums, sums
-from ui.live import LivePlan
+from ui.runs.plans import LivePlan
 
 #: Starts the app; a port follows.
 STREAMLIT = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-sync",
-]
+#: What a browser says on its console where a page asks for what its own policy forbids.
+POLICY = "Content Security Policy"
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +43,7 @@ def samples(_samples: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture(scope="session")
 def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    store = sample(tmp_path_factory.mktemp("recorded") / "trinity.db")
+    store = recorded_store(tmp_path_factory.mktemp("recorded") / "trinity.db")
     yield store
     store.close()
 
@@ -89,6 +83,12 @@ def store(world: Sums) -> Iterator[Store]:
     opened = open_store(world.store)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The app starts no workers: a run that a page begins waits until the test plays it."""
+    monkeypatch.setenv("TRINITY_WORKERS", "0")
 
 
 @pytest.fixture
@@ -142,21 +142,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def tab(served: Served) -> Iterator[Page]:
-    """A fresh browser tab; a script error, or a request that leaves this machine, fails the test."""
-    with sync_playwright() as playwright:
-        browser: Browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=ARGUMENTS
-        )
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=served.address)
-        context.set_default_timeout(PATIENCE_S * 1000)
-        page = context.new_page()
-        errors: list[str] = []
-        away: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: _watch(request, away))
-        yield page
-        browser.close()
+def tab(chromium: Browser, served: Served) -> Iterator[Page]:
+    """A fresh browser tab; a script error, a breach of the page's own policy, or a request that leaves this
+    machine fails the test."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=served.address)
+    context.set_default_timeout(PATIENCE_S * 1000)
+    page = context.new_page()
+    errors: list[str] = []
+    away: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda said: errors.append(said.text) if POLICY in said.text else None)
+    page.on("request", lambda request: _watch(request, away))
+    yield page
+    context.close()
     assert not errors
     assert not away
 

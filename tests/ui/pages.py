@@ -12,10 +12,13 @@ from streamlit.config import set_option
 from streamlit.testing.v1 import AppTest
 
 from core.episode import Task
-from ui import state
+from storage.rows.summaries import RunStatus
+from storage.store import Store
 from ui.cli import main
+from ui.web.kit import state
 
-APP = Path(state.__file__).with_name("app.py")
+APP = Path(state.__file__).parents[2] / "app.py"
+FRAME = APP.parent / "web" / "frame.py"
 SUM = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
 
 
@@ -25,7 +28,7 @@ def app() -> AppTest:
     for section in ("browser", "runner"):
         for name, value in settings[section].items():
             set_option(f"{section}.{name}", value)
-    return AppTest.from_file(str(APP), default_timeout=60)
+    return AppTest.from_file(str(FRAME), default_timeout=60)
 
 
 def opened(name: str, **query: str) -> AppTest:
@@ -83,6 +86,11 @@ def assert_literal(page: AppTest) -> None:
     ours = re.sub(r"\\.", "", "\n".join(element.value for element in (*page.markdown, *page.subheader)))
     for bare in ("badge[ACCEPT", "![", "<", "https:", "](", "$", "www."):
         assert bare not in ours
+
+
+def waiting(store: Store) -> list[str]:
+    """Ids of the runs that a page began and that no worker has taken, oldest first."""
+    return [run.id for run in reversed(store.runs.list(status=RunStatus.QUEUED))]
 
 
 def until(happens: Callable[[], bool], seconds: float = 60.0) -> None:

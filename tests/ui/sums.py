@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.faulty_server import Answer, FaultyServer, Request, faulty_server, ok
+from tests.core.pool.faulty_server import Answer, FaultyServer, Request, faulty_server, ok
 from ui.cli import main
 
 POOL = """

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. A user's mistake is one sentence on stderr and exit code 1, never a traceback."""
-    from ui.guard import foreign_package
 
     if sentence := foreign_package():
         print(f"trinity: {sentence}", file=sys.stderr)
@@ -18,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from core.errors import TrinityError
     from ui.cli.commands import app
+    from ui.program import interruptible
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -26,10 +28,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("trinity: An argument is not text: write it in UTF-8.", file=sys.stderr)
         return 1
     try:
-        app(args=arguments, prog_name="trinity")
+        with interruptible():
+            app(args=arguments, prog_name="trinity")
     except TrinityError as error:
         print(f"trinity: {error}", file=sys.stderr)
         if pointer := getattr(error, "pointer", ""):  # an expression, and a caret under the mistake
             print(pointer, file=sys.stderr)
         return 1
     return 0
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def foreign_package(beside: Path = ROOT) -> str | None:
+    """One sentence when `core` or `storage` would be imported from anywhere but `beside`, else None.
+
+    Both are common names; a package in site-packages wins over an editable install."""
+    for name in ("core", "storage"):
+        spec = find_spec(name)
+        origin = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
+        if origin != beside / name:
+            return (
+                f"Another package named '{name}' ({origin or 'not found'}) stands in the way of our own "
+                f"({beside / name}): install Trinity Inspector in a virtual environment of its own."
+            )
+    return None

@@ -12,6 +12,7 @@ from ui.cli.console import JsonOption, StoreOption, print_json, print_table, say
 if TYPE_CHECKING:
     from core.checkpoint import Checkpoint
 
+
 app = typer.Typer(
     invoke_without_command=True,
     help="List the store's checkpoints, newest run first.\n\n"
@@ -31,7 +32,7 @@ def checkpoints(
     if context.invoked_subcommand is not None:
         return
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
 
     opened = open_store(wiring.settings(store=store).store)
     found = opened.checkpoints.list(run)
@@ -60,7 +61,7 @@ def export(
     """
     from core.checkpoint import save_checkpoint
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
 
     opened = open_store(wiring.settings(store=store).store)
     found = wiring.stored_checkpoint(opened, checkpoint)
@@ -93,7 +94,7 @@ def import_(
     """
     from core.checkpoint import load_checkpoint
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
 
     found = _released(path, run_config, encoder) if path.suffix == ".npy" else load_checkpoint(path)
     opened = open_store(wiring.settings(store=store).store)

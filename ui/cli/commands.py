@@ -1,4 +1,4 @@
-"""The tree of commands; each command's module is small and imports what is heavy only when it runs."""
+"""The tree of commands: each with its place and its one line, imported when it is called."""
 
 from __future__ import annotations
 
@@ -7,31 +7,71 @@ from typing import Annotated
 
 import typer
 
-from ui.cli import (
-    bench,
-    checkpoints,
-    compare,
-    doctor,
-    episodes,
-    evolve,
-    exchange,
-    fork,
-    labels,
-    pocket,
-    policy,
-    pool,
-    prune,
-    reproduce,
-    routing,
-    run,
-    separability,
-    serve,
-    worker,
-)
-from ui.versions import version as program_version
+from ui.cli.lazy import LazyGroup, Listed
+from ui.program import version as program_version
+
+
+class Commands(LazyGroup):
+    """All commands, in the order in which `--help` shows them."""
+
+    listed = {
+        "ui": Listed("ui.cli.serve:ui", "Open the app on http://127.0.0.1:8501."),
+        "worker": Listed(
+            "ui.cli.worker:worker", "Play queued runs one by one: live problems, forks, evolutions."
+        ),
+        "run": Listed(
+            "ui.cli.run:run", "Play tasks under one or more policies, record every turn, print accuracies."
+        ),
+        "evolve": Listed(
+            "ui.cli.evolve:evolve", "Evolve a coordinator by separable CMA-ES, resumable bit for bit."
+        ),
+        "reproduce": Listed("ui.cli.reproduce:reproduce", "Evolve, play and print the paper's tables."),
+        "checkpoints": Listed(
+            "ui.cli.checkpoints:app", "List the store's checkpoints, take one out, bring one in."
+        ),
+        "episodes": Listed("ui.cli.episodes:app", "List, read and delete recorded episodes."),
+        "label": Listed("ui.cli.labels:label", "Label an episode, one of its turns or words of its reply."),
+        "labels": Listed(
+            "ui.cli.labels:labels", "List labels, what was said of an episode, how far reviewers agree."
+        ),
+        "compare": Listed(
+            "ui.cli.compare:compare", "Compare policies with a baseline over the tasks both finished."
+        ),
+        "fork": Listed(
+            "ui.cli.fork:fork", "Change one thing at one turn of an episode, and see whether it matters."
+        ),
+        "routing": Listed(
+            "ui.cli.routing:routing", "Who is called in which role, and how such episodes end."
+        ),
+        "verifier": Listed(
+            "ui.cli.routing:verifier", "Which verifier accepts wrong answers, what a solution costs."
+        ),
+        "policy": Listed(
+            "ui.cli.policy:policy", "How often checkpoints would choose alike at recorded turns."
+        ),
+        "separability": Listed(
+            "ui.cli.separability:separability",
+            "Read task family and chosen model off hidden states and logits.",
+        ),
+        "prune": Listed("ui.cli.prune:prune", "Remove hidden states, prompts, texts or whole runs."),
+        "import": Listed("ui.cli.exchange:import_", "Bring exported runs into the store."),
+        "export": Listed("ui.cli.exchange:export", "Write runs or episodes to a file."),
+        "pool": Listed(
+            "ui.cli.pool:app", "The models a coordinator chooses between: begin, list, check a pool."
+        ),
+        "pocket": Listed("ui.cli.pocket:app", "The embedded small world: its cards, and training it again."),
+        "bench": Listed(
+            "ui.cli.bench:bench",
+            "Run a benchmark beside its peer.",
+            {"allow_extra_args": True, "ignore_unknown_options": True},
+        ),
+        "doctor": Listed("ui.cli.doctor:doctor", "Say where the store is, its schema, how to back it up."),
+    }
+
 
 app = typer.Typer(
     name="trinity",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -61,27 +101,3 @@ def main(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
-
-
-app.command("ui")(serve.ui)
-app.command("worker")(worker.worker)
-app.command("run")(run.run)
-app.command("evolve")(evolve.evolve)
-app.command("reproduce")(reproduce.reproduce)
-app.add_typer(checkpoints.app, name="checkpoints")
-app.add_typer(episodes.app, name="episodes")
-app.command("label")(labels.label)
-app.command("labels")(labels.labels)
-app.command("compare")(compare.compare)
-app.command("fork")(fork.fork)
-app.command("routing")(routing.routing)
-app.command("verifier")(routing.verifier)
-app.command("policy")(policy.policy)
-app.command("separability")(separability.separability)
-app.command("prune")(prune.prune)
-app.command("import")(exchange.import_)
-app.command("export")(exchange.export)
-app.add_typer(pool.app, name="pool")
-app.add_typer(pocket.app, name="pocket")
-app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench.bench)
-app.command("doctor")(doctor.doctor)

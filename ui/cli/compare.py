@@ -11,8 +11,8 @@ from ui.cli.console import JsonOption, StoreOption, interval, percent, print_jso
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.comparison import Comparison
-    from storage.sides import Figures, Side
+    from core.analysis.comparison import Comparison
+    from storage.analysis.standings import Figures, PolicySide
     from storage.store import Store
 
 
@@ -41,9 +41,9 @@ def compare(
 
     [dim]$[/] trinity compare rp12/random rp34/random
     """
-    from storage.sides import figures
+    from storage.analysis.standings import figures
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
 
     opened = open_store(wiring.settings(store=store).store)
     try:
@@ -62,17 +62,17 @@ def compare(
         opened.close()
 
 
-def _sides(store: Store, names: list[str], run: str | None) -> list[Side]:
+def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
     """What the arguments name, in order. ConfigError or StoreError when they cannot be compared."""
     from core.errors import ConfigError
-    from storage.sides import find_side, played
-    from ui.comparing import MOST_SIDES
+    from storage.analysis.standings import find_side, policies_with_episodes
+    from ui.presentation.comparison import MOST_SIDES
 
     if not 2 <= len(names) <= MOST_SIDES:
         raise ConfigError(f"Name two to {MOST_SIDES} policies, the baseline first; these are {len(names)}.")
     if run is not None:
         store.runs.get(run)
-    who = played(store)
+    who = policies_with_episodes(store)
     sides = [find_side(who, name, run) for name in names]
     for i, side in enumerate(sides):
         if side in sides[:i]:
@@ -83,15 +83,15 @@ def _sides(store: Store, names: list[str], run: str | None) -> list[Side]:
     return sides
 
 
-def _compared(store: Store, sides: list[Side]) -> dict[Side, Comparison]:
+def _compared(store: Store, sides: list[PolicySide]) -> dict[PolicySide, Comparison]:
     """Each of the others against the first. ConfigError when one of them shares no task with it."""
-    from core.comparison import compare as statistics
+    from core.analysis.comparison import compare as statistics
     from core.errors import ConfigError
-    from storage.pairs import matched
+    from storage.analysis.pairs import matched_tasks
 
     base, *others = sides
     found = {}
-    for side, families in zip(others, matched(store, base, others), strict=True):
+    for side, families in zip(others, matched_tasks(store, base, others), strict=True):
         told = [one for family in families.values() for one in family]
         if not told:
             raise ConfigError(
@@ -101,7 +101,7 @@ def _compared(store: Store, sides: list[Side]) -> dict[Side, Comparison]:
     return found
 
 
-def _entry(base: Side, side: Side, one: Comparison) -> dict[str, Any]:
+def _entry(base: PolicySide, side: PolicySide, one: Comparison) -> dict[str, Any]:
     """One comparison as JSON tells it."""
     return {
         "n": one.n,
@@ -132,9 +132,9 @@ def _entry(base: Side, side: Side, one: Comparison) -> dict[str, Any]:
     }
 
 
-def _print(base: Side, found: dict[Side, Comparison]) -> None:
+def _print(base: PolicySide, found: dict[PolicySide, Comparison]) -> None:
     """One line per policy, then each comparison in a sentence."""
-    from ui.comparing import p_words, points, verdict
+    from ui.presentation.comparison import p_words, points, verdict
 
     print_table(
         ["", "policy", "run", ">tasks", ">accuracy", "95 % interval", ">A there", ">won", ">lost", ">minus A"]
@@ -182,7 +182,7 @@ def _spent(one: Figures) -> dict[str, Any]:
 
 
 def _print_spent(did: Sequence[Figures]) -> None:
-    from ui.spending import per_solved
+    from ui.presentation.words import per_solved
 
     told = [
         f"{letter} {one.summary.tokens / one.summary.correct:,.0f} tokens "
@@ -194,12 +194,12 @@ def _print_spent(did: Sequence[Figures]) -> None:
         tell(f"A solved problem took, over all their own episodes: {', '.join(told)}.")
 
 
-def _print_flips(store: Store, base: Side, side: Side) -> None:
-    from storage.pairs import items
+def _print_flips(store: Store, base: PolicySide, side: PolicySide) -> None:
+    from storage.analysis.pairs import read_shared_tasks
 
     rows = []
     for cell, winner in (("only_a", base), ("only_b", side)):
-        for one in items(store, base, side, (base, side), cell=cell, limit=1_000_000):
+        for one in read_shared_tasks(store, base, side, (base, side), cell=cell, limit=1_000_000):
             shown = [outcome.episode if outcome else "" for outcome in one.outcomes]
             rows.append((winner.token, one.task_id, one.question[:60], *shown))
     if rows:

@@ -19,6 +19,9 @@ from rich.text import Text
 out = Console(width=None if sys.stdout.isatty() else 1000)
 err = Console(stderr=True)
 
+#: More tasks, or generations, than this are taken for a slip of the hand: playing them would take months.
+MOST_TASKS = 100_000
+
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -120,11 +123,6 @@ def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
         raise ConfigError(
             f"--resume goes on with a run as it was begun: leave {', '.join(sorted(changed))} out."
         )
-
-
-def resume_command(kind: str, run_id: str) -> str:
-    """What to type to go on with a run."""
-    return f"trinity {kind} --resume {'--name ' if kind == 'evolve' else ''}{run_id}"
 
 
 def progress() -> Progress:

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
-from ui.cli.console import JsonOption, StoreOption, print_json, print_table, printable, resume_command, tell
-from ui.versions import packages, version
+import typer
+
+from ui.cli.console import JsonOption, StoreOption, print_json, print_table, printable, tell
+from ui.program import packages, version
 
 
-def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
+def doctor(
+    store: StoreOption = None,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Say what every table and column of a store means.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Say where the store is, its schema, how to back it up, and whether pool and weights are there.
 
     [dim]$[/] trinity doctor --json
+
+    [dim]$[/] trinity doctor --tables
     """
+    if tables:
+        _tables(as_json)
+        return
     from core import pocket
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
+    from ui.runs.kinds import kind_of
+    from ui.runs.lease import mark_dead
 
     settings = wiring.settings(store=store)
     opened = open_store(settings.store)
+    mark_dead(opened)
     health, runs = opened.health(), opened.runs.list(limit=5)
     opened.close()
     found = [name for name in pocket.MODELS if (pocket.WEIGHTS / name / "model.safetensors").exists()]
@@ -61,5 +78,29 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
         [(run.id, run.kind, run.status, f"{run.finished_episodes}/{run.episodes}") for run in runs],
     )
     for run in runs:
-        if run.status == "interrupted" and run.kind in ("run", "evolve"):
-            tell(f"Go on with it: {resume_command(run.kind, printable(run.id))}")
+        if run.status == "interrupted" and (command := kind_of(run).resume_command(printable(run.id))):
+            tell(f"Go on with it: {command}")
+
+
+def _tables(as_json: bool) -> None:
+    """The store's tables and columns in words, for people who read it with their own tools."""
+    from storage.upkeep.dictionary import TABLE_MEANINGS, columns
+
+    if as_json:
+        print_json(
+            {
+                name: {"meaning": meaning, "columns": [asdict(one) for one in columns(name)]}
+                for name, meaning in TABLE_MEANINGS.items()
+            }
+        )
+        return
+    for name, meaning in TABLE_MEANINGS.items():
+        tell(f"{name}: {meaning}", style="bold")
+        print_table(
+            ["column", "type", "empty", "key", "meaning"],
+            [
+                (one.name, one.type.lower(), "" if one.required else "may be", one.key, one.meaning)
+                for one in columns(name)
+            ],
+        )
+        tell()

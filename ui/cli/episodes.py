@@ -17,35 +17,17 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.narrowing import (
-    CheckpointOption,
-    CorrectOption,
-    EndOption,
-    FamilyOption,
-    FlagOption,
-    ForksOption,
-    GenerationOption,
-    MaxTurnsOption,
-    MinTurnsOption,
-    ModelOption,
-    PolicyOption,
-    RoleOption,
-    RunOption,
-    StatusOption,
-    TaskOption,
-    TextOption,
-    WhereOption,
-    checked,
-)
+from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
+    from storage.rows.summaries import EpisodeSummary
     from storage.store import Store
-    from storage.summaries import EpisodeSummary
+
 
 app = typer.Typer(
     invoke_without_command=True,
-    help="List recorded episodes, newest first; every filter is optional and all must hold.\n\n"
-    "[dim]$[/] trinity episodes --correct wrong --flag false_accept --limit 20\n\n"
+    help="List recorded episodes, newest first; --where and its shorthands must all hold.\n\n"
+    "[dim]$[/] trinity episodes --flag false_accept --limit 20\n\n"
     "[dim]$[/] trinity episodes --where 'correct == False and turns > 4 and "
     'any(turn.role == "V" and turn.verdict == "ACCEPT")\'\n\n'
     "[dim]$[/] trinity episodes show ep12ab",
@@ -54,32 +36,22 @@ app = typer.Typer(
 
 def _store(url: str | None) -> Store:
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
+    from ui.runs.lease import mark_dead
 
-    return open_store(wiring.settings(store=url).store)
+    opened = open_store(wiring.settings(store=url).store)
+    mark_dead(opened)
+    return opened
 
 
 @app.callback()
 def episodes(
     context: typer.Context,
     store: StoreOption = None,
+    where: WhereOption = None,
     run: RunOption = None,
     policy: PolicyOption = None,
-    checkpoint: CheckpointOption = None,
-    generation: GenerationOption = None,
-    family: FamilyOption = None,
-    task: TaskOption = None,
-    correct: CorrectOption = None,
-    status: StatusOption = None,
-    end: EndOption = None,
     flag: FlagOption = None,
-    model: ModelOption = None,
-    role: RoleOption = None,
-    min_turns: MinTurnsOption = None,
-    max_turns: MaxTurnsOption = None,
-    text: TextOption = None,
-    forks: ForksOption = None,
-    where: WhereOption = None,
     order: Annotated[
         str, typer.Option(help="newest, oldest, turns, tokens, cost, margin, entropy or latency.")
     ] = "newest",
@@ -91,32 +63,16 @@ def episodes(
     if context.invoked_subcommand is not None:
         return
     from core.errors import ConfigError
-    from storage.filters import EpisodeFilter
-    from storage.summaries import Order
+    from storage.rows import paging
+    from storage.rows.summaries import Order
 
     if order not in get_args(Order):
         raise ConfigError(f"--order cannot be '{order}': choose one of {', '.join(get_args(Order))}.")
-    chosen = checked(
-        EpisodeFilter(
-            run=run,
-            policy=policy,
-            checkpoint=checkpoint,
-            generation=generation,
-            family=family,
-            task=task,
-            correct=correct,
-            status=status,
-            end_reason=end,
-            flag=flag,
-            model=model,
-            role=role,
-            min_turns=min_turns,
-            max_turns=max_turns,
-            text=text,
-            forks=forks,
-            q=where,
+    if after is not None and paging.decode_cursor(after) is None:
+        raise ConfigError(
+            "--after cannot be this: give what the page before printed after --after, or leave it out for page one."
         )
-    )
+    chosen = narrowed(where, run, policy, flag)
     opened = _store(store)
     page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
     opened.close()
@@ -154,7 +110,8 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one episode turn by turn: who was chosen as what, how surely, and what was said.
+    """Print one episode turn by turn: who was chosen as what, how surely, and what was said. With --json as JSON Lines
+    files hold it, where a turn's `index` counts from 0.
 
     [dim]$[/] trinity episodes show ep12ab
     """
@@ -213,7 +170,7 @@ def delete(
     [dim]$[/] trinity episodes delete --run rp12 --yes
     """
     from core.errors import ConfigError
-    from ui.lease import is_dead
+    from ui.runs.lease import is_dead
 
     if bool(episodes) == bool(run):
         raise ConfigError("Name episodes to delete, or one run with --run.")

@@ -26,16 +26,15 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.leased import leased
-from ui.cli.narrowing import FlagOption, RunOption, WhereOption, checked
-from ui.spending import dollars
+from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
+from ui.cli.playing import agree, playing, with_ceiling
+from ui.presentation.words import dollars
 
 if TYPE_CHECKING:
-    from core.forking import Change
-    from core.pool.pool import Pool
+    from core.episode import Change
     from core.settings import Settings
     from storage.store import Store
-    from ui.fork_plan import ForkPlan
+    from ui.runs.plans import ForkPlan
 
 
 def fork(
@@ -90,41 +89,46 @@ def fork(
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
+    from core.episode import EpisodeFinished
     from core.errors import ConfigError
-    from storage.filters import EpisodeFilter
+    from storage.filters.episode_filter import EpisodeFilter
     from storage.store import open_store
-    from ui import wiring
-    from ui.fork_offer import found_by
-    from ui.fork_plan import ForkPlan
+    from ui.runs import wiring
+    from ui.runs.fork_planning import found_by
+    from ui.runs.forks import prepare
+    from ui.runs.plans import ForkPlan, plan_of
+    from ui.runs.spending import price
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     opened = open_store(settings.store)
     if resume is not None:
         refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
-        plan = ForkPlan.from_config(opened.runs.get(resume).config)
-        ceiling = plan.max_cost_usd if settings.max_cost_usd is None else settings.max_cost_usd
-        plan = replace(plan, max_cost_usd=ceiling)
-        ready = wiring.resolve_pool(plan.pool)
+        plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings)
     else:
-        narrowed = checked(EpisodeFilter(run=run, flag=flag, q=where))
-        one, many = (episode, turn) != (None, None), narrowed != EpisodeFilter()
+        chosen = narrowed(where, run, None, flag)
+        one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
         if one is many or (one and None in (episode, turn)):
             raise ConfigError(
                 "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
                 "or many by --where, --flag or --run, and --at."
             )
         change = _change(model, role, policy, temperature, reply, verdict, stop)
-        batch = urlencode(narrowed.to_query() | ({"at": at} if at else {})) if many else ""
+        batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
         picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
         if not picks:
             raise ConfigError("No episode is found that has such a turn: nothing can be forked.")
-        plan, ready = _planned(opened, picks, change, (n, baseline), settings, pool, anew, batch)
-    _show_estimate(opened, plan, ready, agreed=resume is not None)
-    with leased(opened, "fork", resume, plan.to_config()) as run_id:
-        complete = _play(opened, run_id, plan, ready)
-    _report(opened, run_id, plan, as_json)
+        plan = _planned(opened, picks, change, (n, baseline), settings, pool, anew, batch)
+    parts = prepare(opened, plan)
+    _say_plan(plan)
+    agree(price(opened, plan, parts.pool.specs), agreed=resume is not None)
+    with playing(opened, parts, resume) as played, progress() as bar:
+        line = bar.add_task("episodes", total=plan.to_play, note="")
+        for event in played.events:
+            if isinstance(event, EpisodeFinished):
+                bar.update(line, advance=1, note=event.episode.fork.part if event.episode.fork else "")
+    _report(opened, played.run, plan, as_json)
     opened.close()
-    if not complete:
+    if not played.complete:
         raise typer.Exit(1)
 
 
@@ -138,8 +142,8 @@ def _change(
     stop: bool,
 ) -> Change:
     """The one change that was asked for; ConfigError when it is none, or several."""
+    from core.episode import Change
     from core.errors import ConfigError
-    from core.forking import Change
 
     given: list[Change] = []
     if model is not None:
@@ -184,13 +188,12 @@ def _planned(
     pool: str | None,
     anew: bool,
     batch: str,
-) -> tuple[ForkPlan, Pool]:
-    """The plan and its pool; everything that can be wrong is found here, before anything is written."""
-    from ui import wiring
-    from ui.fork_offer import plan_forks, pool_of
+) -> ForkPlan:
+    """The plan; everything that can be wrong with it is found here, before anything is written."""
+    from ui.runs import wiring
+    from ui.runs.fork_planning import plan_forks, pool_of
 
     name = pool_of(store, store.episodes.get(picks[0][0]), settings.pool) if pool is None else settings.pool
-    ready = wiring.resolve_pool(name)
     plan = plan_forks(
         store,
         picks,
@@ -198,20 +201,16 @@ def _planned(
         n=numbers[0],
         baseline=numbers[1],
         pool=name,
-        specs=ready.specs,
+        specs=wiring.pool_specs(name),
         encoder=settings.encoder,
         reuse=not anew,
         batch=batch,
     )
-    return replace(plan, max_cost_usd=settings.max_cost_usd), ready
+    return replace(plan, max_cost_usd=settings.max_cost_usd)
 
 
-def _show_estimate(store: Store, plan: ForkPlan, pool: Pool, *, agreed: bool) -> None:
-    """What is kept and what is played; for models that cost money the most this can cost, and a yes."""
-    from storage import forks
-    from ui.fork_offer import most_of
-    from ui.spending import agree
-
+def _say_plan(plan: ForkPlan) -> None:
+    """What is kept and what is played."""
     branch = plan.branches[0]
     standing = sum(len(one.reused) for one in plan.branches)
     reused = f"; {standing} stand in the store already" if standing else ""
@@ -223,44 +222,10 @@ def _show_estimate(store: Store, plan: ForkPlan, pool: Pool, *, agreed: bool) ->
         f"{kept} To play: {branch.baseline} of the unchanged baseline, then {branch.n} "
         f"fork{'s' * (branch.n > 1)}{reused}."
     )
-    parents = forks.parents(store, [one.parent for one in plan.branches])
-    most = most_of(plan, pool.specs, parents)
-    ask = sys.stdin.isatty() and not agreed
-    if sentence := agree(pool.specs, most, plan.max_cost_usd, may_ask=ask, agreed=agreed or not most.calls):
-        say(sentence)
-        if ask and plan.max_cost_usd is None:
-            typer.confirm("Start?", abort=True, err=True)
-
-
-def _play(store: Store, run_id: str, plan: ForkPlan, pool: Pool) -> bool:
-    """Play to the end, with a bar; whether every episode got there. If not, the run can be resumed."""
-    from core.episode import EpisodeFinished
-    from core.errors import BudgetError
-    from core.forking import PART
-    from storage.recorder import beating
-    from storage.summaries import RunStatus
-    from ui import forking
-    from ui.lease import finish, owner
-
-    bridle = forking.Bridle(store, run_id)
-    try:
-        with progress() as bar, beating(store, run_id, owner()):
-            line = bar.add_task("episodes", total=plan.to_play, note="")
-            for event in forking.played(store, run_id, plan, pool, bridle):
-                if isinstance(event, EpisodeFinished):
-                    bar.update(line, advance=1, note=event.episode.meta.get(PART, ""))
-        ended = forking.outcome(store, run_id, bridle)
-    except BudgetError as error:
-        ended = RunStatus.INTERRUPTED, str(error)
-    finish(store, run_id, *ended)
-    if ended[0] is RunStatus.FINISHED:
-        return True
-    say(f"{ended[1] or 'Cancelled.'} Go on with: trinity fork --resume {run_id}")
-    return False
 
 
 def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
-    from ui.fork_results import read_results
+    from ui.runs.fork_results import read_results
 
     results = read_results(store, run_id, plan)
     if as_json:

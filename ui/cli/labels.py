@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import (
-    JsonOption,
-    StoreOption,
-    percent,
-    print_json,
-    print_table,
-    say,
-    tell,
-)
+from ui.cli.console import JsonOption, StoreOption, percent, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
+    from storage.shelves.labels import Label
     from storage.store import Store
+
 
 EpisodeArgument = Annotated[str, typer.Argument(help="The episode's id.")]
 
@@ -45,10 +39,10 @@ def label(
     [dim]$[/] trinity label ep12ab quality=good cause="prompt bug" --turn 2 --note "asks for two answers"
     """
     from core.errors import ConfigError
-    from storage.labels import Place
+    from storage.shelves.labels import Place, find_span
     from storage.store import open_store
-    from ui import wiring
-    from ui.quotes import find_span, login
+    from ui.runs import wiring
+    from ui.runs.wiring import login
 
     pairs = [one.partition("=") for one in labels]
     if wrong := [one for one, (_, sign, _) in zip(labels, pairs, strict=True) if not sign]:
@@ -60,7 +54,9 @@ def label(
     if quote is not None and place.index is not None:
         reply = opened.episodes.text(episode, place.index).reply
         place = Place(episode, place.index, find_span(reply, quote))
-    opened.labels.put(place, [(name, value) for name, _, value in pairs], author=author or login(), note=note)
+    opened.labels.add_all(
+        place, [(name, value) for name, _, value in pairs], author=author or login(), note=note
+    )
     opened.close()
     where = f"episode {episode}" if turn is None else f"turn {turn} of episode {episode}"
     say(f"Labelled {where}: {', '.join(labels)}.")
@@ -83,7 +79,7 @@ def labels(
     """
     from core.errors import ConfigError
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
 
     if episode and agreement:
         raise ConfigError("Ask for one episode's labels or for agreement, not for both.")
@@ -116,7 +112,8 @@ def _history(store: Store, episode: str, as_json: bool) -> None:
     store.episodes.summary(episode)
     history = store.labels.history(episode)
     if as_json:
-        print_json({"labels": list(store.labels.of(episode)), "history": list(history)})
+        said = {"labels": store.labels.of(episode), "history": history}
+        print_json({name: [_plain(one) for one in of] for name, of in said.items()})
         return
     counts = set(store.labels.of(episode))
     print_table(
@@ -135,8 +132,19 @@ def _history(store: Store, episode: str, as_json: bool) -> None:
     )
 
 
+def _plain(one: Label) -> dict[str, Any]:
+    """A label for programs; its turn counts from 1, as `--turn` does."""
+    place = one.place
+    return {
+        "episode": place.episode_id,
+        "turn": None if place.index is None else place.index + 1,
+        "span": place.span,
+        **{field: getattr(one, field) for field in ("name", "value", "note", "author", "at", "quote")},
+    }
+
+
 def _agreement(store: Store, name: str, run: str | None, as_json: bool) -> None:
-    from storage.filters import EpisodeFilter
+    from storage.filters.episode_filter import EpisodeFilter
 
     found = store.reviews.agreement(name, EpisodeFilter(run=run))
     if as_json:

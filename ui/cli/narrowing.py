@@ -1,4 +1,4 @@
-"""The options that say which episodes are meant, and their values checked."""
+"""The one filter of the command line: --where, and --run, --policy and --flag as its shorthands."""
 
 from __future__ import annotations
 
@@ -7,61 +7,33 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from storage.filters import EpisodeFilter
+    from storage.filters.episode_filter import EpisodeFilter
 
-PolicyOption = Annotated[
-    str | None, typer.Option("--policy", help="Only of this policy, e.g. random or a checkpoint's id.")
-]
-CheckpointOption = Annotated[str | None, typer.Option("--checkpoint", help="Only of this checkpoint.")]
-FamilyOption = Annotated[str | None, typer.Option("--family", help="Only tasks of this family.")]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Only this task's.")]
-CorrectOption = Annotated[
-    str | None, typer.Option("--correct", help="right, wrong or none (not yet, or missing).")
-]
-StatusOption = Annotated[
-    str | None, typer.Option("--status", help="running, finished, interrupted or missing.")
-]
-EndOption = Annotated[str | None, typer.Option("--end", help="accepted, budget, cancelled, ...")]
-FlagOption = Annotated[
-    str | None, typer.Option("--flag", help="false_accept, answer_broke, self_verified, ...")
-]
-ModelOption = Annotated[str | None, typer.Option("--model", help="With a turn of this model.")]
-RoleOption = Annotated[
-    str | None, typer.Option("--role", help="With a turn in this role (of that model, when given).")
-]
-MinTurnsOption = Annotated[int | None, typer.Option("--min-turns", min=0, help="At least so many turns.")]
-MaxTurnsOption = Annotated[int | None, typer.Option("--max-turns", min=0, help="At most so many turns.")]
-TextOption = Annotated[str | None, typer.Option("--text", help="Words in the question or a reply.")]
+
 WhereOption = Annotated[
     str | None,
     typer.Option(
         "--where",
         metavar="EXPR",
         help="A condition in the filter language of the Episodes page, such as "
-        "'turns > 4 and \"false_accept\" in flags'.",
+        "'family == \"logic\" and turns > 4'. Forks are left out unless it asks for them "
+        "(fork in (True, False)), a run or an id.",
     ),
-]
-ForksOption = Annotated[
-    str | None,
-    typer.Option(
-        "--forks",
-        help="with or only: forks are left out unless a run, an id or they are asked for; without: live plays too.",
-    ),
-]
-GenerationOption = Annotated[
-    int | None, typer.Option("--generation", min=0, help="Only of this generation's checkpoint.")
 ]
 RunOption = Annotated[str | None, typer.Option("--run", help="Only this run's.")]
+PolicyOption = Annotated[
+    str | None, typer.Option("--policy", help="Only of this policy, e.g. random or a checkpoint's id.")
+]
+FlagOption = Annotated[
+    str | None, typer.Option("--flag", help="false_accept, answer_broke, self_verified, ...")
+]
 
 
-def checked(where: EpisodeFilter) -> EpisodeFilter:
-    """The filter, when every value is one that its field can have; ConfigError names the option otherwise."""
+def narrowed(where: str | None, run: str | None, policy: str | None, flag: str | None) -> EpisodeFilter:
+    """The filter that these options ask for; all of them must hold. ConfigError for a flag that there is not."""
     from core.errors import ConfigError
-    from storage.filters import CHOICES
-    from ui.export.formats import OPTIONS
+    from storage.filters.episode_filter import CHOICES, EpisodeFilter
 
-    for name, choices in CHOICES.items():
-        if (value := getattr(where, name)) not in (None, *choices):
-            option = OPTIONS.get(name, name)
-            raise ConfigError(f"--{option} cannot be '{value}': choose one of {', '.join(choices)}.")
-    return where
+    if flag not in (None, *CHOICES["flag"]):
+        raise ConfigError(f"--flag cannot be '{flag}': choose one of {', '.join(CHOICES['flag'])}.")
+    return EpisodeFilter(run=run, policy=policy, flag=flag, q=where)

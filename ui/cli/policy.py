@@ -15,15 +15,16 @@ from ui.cli.console import (
     print_json,
     print_table,
     progress,
-    say,
     tell,
 )
+from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
+from ui.cli.playing import playing
 
 if TYPE_CHECKING:
-    from storage.opinions import Scope
+    from storage.analysis.policy_diff import PolicyDiff
+    from storage.analysis.second_opinions import EpisodeScope
     from storage.store import Store
-    from ui.policy_diff import Diff
-    from ui.policy_figures import Share
+    from ui.presentation.policy_diff import AgreementRate
 
 
 def policy(
@@ -31,15 +32,13 @@ def policy(
         list[str],
         typer.Argument(metavar="CHECKPOINT CHECKPOINT ...", help="Two to eight, the baseline first."),
     ],
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="EXPR", help="Only these episodes, in the filter language of the Episodes page."
-        ),
+    where: WhereOption = None,
+    run: RunOption = None,
+    recorded_by: Annotated[
+        str | None, typer.Option("--policy", help="Only episodes that this policy played.")
     ] = None,
+    flag: FlagOption = None,
     view: Annotated[str | None, typer.Option(metavar="ID", help="Only the episodes of a saved view.")] = None,
-    run: Annotated[str | None, typer.Option(help="Only this run's.")] = None,
-    family: Annotated[str | None, typer.Option(help="Only tasks of this family.")] = None,
     episode: Annotated[str | None, typer.Option(metavar="ID", help="This episode alone.")] = None,
     by_draw: Annotated[
         bool,
@@ -66,19 +65,18 @@ def policy(
 
     [dim]$[/] trinity policy cabc123 csvf789 --reencode --json
     """
-    from storage.filters import EpisodeFilter, measured
-    from storage.opinions import Scope
+    from storage.analysis.policy_diff import read_diff
+    from storage.analysis.second_opinions import EpisodeScope
+    from storage.filters.episode_filter import filter_of_address, for_totals
     from storage.store import open_store
-    from ui import wiring
-    from ui.policy_diff import read_diff
-    from ui.saved_views import asked
+    from ui.runs import wiring
 
     opened = open_store(wiring.settings(store=store).store)
-    query = {"q": where or "", "run": run or "", "family": family or ""}
-    chosen = asked(query, opened.views.get(view)) if view else EpisodeFilter.from_query(query)
+    own = narrowed(where, run, recorded_by, flag)
+    chosen = filter_of_address(own.to_query(), opened.views.get(view)) if view else own
     if episode:
         opened.episodes.summary(episode)
-    scope = Scope(measured(chosen), episode)
+    scope = EpisodeScope(for_totals(chosen), episode)
     diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
     if reencode and diff.readable():
         _reencode(opened, diff, scope)
@@ -92,51 +90,34 @@ def policy(
 
 
 def _names(store: Store, checkpoints: Sequence[str]) -> dict[str, str]:
-    from ui.widgets import who
+    from ui.presentation.words import policy_name
 
-    return {one: who(one, store.checkpoints.get(one).generation) for one in checkpoints}
+    return {one: policy_name(one, store.checkpoints.get(one).generation) for one in checkpoints}
 
 
-def _reencode(store: Store, diff: Diff, scope: Scope) -> None:
+def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     """Read again in this process, as a run that a page can see and resume."""
-    from core.errors import StoreError, TrinityError
-    from storage.recorder import beating
-    from storage.summaries import RunStatus
-    from ui import reencoding
-    from ui.lease import claim, finish, owner
+    from ui.runs import rereading
 
-    plan = reencoding.plan_for(diff, scope, store.now())
+    plan = rereading.plan_for(diff, scope, store.now())
     assert plan is not None
-    run, _ = reencoding.queue(store, plan)
-    if not claim(store, run):
-        raise StoreError(f"Run {run} is reading these transcripts already: wait for it, or stop it first.")
-    say(f"Run {run}")
-    try:
-        with beating(store, run, owner()), progress() as bar:
-            task = bar.add_task("turns read", total=plan.turns, note="")
-            for n in reencoding.played(store, run):
-                bar.advance(task, n)
-    except KeyboardInterrupt:
-        finish(store, run, RunStatus.INTERRUPTED)
-        say("Interrupted; all that was read is kept. The same command goes on.")
-        raise typer.Exit(130) from None
-    except TrinityError as error:
-        finish(store, run, RunStatus.INTERRUPTED, str(error))
-        raise
-    except Exception as error:  # a broken house: at least the run does not look alive for ever
-        finish(store, run, RunStatus.INTERRUPTED, f"It broke off: {type(error).__name__}.")
-        raise
-    finish(store, run)
+    with playing(store, rereading.prepare(store, plan)) as played, progress() as bar:
+        task = bar.add_task("turns read", total=plan.turns, note="")
+        for n in played.events:
+            bar.advance(task, n)
+    if not played.complete:
+        raise typer.Exit(1)
 
 
-def _as_json(diff: Diff, names: dict[str, str]) -> dict[str, Any]:
-    from core.agreement import NEVER, confusion, divergence_by_turn
-    from ui.policy_diff import HAS_LOGITS
-    from ui.policy_figures import pair_name
-    from ui.policy_panels import by_family, rows_of
+def _as_json(diff: PolicyDiff, names: dict[str, str]) -> dict[str, Any]:
+    from core.analysis.agreement import NEVER, confusion, divergence_by_turn
+    from storage.analysis.policy_diff import HAS_LOGITS
+    from ui.presentation.policy_diff import agreement_rates, agreement_rates_by_family, pair_name
 
     models, told = diff.checkpoints[0].models, []
-    for place, (share, found) in enumerate(zip(rows_of(diff, names), diff.agreements, strict=True), 1):
+    for place, (share, found) in enumerate(
+        zip(agreement_rates(diff, names), diff.agreements, strict=True), 1
+    ):
         parted, counts = diff.partings[place - 1], confusion(diff.picks[0], diff.picks[place], found.called)
         first = {
             "never" if turn == NEVER else str(turn + 1): int((parted.turns == turn).sum())
@@ -151,7 +132,7 @@ def _as_json(diff: Diff, names: dict[str, str]) -> dict[str, Any]:
                     {"turn": one.index + 1, "n": one.n, "mean": one.mean, "infinite": one.infinite}
                     for one in divergence_by_turn(found)
                 ],
-                "families": {one.key: _figures(one) for one in by_family(diff, found)},
+                "families": {one.key: _figures(one) for one in agreement_rates_by_family(diff, found)},
                 "picks": [
                     {"a": pair_name(a, models), "b": pair_name(b, models), "turns": int(counts[a, b])}
                     for a, b in zip(*(part.tolist() for part in counts.nonzero()), strict=True)
@@ -181,7 +162,7 @@ def _as_json(diff: Diff, names: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _figures(share: Share) -> dict[str, Any]:
+def _figures(share: AgreementRate) -> dict[str, Any]:
     return {
         "agreement": share.rate,
         "ci95": share.interval,
@@ -190,17 +171,17 @@ def _figures(share: Share) -> dict[str, Any]:
     }
 
 
-def _print(diff: Diff, names: dict[str, str]) -> None:
-    from core.agreement import NEVER
-    from ui.policy_panels import by_family, rows_of, trust_lines
+def _print(diff: PolicyDiff, names: dict[str, str]) -> None:
+    from core.analysis.agreement import NEVER
+    from ui.presentation.policy_diff import agreement_rates, agreement_rates_by_family, trust_lines
 
     if diff.turns:
         tell(f"A is {names[diff.checkpoints[0].id]}; {len(diff.turns):,} recorded turns", "bold")
         print_table(
             ["beside A", ">agreement", "95 % interval", ">turns", ">too close to call"],
-            [_row(one) for one in rows_of(diff, names)],
+            [_row(one) for one in agreement_rates(diff, names)],
         )
-    for one, found, parted in zip(rows_of(diff, names), diff.agreements, diff.partings, strict=True):
+    for one, found, parted in zip(agreement_rates(diff, names), diff.agreements, diff.partings, strict=True):
         if not one.n:
             continue
         tell(f"\n{one.name}: first turn at which it would choose otherwise", "bold")
@@ -212,7 +193,7 @@ def _print(diff: Diff, names: dict[str, str]) -> None:
         tell(f"\n{one.name}: by family", "bold")
         print_table(
             ["family", ">agreement", "95 % interval", ">turns", ">too close to call"],
-            [_row(family) for family in by_family(diff, found)],
+            [_row(family) for family in agreement_rates_by_family(diff, found)],
         )
     tell()
     for line in trust_lines(diff, names):
@@ -225,5 +206,5 @@ def _print(diff: Diff, names: dict[str, str]) -> None:
         tell(f"{more:,} turns more can be judged when they are read again: add --reencode.", style="dim")
 
 
-def _row(one: Share) -> tuple[object, ...]:
+def _row(one: AgreementRate) -> tuple[object, ...]:
     return one.name, percent(one.rate), interval(one.interval), f"{one.n:,}", f"{one.close:,}"

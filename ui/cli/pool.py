@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ui.cli.console import JsonOption, PoolOption, print_json, print_table, say, tell
-from ui.spending import dollars
+from ui.presentation.words import dollars
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,7 +25,7 @@ def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path
     [dim]$[/] trinity pool init my-pool.toml
     """
     from core.errors import ConfigError
-    from core.pool.load import pool_template
+    from core.pool_file import pool_template
 
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -43,17 +43,17 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
 
     [dim]$[/] trinity pool list --pool pool.toml
     """
-    from core.settings import POCKET
-    from ui import wiring
+    from core.settings import POCKET_POOL
+    from ui.runs import wiring
 
     name = wiring.settings(pool=pool).pool
-    if name == POCKET:
+    if name == POCKET_POOL:
         from core.pocket import MODELS
         from core.pocket.specs import pocket_spec
 
         specs = tuple(pocket_spec(model) for model in MODELS)
     else:
-        from core.pool.load import load_specs
+        from core.pool_file import load_specs
 
         specs = load_specs(Path(name))
     if as_json:
@@ -103,7 +103,7 @@ def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     [dim]$[/] trinity pool check --pool pool.toml
     """
     from core.pool.check import check_pool
-    from ui import wiring
+    from ui.runs import wiring
 
     answered = []
     for name, reply in check_pool(wiring.resolve_pool(wiring.settings(pool=pool).pool)):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ui.cli.console import JsonOption, StoreOption, print_json, say, tell
-from ui.cli.narrowing import FamilyOption, PolicyOption, RunOption, WhereOption
+from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 
 def prune(
@@ -18,10 +18,10 @@ def prune(
         str | None,
         typer.Option("--older-than", metavar="AGE", help="Only what began before: 90d, 12w or 2026-08-01."),
     ] = None,
+    where: WhereOption = None,
     run: RunOption = None,
     policy: PolicyOption = None,
-    family: FamilyOption = None,
-    where: WhereOption = None,
+    flag: FlagOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Of all episodes, instead of a filter.")] = False,
     referenced: Annotated[
         bool, typer.Option("--referenced", help="Also what labels, forks and other runs lean on.")
@@ -43,28 +43,29 @@ def prune(
     [dim]$[/] trinity prune --what runs --run rp12ab --yes --vacuum
     """
     from core.errors import ConfigError
-    from storage import retention
-    from storage.filters import EpisodeFilter
+    from storage.filters.episode_filter import EpisodeFilter
     from storage.store import open_store
-    from ui import wiring
-    from ui.retaining import began_before, size_words, told
+    from storage.upkeep import retention
+    from storage.upkeep.retention import began_before
+    from ui.presentation.words import retention_words, size_words
+    from ui.runs import wiring
 
     if what not in retention.WORDS:
         raise ConfigError(f"--what cannot be '{what}': choose one of {', '.join(retention.WORDS)}.")
     asked = [f"({where})"] if where else []
     asked += [began_before(older_than, time.time())] if older_than else []
-    narrowed = EpisodeFilter(run=run, policy=policy, family=family, q=" and ".join(asked) or None)
-    if (narrowed == EpisodeFilter()) is not everything:
-        raise ConfigError("Say which with --older-than, --run, --policy, --family or --where, or else --all.")
+    chosen = narrowed(" and ".join(asked) or None, run, policy, flag)
+    if (chosen == EpisodeFilter()) is not everything:
+        raise ConfigError("Say which with --older-than, --where, --run, --policy or --flag, or else --all.")
     opened = open_store(wiring.settings(store=store).store)
-    found = retention.preview(opened, what, narrowed, everything=referenced)
-    for line in told(found):
+    found = retention.preview(opened, what, chosen, everything=referenced)
+    for line in retention_words(found):
         (say if as_json else tell)(line)
     pruned = bool(found.rows) and not dry_run
     if pruned:
         if not yes:
             typer.confirm(f"Remove {retention.WORDS[what]}?", abort=True, err=True)
-        found = retention.prune(opened, what, narrowed, everything=referenced)
+        found = retention.prune(opened, what, chosen, everything=referenced)
         say("Removed." if vacuum else "Removed. The file keeps its size until `--vacuum` makes it smaller.")
     if vacuum and not dry_run:
         retention.compact(opened)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ui.cli.console import (
+    MOST_TASKS,
     EncoderOption,
     JsonOption,
     MaxCostOption,
@@ -21,19 +22,22 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.leased import leased
+from ui.cli.playing import agree, playing
 
 if TYPE_CHECKING:
-    from core.published import Published
+    from core.analysis.published import PublishedTable
     from storage.store import Store
-    from ui.reproduce import Reproduction
-    from ui.reproduction import Outcome, Row, Table
+    from ui.runs.paper_tables import RowResult, Table, TableRow
+    from ui.runs.reproduction import Reproduction
 
 
 def reproduce(
     table: Annotated[
         list[str] | None,
-        typer.Argument(help="1, 2, 3, 4, 9, turns, selection or combinations; all when left out."),
+        typer.Argument(
+            help="all (one list of the rows of 2, 3 and 4 and the other ways to combine), 1, 2, 3, 4, 9, turns, "
+            "selection or combinations; every table when left out."
+        ),
     ] = None,
     seeds: Annotated[
         str, typer.Option(help="Seeds, such as 0,1,2: every row is played once under each.")
@@ -41,7 +45,7 @@ def reproduce(
     budget: Annotated[
         int, typer.Option(help="Episodes that every learner may play; the paper's budget is 30720.")
     ] = 30_720,
-    n: Annotated[int, typer.Option("--n", min=1, help="Test tasks per row and seed.")] = 400,
+    n: Annotated[int, typer.Option("--n", min=1, max=MOST_TASKS, help="Test tasks per row and seed.")] = 400,
     task_seed: Annotated[int, typer.Option(min=0, help="Draws the test tasks.")] = 1,
     turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
     tasks: Annotated[
@@ -56,6 +60,13 @@ def reproduce(
     show: Annotated[
         bool, typer.Option("--show", help="Play nothing: print what the store holds of these tables.")
     ] = False,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write the rows, intervals and digests to this JSON file, without episodes.",
+        ),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,12 +77,13 @@ def reproduce(
 
     [dim]$[/] trinity reproduce 4 --seeds 0,1,2
 
-    [dim]$[/] trinity reproduce --show
+    [dim]$[/] trinity reproduce --show --save results.json
     """
-    from core.settings import POCKET
+    from core.settings import POCKET_POOL
     from storage.store import open_store
-    from ui import wiring
-    from ui.reproduction import Suite, needed, outcomes, selection, stored, suites
+    from ui.runs import wiring
+    from ui.runs.paper_tables import needed, outcomes, selection, stored, suites
+    from ui.runs.plans import Suite
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     wanted = _tables(table)
@@ -80,17 +92,21 @@ def reproduce(
         n=n,
         task_seed=task_seed,
         turns=turns,
-        pool=settings.pool if settings.pool == POCKET else str(Path(settings.pool).resolve()),
-        encoder=settings.encoder or POCKET,
+        pool=settings.pool if settings.pool == POCKET_POOL else str(Path(settings.pool).resolve()),
+        encoder=settings.encoder or POCKET_POOL,
         tasks=_absolute(tasks),
         held_out=_absolute(held_out),
     )
     opened = open_store(settings.store)
     if not show:
         _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
-    runs = next((runs for one, runs in suites(opened) if one == suite), [])
+    runs = next((runs for one, runs in suites(opened) if one == suite), {})
     played = stored(opened, runs, {row.key for row in needed(wanted)})
     found = {one.id: outcomes(one, played) for one in wanted}
+    if save is not None:
+        from ui.runs.results_file import save as write
+
+        say(f"{write(opened, suite, wanted, played, Path(save)):,} rows in {save}")
     chosen = {
         one.id: selection(opened, played[one.rows[0].key])
         for one in wanted
@@ -128,7 +144,7 @@ def _absolute(tasks: str) -> str:
 
 def _tables(names: list[str] | None) -> list[Table]:
     from core.errors import ConfigError
-    from ui.reproduction import TABLES
+    from ui.runs.paper_tables import TABLES
 
     unknown = [name for name in names or () if name not in TABLES]
     if unknown:
@@ -145,16 +161,15 @@ def _seeds(text: str) -> list[int]:
     return list(dict.fromkeys(int(part) for part in parts))
 
 
-def _play(store: Store, suite: Any, rows: list[Row], seeds: list[int], ceiling: float | None) -> None:
+def _play(store: Store, suite: Any, rows: list[TableRow], seeds: list[int], ceiling: float | None) -> None:
     """Play what the store lacks, seed after seed."""
-    from ui import wiring
-    from ui.reproduce import Reproduction, possible
-    from ui.spending import MeteredPool, agree, estimate
+    from ui.runs import wiring
+    from ui.runs.reproduction import Reproduction, possible
+    from ui.runs.spending import MeteredPool, Price, estimate
 
     pool = wiring.resolve_pool(suite.pool)
     most = estimate(pool.specs, (suite.budget + suite.n) * len(rows) * len(seeds), suite.turns)
-    if sentence := agree(pool.specs, most, ceiling, may_ask=False, agreed=False):
-        say(sentence)
+    agree(Price(most, pool.specs, ceiling), may_ask=False)
     game = Reproduction(store, suite, MeteredPool(pool, ceiling))
     wanted = [(seed, row) for seed in seeds for row in possible(rows, len(pool.specs))]
     done = game.done()
@@ -165,32 +180,31 @@ def _play(store: Store, suite: Any, rows: list[Row], seeds: list[int], ceiling: 
         game.measure(row, seed)
 
 
-def _evolve(store: Store, game: Reproduction, row: Row, seed: int) -> None:
+def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int) -> None:
     """Evolve what the row needs, unless that is done, or go on with it."""
-    from storage.recorder import beating
-    from storage.summaries import RunStatus
-    from ui.evolution import played, prepared
-    from ui.lease import finish, owner
-    from ui.outline import Outline, find
+    from storage.rows.summaries import RunStatus
+    from ui.runs.evolution import prepare
+    from ui.runs.plans import EvolutionPlan, plan_of
+    from ui.runs.queue import find_evolution
 
-    outline = game.outline(row, seed)
-    if outline is None:
+    plan = game.plan(row, seed)
+    if plan is None:
         return
-    known = find(store, outline.name)
+    known = find_evolution(store, plan.name)
     if known and store.runs.get(known).status is RunStatus.FINISHED:
         return
     if known:
-        outline = Outline.from_config(store.runs.get(known).config)
-    parts = replace(prepared(outline), pool=game.metered)  # one ceiling over everything this command plays
-    with leased(store, "evolve", known, asdict(parts.outline)) as run_id:
-        with beating(store, run_id, owner()), progress() as bar:
-            line = bar.add_task("generations", total=parts.outline.config.generations, note="")
-            for generation in played(store, run_id, parts):
-                bar.update(line, completed=generation.index)
-        finish(store, run_id)
+        plan = plan_of(store.runs.get(known), EvolutionPlan)
+    parts = replace(prepare(store, plan), pool=game.metered)  # one ceiling over everything this command plays
+    with playing(store, parts, known) as played, progress() as bar:
+        line = bar.add_task("generations", total=plan.evolution.generations, note="")
+        for generation in played.events:
+            bar.update(line, completed=generation.index)
+    if not played.complete:
+        raise typer.Exit(1)
 
 
-def _plain(outcome: Outcome, published: Published) -> dict[str, Any]:
+def _plain(outcome: RowResult, published: PublishedTable) -> dict[str, Any]:
     return {
         "row": outcome.row.key,
         "label": outcome.label,
@@ -205,12 +219,12 @@ def _plain(outcome: Outcome, published: Published) -> dict[str, Any]:
     }
 
 
-def _values(outcome: Outcome, published: Published) -> list[float | None]:
+def _values(outcome: RowResult, published: PublishedTable) -> list[float | None]:
     row = published.rows.get(outcome.row.published, ())
     return [None if math.isnan(value) else value for value in row]
 
 
-def _print(table: Table, found: list[Outcome]) -> None:
+def _print(table: Table, found: list[RowResult]) -> None:
     families = sorted({family for outcome in found for family in outcome.by_family})
     shown = "{:.0f}".format if table.measure == "tokens" else "{:.3f}".format
     signed = "{:+.0f}".format if table.measure == "tokens" else "{:+.3f}".format

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ui.cli.console import JsonOption, StoreOption, interval, percent, print_json, print_table, tell
+from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
-    from storage.filters import EpisodeFilter
+    from storage.analysis.verdicts import Proportion
     from storage.store import Store
-    from storage.verdicts import Share
-
-PolicyOption = Annotated[str | None, typer.Option(help="Only this policy's episodes.")]
-FamilyOption = Annotated[str | None, typer.Option(help="Only tasks of this family.")]
-RunOption = Annotated[str | None, typer.Option(help="Only this run's.")]
 
 
 def routing(
-    policy: PolicyOption = None,
-    family: FamilyOption = None,
+    where: WhereOption = None,
     run: RunOption = None,
+    policy: PolicyOption = None,
+    flag: FlagOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -29,10 +24,10 @@ def routing(
 
     [dim]$[/] trinity routing --policy cabc123
     """
-    from storage.routing import Traffic, traffic_of
+    from storage.analysis.routing import Traffic, traffic_of
 
-    opened, where = _opened(store, policy, family, run)
-    found = Traffic.over(traffic_of(opened, where).values())
+    chosen, opened = narrowed(where, run, policy, flag), _opened(store)
+    found = Traffic.over(traffic_of(opened, chosen).values())
     opened.close()
     _refuse_nothing(found.episodes)
     first = found.first()
@@ -69,9 +64,10 @@ def routing(
 
 
 def verifier(
-    policy: PolicyOption = None,
-    family: FamilyOption = None,
+    where: WhereOption = None,
     run: RunOption = None,
+    policy: PolicyOption = None,
+    flag: FlagOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,11 +77,11 @@ def verifier(
 
     [dim]$[/] trinity verifier --run rp12
     """
-    from storage.verdicts import ledgers, policy_costs, turn_groups
-    from ui.spending import per_solved
+    from storage.analysis.verdicts import ledgers, policy_costs, turn_groups
+    from ui.presentation.words import per_solved
 
-    opened, where = _opened(store, policy, family, run)
-    books, costs = ledgers(turn_groups(opened, where)), policy_costs(opened, where)
+    chosen, opened = narrowed(where, run, policy, flag), _opened(store)
+    books, costs = ledgers(turn_groups(opened, chosen)), policy_costs(opened, chosen)
     opened.close()
     _refuse_nothing(sum(one.n for one in costs))
     if as_json:
@@ -136,15 +132,11 @@ def verifier(
     )
 
 
-def _opened(
-    store: str | None, policy: str | None, family: str | None, run: str | None
-) -> tuple[Store, EpisodeFilter]:
-    from storage.filters import EpisodeFilter
+def _opened(store: str | None) -> Store:
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
 
-    opened = open_store(wiring.settings(store=store).store)
-    return opened, EpisodeFilter(policy=policy, family=family, run=run)
+    return open_store(wiring.settings(store=store).store)
 
 
 def _refuse_nothing(episodes: int) -> None:
@@ -156,9 +148,9 @@ def _refuse_nothing(episodes: int) -> None:
         )
 
 
-def _share(one: Share) -> dict[str, object]:
+def _share(one: Proportion) -> dict[str, object]:
     return {"k": one.k, "n": one.n, "share": one.value, "ci95": one.ci95 if one.n else None}
 
 
-def _cells(one: Share) -> tuple[str, str, int]:
+def _cells(one: Proportion) -> tuple[str, str, int]:
     return percent(one.value), interval(one.ci95) if one.n else "-", one.n

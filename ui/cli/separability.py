@@ -11,8 +11,8 @@ import typer
 from ui.cli.console import JsonOption, StoreOption, percent, print_json, print_table, tell
 
 if TYPE_CHECKING:
-    from core.separability import Accuracy, Discriminant, Score, Space, Target
-    from storage.states import Stated, States
+    from core.analysis.separability import Accuracy, Discriminant, Score, Space, Target
+    from storage.analysis.hidden_states import HiddenStates, PolicyWithStates
 
 
 class Turns(StrEnum):
@@ -48,14 +48,14 @@ def separability(
 
     [dim]$[/] trinity separability rp12 --policy cabc123 --turns first --json
     """
+    from core.analysis.separability import FEWEST_POINTS, SPACES, TARGETS, accuracy, discriminate
     from core.errors import StoreError
-    from core.separability import FEWEST_POINTS, SPACES, TARGETS, accuracy, discriminate
-    from storage.states import read_states, stated
+    from storage.analysis.hidden_states import policies_with_states, read_states
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
 
     opened = open_store(wiring.settings(store=store).store)
-    chosen = choose(stated(opened), run, policy)
+    chosen = choose(policies_with_states(opened), run, policy)
     states = read_states(opened, chosen.run_id, chosen.policy, first_only=turns is Turns.FIRST)
     opened.close()
     points = states.points
@@ -78,7 +78,7 @@ def separability(
 Found = tuple["Target", "Space", "Accuracy | None", "Discriminant | None"]
 
 
-def choose(offered: Sequence[Stated], run: str | None, policy: str | None) -> Stated:
+def choose(offered: Sequence[PolicyWithStates], run: str | None, policy: str | None) -> PolicyWithStates:
     """The run and policy that are meant, else the newest run's last generation. StoreError when there is none."""
     from core.errors import StoreError
 
@@ -95,8 +95,10 @@ def choose(offered: Sequence[Stated], run: str | None, policy: str | None) -> St
     return fitting[0]
 
 
-def _as_json(chosen: Stated, states: States, turns: Turns, found: Sequence[Found]) -> dict[str, object]:
-    from core.separability import PAPER, PAPER_FISHER, classes
+def _as_json(
+    chosen: PolicyWithStates, states: HiddenStates, turns: Turns, found: Sequence[Found]
+) -> dict[str, object]:
+    from core.analysis.separability import PUBLISHED_ACCURACY, PUBLISHED_FISHER, classes
 
     points = states.points
     return {
@@ -111,19 +113,27 @@ def _as_json(chosen: Stated, states: States, turns: Turns, found: Sequence[Found
             {
                 "target": target,
                 "space": space,
-                "classes": classes(points, target).kept,
+                "classes": classes(points, target).frequent,
                 "left_out": classes(points, target).rare,
                 "svm": measured,
                 "fisher": plane and {"ratio": plane.fisher, "shuffled": plane.shuffled},
-                "paper": {"svm": PAPER[target, space], "fisher": PAPER_FISHER[space]},
+                "paper": {"svm": PUBLISHED_ACCURACY[target, space], "fisher": PUBLISHED_FISHER[space]},
             }
             for target, space, measured, plane in found
         ],
     }
 
 
-def _print(chosen: Stated, states: States, found: Sequence[Found]) -> None:
-    from core.separability import FOLDS, PAPER, PAPER_FISHER, SHUFFLES, SPACE_WORDS, TARGET_WORDS, classes
+def _print(chosen: PolicyWithStates, states: HiddenStates, found: Sequence[Found]) -> None:
+    from core.analysis.separability import (
+        FOLDS,
+        PUBLISHED_ACCURACY,
+        PUBLISHED_FISHER,
+        SHUFFLES,
+        SPACE_WORDS,
+        TARGET_WORDS,
+        classes,
+    )
 
     points = states.points
     drawn = "" if len(points) == states.total else f" (of {states.total:,})"
@@ -149,10 +159,10 @@ def _print(chosen: Stated, states: States, found: Sequence[Found]) -> None:
             (
                 TARGET_WORDS[target],
                 SPACE_WORDS[space],
-                _score(PAPER[target, space].linear),
-                _score(PAPER[target, space].rbf),
-                percent(PAPER[target, space].chance),
-                f"{PAPER_FISHER[space]:.2f}",
+                _score(PUBLISHED_ACCURACY[target, space].linear),
+                _score(PUBLISHED_ACCURACY[target, space].rbf),
+                percent(PUBLISHED_ACCURACY[target, space].chance),
+                f"{PUBLISHED_FISHER[space]:.2f}",
             )
             for target, space, _, _ in found
         ],

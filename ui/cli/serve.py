@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
-import threading
-from importlib import import_module
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -21,14 +21,6 @@ APP = Path(__file__).resolve().parents[1] / "app.py"
 def ui(
     store: StoreOption = None,
     port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1. Else TRINITY_PORT, else 8501.")] = None,
-    agent_api: Annotated[
-        bool,
-        typer.Option(
-            "--agent-api",
-            help="Let programs on this machine read and use the pages over HTTP, also as an MCP server at "
-            "/_stcore/agent/mcp. They may do what a reader may. Streamlit calls this experimental.",
-        ),
-    ] = False,
 ) -> None:
     """Open the app on http://127.0.0.1:8501. The first start imports the sample runs; stop it with Ctrl-C.
 
@@ -38,7 +30,7 @@ def ui(
     """
     from core.errors import ConfigError
     from storage.store import open_store
-    from ui import wiring
+    from ui.runs import wiring
 
     settings = wiring.settings(store=store, port=port)
     if port_in_use(settings.port):
@@ -53,19 +45,19 @@ def ui(
     say(f"Trinity Inspector on http://{ADDRESS}:{settings.port}  (Ctrl-C stops it)")
     options = {
         "server.address": ADDRESS,
-        "server.port": str(settings.port),
-        "server.headless": "true",
-        "server.enableAgentApi": str(agent_api).lower(),
-        "browser.gatherUsageStats": "false",
-        "logger.hideWelcomeMessage": "true",
+        "server.port": settings.port,
+        "server.headless": True,
+        "browser.gatherUsageStats": False,
+        "logger.hideWelcomeMessage": True,
     }
     os.environ |= {"TRINITY_STORE": settings.store, "TRINITY_POOL": settings.pool}
-    sys.argv = ["streamlit", "run", str(APP), *(f"--{name}={value}" for name, value in options.items())]
-    from streamlit.web.cli import main
+    from ui.app import app
 
-    # Only now: two threads that import Streamlit at once could each see half of it.
-    threading.Thread(target=import_module, args=("ui.widgets",), daemon=True).start()  # for the first page
-    main()  # in this process: what is imported already need not be again
+    sys.argv = [str(APP)]  # beside it Streamlit looks for its configuration
+    # uvicorn tells of its start and of every refused request; the address is told above.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
+    with suppress(KeyboardInterrupt):  # raised again once the server has stopped in order
+        app.run(config=options)
 
 
 def port_in_use(port: int) -> bool:

@@ -24,16 +24,15 @@ def worker(
 
     from core.settings import MOST_WORKERS
     from storage.store import open_store
-    from ui import wiring
-    from ui.worker import interruptible, serve
+    from ui.runs import wiring
+    from ui.runs.worker import serve
 
     settings = wiring.settings(store=store)
     os.environ["TRINITY_STORE"] = settings.store  # a worker's slot is one of its store
     opened = open_store(settings.store)
     say(f"Playing what waits in {opened.url}  (Ctrl-C stops)")
     try:
-        with interruptible():
-            code = serve(opened, MOST_WORKERS, stay=not drain, told=lambda run: say(f"Run {run}"))
+        code = serve(opened, MOST_WORKERS, stay=not drain, told=lambda run: say(f"Run {run}"))
     except KeyboardInterrupt:
         code = 130
     finally:

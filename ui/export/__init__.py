@@ -1,1 +1,1 @@
-"""What leaves the app as a file for people: pages, sheets and the button that saves them."""
+"""Files for people: saved pages, tables and archives."""

@@ -1,14 +1,17 @@
-"""The pages of several episodes as one zip: a list that leads to them, and a file each. Opens from disk."""
+"""Several files as one zip: the pages of episodes with a list that leads to them, or the tables of a Parquet export."""
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from core.errors import StoreError
-from storage.drafts import drafted
-from storage.engine import reading
-from storage.selection import Selection, count, ids_of, summaries
+from storage.files.atomic import atomic_file
+from storage.files.parquet import ROW_KINDS, export_parquet
+from storage.files.selection import Selection, count_episodes, selected_ids, stream_summaries
+from storage.rows.engine import reading
 from storage.store import Store
 from ui.export.page import episode_page, index_page, pair_page
 from ui.export.played import read_played
@@ -20,28 +23,29 @@ MOST_PAGES = 1000
 def export_page(store: Store, episode_id: str, path: str | Path) -> None:
     """Write one episode's page; StoreError when there is no such episode or the place cannot be written."""
     page = episode_page(read_played(store, episode_id))
-    with drafted(Path(path)) as draft:
+    with atomic_file(Path(path)) as draft:
         draft.write_text(page, encoding="utf-8")
 
 
 def export_pair(store: Store, a: str, b: str, path: str | Path) -> None:
-    """Write the page of two episodes side by side; StoreError as above."""
+    """Write the page of two episodes side by side; StoreError for an unknown episode or a place that cannot
+    be written."""
     page = pair_page(read_played(store, a), read_played(store, b))
-    with drafted(Path(path)) as draft:
+    with atomic_file(Path(path)) as draft:
         draft.write_text(page, encoding="utf-8")
 
 
 def export_pages(store: Store, selection: Selection, path: str | Path) -> int:
     """Write a zip with `index.html` and a page per episode, one episode in memory at a time; returns how
     many. The same store gives the same bytes."""
-    if count(store, selection, MOST_PAGES).capped:
+    if count_episodes(store, selection, MOST_PAGES).capped:
         raise StoreError(
             f"These are more than {MOST_PAGES:,} pages: narrow the selection, or use JSON Lines."
         )
     with reading(store.engine) as connection:
-        ids_of(connection, selection)
-    listed = list(summaries(store, selection))
-    with drafted(Path(path)) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as bundle:
+        selected_ids(connection, selection)
+    listed = list(stream_summaries(store, selection))
+    with atomic_file(Path(path)) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as bundle:
         words = f"{len(listed):,} {'episode' if len(listed) == 1 else 'episodes'}"
         _add(bundle, "index.html", index_page(listed, words))
         for one in listed:
@@ -49,8 +53,29 @@ def export_pages(store: Store, selection: Selection, path: str | Path) -> int:
     return len(listed)
 
 
+def export_tables(store: Store, selection: Selection, path: str | Path) -> int:
+    """Write a zip with a Parquet file for each kind of row; returns how many files. StoreError when it
+    cannot be written."""
+    with atomic_file(Path(path)) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as bundle:
+        for name in ROW_KINDS:
+            with TemporaryDirectory() as folder:
+                table = Path(folder) / f"{name}.parquet"
+                export_parquet(store, selection, table, name)
+                with (
+                    table.open("rb") as source,
+                    bundle.open(_entry(table.name), "w", force_zip64=True) as target,
+                ):
+                    shutil.copyfileobj(source, target)
+    return len(ROW_KINDS)
+
+
 def _add(bundle: zipfile.ZipFile, name: str, page: str) -> None:
-    entry = zipfile.ZipInfo(name)  # no clock in it
+    entry = _entry(name)
     entry.compress_type = zipfile.ZIP_DEFLATED
-    entry.external_attr = 0o644 << 16
     bundle.writestr(entry, page.encode())
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name)  # no clock in it
+    entry.external_attr = 0o644 << 16
+    return entry

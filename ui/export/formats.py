@@ -1,7 +1,8 @@
-"""The formats an export can have: what each holds, how it is called and how much a browser may take of it."""
+"""The formats an export can have: what each holds, its name and how much of it a browser can take."""
 
 from __future__ import annotations
 
+import pkgutil
 import shlex
 import tempfile
 from collections.abc import Callable
@@ -9,17 +10,12 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from storage.filters import EpisodeFilter
-from storage.selection import Selection, characters, count
+from storage.files.selection import Selection, count_characters, count_episodes
+from storage.filters.episode_filter import EpisodeFilter, as_expression
 from storage.store import Store
 
 #: Beyond this many characters of text a download would fill the server's and the browser's memory.
 MOST_CHARACTERS = 100_000_000
-
-#: Fields of a filter whose option on the command line is called otherwise.
-OPTIONS = {"end_reason": "end", "q": "where"}
-
-Write = Callable[[Store, Selection, Path], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +28,23 @@ class Format:
     holds: str
     most: int
     texts: bool
-    write: Write
+    writer: str  # `module:function`, imported on first use: some are slow to import
 
     def too_much(self, store: Store, selection: Selection) -> str:
         """Why a browser cannot take this, as half a sentence; empty when it can."""
-        found = count(store, selection, self.most)
+        found = count_episodes(store, selection, self.most)
         if found.capped:
             return f"more than {self.most:,} episodes"
-        if self.texts and (long := characters(store, selection)) > MOST_CHARACTERS:
+        if self.texts and (long := count_characters(store, selection)) > MOST_CHARACTERS:
             return f"{long / 1e6:,.0f} million characters of text, and the most is {MOST_CHARACTERS // 10**6}"
         return ""
 
-    def made(self, store: Store, selection: Selection) -> Callable[[], BytesIO]:
-        """What makes the file when it is asked for."""
+    def write(self, store: Store, selection: Selection, path: Path) -> None:
+        """Write the file; StoreError when it cannot be written."""
+        pkgutil.resolve_name(self.writer)(store, selection, path)
+
+    def deferred(self, store: Store, selection: Selection) -> Callable[[], BytesIO]:
+        """A function that makes the file when the browser asks for it."""
 
         def make() -> BytesIO:
             with tempfile.TemporaryDirectory() as folder:
@@ -55,58 +55,17 @@ class Format:
         return make
 
 
-def _jsonl(store: Store, selection: Selection, path: Path) -> object:
-    from storage.interchange import export_episodes
-
-    return export_episodes(store, selection, path)
-
-
-def _csv(store: Store, selection: Selection, path: Path) -> object:
-    from ui.export.sheet import export_csv
-
-    return export_csv(store, selection, path)
-
-
-def _episodes(store: Store, selection: Selection, path: Path) -> object:
-    from storage.columns import export_parquet
-
-    return export_parquet(store, selection, path, "episodes")
-
-
-def _turns(store: Store, selection: Selection, path: Path) -> object:
-    from storage.columns import export_parquet
-
-    return export_parquet(store, selection, path, "turns")
-
-
-def _labels(store: Store, selection: Selection, path: Path) -> object:
-    from storage.columns import export_parquet
-
-    return export_parquet(store, selection, path, "labels")
-
-
-def _opinions(store: Store, selection: Selection, path: Path) -> object:
-    from storage.columns import export_parquet
-
-    return export_parquet(store, selection, path, "opinions")
-
-
-def _pages(store: Store, selection: Selection, path: Path) -> object:
-    from ui.export.bundle import export_pages
-
-    return export_pages(store, selection, path)
-
-
 FORMATS: dict[str, Format] = {
     "jsonl": Format(
         "JSON Lines",
         ".jsonl.gz",
         "application/gzip",
         "Everything about each episode: question, every decision with its logits and hidden state, every text, "
-        "with the checkpoints that played. The one format that can be imported again, here or by a colleague.",
+        "with the checkpoints that played. The one format that can be imported again, here or by a colleague. Its "
+        "turns (`index`, `fork_turn`) count from 0, for programs; everywhere else turns count from 1.",
         2_000,
         True,
-        _jsonl,
+        "storage.files.interchange:export_episodes",
     ),
     "csv": Format(
         "CSV",
@@ -118,67 +77,52 @@ FORMATS: dict[str, Format] = {
         "before it.",
         100_000,
         False,
-        _csv,
+        "ui.export.spreadsheet:export_csv",
     ),
     "parquet": Format(
-        "Parquet, episodes",
-        ".parquet",
-        "application/vnd.apache.parquet",
-        "One typed row per episode, for pandas, DuckDB or R: whole question and answers, models, seed, outcome, "
-        "totals, times, and a column `label_NAME` for each name under which whole episodes are labelled.",
-        100_000,
-        False,
-        _episodes,
-    ),
-    "turns": Format(
-        "Parquet, turns",
-        ".turns.parquet",
-        "application/vnd.apache.parquet",
-        "One typed row per turn: choice, logits and probabilities as lists, reply, reasoning, verdict, answer, "
-        "tokens, cost, time, and a column `label_NAME` for each name under which turns, or words of them, are "
-        "labelled.",
+        "Parquet",
+        ".parquet.zip",
+        "application/zip",
+        "Four typed tables in one zip, for pandas, DuckDB or R. `episodes`: a row each, with whole question and "
+        "answers, models, seed, outcome, totals, times. `turns`: choice, logits and probabilities as lists, reply, "
+        "reasoning, verdict, answer, tokens, cost, time. Both have a column `label_NAME` for each name of a label. "
+        "`labels`: a row per label that counts, each author's for itself, as agreement measures want it. `opinions`: "
+        "the logits of each checkpoint that read a turn again. Join them on `episode_id` and `turn`.",
         10_000,
         True,
-        _turns,
-    ),
-    "labels": Format(
-        "Labels",
-        ".labels.parquet",
-        "application/vnd.apache.parquet",
-        "Parquet, one typed row per label that counts: episode, turn and words it is about, name, value, note, author, "
-        "time. Join it on `episode_id` and `turn`; each author has a row of their own, as agreement measures want it.",
-        100_000,
-        False,
-        _labels,
-    ),
-    "opinions": Format(
-        "Second opinions",
-        ".opinions.parquet",
-        "application/vnd.apache.parquet",
-        "Parquet, one typed row per turn and checkpoint that read it again: that checkpoint's logits of models and "
-        "roles, and whether it read exactly what the turn's own coordinator did. Join it on `episode_id` and `turn`.",
-        100_000,
-        False,
-        _opinions,
+        "ui.export.bundle:export_tables",
     ),
     "html": Format(
-        "Web pages",
-        ".zip",
+        "HTML",
+        ".html.zip",
         "application/zip",
         "A page per episode and a list that leads to them, in one zip. They open from disk in any browser with no "
         "network, and print.",
         200,
         True,
-        _pages,
+        "ui.export.bundle:export_pages",
     ),
 }
 
 
+#: Formats of earlier versions -> the one that takes their place.
+REPLACED = {"turns": "parquet", "labels": "parquet", "opinions": "parquet"}
+
+
+def replacement_words(form: str) -> str:
+    """What to say where a format of an earlier version is asked for; empty for any other word."""
+    successor = REPLACED.get(form)
+    if successor is None:
+        return ""
+    return f"'{form}' is no format any more: '{successor}' takes its place and holds the {form}."
+
+
 def command(where: EpisodeFilter, form: str) -> str:
-    """What to type to export the same from a terminal, quoted for a shell."""
-    said = [
-        f"--{OPTIONS.get(name, name).replace('_', '-')} {shlex.quote(value)}"
-        for name, value in where.to_query().items()
-    ]
-    kind = "parquet" if form == "turns" else form
-    return " ".join(["trinity export", *(said or ["--all"]), "--format", kind])
+    """The command that exports the same from a terminal, quoted for a shell. ExpressionError for an unreadable `q`."""
+    if where == EpisodeFilter(forks="with"):
+        where = EpisodeFilter()  # which --all means
+    own = {name: value for name in ("run", "policy", "flag") if (value := getattr(where, name)) is not None}
+    rest = as_expression(where.without(*own))
+    options = [f"--{name} {shlex.quote(value)}" for name, value in own.items()]
+    options += [f"--where {shlex.quote(rest)}"] if rest else []
+    return " ".join(["trinity export", *(options or ["--all"]), "--format", form])

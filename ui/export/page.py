@@ -1,6 +1,6 @@
 """A self-contained HTML page of one episode or of a pair: no script, no request, every foreign text escaped once.
 
-Escaping happens in one place: whatever a template prints goes through `ui.theme.plain`, which makes hidden
+Escaping happens in one place: whatever a template prints goes through `ui.presentation.theme.plain`, which makes hidden
 characters visible, and then through Jinja's escape. Styles are inline and a policy in the page forbids the rest.
 """
 
@@ -13,54 +13,50 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from core.comparison import RULE, RULE_IN_SHORT
+from core.analysis.comparison import RULE, RULE_IN_SHORT
 from core.episode import ROLE_ORDER
-from storage.summaries import EpisodeSummary
-from ui.course import cells
-from ui.export import told
-from ui.export.played import Played
-from ui.figures import role_word
-from ui.labelling import where, words
-from ui.odds import options
-from ui.panels import HARD_CUT, seconds
-from ui.spending import dollars
-from ui.theme import (
-    FLAG_WORDS,
-    correct_mark,
-    model_colour,
-    one_line,
-    plain,
+from storage.rows.summaries import EpisodeSummary
+from ui.export import facts
+from ui.export.played import PlayedEpisode
+from ui.presentation.comparison import ALIGNMENT_WORDS
+from ui.presentation.course import cells
+from ui.presentation.odds import alternatives, choice_words, options
+from ui.presentation.theme import FLAG_WORDS, correct_mark, model_colour, one_line, percent, plain
+from ui.presentation.words import (
+    HARD_CUT,
+    dollars,
+    label_words,
+    policy_name,
+    role_word,
+    seconds,
+    strip_text,
 )
-from ui.widgets import strip_text, who
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-#: What a model was sent repeats what was said before it: of each message this much is kept.
-SAW_CUT = 20_000
-
-#: Differences between aligned turns, in words.
-ROW_WORDS = {
-    0: "same model, same role",
-    1: "same role, another model",
-    2: "same model, another role",
-    3: "a turn only one side has",
-}
+#: Prompts repeat the replies before them: each message is cut to this many characters.
+PROMPT_CUT = 20_000
 
 
-def episode_page(played: Played) -> str:
+def episode_page(played: PlayedEpisode) -> str:
     """The page of one episode; its turns have the anchors `#t1`, `#t2` and so on."""
     return _environment().get_template("episode.html").render(one=played, strip=_strip(played))
 
 
-def pair_page(a: Played, b: Played) -> str:
+def pair_page(a: PlayedEpisode, b: PlayedEpisode) -> str:
     """The page of two episodes side by side, aligned; its rows have the anchors `#r1`, `#r2` and so on."""
-    alignment = told.aligned(a, b)
+    alignment = facts.aligned_turns(a, b)
     strips = (_strip(a), _strip(b))
     return (
         _environment()
         .get_template("pair.html")
         .render(
-            a=a, b=b, strips=strips, alignment=alignment, rule=f"{RULE_IN_SHORT} {RULE}", row_words=ROW_WORDS
+            a=a,
+            b=b,
+            strips=strips,
+            alignment=alignment,
+            rule=f"{RULE_IN_SHORT} {RULE}",
+            row_words=ALIGNMENT_WORDS,
         )
     )
 
@@ -70,11 +66,11 @@ def index_page(summaries: Sequence[EpisodeSummary], title: str) -> str:
     return _environment().get_template("index.html").render(title=title, episodes=summaries)
 
 
-def _strip(played: Played) -> object:
+def _strip(played: PlayedEpisode) -> object:
     return cells(played.outlines, played.episode.models, running=played.running)
 
 
-def visible(value: object) -> object:
+def printed(value: object) -> object:
     """What a template prints: text with everything hidden in it shown, our own markup as it is."""
     if isinstance(value, Markup):
         return value
@@ -83,17 +79,20 @@ def visible(value: object) -> object:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
-        finalize=visible,
+        finalize=printed,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals |= {
-        "told": told,
+    environment.globals |= {
+        "facts": facts,
+        "alternatives": alternatives,
+        "choice_words": choice_words,
+        "percent": percent,
         "options": options,
         "roles": [role_word(role) for role in ROLE_ORDER],
         "role_word": role_word,
@@ -101,13 +100,12 @@ def _environment() -> Environment:
         "flag_words": FLAG_WORDS,
         "model_colour": model_colour,
         "one_line": one_line,
-        "label_words": words,
-        "label_where": where,
+        "label_words": label_words,
         "seconds": seconds,
         "dollars": dollars,
         "strip_text": strip_text,
-        "who": who,
+        "policy_name": policy_name,
         "reply_cut": HARD_CUT,
-        "saw_cut": SAW_CUT,
+        "prompt_cut": PROMPT_CUT,
     }
-    return made
+    return environment

@@ -1,21 +1,20 @@
-"""One episode read whole, for a page that has to stand without the store."""
+"""One episode with everything about it, for a page that has to do without the store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from core.episode import Decision, Episode, Status
-from storage.labels import Label
-from storage.mapping import removed
-from storage.opinions import Opinion, Scope, read_opinions
-from storage.steps import read_decision
+from storage.analysis.second_opinions import EpisodeScope, Opinion, read_opinions
+from storage.reads.episode_steps import read_decision
+from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
+from storage.shelves.labels import Label
 from storage.store import Store
-from storage.summaries import EpisodeSummary, TurnOutline, TurnText
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """A turn begun: its outline, why it was chosen and what was sent and said."""
+    """A turn that was begun: its outline, decision, texts, labels and second opinions."""
 
     outline: TurnOutline
     decision: Decision | None
@@ -25,7 +24,7 @@ class PlayedTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedEpisode:
     """An episode's summary, the episode itself and every turn begun, the unfinished last one included."""
 
     summary: EpisodeSummary
@@ -44,22 +43,25 @@ class Played:
         return self.episode.status is Status.RUNNING
 
 
-def read_played(store: Store, episode_id: str) -> Played:
+def read_played(store: Store, episode_id: str) -> PlayedEpisode:
     """The episode with everything it needs on a page; StoreError when there is none with this id."""
     episode = store.episodes.get(episode_id)
     finished = {turn.index: turn for turn in episode.turns}
-    gone = removed(episode.meta, "texts"), removed(episode.meta, "texts", "prompts")
-    labels, opinions = store.labels.of(episode_id), read_opinions(store, Scope(episode=episode_id), None)
+    removed = episode.removed.get("texts"), episode.removed.get("texts", episode.removed.get("prompts"))
+    labels, opinions = (
+        store.labels.of(episode_id),
+        read_opinions(store, EpisodeScope(episode=episode_id), None),
+    )
     turns = []
     for outline in store.episodes.outline(episode_id):
         if turn := finished.get(outline.index):
             decision: Decision | None = turn.decision
-            text = TurnText(turn.messages, turn.reply.text, turn.reply.reasoning, False, *gone)
+            text = TurnText(turn.messages, turn.reply.text, turn.reply.reasoning, False, *removed)
         else:
             decision = read_decision(store, episode_id, outline.index)
             text = store.episodes.text(episode_id, outline.index)
-        said = tuple(one for one in labels if one.place.index == outline.index)
+        turn_labels = tuple(one for one in labels if one.place.index == outline.index)
         others = tuple(one for one in opinions if one.idx == outline.index)
-        turns.append(PlayedTurn(outline, decision, text, said, others))
-    whole = tuple(one for one in labels if one.place.index is None)
-    return Played(store.episodes.summary(episode_id), episode, tuple(turns), whole)
+        turns.append(PlayedTurn(outline, decision, text, turn_labels, others))
+    own_labels = tuple(one for one in labels if one.place.index is None)
+    return PlayedEpisode(store.episodes.summary(episode_id), episode, tuple(turns), own_labels)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import random
 from collections.abc import Callable
+from functools import partial
 
 from core.pocket.problem import Family, Problem, number_decoys
 
@@ -42,18 +43,6 @@ def _filtered(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -
         _trace(kept, last),
         number_decoys(answer, rng, (fold(values), len(kept), max(kept))),
     )
-
-
-def _sum_if(rng: random.Random) -> Problem:
-    return _filtered(rng, "sum", sum)
-
-
-def _len_if(rng: random.Random) -> Problem:
-    return _filtered(rng, "len", len)
-
-
-def _max_slice(rng: random.Random) -> Problem:
-    return _sliced(rng, "max", max)
 
 
 def _sliced(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> Problem:
@@ -116,8 +105,16 @@ def _span(rng: random.Random) -> Problem:
     )
 
 
-def _sum_slice(rng: random.Random) -> Problem:
-    return _sliced(rng, "sum", sum)
-
-
-CODE = Family("code", "code", (_sum_if, _len_if, _max_slice, _two_items, _lookup, _span), _sum_slice)
+CODE = Family(
+    "code",
+    "code",
+    (
+        partial(_filtered, last="sum", fold=sum),
+        partial(_filtered, last="len", fold=len),
+        partial(_sliced, last="max", fold=max),
+        _two_items,
+        _lookup,
+        _span,
+    ),
+    partial(_sliced, last="sum", fold=sum),
+)

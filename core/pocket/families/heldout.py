@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 from core.pocket.families.math import NAMES
 from core.pocket.problem import Family, Problem, number_decoys
@@ -23,18 +25,6 @@ def _cyclic(rng: random.Random, names: tuple[str, ...], what: str, step: int, mo
         f"{' '.join(path[1:])} then last",
         tuple(decoys),
     )
-
-
-def _days_after(rng: random.Random) -> Problem:
-    return _cyclic(rng, DAYS, "day", 1, 6)
-
-
-def _days_before(rng: random.Random) -> Problem:
-    return _cyclic(rng, DAYS, "day", -1, 6)
-
-
-def _months_after(rng: random.Random) -> Problem:
-    return _cyclic(rng, MONTHS, "month", 1, 9)
 
 
 def _appointment(rng: random.Random) -> Problem:
@@ -62,10 +52,6 @@ def _weekday_of_date(rng: random.Random) -> Problem:
     )
 
 
-def _months_before(rng: random.Random) -> Problem:
-    return _cyclic(rng, MONTHS, "month", -1, 9)
-
-
 UNIT_PAIRS = (
     ("hours", "minutes", 60),
     ("weeks", "days", 7),
@@ -75,29 +61,15 @@ UNIT_PAIRS = (
 )
 
 
-def _convert_plus(rng: random.Random, least: int, most: int, stem: str) -> Problem:
+def _convert_plus(rng: random.Random, stem: str) -> Problem:
     big, small, factor = rng.choice(UNIT_PAIRS)
-    count, extra = rng.randint(2, 5), rng.randint(least, most)
+    count, extra = rng.randint(2, 5), rng.randint(1, 19)
     product = count * factor
     return Problem(
         stem.format(count=count, big=big, small=small, extra=extra),
         str(product + extra),
         f"{count} * {factor} = {product} then {product} + {extra}",
         number_decoys(product + extra, rng, (product, product + factor, count + extra)),
-    )
-
-
-def _units_and(rng: random.Random) -> Problem:
-    return _convert_plus(rng, 1, 19, "How many {small} are in {count} {big} and {extra} {small}?")
-
-
-def _units_more(rng: random.Random) -> Problem:
-    return _convert_plus(rng, 1, 19, "{count} {big} plus {extra} {small} is how many {small}?")
-
-
-def _units_trip(rng: random.Random) -> Problem:
-    return _convert_plus(
-        rng, 1, 19, "It takes {count} {big} and then {extra} more {small}. How many {small} in all?"
     )
 
 
@@ -126,10 +98,6 @@ def _units_two(rng: random.Random) -> Problem:
     )
 
 
-def _units_short(rng: random.Random) -> Problem:
-    return _convert_plus(rng, 1, 19, "{count} {big} and {extra} {small}: how many {small}?")
-
-
 def _sequence(rng: random.Random, stem: str, shown: int, down: bool) -> Problem:
     step = rng.randint(2, 9)
     start = rng.randint(1, 20) + (step * shown if down else 0)
@@ -141,18 +109,6 @@ def _sequence(rng: random.Random, stem: str, shown: int, down: bool) -> Problem:
         f"{'down' if down else 'up'} {step} then {values[-2]} {'-' if down else '+'} {step}",
         number_decoys(values[-1], rng, (values[-1] + signed, values[-2])),
     )
-
-
-def _seq_up(rng: random.Random) -> Problem:
-    return _sequence(rng, "What comes next: {values}?", 4, down=False)
-
-
-def _seq_down(rng: random.Random) -> Problem:
-    return _sequence(rng, "What comes next: {values}?", 4, down=True)
-
-
-def _seq_short(rng: random.Random) -> Problem:
-    return _sequence(rng, "Continue the row {values}.", 3, down=False)
 
 
 def _seq_double(rng: random.Random) -> Problem:
@@ -194,7 +150,7 @@ def _show(values: list[int]) -> str:
     return "{" + ", ".join(map(str, values)) + "}"
 
 
-def _counted(rng: random.Random, stem: str, which: str) -> Problem:
+def _set_size(rng: random.Random, stem: str, which: str) -> Problem:
     left, right, both = _two_sets(rng)
     only = [x for x in left if x not in both]
     chosen = {"both": both, "left": only, "any": left + [x for x in right if x not in both]}[which]
@@ -206,54 +162,65 @@ def _counted(rng: random.Random, stem: str, which: str) -> Problem:
     )
 
 
-def _sets_both(rng: random.Random) -> Problem:
-    return _counted(rng, "How many numbers are in both {left} and {right}?", "both")
-
-
-def _sets_left(rng: random.Random) -> Problem:
-    return _counted(rng, "How many numbers of {left} are not in {right}?", "left")
-
-
-def _sets_any(rng: random.Random) -> Problem:
-    return _counted(rng, "How many numbers are in {left} or {right}?", "any")
-
-
-def _sets_share(rng: random.Random) -> Problem:
-    return _counted(rng, "{left} and {right} share how many numbers?", "both")
-
-
-def _sets_biggest(rng: random.Random) -> Problem:
+def _shared_number(rng: random.Random, word: str, choose: Callable[[list[int]], int]) -> Problem:
     left, right, both = _two_sets(rng)
+    answer = choose(both)
     return Problem(
-        f"Which is the biggest number in both {_show(left)} and {_show(right)}?",
-        str(max(both)),
-        f"{' '.join(map(str, both))} then max",
-        number_decoys(max(both), rng, (max(left), max(right))),
-    )
-
-
-def _sets_smallest(rng: random.Random) -> Problem:
-    left, right, both = _two_sets(rng)
-    return Problem(
-        f"Which is the smallest number in both {_show(left)} and {_show(right)}?",
-        str(min(both)),
-        f"{' '.join(map(str, both))} then min",
-        number_decoys(min(both), rng, (min(left), min(right))),
+        f"Which is the {word} number in both {_show(left)} and {_show(right)}?",
+        str(answer),
+        f"{' '.join(map(str, both))} then {choose.__name__}",
+        number_decoys(answer, rng, (choose(left), choose(right))),
     )
 
 
 DATES = Family(
     "dates",
     "exact",
-    (_days_after, _days_before, _months_after, _appointment, _weekday_of_date),
-    _months_before,
+    (
+        partial(_cyclic, names=DAYS, what="day", step=1, most=6),
+        partial(_cyclic, names=DAYS, what="day", step=-1, most=6),
+        partial(_cyclic, names=MONTHS, what="month", step=1, most=9),
+        _appointment,
+        _weekday_of_date,
+    ),
+    partial(_cyclic, names=MONTHS, what="month", step=-1, most=9),
 )
 UNITS = Family(
-    "units", "number", (_units_and, _units_more, _units_trip, _units_left, _units_two), _units_short
+    "units",
+    "number",
+    (
+        partial(_convert_plus, stem="How many {small} are in {count} {big} and {extra} {small}?"),
+        partial(_convert_plus, stem="{count} {big} plus {extra} {small} is how many {small}?"),
+        partial(
+            _convert_plus,
+            stem="It takes {count} {big} and then {extra} more {small}. How many {small} in all?",
+        ),
+        _units_left,
+        _units_two,
+    ),
+    partial(_convert_plus, stem="{count} {big} and {extra} {small}: how many {small}?"),
 )
 SEQUENCES = Family(
-    "sequences", "number", (_seq_up, _seq_down, _seq_short, _seq_double, _seq_alternate), _seq_number
+    "sequences",
+    "number",
+    (
+        partial(_sequence, stem="What comes next: {values}?", shown=4, down=False),
+        partial(_sequence, stem="What comes next: {values}?", shown=4, down=True),
+        partial(_sequence, stem="Continue the row {values}.", shown=3, down=False),
+        _seq_double,
+        _seq_alternate,
+    ),
+    _seq_number,
 )
 SETS = Family(
-    "sets", "number", (_sets_both, _sets_left, _sets_any, _sets_share, _sets_biggest), _sets_smallest
+    "sets",
+    "number",
+    (
+        partial(_set_size, stem="How many numbers are in both {left} and {right}?", which="both"),
+        partial(_set_size, stem="How many numbers of {left} are not in {right}?", which="left"),
+        partial(_set_size, stem="How many numbers are in {left} or {right}?", which="any"),
+        partial(_set_size, stem="{left} and {right} share how many numbers?", which="both"),
+        partial(_shared_number, word="biggest", choose=max),
+    ),
+    partial(_shared_number, word="smallest", choose=min),
 )

@@ -7,22 +7,8 @@ import random
 from core.pocket.problem import Family, Problem, number_decoys
 
 NAMES = (
-    "Ann",
-    "Bob",
-    "Cid",
-    "Dee",
-    "Eva",
-    "Fay",
-    "Gus",
-    "Hal",
-    "Ida",
-    "Jim",
-    "Kay",
-    "Leo",
-    "Max",
-    "Ned",
-    "Pam",
-    "Zoe",
+    *("Ann", "Bob", "Cid", "Dee", "Eva", "Fay", "Gus", "Hal"),
+    *("Ida", "Jim", "Kay", "Leo", "Max", "Ned", "Pam", "Zoe"),
 )
 THINGS = ("apples", "books", "coins", "cards", "eggs", "pens", "shells", "stamps")
 

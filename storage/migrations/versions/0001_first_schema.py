@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from storage.search import CREATE
+from storage.rows.search import CREATE
 
 revision = "0001"
 down_revision = None

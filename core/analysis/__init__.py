@@ -1,0 +1,1 @@
+"""Numbers about episodes and decisions: accuracies, comparisons, agreement, separability."""

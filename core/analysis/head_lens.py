@@ -1,0 +1,245 @@
+"""A recorded decision looked at again: what made its logits, whether they can be recomputed, what else it could be.
+
+Pure functions of stored values. What is recomputed from a float16 state is known up to a tolerance, and a choice that
+the tolerance leaves open is never claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.analysis.metrics import kl_divergence
+from core.analysis.rounding import Choice, likeliest_choice, read_half, rounding, sampled_choice
+from core.checkpoint import Checkpoint
+from core.draws import draw_index, uniform
+from core.episode import ROLE_ORDER, Decision, Episode, Role
+from core.heads import Array, Head, softmax, split
+from core.play.session import draw_key
+
+
+@dataclass(frozen=True, eq=False)
+class Lens:
+    """A head on one stored state: `parts` [rows, n] add up to `logits` [rows], which are known up to `tolerance`
+    [rows]. The first `width` parts are those of the state's numbers; a head that bends the state has none of these,
+    and its `width` is 0."""
+
+    state: Array
+    parts: Array
+    logits: Array
+    tolerance: Array
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One summand of the difference of two logits: its `place` among the head's parts (-1: all others together), what
+    it gives, and the state's number there."""
+
+    place: int
+    gives: float
+    value: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class LogitCheck:
+    """Recomputed logits compared with recorded ones: the largest difference of one logit, and the most that rounding
+    explains of any."""
+
+    difference: float
+    tolerance: float
+
+    @property
+    def matches(self) -> bool:
+        """Whether every logit is where rounding can have left it."""
+        return self.difference <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class AlternativeDecision:
+    """What would have been chosen instead: the likeliest pair and, where the choice was drawn, what the same random
+    numbers would have drawn (None where it was not). `kl` is D_KL(recorded || other) of the joint choice, in nats."""
+
+    decision: Decision  # with the other probabilities and the other argmax
+    best: tuple[Choice, Choice]
+    draw: tuple[Choice, Choice] | None
+    kl: float
+    tolerance: float  # the largest of the logits
+
+    @property
+    def unsure(self) -> bool:
+        """Whether rounding leaves open what would have been chosen in the way this turn was chosen."""
+        return any(choice.unsure for choice in self.draw or self.best)
+
+    @property
+    def pair(self) -> tuple[int, Role]:
+        """What would have been chosen in the way this turn was chosen: model slot and role."""
+        model, role = self.draw or self.best
+        suggested = self.decision.origin == "suggested_role"  # by a Thinker, whatever the head would choose
+        return model.place, self.decision.role if suggested else ROLE_ORDER[role.place]
+
+
+def lens_of(checkpoint: Checkpoint, hidden: bytes, index: int) -> Lens | None:
+    """The checkpoint's head on a state that was stored before turn `index`; None where no such state is stored."""
+    state = read_half(hidden, checkpoint.encoder.hidden_size)
+    if state is None:
+        return None
+    head, vector = checkpoint.head, checkpoint.head_vector.astype(np.float64)
+    parts = head.parts(state, vector, index)
+    return Lens(
+        state=state,
+        parts=parts,
+        logits=head.logits(state[None], vector, [index])[0],
+        tolerance=rounding(head, state[None], vector)[0],
+        width=head.width if parts.shape[1] >= head.width else 0,
+    )
+
+
+def compare_logits(lens: Lens, decision: Decision) -> LogitCheck:
+    """The logits of the lens against the recorded ones; where any is beyond its own tolerance, the furthest such."""
+    differences = np.abs(lens.logits - np.array([*decision.model_logits, *decision.role_logits]))
+    # Sums of float64 in another order differ in their last bits, whatever the state was kept as.
+    tolerance = lens.tolerance + 1e-9 * (1 + np.abs(lens.logits))
+    worst = int(np.argmax(differences - tolerance)) if (differences > tolerance).any() else None
+    if worst is not None:
+        return LogitCheck(float(differences[worst]), float(tolerance[worst]))
+    return LogitCheck(float(differences.max()), float(tolerance.max()))
+
+
+def runner_up(logits: Sequence[float], chosen: int, mask: Sequence[bool] = ()) -> int | None:
+    """The likeliest place besides the chosen one; None when nothing else was allowed."""
+    others = [i for i in range(len(logits)) if i != chosen and (not mask or mask[i])]
+    return max(others, key=lambda i: logits[i], default=None)
+
+
+def lead_parts(lens: Lens, row: int, other: int, most: int = 12) -> list[Part]:
+    """What put logit `row` ahead of logit `other`, the largest parts first and last all others together."""
+    return _largest(lens.parts[row] - lens.parts[other], lens, most)
+
+
+def opposing_sums(lens: Lens, row: int, other: int) -> tuple[float, float]:
+    """What speaks for logit `row` and what for logit `other`, each summed over all parts; both are positive, and their
+    difference is the lead."""
+    gives = lens.parts[row] - lens.parts[other]
+    return float(gives[gives > 0].sum()), float(-gives[gives < 0].sum())
+
+
+def lead_changes(lens: Lens, before: Lens, row: int, other: int) -> list[Part]:
+    """What changed in the lead of logit `row` over `other` since the state `before`: the parts that moved it most."""
+    now, then = (one.parts[row] - one.parts[other] for one in (lens, before))
+    return _largest(now - then, lens)
+
+
+def _largest(gives: Array, lens: Lens, most: int = 12) -> list[Part]:
+    order = np.argsort(-np.abs(gives), kind="stable")[:most]
+    found = [
+        Part(place, float(gives[place]), float(lens.state[place]) if place < lens.width else math.nan)
+        for place in order.tolist()
+        if gives[place] != 0
+    ]
+    rest = float(gives.sum() - sum(part.gives for part in found))
+    return [*found, Part(-1, rest)] if len(gives) > len(found) else found
+
+
+def decision_without(
+    decision: Decision, models: Sequence[str], episode: Episode, index: int, barred: frozenset[str]
+) -> AlternativeDecision | None:
+    """The decision with some models and roles (by name) left out, from the recorded logits, exactly; None when no
+    model or no role would be left."""
+    left_out = ([name not in barred for name in models], [role.value not in barred for role in ROLE_ORDER])
+    masks = [
+        tuple(a and b for a, b in zip(own or (True,) * len(kept), kept, strict=True))
+        for own, kept in zip((decision.model_mask, decision.role_mask), left_out, strict=True)
+    ]
+    if not all(any(mask) for mask in masks):
+        return None
+    logits = np.array([*decision.model_logits, *decision.role_logits])
+    return alternative_decision(decision, models, episode, index, logits, np.zeros(len(logits)), masks)
+
+
+def alternative_decision(
+    decision: Decision,
+    models: Sequence[str],
+    episode: Episode,
+    index: int,
+    logits: Array,
+    tolerance: Array,
+    masks: Sequence[Sequence[bool]],
+) -> AlternativeDecision:
+    """The decision by other logits, known up to `tolerance`, under the masks of models and of roles."""
+    parts = list(zip(split(logits, len(models)), split(tolerance, len(models)), masks, strict=True))
+    probs = [softmax(z, mask) for z, _, mask in parts]
+    best = [likeliest_choice(z, error, mask) for z, error, mask in parts]
+    found = replace(
+        decision,
+        model_logits=tuple(parts[0][0].tolist()),
+        role_logits=tuple(parts[1][0].tolist()),
+        model_probs=tuple(probs[0].tolist()),
+        role_probs=tuple(probs[1].tolist()),
+        argmax_model=models[best[0].place],
+        argmax_role=ROLE_ORDER[best[1].place],
+        model_mask=tuple(masks[0]),
+        role_mask=tuple(masks[1]),
+    )
+    us = recorded_draws(decision, models, episode, index)
+    draw = None
+    if us is not None:
+        draw = tuple(sampled_choice(z, error, u, mask) for (z, error, mask), u in zip(parts, us, strict=True))
+    kl = sum(
+        kl_divergence(old, new.tolist())
+        for new, old in zip(probs, (decision.model_probs, decision.role_probs), strict=True)
+    )
+    return AlternativeDecision(found, (best[0], best[1]), draw, kl, float(tolerance.max(initial=0.0)))  # type: ignore[arg-type]
+
+
+def recorded_draws(
+    decision: Decision, models: Sequence[str], episode: Episode, index: int
+) -> tuple[float, float] | None:
+    """The two random numbers that drew this decision; None when nothing was drawn, or when they do not give what was
+    recorded (as in a fork that keeps another episode's turns)."""
+    if not decision.sampled or decision.origin == "override" or decision.model not in models:
+        return None
+    u = uniform(draw_key(episode, index), 2).tolist()
+    if models[draw_index(decision.model_probs, u[0])] != decision.model:
+        return None
+    role = ROLE_ORDER[draw_index(decision.role_probs, u[1])]
+    return None if decision.origin == "policy" and role is not decision.role else (u[0], u[1])
+
+
+# The heads themselves
+
+
+def head_rows(checkpoint: Checkpoint) -> Array | None:
+    """What each logit reads of the state, [rows, numbers read]: rows that can be compared. None for a head that bends
+    the state in between."""
+    head, vector = checkpoint.head, checkpoint.head_vector.astype(np.float64)
+    arrays = head.arrays(vector)
+    if "up" in arrays:
+        return None
+    scales = head.read(np.ones(head.width), vector)
+    if "weight" in arrays:
+        return np.asarray(arrays["weight"] * np.where(_embedded(head, arrays), 1.0, scales["weight"]))
+    places = head.read(np.arange(head.width, dtype=np.float64), vector)
+    rows, start = np.zeros((head.rows, head.width)), 0
+    for name, read in places.items():
+        block = arrays[name]
+        rows[start : start + len(block), read.astype(int)] = block
+        start += len(block)
+    return rows
+
+
+def _embedded(head: Head, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    """Which columns of the weight read the turn and not the state."""
+    return np.arange(arrays["weight"].shape[1]) >= head.width
+
+
+def cosines(rows: Array) -> Array:
+    """The cosine of every pair of rows; NaN for a row of zeros."""
+    lengths = np.linalg.norm(rows, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((rows @ rows.T) / np.outer(lengths, lengths))

@@ -1,0 +1,124 @@
+"""What a generation came to besides its fitness, as its run keeps it: how it played and what it took (no torch)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from core.analysis.metrics import wilson_interval
+from core.episode import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The first step size of one block of the vector, and the standard deviation of the logits it causes."""
+
+    step_size: float
+    logit_spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStatistics:
+    """What `n` episodes came to, besides those `missing`. `shares` maps (model, role) to its share of all
+    turns. NaN where an older run did not keep a mean."""
+
+    accuracy: float
+    n: int
+    missing: int
+    turns_mean: float
+    accept_rate: float
+    shares: Mapping[tuple[str, Role], float]
+
+    @classmethod
+    def of(cls, stored: object) -> EpisodeStatistics | None:
+        """Inverse of `to_json`; None for what says neither accuracy nor number."""
+        if not isinstance(stored, Mapping) or not {"accuracy", "n"} <= stored.keys():
+            return None
+        pairs = [
+            (str(pair).rpartition(" "), float(share)) for pair, share in stored.get("shares", {}).items()
+        ]
+        return cls(
+            float(stored["accuracy"]),
+            int(stored["n"]),
+            int(stored.get("missing", 0)),
+            float(stored.get("turns_mean", math.nan)),
+            float(stored.get("accept_rate", math.nan)),
+            {(model, Role(role)): share for (model, _, role), share in pairs if role in tuple(Role)},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Ready for JSON; pairs as `MODEL ROLE`."""
+        shares = {f"{model} {role}": share for (model, role), share in self.shares.items()}
+        return {
+            "accuracy": self.accuracy,
+            "n": self.n,
+            "missing": self.missing,
+            "turns_mean": self.turns_mean,
+            "accept_rate": self.accept_rate,
+            "shares": shares,
+        }
+
+    @property
+    def right(self) -> int:
+        """How many of the `n` episodes ended right."""
+        return round(self.accuracy * self.n) if self.n else 0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % Wilson interval of the accuracy."""
+        return wilson_interval(self.right, self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStats:
+    """Counts are of this generation alone, None where its run did not keep them; `distances` are the candidates' from
+    the mean, in step sizes; `controls` are what the last generation is put beside, by name; `spent_usd` is that of the
+    whole run so far."""
+
+    calls: float | None = None
+    calls_saved: float | None = None
+    decisions: float | None = None
+    forwards: float | None = None
+    next_tasks: int | None = None
+    distances: tuple[float, ...] = ()
+    steps: Mapping[str, Step] = field(default_factory=dict)
+    episodes: EpisodeStatistics | None = None
+    validation: EpisodeStatistics | None = None
+    controls: Mapping[str, EpisodeStatistics] = field(default_factory=dict)
+    spent_usd: float = 0.0
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> GenerationStats:
+        """Inverse of `to_json`; what an older run did not keep is left open."""
+        controls = {str(name): EpisodeStatistics.of(one) for name, one in stored.get("controls", {}).items()}
+        counts = {
+            name: stored.get(name) for name in ("calls", "calls_saved", "decisions", "forwards", "next_tasks")
+        }
+        return cls(
+            **counts,
+            distances=tuple(stored.get("distances", ())),
+            steps={str(block): Step(**step) for block, step in stored.get("steps", {}).items()},
+            episodes=EpisodeStatistics.of(stored.get("episodes")),
+            validation=EpisodeStatistics.of(stored.get("validation")),
+            controls={name: one for name, one in controls.items() if one is not None},
+            spent_usd=float(stored.get("spent_usd", 0.0)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Ready for JSON, without what is open."""
+        found: dict[str, Any] = {
+            "calls": self.calls,
+            "calls_saved": self.calls_saved,
+            "decisions": self.decisions,
+            "forwards": self.forwards,
+            "next_tasks": self.next_tasks,
+            "distances": [round(distance, 4) for distance in self.distances] or None,
+            "steps": {block: asdict(step) for block, step in self.steps.items()} or None,
+            "episodes": self.episodes and self.episodes.to_json(),
+            "validation": self.validation and self.validation.to_json(),
+            "controls": {name: one.to_json() for name, one in self.controls.items()} or None,
+            "spent_usd": self.spent_usd,
+        }
+        return {name: value for name, value in found.items() if value is not None}

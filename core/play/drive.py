@@ -1,0 +1,243 @@
+"""Drivers of the role loop: one live episode, or thousands at once in waves of decisions, calls and grades."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypedDict, Unpack
+
+from core.episode import (
+    Ask,
+    Decide,
+    Decision,
+    Delta,
+    EndReason,
+    Episode,
+    EpisodeFinished,
+    EpisodeStarted,
+    Event,
+    Failure,
+    Grade,
+    Message,
+    Replied,
+    Reply,
+    Status,
+    Turn,
+    TurnStarted,
+)
+from core.errors import BudgetError
+from core.play.policy import Policy
+from core.play.session import Play, Response, play
+from core.pool.pool import Pool, closing
+
+GradeMany = Callable[[Sequence[Grade]], list[bool]]
+Stop = Callable[[Episode], EndReason | None]
+#: Replies by what was asked: (episode id, turn index, model, messages).
+StoredReplies = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
+
+
+class Masks(TypedDict, total=False):
+    """Which slots of `Episode.models` and of ROLE_ORDER may be chosen (True); empty allows all."""
+
+    model_mask: Sequence[bool]
+    role_mask: Sequence[bool]
+
+
+class DriveOptions(Masks, total=False):
+    """What every driver takes besides the episodes.
+
+    `stop` is asked before each decision and each call that costs something; a reason ends the episode as interrupted,
+    with its committed turns. `stored_replies` were paid for and stored before their turn was completed: they are used
+    instead of asking the same again. `temperatures`: at which one turn's model is asked, by episode id and turn index.
+    """
+
+    stop: Stop | None
+    stored_replies: StoredReplies | None
+    temperatures: Mapping[tuple[str, int], float] | None
+
+
+@dataclass(slots=True)
+class _Seat:
+    """One episode being played: its generator, what it waits for and its turns so far."""
+
+    episode: Episode
+    game: Play
+    turns: list[Turn] = field(default_factory=list)
+    request: Decide | Ask | Grade | None = None
+    outcome: Episode | None = None
+
+    def advance(self, response: Response = None) -> Iterator[Event]:
+        """Send the answer to `play`, yield its events, and halt at its next request or at the end."""
+        self.request = None
+        try:
+            step = self.game.send(response)
+            while isinstance(step, TurnStarted | Replied | Turn):
+                if isinstance(step, Turn):
+                    self.turns.append(step)
+                yield step
+                step = self.game.send(None)
+            self.request = step
+        except StopIteration as ended:
+            self.outcome = ended.value
+            yield EpisodeFinished(ended.value)
+
+    def halts(self, stop: Stop | None) -> EndReason | None:
+        """The reason to stop here, if there is one."""
+        return stop(self.so_far) if stop is not None else None
+
+    @property
+    def so_far(self) -> Episode:
+        """The episode with its committed turns."""
+        return replace(self.episode, turns=tuple(self.turns)) if self.turns else self.episode
+
+    def interrupt(self, reason: EndReason) -> Iterator[Event]:
+        """End the episode early; what it has come to is kept, and it can be resumed."""
+        self.game.close()
+        self.request = None
+        answer, correct = None, None
+        if self.turns:
+            answer, correct = self.turns[-1].answer_after, self.turns[-1].correct_after
+        self.outcome = replace(
+            self.so_far, status=Status.INTERRUPTED, end_reason=reason, answer=answer, correct=correct
+        )
+        yield EpisodeFinished(self.outcome)
+
+
+def _seat(episode: Episode, pool: Pool, options: DriveOptions) -> _Seat:
+    specs = {spec.name: spec for spec in pool.specs}
+    fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+    temperatures = (options.get("temperatures") or {}).items()
+    game = play(
+        fresh,
+        specs,
+        model_mask=options.get("model_mask", ()),
+        role_mask=options.get("role_mask", ()),
+        temperatures={index: at for (name, index), at in temperatures if name == episode.id},
+    )
+    return _Seat(fresh, game, turns=list(episode.turns))
+
+
+def drive(
+    episode: Episode,
+    policy: Policy,
+    pool: Pool,
+    grade: GradeMany,
+    *,
+    stream: bool = False,
+    **options: Unpack[DriveOptions],
+) -> Iterator[Event]:
+    """Play one episode, or go on with one that carries turns; the last event is EpisodeFinished.
+
+    With `stream`, text arrives as Delta events, `stop` is asked at each of them too, and a call that the pool
+    refuses to pay for (BudgetError) ends the episode as interrupted.
+    """
+    if not stream:
+        yield from drive_many([episode], policy, pool, grade, **options)
+        return
+    stop = options.get("stop")
+    seat = _seat(episode, pool, options)
+    if not episode.turns:
+        yield EpisodeStarted(seat.episode)
+    yield from seat.advance()
+    while seat.outcome is None:
+        request = seat.request
+        if isinstance(request, Grade):
+            yield from seat.advance(grade([request])[0])
+        elif isinstance(request, Ask) and (reply := _stored_reply(seat, request, options)) is not None:
+            yield from seat.advance(reply)
+        elif reason := seat.halts(stop):
+            yield from seat.interrupt(reason)
+        elif isinstance(request, Decide):
+            yield from seat.advance(policy.decide([request])[0])
+        elif isinstance(request, Ask):
+            try:
+                reply = yield from _streamed(seat, request, pool, stop)
+            except BudgetError:
+                yield from seat.interrupt(EndReason.COST_CEILING)
+                continue
+            if reply is not None:
+                yield from seat.advance(reply)
+
+
+def _streamed(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Generator[Event, None, Reply | None]:
+    """Yield the pieces and return the complete reply; None when `stop` ended the episode meanwhile."""
+    with closing(pool.stream(ask)) as pieces:
+        for piece in pieces:
+            if isinstance(piece, Reply):
+                return piece
+            yield Delta(seat.episode.id, len(seat.turns), piece)
+            if reason := seat.halts(stop):
+                yield from seat.interrupt(reason)
+                return None
+    return _no_reply("stream")
+
+
+def drive_many(
+    episodes: Iterable[Episode], policy: Policy, pool: Pool, grade: GradeMany, **options: Unpack[DriveOptions]
+) -> Iterator[Event]:
+    """Play many episodes side by side, each exactly as it would be played alone.
+
+    In every wave all pending decisions go to `policy` at once, then all pending calls to `pool`, then all
+    pending answers to `grade`. Events of one episode come in order; those of different episodes mix. A reply
+    is reported as soon as the pool gives it.
+    """
+    seats = [_seat(episode, pool, options) for episode in episodes]
+    for seat in seats:
+        if not seat.episode.turns:
+            yield EpisodeStarted(seat.episode)
+        yield from seat.advance()
+    while seats := [seat for seat in seats if seat.outcome is None]:
+        yield from _decide_all(seats, policy, options.get("stop"))
+        yield from _ask_all(seats, pool, options)
+        yield from _grade_all(seats, grade)
+
+
+def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> Iterator[Event]:
+    waiting: list[tuple[_Seat, Decide]] = []
+    for seat in seats:
+        if isinstance(seat.request, Decide):
+            if reason := seat.halts(stop):
+                yield from seat.interrupt(reason)
+            else:
+                waiting.append((seat, seat.request))
+    if waiting:
+        decisions: list[Decision] = policy.decide([request for _, request in waiting])
+        for (seat, _), decision in zip(waiting, decisions, strict=True):
+            yield from seat.advance(decision)
+
+
+def _ask_all(seats: Sequence[_Seat], pool: Pool, options: DriveOptions) -> Iterator[Event]:
+    waiting: list[tuple[_Seat, Ask]] = []
+    for seat in seats:
+        if isinstance(seat.request, Ask):
+            if (reply := _stored_reply(seat, seat.request, options)) is not None:
+                yield from seat.advance(reply)
+            elif reason := seat.halts(options.get("stop")):
+                yield from seat.interrupt(reason)
+            else:
+                waiting.append((seat, seat.request))
+    if not waiting:
+        return
+    unanswered = dict(enumerate(seat for seat, _ in waiting))
+    with closing(pool.ask([ask for _, ask in waiting])) as replies:
+        for index, reply in replies:
+            yield from unanswered.pop(index).advance(reply)
+    for seat in unanswered.values():
+        yield from seat.advance(_no_reply("pool"))
+
+
+def _grade_all(seats: Sequence[_Seat], grade: GradeMany) -> Iterator[Event]:
+    waiting = [(seat, seat.request) for seat in seats if isinstance(seat.request, Grade)]
+    if waiting:
+        for (seat, _), correct in zip(waiting, grade([request for _, request in waiting]), strict=True):
+            yield from seat.advance(correct)
+
+
+def _stored_reply(seat: _Seat, ask: Ask, options: DriveOptions) -> Reply | None:
+    stored = options.get("stored_replies") or {}
+    return stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages))
+
+
+def _no_reply(where: str) -> Reply:
+    message = f"The {where} ended without a reply."
+    return Reply(text="", finish_reason="error", error=Failure("infrastructure", message))

@@ -1,0 +1,248 @@
+"""Forks: what if exactly one thing had gone otherwise at turn t of a recorded episode?
+
+A child carries turns 0 to t-1 as they were. For a fork one thing is changed at turn t; for its baseline nothing
+is: turn t is played anew just as it was decided, so that the fork is set against chance and not against the one
+outcome that happened to be recorded. Fork and baseline of the same number share their seed. The parent is only read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from core.draws import derive_seed
+from core.episode import (
+    CHANGE_KINDS,
+    Change,
+    ChangeKind,
+    Decide,
+    Decision,
+    Episode,
+    Flag,
+    Fork,
+    Grade,
+    Reply,
+    Role,
+    Status,
+    Turn,
+    Usage,
+    Verdict,
+)
+from core.errors import ConfigError
+from core.play import roles
+from core.play.deciders import decider_at, deciders_of_fork
+from core.play.drive import GradeMany
+from core.play.policy import WrappedPolicy
+from core.play.session import reread_turn
+
+_LONGEST_REPLY = 100_000
+_HOTTEST = 2.0
+
+
+def possible_changes(parent: Episode, index: int) -> tuple[ChangeKind, ...]:
+    """The kinds of change that make sense at this turn. ConfigError when the episode has no such turn."""
+    turn = forked_turn(parent, index)
+    asked = bool(turn.messages)
+    fits: dict[ChangeKind, bool] = {
+        "model": asked and len(parent.models) > 1,
+        "role": True,
+        "policy": True,
+        "temperature": asked,
+        "reply": asked,
+        "verdict": asked and turn.decision.role is Role.VERIFIER,
+        "stop": index > 0,
+    }
+    return tuple(kind for kind in CHANGE_KINDS if fits[kind])
+
+
+def forked_turn(parent: Episode, index: int) -> Turn:
+    """The turn that is forked. ConfigError when it was never finished, or the episode is still being played."""
+    if parent.status is Status.RUNNING:
+        raise ConfigError(f"Episode {parent.id} is still being played: fork it when it is over.")
+    if not 0 <= index < len(parent.turns):
+        raise ConfigError(
+            f"Episode {parent.id} has no turn {index + 1}: give a turn between 1 and {len(parent.turns)}."
+            if parent.turns
+            else f"Episode {parent.id} has no finished turn: there is nothing to fork."
+        )
+    return parent.turns[index]
+
+
+def decided_by(parent: Episode, index: int) -> str:
+    """The policy that decided turn `index`, and goes on with its children."""
+    return decider_at(parent.policy, parent.deciders, index)
+
+
+def check_change(change: Change, parent: Episode, index: int) -> None:
+    """ConfigError, one sentence, unless the change makes sense at this turn and really changes something."""
+    turn, value = forked_turn(parent, index), change.value
+    if change.kind not in possible_changes(parent, index):
+        raise ConfigError(f"Turn {index + 1} of episode {parent.id} {_why_not(change.kind)}")
+    problem = ""
+    match change.kind:
+        case "model" if value not in parent.models:
+            problem = f"There is no model '{value}' in the pool: choose one of {', '.join(parent.models)}."
+        case "role" if value not in tuple(Role):
+            problem = f"There is no role '{value}': choose one of {', '.join(Role)}."
+        case "verdict" if value not in tuple(Verdict):
+            problem = f"There is no verdict '{value}': choose ACCEPT or REVISE."
+        case "temperature" if not 0 <= _number(value) <= _HOTTEST:
+            problem = f"A temperature is a number between 0 and {_HOTTEST:g}: '{value}' is none."
+        case "reply" if not value.strip() or len(value) > _LONGEST_REPLY:
+            problem = f"The edited reply must have between 1 and {_LONGEST_REPLY:,} characters."
+    as_it_was: dict[ChangeKind, str | None] = {
+        "model": turn.decision.model,
+        "role": turn.decision.role,
+        "policy": decided_by(parent, index),
+        "reply": turn.reply.text,
+        "verdict": None if Flag.VERDICT_UNREADABLE in turn.flags else turn.verdict,
+    }
+    if not problem and change.kind in as_it_was and value == as_it_was[change.kind]:
+        problem = f"That changes nothing: turn {index + 1} already has this {change.kind}."
+    if problem:
+        raise ConfigError(problem)
+
+
+def _why_not(kind: ChangeKind) -> str:
+    return {
+        "verdict": "is not a Verifier's that judged an answer: no verdict can be forced there.",
+        "stop": "is the first: there is nothing to stop at before it.",
+    }.get(kind, "asked no model, so there is nothing of that kind to change: change its role.")
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return float("nan")
+
+
+# What a child carries
+
+
+def prefix_digest(parent: Episode, index: int) -> str:
+    """SHA-256 over the task and all decisions, messages, replies and what was read from them in turns 0 to index-1."""
+    task = parent.task
+    content: list[object] = [task.id, task.question, task.answer, task.grader, parent.protocol]
+    content += [
+        [
+            turn.decision.model,
+            turn.decision.role,
+            [[message.role, message.content] for message in turn.messages],
+            [turn.reply.text, turn.reply.reasoning, turn.reply.finish_reason],
+            [turn.suggestion, turn.suggested_role, turn.verdict, turn.answer_after, turn.correct_after],
+        ]
+        for turn in parent.turns[:index]
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def child_seed(parent: Episode, index: int, number: int) -> int:
+    """The seed of child `number`, of fork and baseline alike; the same wherever the same turns are carried."""
+    return derive_seed(("fork", parent.seed, prefix_digest(parent, index), number))
+
+
+# Children
+
+
+def new_child(
+    parent: Episode,
+    index: int,
+    change: Change | None,
+    number: int,
+    *,
+    id: str,
+    run_id: str,
+    grade: GradeMany,
+    pool: str = "",
+    held: bool = True,
+    left_out: Sequence[str] = (),
+) -> Episode:
+    """A child before it is played, with all the turns that it does not play itself: one with the change, or the
+    unchanged baseline (None). `grade` judges the answer of an edited reply; `pool` and `held` as in `Fork`."""
+    policy = change.value if change and change.kind == "policy" else decided_by(parent, index)
+    turns = (*parent.turns[:index], *_by_hand(parent, index, change, grade))
+    return Episode(
+        id=id,
+        run_id=run_id,
+        task=parent.task,
+        policy=policy,
+        models=parent.models,
+        protocol=parent.protocol,
+        turn_budget=index if change and change.kind == "stop" else parent.turn_budget,
+        seed=child_seed(parent, index, number),
+        argmax=parent.argmax,
+        generation=parent.generation if policy == parent.policy else None,
+        left_out=tuple(left_out),
+        deciders=deciders_of_fork(parent.policy, parent.deciders, index, policy),
+        fork=Fork(parent.id, index, change, number, prefix_digest(parent, index), pool, held),
+        turns=tuple(replace(turn, episode_id=id) for turn in turns),
+    )
+
+
+def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMany) -> tuple[Turn, ...]:
+    """Turn `index` with its reply or verdict as the change has it, read and graded as if it had come so."""
+    if change is None or not change.by_hand:
+        return ()
+    was = parent.turns[index]
+    text, reasoning = change.value, ""
+    if change.kind == "verdict":
+        dialect, tag = roles.dialect_and_tag(was.messages)
+        text = roles.with_verdict(parent.protocol, dialect, was.reply.text, tag, Verdict(change.value))
+        reasoning = was.reply.reasoning
+    turn = reread_turn(parent, index, Reply(text, reasoning, "edited", Usage(0, 0, 0.0)))
+    if turn.answer_after is not None and turn.correct_after is None:
+        turn = replace(turn, correct_after=grade([Grade(parent.task, turn.answer_after)])[0])
+    return (turn,)
+
+
+def turns_left(parent: Episode, index: int, change: Change | None) -> int:
+    """The most turns that a child can still play; 0 when its outcome is certain."""
+    if change is None or not change.by_hand:
+        return 0 if change and change.kind == "stop" else parent.turn_budget - index
+    if change == Change("verdict", Verdict.ACCEPT):
+        return 0
+    if parent.turns[index].decision.role is Role.VERIFIER and change.kind == "reply":
+        (turn,) = _by_hand(parent, index, change, lambda asked: [False] * len(asked))
+        if turn.verdict is Verdict.ACCEPT:
+            return 0
+    return parent.turn_budget - index - 1
+
+
+# How turn t is decided
+
+
+def decision_at(parent: Episode, index: int, change: Change | None) -> Decision | None:
+    """The decision that is held fast at turn `index`: the recorded one, but for a changed model or role. None
+    where the policy decides that turn anew, or it is not decided at all."""
+    recorded = parent.turns[index].decision
+    match change:
+        case Change("policy" | "reply" | "verdict" | "stop"):
+            return None
+        case Change("model", model):
+            return replace(recorded, model=model, origin="override")
+        case Change("role", role):
+            return replace(recorded, role=Role(role), origin="override")
+    return recorded
+
+
+def baseline_holds(change: Change) -> bool:
+    """Whether the baseline plays turn t as it was decided. Set against another policy, the first one decides that
+    turn anew as well: its recorded choice may have been a lucky or an unlucky draw."""
+    return change.kind != "policy"
+
+
+@dataclass(frozen=True)
+class HeldDecisions(WrappedPolicy):
+    """A policy whose decisions at some turns, by episode id and index, stand already; it is not asked there."""
+
+    decisions: Mapping[tuple[str, int], Decision]
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """What stands already, and the inner policy's decisions for all others at once."""
+        standing = [self.decisions.get((one.episode_id, one.index)) for one in requests]
+        open_ = [one for one, held in zip(requests, standing, strict=True) if held is None]
+        fresh = iter(self.inner.decide(open_) if open_ else ())
+        return [held or next(fresh) for held in standing]

@@ -1,0 +1,173 @@
+"""Policies that need no coordinator: random choice, fixed cycles, and another policy with overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from core.draws import draw_index, uniform
+from core.episode import ROLE_ORDER, Decide, Decision, Role
+from core.errors import ConfigError
+from core.play.policy import WrappedPolicy
+
+T = TypeVar("T")
+Cycle = tuple[Role, ...]
+
+#: How the name of a single model's policy begins.
+SINGLE = "single:"
+
+#: A cycle of roles that suits most tasks: plan, work, check, and again.
+PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPolicy:
+    """Uniform over all allowed model-role pairs, keyed like a coordinator's own sampling."""
+
+    models: tuple[str, ...]
+    id: str = "random"
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """One uniform pair per request, with its probabilities."""
+        return [self._decide(request) for request in requests]
+
+    def _decide(self, request: Decide) -> Decision:
+        model_probs = _even(len(self.models), request.model_mask)
+        role_probs = _even(len(ROLE_ORDER), request.role_mask)
+        u = uniform(request.key, 2)
+        return Decision(
+            model=self.models[draw_index(model_probs, u[0])],
+            role=ROLE_ORDER[draw_index(role_probs, u[1])],
+            model_probs=model_probs,
+            role_probs=role_probs,
+            model_mask=request.model_mask,
+            role_mask=request.role_mask,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RandomModelPolicy:
+    """A random allowed model each turn, in roles that follow a fixed cycle."""
+
+    models: tuple[str, ...]
+    cycle: Cycle = PLAN_WORK_CHECK
+    id: str = "random-model"
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """A uniform model and the cycle's next allowed role per request."""
+        return [self._decide(request) for request in requests]
+
+    def _decide(self, request: Decide) -> Decision:
+        probs = _even(len(self.models), request.model_mask)
+        return Decision(
+            model=self.models[draw_index(probs, uniform(request.key, 2)[0])],
+            role=_at(_allowed(self.cycle, ROLE_ORDER, request.role_mask, self.id), request.index),
+            model_probs=probs,
+            model_mask=request.model_mask,
+            role_mask=request.role_mask,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CyclePolicy:
+    """Fixed: turn t goes to `steps[t]` modulo its length among `models`, in role `cycle[t]` likewise.
+
+    One step is a single model at the full turn budget; all models in order is round robin.
+    """
+
+    models: tuple[str, ...]
+    steps: tuple[str, ...]
+    cycle: Cycle = PLAN_WORK_CHECK
+    id: str = "cycle"
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.steps if name not in self.models]
+        if unknown or not self.steps or not self.cycle:
+            raise ConfigError(
+                f"There is no model '{unknown[0]}' in the pool: choose one of {', '.join(self.models)}."
+                if unknown
+                else "A cycle policy needs at least one model and one role."
+            )
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The step and role of each request's turn; masked ones are left out of the cycles."""
+        return [
+            Decision(
+                model=_at(_allowed(self.steps, self.models, request.model_mask, self.id), request.index),
+                role=_at(_allowed(self.cycle, ROLE_ORDER, request.role_mask, self.id), request.index),
+                sampled=False,
+                model_mask=request.model_mask,
+                role_mask=request.role_mask,
+            )
+            for request in requests
+        ]
+
+
+def single_policy(model: str, models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:
+    """`single:MODEL`: one model plays every turn under a cycle of roles."""
+    return CyclePolicy(models, (model,), cycle, f"{SINGLE}{model}")
+
+
+def round_robin_policy(models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:
+    """`round-robin`: the models in slot order, one per turn, under a cycle of roles."""
+    return CyclePolicy(models, models, cycle, "round-robin")
+
+
+def follows_cycle(name: str) -> bool:
+    """Whether a policy of this name plays roles in a fixed order."""
+    return name.startswith(SINGLE) or name in ("random-model", "round-robin")
+
+
+def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolicy | RandomModelPolicy:
+    """The policy of a name that follows a cycle. ConfigError for a model that the pool does not have."""
+    if name.startswith(SINGLE):
+        return single_policy(name.removeprefix(SINGLE), models, cycle)
+    return RandomModelPolicy(models, cycle) if name == "random-model" else round_robin_policy(models, cycle)
+
+
+@dataclass(frozen=True)
+class OverridePolicy(WrappedPolicy):
+    """Another policy's decisions, except at the turns given, where model and role are a person's choice.
+
+    The inner policy is asked all the same, so an overridden turn still shows its logits.
+    """
+
+    overrides: Mapping[int, tuple[str, Role]] = field(default_factory=dict)
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """Inner decisions with the overrides put in. Raises ConfigError for an unknown model."""
+        decisions = self.inner.decide(requests)
+        return [
+            self._override(decision, self.overrides[request.index])
+            if request.index in self.overrides
+            else decision
+            for request, decision in zip(requests, decisions, strict=True)
+        ]
+
+    def _override(self, decision: Decision, choice: tuple[str, Role]) -> Decision:
+        model, role = choice
+        if model not in self.models:
+            raise ConfigError(
+                f"There is no model '{model}' in the pool: choose one of {', '.join(self.models)}."
+            )
+        return replace(decision, model=model, role=role, origin="override")
+
+
+def _even(size: int, mask: Sequence[bool]) -> tuple[float, ...]:
+    """Equal probabilities over the allowed entries."""
+    allowed = mask or (True,) * size
+    return tuple(1.0 / sum(allowed) if entry else 0.0 for entry in allowed)
+
+
+def _allowed(cycle: Sequence[T], order: Sequence[T], mask: Sequence[bool], policy: str) -> Sequence[T]:
+    if not mask:
+        return cycle
+    kept = [entry for entry in cycle if mask[order.index(entry)]]
+    if not kept:
+        raise ConfigError(f"The mask leaves nothing that policy '{policy}' could choose: allow more.")
+    return kept
+
+
+def _at(cycle: Sequence[T], index: int) -> T:
+    return cycle[index % len(cycle)]

@@ -1,0 +1,68 @@
+"""Policies: whatever chooses a model and a role for the next turn, from an evolved coordinator to a fixed cycle."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.checkpoint import Checkpoint
+from core.episode import Decide, Decision, Episode, Protocol, Task
+from core.ids import episode_id
+
+
+@typing.runtime_checkable
+class Policy(typing.Protocol):
+    """Chooses the next (model, role). Batched: one call may decide for thousands of episodes at once."""
+
+    @property
+    def id(self) -> str:
+        """A checkpoint's id, or a name such as "random" or "single:NAME"."""
+        ...
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The pool slots it chooses between, in head order."""
+        ...
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """One decision per request, in order. Pure: the same requests give the same decisions."""
+        ...
+
+
+@dataclass(frozen=True)
+class WrappedPolicy:
+    """Base of a policy that changes decisions of another one, `inner`, and keeps its id and slots: what was changed is
+    recorded turn by turn."""
+
+    inner: Policy
+
+    @property
+    def id(self) -> str:
+        """The inner policy's id."""
+        return self.inner.id
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The inner policy's slots."""
+        return self.inner.models
+
+
+def new_episode(
+    run_id: str, index: int, task: Task, policy: Policy, *, turns: int, seed: int, argmax: bool
+) -> Episode:
+    """The unplayed episode `index` (from 0) of a run; rules and generation are those of the policy's checkpoint, where
+    it has one. `turns` is the turn budget."""
+    checkpoint: Checkpoint | None = getattr(policy, "checkpoint", None)
+    return Episode(
+        id=episode_id(run_id, index),
+        run_id=run_id,
+        task=task,
+        policy=policy.id,
+        models=policy.models,
+        protocol=checkpoint.protocol if checkpoint else Protocol.PAPER,
+        turn_budget=turns,
+        seed=seed,
+        argmax=argmax,
+        generation=checkpoint.generation if checkpoint else None,
+    )

@@ -1,0 +1,314 @@
+"""The role loop as a generator without input or output: it asks, a driver answers (trinity.md 1.6, 1.10).
+
+    Decide(...) -> Decision      Ask(...) -> Reply      Grade(...) -> bool      everything else -> None
+
+The order within a turn: Decide, TurnStarted, Ask, Replied, Grade (for an answer not seen before), Turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from core.draws import derive_seed, turn_key
+from core.episode import (
+    ROLE_ORDER,
+    Ask,
+    Decide,
+    Decision,
+    EndReason,
+    Episode,
+    Flag,
+    Grade,
+    Message,
+    Protocol,
+    Replied,
+    Reply,
+    Role,
+    Status,
+    Transcript,
+    TranscriptEntry,
+    Turn,
+    TurnStarted,
+    Usage,
+    Verdict,
+)
+from core.errors import ConfigError
+from core.play import roles
+from core.pool.spec import Dialect, ModelSpec
+
+Request = Decide | Ask | Grade | TurnStarted | Replied | Turn
+Response = Decision | Reply | bool | None
+Play = Generator[Request, Response, Episode]
+
+#: The reply of a Verifier's turn before any answer: the turn is spent, but no model is asked.
+NOT_ASKED = Reply(text="", finish_reason="not_asked", usage=Usage(0, 0, 0.0))
+
+
+def play(
+    episode: Episode,
+    specs: Mapping[str, ModelSpec],
+    *,
+    model_mask: Sequence[bool] = (),
+    role_mask: Sequence[bool] = (),
+    temperatures: Mapping[int, float] | None = None,
+) -> Play:
+    """Play an episode to its end and return it. Recorded turns are taken as they are and played on from.
+
+    Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all.
+    `temperatures`: by turn index, where the model shall not be asked at the one its pool entry says. An
+    infrastructure failure returns the episode as missing, without the turn it fell in. Raises ConfigError for
+    an episode that cannot be played.
+    """
+    _check(episode, specs, model_mask, role_mask)
+    course = _EpisodeState(episode, tuple(model_mask), tuple(role_mask))
+    for recorded in episode.turns:
+        course.add(recorded)
+    if course.answer is not None and course.answer not in course.grades:  # recorded, but never graded
+        course.grades[course.answer] = bool((yield Grade(episode.task, course.answer)))
+    while (end := course.ending()) is None:
+        choice = yield course.decide()
+        assert isinstance(choice, Decision)
+        decision = course.heed_suggested_role(choice)
+        index, dialect = len(course.turns), specs[decision.model].dialect
+        situation = course.situation(dialect)
+        nothing_to_judge = decision.role is Role.VERIFIER and not course.has_answer
+        messages = () if nothing_to_judge else roles.messages_for(dialect, decision.role, situation)
+        yield TurnStarted(episode.id, index, decision, messages)
+        reply: Response = NOT_ASKED
+        if messages:
+            ask = course.ask(decision, messages, specs[decision.model])
+            if temperatures and index in temperatures:
+                ask = replace(ask, temperature=temperatures[index])
+            reply = yield ask
+        assert isinstance(reply, Reply)
+        if reply.error is not None and reply.error.kind == "infrastructure":
+            return course.missing(reply.error.message)
+        yield Replied(episode.id, index, reply)
+        turn = course.read(decision, messages, reply, dialect, situation.tag)
+        if turn.answer_after is not None and turn.answer_after not in course.grades:
+            correct = yield Grade(episode.task, turn.answer_after)
+            turn = replace(turn, correct_after=bool(correct))
+        course.add(turn)
+        yield turn
+    return course.finished(end)
+
+
+def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:
+    """Recorded turn `index` with another reply of its model, read by the rules that read the recorded one.
+
+    The grade of an answer that no turn before it had is left open (None). Only for a turn whose model was asked.
+    """
+    course = _EpisodeState(episode, (), ())
+    for recorded in episode.turns[:index]:
+        course.add(recorded)
+    turn = episode.turns[index]
+    return course.read(turn.decision, turn.messages, reply, *roles.dialect_and_tag(turn.messages))
+
+
+def draw_key(episode: Episode, index: int) -> str:
+    """What keys the random choices of an episode's turn, from 0."""
+    return turn_key(episode.seed, episode.task.id, index)
+
+
+def recorded_requests(episode: Episode) -> list[Decide]:
+    """What the policy was asked before each recorded turn; masks, which turns do not record, are left open."""
+    course, decides = _EpisodeState(episode, (), ()), []
+    for turn in episode.turns:
+        decides.append(course.decide())
+        course.add(turn)
+    return decides
+
+
+def _check(
+    episode: Episode, specs: Mapping[str, ModelSpec], model_mask: Sequence[bool], role_mask: Sequence[bool]
+) -> None:
+    absent = [name for name in episode.models if name not in specs]
+    if absent:
+        raise ConfigError(
+            f"The pool has no model named '{absent[0]}', which policy '{episode.policy}' chooses from: "
+            "use the pool it was made for, or add the model."
+        )
+    if episode.turn_budget < 1:
+        raise ConfigError(f"A turn budget of {episode.turn_budget} leaves nothing to play: give at least 1.")
+    for what, mask, size in (
+        ("model", model_mask, len(episode.models)),
+        ("role", role_mask, len(ROLE_ORDER)),
+    ):
+        if mask and (len(mask) != size or not any(mask)):
+            raise ConfigError(f"A {what} mask needs {size} entries of which at least one is allowed.")
+
+
+@dataclass(slots=True)
+class _EpisodeState:
+    """The state of an episode after its turns so far, recorded and played alike."""
+
+    episode: Episode
+    model_mask: tuple[bool, ...]
+    role_mask: tuple[bool, ...]
+    turns: list[Turn] = field(default_factory=list)
+    entries: list[TranscriptEntry] = field(default_factory=list)
+    suggestion: str = ""
+    suggested_role: Role | None = None
+    response: str | None = None  # the latest Worker reply whole, with or without an answer
+    thoughts: list[str] = field(default_factory=list)
+    answer: str | None = None
+    answered_by: str = ""
+    grades: dict[str, bool] = field(default_factory=dict)
+    asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
+
+    @property
+    def released(self) -> bool:
+        return self.episode.protocol is Protocol.RELEASED
+
+    @property
+    def has_answer(self) -> bool:
+        """Is there something to judge? The authors' code judges any Worker reply, the paper an answer."""
+        return (self.response if self.released else self.answer) is not None
+
+    @property
+    def key(self) -> str:
+        """Keys every random choice of the next turn; the policy is no part of it (common random numbers)."""
+        return draw_key(self.episode, len(self.turns))
+
+    def add(self, turn: Turn) -> None:
+        """Take a finished turn into account."""
+        role, model, text = turn.decision.role, turn.decision.model, _visible_text(turn.reply)
+        self.turns.append(turn)
+        self.entries.append(TranscriptEntry(role, model, text))
+        self.suggested_role = turn.suggested_role
+        if turn.messages:
+            self.asked[model, turn.messages] += 1
+        if turn.suggestion or self.released:
+            self.suggestion = turn.suggestion  # released: used up by the Worker or Verifier that followed it
+        if role is Role.WORKER:
+            self.response = text
+            self.thoughts.append(text)
+            if self.released or Flag.NO_ANSWER not in turn.flags:
+                self.answered_by = model
+        self.answer = turn.answer_after
+        if turn.answer_after is not None and turn.correct_after is not None:
+            self.grades[turn.answer_after] = turn.correct_after
+
+    def ending(self) -> EndReason | None:
+        """Why the episode is over; None while it goes on."""
+        if self.turns and self.turns[-1].verdict is Verdict.ACCEPT:
+            return EndReason.ACCEPTED
+        if self.turns and self.released and Flag.NOTHING_TO_JUDGE in self.turns[-1].flags:
+            return EndReason.VERIFIER_FIRST
+        return EndReason.BUDGET if len(self.turns) >= self.episode.turn_budget else None
+
+    def decide(self) -> Decide:
+        episode = self.episode
+        return Decide(
+            transcript=Transcript(episode.task.question, tuple(self.entries)),
+            index=len(self.turns),
+            key=self.key,
+            episode_id=episode.id,
+            model_mask=self.model_mask,
+            role_mask=self.role_mask,
+            messages=roles.router_messages(self.situation("general"), len(episode.models))
+            if self.released
+            else (),
+        )
+
+    def heed_suggested_role(self, decision: Decision) -> Decision:
+        """A Thinker's suggested role overrides the head's on the very next turn; the model stays as drawn.
+
+        It overrides neither a person's choice nor the role mask.
+        """
+        role = self.suggested_role
+        if role is None or decision.origin == "override":
+            return decision
+        place = ROLE_ORDER.index(role)
+        for mask in (self.role_mask, decision.role_mask):  # what was asked for, and the policy's own
+            if mask and not mask[place]:
+                return decision
+        return replace(decision, role=role, origin="suggested_role")
+
+    def situation(self, dialect: Dialect) -> roles.Situation:
+        situation = roles.Situation(
+            task=self.episode.task,
+            protocol=self.episode.protocol,
+            entries=tuple(self.entries),
+            suggestion=self.suggestion,
+            answer=self.answer,
+            response=self.response,
+            thoughts=tuple(self.thoughts),
+        )
+        if self.released or dialect == "terse":
+            return situation
+        return replace(situation, tag=roles.call_tag(self.key, situation))
+
+    def ask(self, decision: Decision, messages: tuple[Message, ...], spec: ModelSpec) -> Ask:
+        return Ask(
+            model=decision.model,
+            role=decision.role,
+            messages=messages,
+            seed=derive_seed((self.episode.seed, self.episode.task.id)),
+            sample=self.asked[decision.model, messages],
+            temperature=spec.role_temperature.get(decision.role),
+        )
+
+    def read(
+        self, decision: Decision, messages: tuple[Message, ...], reply: Reply, dialect: Dialect, tag: str
+    ) -> Turn:
+        """The finished turn, all but the grade of an answer not seen before."""
+        role = decision.role
+        asked = bool(messages)
+        if asked:
+            # A verdict stands at the end (of `paper` replies): one that was cut off has none.
+            cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
+            text = "" if cut else _visible_text(reply)
+            reading = roles.read_reply(self.episode.protocol, dialect, role, text, tag)
+        else:
+            reading = roles.NOTHING_TO_JUDGE
+        answer = self.answer
+        if role is Role.WORKER and (reading.answer is not None or self.released):
+            answer = reading.answer
+        marks = {
+            Flag.MODEL_ERROR: reply.error is not None,
+            Flag.TRUNCATED: reply.finish_reason == "length",
+            Flag.PROMPT_OVERFLOW: decision.prompt_overflow,
+            Flag.SELF_VERIFIED: asked and role is Role.VERIFIER and decision.model == self.answered_by,
+        }
+        return Turn(
+            episode_id=self.episode.id,
+            index=len(self.turns),
+            decision=decision,
+            messages=messages,
+            reply=reply,
+            suggestion=reading.suggestion,
+            suggested_role=reading.suggested_role,
+            verdict=reading.verdict,
+            verdict_raw=reading.verdict_raw,
+            answer_after=answer,
+            correct_after=None if answer is None else self.grades.get(answer),
+            flags=(*reading.flags, *(flag for flag, holds in marks.items() if holds)),
+        )
+
+    def finished(self, end: EndReason) -> Episode:
+        return replace(
+            self.episode,
+            turns=tuple(self.turns),
+            status=Status.FINISHED,
+            end_reason=end,
+            answer=self.answer,
+            correct=self.answer is not None and self.grades[self.answer],
+        )
+
+    def missing(self, error: str) -> Episode:
+        return replace(
+            self.episode,
+            turns=tuple(self.turns),
+            status=Status.MISSING,
+            end_reason=EndReason.ERROR,
+            answer=self.answer,
+            error=error,
+        )
+
+
+def _visible_text(reply: Reply) -> str:
+    """The reply's text as others may read it: nothing at all when the model failed."""
+    return "" if reply.error is not None else reply.text

@@ -1,0 +1,57 @@
+"""How many of torch's threads a model runs on: a small one on a single thread, a large one on torch's own number.
+
+A forward of a small model is hundreds of operations of microseconds. Threads that meet after each of them gain nothing
+on an idle machine, and wait for each other's turn on a busy one: the same work then takes several times as long.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+#: Parameters up to which one thread is quicker. Pocket models have under a million, the paper's encoder 600 million.
+SMALL = 10_000_000
+
+
+class _Usual:
+    """Torch's own number of threads, while some model runs on one.
+
+    `torch.set_num_threads` sets the number of the calling thread and the one that threads new to torch begin with. So
+    a thread that begins while a small model runs has to be given the former number."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.threads = 1
+
+
+_usual = _Usual()
+
+
+def is_small(model: Any) -> bool:
+    """Whether the model is quickest on one thread."""
+    return sum(int(weight.numel()) for weight in model.parameters()) <= SMALL
+
+
+@contextmanager
+def suited_threads(small: bool) -> Iterator[None]:
+    """Inside, this thread runs a small model on one of torch's threads and any other on the usual number; outside, the
+    number is what it was."""
+    with _usual.lock:
+        if not _usual.inside:
+            _usual.threads = torch.get_num_threads()
+        _usual.inside += 1
+        wanted = 1 if small else _usual.threads
+        if torch.get_num_threads() != wanted:
+            torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        with _usual.lock:
+            _usual.inside -= 1
+            if torch.get_num_threads() != _usual.threads:
+                torch.set_num_threads(_usual.threads)

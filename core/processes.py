@@ -1,0 +1,223 @@
+"""Helper processes: the machine's other cores compute lists of jobs, with the same answers in any process.
+
+A job and its answer are JSON. The function that answers is named as "module:function" to the helpers; the asking
+process gives its own. The asking process takes jobs from the front and helpers take them from the back, so that none
+waits while there is work, and answers come in the order of the jobs. A helper that fails, dies or is silent for too
+long loses its job to the asking process: a failure can slow a run down and not change it."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import logging
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+log = logging.getLogger(__name__)
+
+#: Seconds of work that could have been shared before helpers are started: about what their start costs.
+WORTH_S = 3.0
+#: After so many seconds without an answer a helper is given up. A job takes a second or two.
+PATIENCE_S = 120.0
+#: So many helpers may die before no more are started.
+MOST_DEATHS = 3
+
+# A folder called `core` where the user happens to stand must not be taken for ours: -P, and this process's own path.
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from core.processes import serve_jobs; serve_jobs()"
+
+
+@dataclass(slots=True, eq=False)
+class _JobList:
+    """One list of jobs: which are still free, how many helpers have one, and their answers (None: it failed)."""
+
+    function: str
+    jobs: Sequence[Any]
+    free: deque[int]
+    under_way: int = 0
+    answers: dict[int, Any] = field(default_factory=dict)
+
+
+class Processes:
+    """This process and its helpers, `most` together. Safe to share between threads: jobs of a thread that comes while
+    another's are under way are worked out in this process.
+
+    Helpers are started when they are worth their start, while this process works on, and end with it, also when it is
+    killed. `preload` names modules that they import before they take their first job."""
+
+    def __init__(self, most: int, *, preload: Sequence[str] = (), worth_s: float = WORTH_S) -> None:
+        self._most = most
+        self._preload = preload
+        self._worth_s = worth_s
+        self._alone_s = 0.0
+        self._deaths = 0
+        self._helpers: set[subprocess.Popen[str]] = set()
+        self._work: _JobList | None = None
+        self._turn = threading.Lock()  # whose jobs are shared
+        self._changed = threading.Condition()  # guards all of the above
+
+    @property
+    def helpers(self) -> tuple[int, ...]:
+        """Process ids of the helpers that live."""
+        with self._changed:
+            return tuple(helper.pid for helper in self._helpers)
+
+    def answers(self, function: str, jobs: Sequence[Any], here: Callable[[Any], Any]) -> Iterator[Any]:
+        """Yield what `here` answers to each job, in order; `function` answers the same in a helper. When the iterator
+        is closed early, helpers that work for it are ended."""
+        if self._most < 2 or len(jobs) < 2 or not self._turn.acquire(blocking=False):
+            yield from map(here, jobs)
+            return
+        try:
+            yield from self._shared(_JobList(function, jobs, deque(range(len(jobs)))), here)
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """End the helpers and wait until they are gone; new ones are started when there is work for them."""
+        with self._changed:
+            gone = [*self._helpers]
+            self._helpers.clear()
+            self._changed.notify_all()
+        for helper in gone:
+            helper.kill()
+            helper.wait()
+
+    def _shared(self, work: _JobList, here: Callable[[Any], Any]) -> Iterator[Any]:
+        if self._alone_s >= self._worth_s:
+            self._start()
+        with self._changed:
+            self._work = work
+            self._changed.notify_all()
+        try:
+            for index, job in enumerate(work.jobs):
+                answer = self._helped(work, index)
+                if answer is None:
+                    began = time.perf_counter()
+                    answer = here(job)
+                    self._alone_s += time.perf_counter() - began
+                yield answer
+        finally:
+            with self._changed:
+                self._work = None
+                work.free.clear()
+            if work.under_way:
+                self.close()
+
+    def _helped(self, work: _JobList, index: int) -> Any:
+        """A helper's answer, waited for if need be; None when the job is for this process."""
+        with self._changed:
+            if work.free and work.free[0] == index:
+                work.free.popleft()
+                return None
+            if self._changed.wait_for(lambda: index in work.answers, PATIENCE_S):
+                return work.answers.pop(index)
+        log.warning(
+            "A helper process was silent for %.0f s: what it worked on is worked out here.", PATIENCE_S
+        )
+        self.close()
+        return None
+
+    def _start(self) -> None:
+        """Start the helpers that are missing; they take jobs when they are ready."""
+        with self._changed:
+            if not self._helpers:
+                atexit.unregister(self.close)
+                atexit.register(self.close)
+            while len(self._helpers) < self._most - 1 and self._deaths < MOST_DEATHS:
+                try:
+                    helper = subprocess.Popen(
+                        [sys.executable, "-P", "-c", _START, json.dumps(sys.path), *self._preload],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL,
+                        text=True,
+                        encoding="ascii",
+                        start_new_session=True,  # Ctrl-C is for this process; a helper ends when its input does
+                    )
+                except OSError as error:
+                    log.warning("No helper process can be started (%s): this process works alone.", error)
+                    self._deaths = MOST_DEATHS
+                    return
+                self._helpers.add(helper)
+                threading.Thread(target=self._attend, args=[helper], daemon=True).start()
+
+    def _attend(self, helper: subprocess.Popen[str]) -> None:
+        """Hand jobs to one helper for as long as it lives."""
+        assert helper.stdin
+        assert helper.stdout
+        ready = helper.stdout.readline()  # after its imports
+        while ready:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: helper not in self._helpers or (self._work and self._work.free)
+                )
+                if helper not in self._helpers:
+                    break
+                work = self._work
+                assert work
+                index = work.free.pop()
+                work.under_way += 1
+            answer = _answer_of(helper.stdin, helper.stdout, [work.function, work.jobs[index]])
+            with self._changed:
+                work.under_way -= 1
+                work.answers[index] = answer and answer["answer"]
+                self._changed.notify_all()
+            if not answer:
+                break
+        with self._changed:
+            if helper in self._helpers:
+                self._helpers.remove(helper)
+                self._deaths += 1
+                log.warning("A helper process ended: what it worked on is worked out here.")
+        helper.kill()
+        helper.wait()
+        with suppress(OSError):  # of a request that it did not live to read
+            helper.stdin.close()
+        helper.stdout.close()
+
+
+def _answer_of(to: IO[str], answers: IO[str], request: Any) -> dict[str, Any] | None:
+    """What a helper answers; None when it is gone."""
+    try:
+        to.write(json.dumps(request) + "\n")
+        to.flush()
+        found: dict[str, Any] = json.loads(answers.readline())
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def serve_jobs() -> None:
+    """The main loop of a helper: answer one job after the other until the asking process is gone."""
+    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)  # what a library prints is no answer
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=[requests], daemon=True).start()
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    print(json.dumps("ready"), file=answers, flush=True)
+    while True:
+        function, job = json.loads(requests.get())
+        module, _, name = function.partition(":")
+        try:
+            answer = getattr(importlib.import_module(module), name)(job)
+        except Exception:  # the asking process meets it too, and tells it to whoever is concerned
+            answer = None
+        print(json.dumps({"answer": answer}), file=answers, flush=True)
+
+
+def _listen(requests: queue.SimpleQueue[str]) -> None:
+    """Pass requests on, and end at once when the asking process is gone, even in the middle of a job."""
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)

@@ -1,0 +1,1 @@
+"""Questions over many episodes, answered in the database."""

@@ -1,0 +1,216 @@
+"""Hidden states and logits in bulk: which policies left any in which run, and seeded samples; no texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import ColumnElement, RowMapping, Select, exists, func, select, tuple_
+
+from core.analysis.separability import MOST_POINTS, Points
+from core.draws import uniform
+from core.episode import Role, Status
+from core.errors import StoreError
+from storage.rows.engine import reading
+from storage.rows.mapping import flag_bits
+from storage.rows.schema import episode, state, turn
+from storage.store import Store
+
+#: Episodes that one policy decided throughout, so that it read every state of them.
+_ONE_DECIDER = episode.c.flags.op("&")(flag_bits(["swapped"])) == 0
+
+
+#: Decisions to draw from in `read_past_decisions`: the newest so many.
+MOST_KEYS = 50_000
+
+_HAS_STATE = (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWithStates:
+    """A policy that left hidden states in a run, over its finished episodes; `newest` is when the last ended."""
+
+    run_id: str
+    policy: str
+    generation: int | None
+    episodes: int
+    turns: int
+    newest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateTurn:
+    """The turn that a state was read before: what was chosen, and whether the episode ended right."""
+
+    episode_id: str
+    index: int
+    family: str
+    question: str  # cut to QUESTION_CUT characters
+    model: str
+    role: Role
+    correct: bool | None = None
+    prompt_digest: str = ""
+    argmax_model: str = ""
+
+
+@dataclass(frozen=True)
+class HiddenStates:
+    """A policy's turns with their points, row by row. `total` is how many there are in the store, `unusable` how
+    many of the sampled ones hold a number that is not finite; `slots` are the pool's models in head order."""
+
+    turns: tuple[StateTurn, ...]
+    points: Points
+    slots: tuple[str, ...]
+    total: int
+    unusable: int
+
+
+@dataclass(frozen=True, eq=False)
+class PastDecisions:
+    """Decisions with the states they were read from, float32 [n, hidden size]. `total` is how many there were to draw
+    from, at most MOST_KEYS."""
+
+    turns: tuple[StateTurn, ...]
+    hidden: np.ndarray[Any, np.dtype[np.float32]]
+    total: int
+
+
+def policies_with_states(store: Store) -> list[PolicyWithStates]:
+    """All policies with hidden states, newest run first, in it the last generation first. Forks share their
+    parents' states and are left out. One query."""
+    query = (
+        select(
+            episode.c.run_id,
+            episode.c.policy,
+            func.max(episode.c.generation).label("generation"),
+            func.count().label("episodes"),
+            func.sum(episode.c.turns).label("turns"),
+            func.max(episode.c.finished).label("newest"),
+        )
+        .where(
+            episode.c.status == Status.FINISHED,
+            episode.c.parent_episode_id.is_(None),
+            exists(select(state.c.idx).where(state.c.episode_id == episode.c.id)),
+        )
+        .group_by(episode.c.run_id, episode.c.policy)
+    )
+    with reading(store.engine) as connection:
+        found = [PolicyWithStates(**row) for row in connection.execute(query).mappings()]
+    # Ids of runs sort by time.
+    found.sort(key=lambda one: (-1 if one.generation is None else one.generation, one.policy), reverse=True)
+    return sorted(found, key=lambda one: one.run_id, reverse=True)
+
+
+def read_states(
+    store: Store, run_id: str, policy: str, *, first_only: bool = False, most: int = MOST_POINTS
+) -> HiddenStates:
+    """The states of a policy's finished episodes in a run, at most `most` of them drawn by a fixed seed.
+
+    Choices made by hand are left out. Two queries: which turns there are, and the sampled ones. StoreError when
+    the run holds states of different sizes for the policy, as of two encoders."""
+    keys = (
+        _keys(episode.c.run_id == run_id, episode.c.policy == policy)
+        .where(turn.c.origin != "override", func.length(turn.c.model_logits) > 0)
+        .order_by(turn.c.episode_id, turn.c.idx)
+    )
+    if first_only:
+        keys = keys.where(turn.c.idx == 0)
+    with reading(store.engine) as connection:
+        found = connection.execute(keys).all()
+        sample = _sample(f"separability/{run_id}/{policy}/{first_only}", found, most)
+        query = _columns(sample).order_by(turn.c.episode_id, turn.c.idx)
+        rows = connection.execute(query).mappings().all() if sample else []
+    whose = f"{policy} in run {run_id}"
+    hidden = _matrix([row["hidden"] for row in rows], "<f2", whose)
+    logits = _matrix([row["model_logits"] + row["role_logits"] for row in rows], "<f8", whose)
+    # float16 ends at 65,504: an encoder with larger activations leaves infinities behind.
+    finite = np.isfinite(hidden).all(axis=1) & np.isfinite(logits).all(axis=1)
+    used = [row for row, usable in zip(rows, finite, strict=True) if usable]
+    turns = tuple(_state_turn(row) for row in used)
+    return HiddenStates(
+        turns=turns,
+        points=Points(
+            hidden=hidden[finite],
+            logits=logits[finite],
+            families=tuple(one.family for one in turns),
+            models=tuple(one.model for one in turns),
+            tasks=tuple(row["task_key"] for row in used),
+        ),
+        slots=tuple(json.loads(used[0]["models"])) if used else (),
+        total=len(found),
+        unusable=len(rows) - len(used),
+    )
+
+
+def read_past_decisions(store: Store, policies: Sequence[str], most: int) -> PastDecisions:
+    """A seeded sample of at most `most` decisions of these policies' finished episodes; those taken by hand are left
+    out. Two queries. StoreError when their states are of different sizes."""
+    keys = (
+        _keys(episode.c.policy.in_(policies))
+        .where(turn.c.origin == "policy")
+        .order_by(turn.c.episode_id.desc(), turn.c.idx)
+        .limit(MOST_KEYS)
+    )
+    with reading(store.engine) as connection:
+        found = connection.execute(keys).all()
+        sample = _sample(f"past/{'/'.join(policies)}", found, most)
+        rows = connection.execute(_columns(sample)).mappings().all() if sample else []
+    hidden = _matrix([row["hidden"] for row in rows], "<f2", "these checkpoints")
+    finite = np.isfinite(hidden).all(axis=1)
+    turns = tuple(_state_turn(row) for row, usable in zip(rows, finite, strict=True) if usable)
+    return PastDecisions(turns, hidden[finite], len(found))
+
+
+def _keys(*where: ColumnElement[bool]) -> Select[Any]:
+    """(episode id, index) of the turns with a state, of finished episodes that meet `where`."""
+    return (
+        select(turn.c.episode_id, turn.c.idx)
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .join(state, _HAS_STATE)
+        .where(*where, episode.c.status == Status.FINISHED, turn.c.stage == "finished", _ONE_DECIDER)
+    )
+
+
+def _sample(key: str, keys: Sequence[Any], most: int) -> list[tuple[str, int]]:
+    """At most `most` of the keys, in order; the same for the same `key`."""
+    chosen: Sequence[int] = range(len(keys))
+    if len(keys) > most:
+        chosen = sorted(np.argsort(uniform(key, len(keys)), kind="stable")[:most].tolist())
+    return [(keys[i].episode_id, keys[i].idx) for i in chosen]
+
+
+def _columns(sample: Sequence[tuple[str, int]]) -> Select[Any]:
+    of_turn = (
+        "episode_id",
+        "idx",
+        "model",
+        "role",
+        "argmax_model",
+        "model_logits",
+        "role_logits",
+        "prompt_digest",
+    )
+    of_episode = ("task_key", "family", "question", "models", "correct")
+    return (
+        select(*(turn.c[name] for name in of_turn), *(episode.c[name] for name in of_episode), state.c.hidden)
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .join(state, _HAS_STATE)
+        .where(tuple_(turn.c.episode_id, turn.c.idx).in_(sample))
+    )
+
+
+def _state_turn(row: RowMapping) -> StateTurn:
+    names = ("episode_id", "family", "question", "model", "correct", "prompt_digest", "argmax_model")
+    return StateTurn(index=row["idx"], role=Role(row["role"]), **{name: row[name] for name in names})
+
+
+def _matrix(packed: Sequence[bytes], dtype: str, whose: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """One row of numbers per text of bytes, (n, d)."""
+    sizes = {len(one) for one in packed}
+    if len(sizes) > 1 or any(size % np.dtype(dtype).itemsize for size in sizes):
+        raise StoreError(f"The hidden states of {whose} are of different sizes, so they cannot be compared.")
+    flat = np.frombuffer(b"".join(packed), dtype)
+    return np.asarray(flat.reshape(len(packed), -1) if packed else flat.reshape(0, 0), dtype=np.float32)

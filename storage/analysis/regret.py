@@ -1,0 +1,215 @@
+"""What coordination won or lost on the same tasks: a policy compared with every model alone and with the best of them
+task by task; and tasks that one policy played several times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import case, func, select
+
+from core.analysis.metrics import mean_over_tasks
+from core.play.policies import SINGLE
+from storage.analysis.routing import ModelInRole, counted_episodes
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.engine import reading
+from storage.rows.mapping import strip_moves
+from storage.rows.schema import episode
+from storage.store import Store
+
+#: Models alone that share fewer tasks than this part of what the best covered shares would leave too few for all.
+ENOUGH = 0.5
+MOST_MISSED, MOST_REPLICATES = 50, 500
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOnTask:
+    """One policy on one task: its episodes, the right ones, and one episode of each outcome."""
+
+    n: int
+    right: int
+    right_episode: str | None
+    wrong_episode: str | None
+
+    @property
+    def share(self) -> float:
+        """Share of right episodes."""
+        return self.right / self.n
+
+
+@dataclass(frozen=True, slots=True)
+class MissedTask:
+    """A task that a model alone solves more often than the policy does."""
+
+    task_id: str
+    question: str
+    ours: PolicyOnTask
+    best: str
+    theirs: PolicyOnTask
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over tasks with the 95 % interval of drawing the tasks anew."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: NDArray[np.float64], key: str) -> Mean:
+        """The mean of one value per task; the same `key` gives the same interval."""
+        distinct, counts = np.unique(values.round(12), return_counts=True)
+        return cls(*mean_over_tasks(distinct.tolist(), counts.tolist(), key=key))
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A model alone, or None for the best of them task by task, compared with the policy: its mean share of right
+    episodes over the tasks, and the policy's minus it. Intervals draw tasks anew."""
+
+    name: str | None
+    accuracy: Mean
+    ahead: Mean
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """The policy on the `tasks` that it and every contestant have played."""
+
+    policy: str
+    tasks: int
+    accuracy: Mean
+    contestants: tuple[Contestant, ...]
+    left_out: dict[str, int]  # models alone that share too few tasks, with how many
+    missed: tuple[MissedTask, ...]
+
+
+def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
+    """The policy's episodes of the filter against the store's models alone, in any run. Two queries. `tasks` is 0
+    when no model alone has played any of its tasks. `missed` has at most MOST_MISSED tasks, the worst first."""
+    ours = _by_task(store, replace(where, policy=policy)).get(policy, {})
+    alone = _by_task(store, EpisodeFilter(family=where.family, task=where.task), SINGLE)
+    alone.pop(policy, None)
+    shared = {name: len(ours.keys() & of.keys()) for name, of in alone.items()}
+    most_shared = max(shared.values(), default=0)
+    kept = sorted(name for name, n in shared.items() if n and n >= ENOUGH * most_shared)
+    tasks = sorted(set(ours).intersection(*(alone[name] for name in kept))) if kept else []
+    left_out = {name: n for name, n in shared.items() if name not in kept}
+    if not tasks:
+        nothing = Mean(0.0, 0.0, 1.0)
+        return Regret(policy, 0, nothing, (), left_out, ())
+    mine = _shares(ours, tasks)
+    theirs = np.array([_shares(alone[name], tasks) for name in kept])
+    sides: list[tuple[str | None, NDArray[np.float64]]] = list(zip(kept, theirs, strict=True))
+    sides.append((None, theirs.max(axis=0)))
+    contestants = [
+        Contestant(name, Mean.over(of, f"{policy}/{name}"), Mean.over(mine - of, f"{policy}/less/{name}"))
+        for name, of in sides
+    ]
+    worst = np.argsort(mine - sides[-1][1], kind="stable")[:MOST_MISSED]
+    missed = []
+    for i in worst:
+        if mine[i] < theirs[:, i].max():
+            task, best = tasks[i], kept[int(theirs[:, i].argmax())]
+            missed.append(MissedTask(task[1], task[2], ours[task], best, alone[best][task]))
+    return Regret(policy, len(tasks), Mean.over(mine, policy), tuple(contestants), left_out, tuple(missed))
+
+
+_Task = tuple[int, str, str]  # key, id, question
+
+
+def _shares(of: dict[_Task, PolicyOnTask], tasks: Sequence[_Task]) -> NDArray[np.float64]:
+    return np.array([of[task].share for task in tasks])
+
+
+def _by_task(store: Store, where: EpisodeFilter, begins: str = "") -> dict[str, dict[_Task, PolicyOnTask]]:
+    """Policy -> task -> how it was played, of policies whose name begins so."""
+    keys = (episode.c.policy, episode.c.task_key)
+    query = (
+        select(
+            *keys,
+            func.min(episode.c.task_id),
+            func.min(episode.c.question),
+            func.count(),
+            func.sum(case((episode.c.correct.is_(True), 1), else_=0)),
+            func.min(case((episode.c.correct.is_(True), episode.c.id))),
+            func.min(case((func.coalesce(episode.c.correct, False).is_(False), episode.c.id))),
+        )
+        .where(*counted_episodes(store, where))
+        .group_by(*keys)
+    )
+    if begins:
+        # A range, so that an index serves it.
+        query = query.where(episode.c.policy >= begins, episode.c.policy < begins + "\U0010ffff")
+    found: dict[str, dict[_Task, PolicyOnTask]] = {}
+    with reading(store.engine) as connection:
+        for policy, key, task_id, question, *played in connection.execute(query):
+            found.setdefault(policy, {})[key, task_id, question] = PolicyOnTask(*played)
+    return found
+
+
+# Replicates
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedTask:
+    """A task that one policy finished `n` times, `right` of them right."""
+
+    policy: str
+    task_id: str
+    question: str
+    n: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """One of several episodes of a task."""
+
+    episode_id: str
+    models: str  # JSON list, head order
+    moves: tuple[ModelInRole, ...]
+    strip: str
+    correct: bool | None
+
+
+def replicated_tasks(store: Store, where: EpisodeFilter, limit: int = 50) -> list[ReplicatedTask]:
+    """Tasks with several episodes of one policy, those first whose outcome hung most on luck. One query."""
+    right = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
+    n = func.count()
+    query = (
+        select(episode.c.policy, func.min(episode.c.task_id), func.min(episode.c.question), n, right)
+        .where(*counted_episodes(store, where))
+        .group_by(episode.c.task_key, episode.c.policy)
+        .having(n > 1)
+        .order_by((right * (n - right)).desc(), n.desc(), func.min(episode.c.id))
+        .limit(limit)
+    )
+    with reading(store.engine) as connection:
+        return [ReplicatedTask(*row) for row in connection.execute(query)]
+
+
+def replicates(store: Store, where: EpisodeFilter, policy: str, task_id: str) -> list[Replicate]:
+    """The episodes of one task by one policy, oldest first."""
+    wanted = replace(where, policy=policy, task=task_id)
+    query = (
+        select(episode.c.id, episode.c.models, episode.c.strip, episode.c.correct)
+        .where(*counted_episodes(store, wanted))
+        .order_by(episode.c.id)
+        .limit(MOST_REPLICATES)
+    )
+    with reading(store.engine) as connection:
+        return [
+            Replicate(
+                id_,
+                models,
+                tuple(ModelInRole(*move) for move in strip_moves(json.loads(models), strip)),
+                strip,
+                right,
+            )
+            for id_, models, strip, right in connection.execute(query)
+        ]

@@ -1,0 +1,232 @@
+"""Policies side by side: which have episodes, how each did and how its episodes went, aggregated in SQL."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, select, union_all
+
+from core.episode import Role, Status
+from core.errors import StoreError
+from storage.filters.listing import FIGURES
+from storage.filters.vocabulary import IS_MEASURED
+from storage.rows.engine import reading
+from storage.rows.schema import episode, task, turn
+from storage.rows.summaries import PolicySummary
+from storage.store import Store
+
+#: Width of a bar of the entropy histogram, in nats; bar i is centred on i times this.
+ENTROPY_BIN = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySide:
+    """A policy's finished episodes: of one run, or all that totals count (`run` None)."""
+
+    policy: str
+    run: str | None = None
+
+    @property
+    def token(self) -> str:
+        """How addresses and the command line name it: POLICY or RUN/POLICY."""
+        return self.policy if self.run is None else f"{self.run}/{self.policy}"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInRun:
+    """A policy has `n` finished episodes in a run."""
+
+    run: str
+    policy: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How a side did. `by_task` counts (episodes, right ones, tasks), so that repeats of a task are known."""
+
+    side: PolicySide
+    summary: PolicySummary
+    by_task: tuple[tuple[int, int, int], ...]
+    seeds: int
+
+    @property
+    def tasks(self) -> int:
+        """How many different tasks it has finished."""
+        return sum(tasks for _, _, tasks in self.by_task)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """`n` different tasks of a family, from one split of it."""
+
+    split: str
+    family: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a side's episodes went: counts by number of turns, turns by model and role, and by entropy bar."""
+
+    turns: Counter[int] = field(default_factory=Counter)
+    routed: Counter[tuple[str, Role]] = field(default_factory=Counter)
+    entropy: Counter[int] = field(default_factory=Counter)
+
+
+def policies_with_episodes(store: Store) -> list[PolicyInRun]:
+    """The policies with finished episodes, runs newest first, then by policy; forks and live plays are no policy's
+    own play."""
+    query = (
+        select(episode.c.run_id, episode.c.policy, func.count())
+        .where(episode.c.status == Status.FINISHED, IS_MEASURED)
+        .group_by(episode.c.run_id, episode.c.policy)
+        .order_by(episode.c.run_id.desc(), episode.c.policy)
+    )
+    with reading(store.engine) as connection:
+        return [PolicyInRun(*row) for row in connection.execute(query)]
+
+
+def count_shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict[str, int]:
+    """How many of the tasks that a policy finished each of the others finished too; those with none are left out."""
+    its = select(episode.c.task_key).where(*finished_conditions(PolicySide(policy)))
+    query = (
+        select(episode.c.policy, func.count(episode.c.task_key.distinct()))
+        .where(
+            episode.c.policy.in_(others),
+            episode.c.status == Status.FINISHED,
+            IS_MEASURED,
+            episode.c.task_key.in_(its),
+        )
+        .group_by(episode.c.policy)
+    )
+    with reading(store.engine) as connection:
+        return {name: n for name, n in connection.execute(query)}  # noqa: C416
+
+
+def find_side(candidates: Sequence[PolicyInRun], token: str, within: str | None = None) -> PolicySide:
+    """The side that POLICY, RUN/POLICY, or RUN where one policy played, names. `within` is the run meant when the
+    token names none. StoreError with one sentence when nothing of that name has played."""
+    runs = {one.run for one in candidates}
+    if token in runs:
+        inside = [one.policy for one in candidates if one.run == token]
+        if len(inside) != 1:
+            raise StoreError(
+                f"Run {token} has {len(inside)} policies ({', '.join(inside)}): name one as {token}/POLICY."
+            )
+        return PolicySide(inside[0], token)
+    head, slash, rest = token.partition("/")
+    side = PolicySide(rest, head) if slash and head in runs else PolicySide(token, within)
+    known = sorted({one.policy for one in candidates if side.run in (None, one.run)})
+    if side.policy not in known:
+        place = f"Run {side.run}" if side.run else "The store"
+        listed = ", ".join(known) or "nothing yet"
+        raise StoreError(f"{place} has no run or policy '{side.policy}'; it has episodes of: {listed}.")
+    return side
+
+
+def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
+    """The conditions under which an episode, finished or not, is the side's."""
+    if side.run is not None:
+        return [episode.c.policy == side.policy, episode.c.run_id == side.run]
+    return [episode.c.policy == side.policy, IS_MEASURED]
+
+
+def finished_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
+    """The conditions under which an episode counts for the side."""
+    return [*side_conditions(side), episode.c.status == Status.FINISHED]
+
+
+def by_task(side: PolicySide, *only: ColumnElement[bool]) -> Subquery:
+    """One row per task that the side finished: episodes `n`, `right` ones, and the episode that shows which of the
+    two is the rule (`core.analysis.comparison.is_solved`), the earliest of its kind. An episode without a judgement is
+    wrong."""
+    right = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
+    shown = case(
+        (2 * right > func.count(), func.min(case((episode.c.correct.is_(True), episode.c.id)))),
+        else_=func.min(case((func.coalesce(episode.c.correct, False).is_(False), episode.c.id))),
+    )
+    return (
+        select(
+            episode.c.task_key,
+            func.max(episode.c.family).label("family"),
+            func.count().label("n"),
+            right.label("right"),
+            shown.label("episode"),
+        )
+        .where(*finished_conditions(side), *only)
+        .group_by(episode.c.task_key)
+        .subquery()
+    )
+
+
+def figures(store: Store, sides: Sequence[PolicySide]) -> list[Figures]:
+    """How each side did, in order. Two queries, however many there are."""
+    did = [
+        select(
+            literal(i).label("side"), *FIGURES, func.count(episode.c.seed.distinct()).label("seeds")
+        ).where(*side_conditions(side))
+        for i, side in enumerate(sides)
+    ]
+    tasks: list[Select[Any]] = []
+    for i, side in enumerate(sides):
+        rows = by_task(side)
+        tasks.append(
+            select(literal(i), rows.c.n, rows.c.right, func.count()).group_by(rows.c.n, rows.c.right)
+        )
+    with reading(store.engine) as connection:
+        found = {row["side"]: dict(row) for row in connection.execute(union_all(*did)).mappings()}
+        counted: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for i, n, right, count in connection.execute(union_all(*tasks)):
+            counted[i].append((n, right, count))
+    result = []
+    for i, side in enumerate(sides):
+        row = found[i]
+        seeds = row.pop("seeds")
+        del row["side"]
+        summary = PolicySummary(run_id=side.run, policy=side.policy, **row)
+        result.append(Figures(side, summary, tuple(sorted(counted[i])), seeds))
+    return result
+
+
+def task_sets(store: Store, sides: Sequence[PolicySide]) -> list[TaskSet]:
+    """Which tasks the sides have finished, by split and family. One query."""
+    theirs = [select(episode.c.task_key).where(*finished_conditions(side)) for side in sides]
+    query = (
+        select(task.c.split, task.c.family, func.count())
+        .where(task.c.key.in_(union_all(*theirs)))
+        .group_by(task.c.split, task.c.family)
+        .order_by(task.c.split, task.c.family)
+    )
+    with reading(store.engine) as connection:
+        return [TaskSet(*row) for row in connection.execute(query)]
+
+
+def courses(store: Store, sides: Sequence[PolicySide]) -> list[Course]:
+    """How each side's finished episodes went, in order. Two queries, however many there are."""
+    lengths = [
+        select(literal(i), episode.c.turns, func.count())
+        .where(*finished_conditions(side))
+        .group_by(episode.c.turns)
+        for i, side in enumerate(sides)
+    ]
+    bar = func.round(turn.c.entropy / ENTROPY_BIN)
+    choices = [
+        select(literal(i), turn.c.model, turn.c.role, bar, func.count())
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .where(*finished_conditions(side), turn.c.stage == "finished")
+        .group_by(turn.c.model, turn.c.role, bar)
+        for i, side in enumerate(sides)
+    ]
+    result = [Course() for _ in sides]
+    with reading(store.engine) as connection:
+        for i, turns, n in connection.execute(union_all(*lengths)):
+            result[i].turns[turns] += n
+        for i, model, role, at, n in connection.execute(union_all(*choices)):
+            result[i].routed[model, Role(role)] += n
+            if at is not None:
+                result[i].entropy[int(at)] += n
+    return result

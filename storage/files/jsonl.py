@@ -1,0 +1,239 @@
+"""The lines of an interchange file, version 3, and how strictly they are read.
+
+A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl.gz`). Every line is an object
+whose `kind` says what it is; they come in this order:
+
+    header      format "trinity-jsonl", version 3, runs: ids of the runs that follow
+    run         id, run_kind, status, config, created, started, finished, error
+    checkpoint  id, run (null when its run is not in the file), generation, head_kind, created, config,
+                weights (safetensors, base64)
+    generation  run, index, best, mean, median, sigma, evaluations, wall_s, checkpoint_id, stats,
+                candidates: [{index, fitness, rollouts, missing}]
+    optimiser   run, generation, state (base64): to resume an evolution from its last generation
+    episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
+                turns and texts included; hidden states are base64 of little-endian float16, logits all digits
+    label       episode, turn, span_start, span_end (characters of the turn's reply; null: all of it, the whole
+                episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
+    end         counts: {kind: lines}, sha256: of every byte before this line
+
+A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
+rest. Versions 1 and 2 are read as well: the first had no labels, and in both an episode's `meta` held what now are
+fields of its own (see `storage/rows/meta_column.py`). Times are Unix seconds. Numbers of turns (a turn's `index`, a
+fork's and a label's `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are
+written; what was running is written as interrupted. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities
+and numbers beyond 64 bits are refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, NoReturn, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from core.episode import Episode
+from storage.rows.meta_column import facts
+from storage.rows.summaries import CandidateSummary, RunKind, RunStatus
+
+FORMAT = "trinity-jsonl"
+VERSION = 3
+#: What can be read.
+VERSIONS = (1, 2, 3)
+
+#: Since when what an episode's `meta` held of our own has fields.
+_TYPED = 3
+
+#: What an id may look like: it stands in addresses and in names of files.
+ID = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
+Id = Annotated[str, Field(pattern=ID)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+    )
+
+
+class HeaderLine(_Line):
+    """What the file is and which runs it holds."""
+
+    kind: Literal["header"] = "header"
+    format: str = FORMAT
+    version: int = VERSION
+    runs: tuple[Id, ...]
+
+
+class RunLine(_Line):
+    """One run."""
+
+    kind: Literal["run"] = "run"
+    id: Id
+    run_kind: RunKind
+    status: RunStatus
+    config: dict[str, Any]
+    created: float
+    started: float | None
+    finished: float | None
+    error: str | None
+
+
+class CheckpointLine(_Line):
+    """One checkpoint with its weights."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    id: Id
+    run: Id | None
+    generation: int | None
+    head_kind: str
+    created: float
+    config: dict[str, Any]
+    weights: bytes
+
+
+class GenerationLine(_Line):
+    """One generation with its candidates."""
+
+    kind: Literal["generation"] = "generation"
+    run: Id
+    index: int
+    best: float
+    mean: float
+    median: float
+    sigma: float
+    evaluations: int
+    wall_s: float
+    checkpoint_id: Id | None
+    stats: dict[str, Any]
+    candidates: tuple[CandidateSummary, ...]
+
+
+class OptimiserLine(_Line):
+    """The optimiser's state after a run's last generation."""
+
+    kind: Literal["optimiser"] = "optimiser"
+    run: Id
+    generation: int
+    state: bytes
+
+
+class EpisodeLine(_Line):
+    """One episode in full."""
+
+    kind: Literal["episode"] = "episode"
+    started: float
+    finished: float | None
+    turn_started: tuple[float, ...]
+    episode: Episode
+
+
+class LabelLine(_Line):
+    """One label of an episode, a turn or words of its reply."""
+
+    kind: Literal["label"] = "label"
+    episode: Id
+    turn: Annotated[int, Field(ge=0)] | None
+    span_start: Annotated[int, Field(ge=0)] | None
+    span_end: Annotated[int, Field(ge=1)] | None
+    name: Annotated[str, Field(min_length=1)]
+    value: str
+    note: str
+    author: Annotated[str, Field(min_length=1)]
+    at: float
+
+    @model_validator(mode="after")
+    def _is_a_place(self) -> Self:
+        start, end = self.span_start, self.span_end
+        if (start is None) is not (end is None) or (start is not None and self.turn is None):
+            raise ValueError("a span has a turn, a start and an end")
+        if start is not None and end is not None and start >= end:
+            raise ValueError("a span ends after it starts")
+        return self
+
+
+class EndLine(_Line):
+    """The mark that nothing was cut off."""
+
+    kind: Literal["end"] = "end"
+    counts: dict[str, int]
+    sha256: str
+
+
+Body = RunLine | CheckpointLine | GenerationLine | OptimiserLine | EpisodeLine | LabelLine
+Line = HeaderLine | Body | EndLine
+_LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+def dump_line(line: Line) -> bytes:
+    """A line's bytes with its newline."""
+    return line.model_dump_json().encode() + b"\n"
+
+
+def parse_line(content: bytes, version: int = VERSION) -> Line:
+    """The line of its bytes in a file of this version; ValueError with half a sentence for anything but a well-formed
+    line."""
+    try:
+        # The fast parser below takes the last of two equal keys: a line could mean two things to two readers.
+        found = json.loads(
+            content,
+            object_pairs_hook=_unique,
+            parse_constant=_not_a_number,
+            parse_int=_integer,
+            parse_float=_decimal,
+        )
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise ValueError("is not JSON") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("is not UTF-8") from error
+    if not isinstance(found, dict) or "kind" not in found:
+        raise ValueError("is not a line of a trinity-jsonl file")
+    if version < _TYPED and found["kind"] == "episode":
+        content = json.dumps(_typed(found)).encode()
+    try:
+        return _LINE.validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])  # the first says the line's kind
+        raise ValueError(f"has an unusable value at {where or 'its start'} ({first['msg']})") from error
+
+
+def _typed(line: dict[str, Any]) -> dict[str, Any]:
+    """An episode's line of an older version as one of this; what is not well-formed stays, to be refused."""
+    match line.get("episode"):
+        case {"parent_episode_id": str() | None as parent, "fork_turn": int() | None as turn, **rest}:
+            notes = rest.get("meta", {})
+            if isinstance(notes, dict) and all(isinstance(one, str) for one in notes.values()):
+                fields = facts(notes, parent, turn)
+                fork = fields["fork"]
+                return {**line, "episode": {**rest, **fields, "fork": asdict(fork) if fork else None}}
+    return line
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("has the same key twice")
+    return found
+
+
+def _not_a_number(name: str) -> NoReturn:
+    raise ValueError(f"holds {name}, which is no number")
+
+
+def _decimal(digits: str) -> float:
+    if not math.isfinite(value := float(digits)):
+        raise ValueError("holds a number beyond 64 bits")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError("holds a number beyond 64 bits")
+    return int(digits)

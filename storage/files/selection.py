@@ -1,0 +1,73 @@
+"""Which episodes an export takes, how much that is, and their list lines one by one in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from core.errors import StoreError
+from storage.filters.episode_filter import EpisodeFilter, conditions
+from storage.filters.listing import LIGHT, to_summary
+from storage.rows import paging
+from storage.rows.engine import reading
+from storage.rows.schema import episode, text
+from storage.rows.summaries import CappedCount, EpisodeSummary
+from storage.store import Store
+
+#: What a filter lets through, or these ids.
+Selection = EpisodeFilter | Sequence[str]
+
+#: Rows fetched at once while a list is streamed.
+FETCH = 1000
+
+
+def selection_conditions(selection: Selection, dialect: str) -> list[ColumnElement[bool]]:
+    """The selection as conditions on `episode`."""
+    if isinstance(selection, EpisodeFilter):
+        return conditions(selection, dialect)
+    return [episode.c.id.in_(selection)]
+
+
+def selected_ids(connection: Connection, selection: Selection) -> list[str]:
+    """The ids of a selection in their own order; StoreError for one that the store does not hold, and for
+    none at all."""
+    query = (
+        select(episode.c.id)
+        .where(*selection_conditions(selection, connection.dialect.name))
+        .order_by(episode.c.id)
+    )
+    found = list(connection.execute(query).scalars())
+    if not isinstance(selection, EpisodeFilter) and (lost := sorted(set(selection) - set(found))):
+        raise StoreError(f"The store holds no episode {lost[0]}: `trinity episodes` lists those it has.")
+    if not found:
+        raise StoreError("No episode matches: leave a filter out.")
+    return found
+
+
+def count_episodes(store: Store, selection: Selection, cap: int) -> CappedCount:
+    """How many episodes a selection has, counted up to `cap`."""
+    matching = select(episode.c.id).where(*selection_conditions(selection, store.engine.dialect.name))
+    with reading(store.engine) as connection:
+        return paging.count_capped(connection, matching, cap)
+
+
+def count_characters(store: Store, selection: Selection) -> int:
+    """How long all texts of a selection are together. It reads them all: count first."""
+    wanted = select(episode.c.id).where(*selection_conditions(selection, store.engine.dialect.name))
+    length = func.coalesce(func.sum(func.length(text.c.body)), 0)
+    with reading(store.engine) as connection:
+        return int(connection.execute(select(length).where(text.c.episode_id.in_(wanted))).scalar_one())
+
+
+def stream_summaries(store: Store, selection: Selection) -> Iterator[EpisodeSummary]:
+    """The list lines of a selection, newest first, as they are read."""
+    with reading(store.engine) as connection:
+        query = (
+            select(*LIGHT)
+            .where(*selection_conditions(selection, connection.dialect.name))
+            .order_by(episode.c.started.desc(), episode.c.id.desc())
+            .execution_options(yield_per=FETCH)
+        )
+        for row in connection.execute(query).mappings():
+            yield to_summary(row)

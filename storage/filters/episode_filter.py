@@ -1,0 +1,201 @@
+"""Which episodes a list shows: a frozen filter that travels in a URL and compiles to SQL conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import cast
+
+from sqlalchemy import ColumnElement, false, not_
+
+from core.episode import EndReason, Role, Status
+from storage.filters.compiled import condition
+from storage.filters.expression import (
+    Among,
+    AnyOf,
+    Compare,
+    Every,
+    Holds,
+    Name,
+    Node,
+    Search,
+    Sign,
+    field_names,
+    join_nodes,
+    write_expression,
+)
+from storage.filters.parser import LONGEST_EXPRESSION, parse_expression
+from storage.filters.vocabulary import BY_HAND, IS_FORK
+from storage.rows import search
+from storage.rows.summaries import EPISODE_FLAGS, SavedView
+
+_OUTCOMES: dict[str, bool | None] = {"right": True, "wrong": False, "none": None}
+#: The fields that take one of a few values.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "correct": tuple(_OUTCOMES),
+    "end_reason": tuple(EndReason),
+    "status": tuple(Status),
+    "flag": EPISODE_FLAGS,
+    "role": tuple(Role),
+    "forks": ("with", "only", "without"),
+}
+#: Whoever asks about one of these means the episodes that it names, forks or not.
+_TELLS_FORKS = {"fork", "measured", "parent", "fork_turn", "run", "id"}
+_NUMBERS = ("generation", "min_turns", "max_turns")
+_LONGEST = 200
+_MOST = 10**6  # nothing has as many turns or generations, and no database refuses the number
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeFilter:
+    """All conditions must hold; None means "any". Values come from `Facets`, so they can be clicked together.
+
+    `correct` is "right", "wrong" or "none"; `model` and `role` match episodes with at least one such turn
+    (the same turn when both are given); `text` is searched in questions and replies; `q` is an expression of the
+    filter language (`storage/filters/expression.py`).
+
+    A fork carries turns of another episode and is no play of its own: forks are left out unless `forks` says "with" or
+    "only", or the filter names a run or asks for them itself (`fork == True`, `parent`, an id). "without" leaves out
+    live plays and decisions taken by hand as well, as totals do (`for_totals`).
+    """
+
+    run: str | None = None
+    policy: str | None = None
+    checkpoint: str | None = None
+    generation: int | None = None
+    family: str | None = None
+    task: str | None = None
+    correct: str | None = None
+    end_reason: str | None = None
+    status: str | None = None
+    flag: str | None = None
+    min_turns: int | None = None
+    max_turns: int | None = None
+    model: str | None = None
+    role: str | None = None
+    text: str | None = None
+    forks: str | None = None
+    q: str | None = None
+
+    def to_query(self) -> dict[str, str]:
+        """The filter as URL query parameters; unset fields are left out."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> EpisodeFilter:
+        """The filter a URL asks for; unknown keys and unusable values are ignored: stale links open.
+
+        An unreadable `q` is kept: what it asks for is unknown, so the list has to say so.
+        """
+        found: dict[str, str | int] = {}
+        for field in fields(cls):
+            value = query.get(field.name, "")
+            if field.name == "q" and value.strip():
+                found["q"] = value[: LONGEST_EXPRESSION + 1]
+            elif not value or len(value) > _LONGEST:
+                continue
+            elif field.name in _NUMBERS:
+                if value.isascii() and value.isdecimal() and len(value) < 7:
+                    found[field.name] = int(value)
+            elif value in CHOICES.get(field.name, (value,)):
+                found[field.name] = value
+        return cls(**found)  # type: ignore[arg-type]  # numbers and texts sorted above
+
+    def without(self, *names: str) -> EpisodeFilter:
+        """A copy with these fields open."""
+        return replace(self, **dict.fromkeys(names))
+
+    def narrowed(self, q: str) -> EpisodeFilter:
+        """Those of its episodes for which the expression `q` holds as well. ExpressionError for an unreadable one."""
+        return replace(
+            self,
+            q=q
+            if self.q is None
+            else write_expression(join_nodes(Every, [parse_expression(self.q), parse_expression(q)])),
+        )
+
+
+def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
+    """The filter as conditions on `episode`. A value that nothing can match gives a false condition.
+
+    ExpressionError for a `q` that cannot be read.
+    """
+    if any(getattr(where, name) not in (None, *choices) for name, choices in CHOICES.items()):
+        return [false()]
+    nodes = _nodes(where)
+    found = [condition(node, dialect) for node in nodes]
+    return [*found, not_(IS_FORK)] if _without_forks(where, nodes) else found
+
+
+def leaves_forks_out(where: EpisodeFilter) -> bool:
+    """Whether the filter says nothing of forks, so that none is shown. ExpressionError for an unreadable `q`."""
+    return _without_forks(where, _nodes(where))
+
+
+def for_totals(where: EpisodeFilter) -> EpisodeFilter:
+    """The filter as totals take it: where it leaves forks out it also leaves out what a person took a hand in, unless
+    it asks for just that. Lists of what a total counts use it too. ExpressionError for an unreadable `q`."""
+    return replace(where, forks="without") if leaves_forks_out(where) and where.flag not in BY_HAND else where
+
+
+def _without_forks(where: EpisodeFilter, nodes: list[Node]) -> bool:
+    return where.forks is None and not any(field_names(node) & _TELLS_FORKS for node in nodes)
+
+
+def as_expression(where: EpisodeFilter) -> str:
+    """The whole filter as one expression; empty when it is open. ExpressionError for an unreadable `q`."""
+    nodes = _nodes(where)
+    if where.forks == "with" and not any(field_names(node) & _TELLS_FORKS for node in nodes):
+        nodes.append(Among(Name("fork"), (True, False)))  # true of every episode, and asks for forks
+    return write_expression(join_nodes(Every, nodes)) if nodes else ""
+
+
+def filter_of_address(query: Mapping[str, str], view: SavedView | None) -> EpisodeFilter:
+    """What an address asks for: its own conditions, and those of the view it names.
+
+    ExpressionError when either cannot be read."""
+    where = EpisodeFilter.from_query(query)
+    if where.q is not None:
+        parse_expression(where.q)  # a mistake in it is shown by its own columns
+    if view is None:
+        return where
+    kept = EpisodeFilter.from_query(view.query)
+    parts = [parse_expression(part) for part in (as_expression(kept), where.q) if part]
+    part = write_expression(join_nodes(Every, parts)) if parts else None
+    return replace(where, q=part, forks=where.forks or kept.forks)
+
+
+def _nodes(where: EpisodeFilter) -> list[Node]:
+    """Each field that is set, said in the filter language, and what the expression itself says."""
+    found: list[Node] = [
+        Compare(Name(name), "==", value)
+        for name in ("run", "policy", "checkpoint", "generation", "family", "task", "end_reason", "status")
+        if (value := getattr(where, name)) is not None
+    ]
+    if where.correct is not None:
+        found.append(Compare(Name("correct"), "==", _OUTCOMES[where.correct]))
+    if where.forks == "only":
+        found.append(Compare(Name("fork"), "==", True))
+    if where.forks == "without":
+        found.append(Compare(Name("measured"), "==", True))
+    if where.flag is not None:
+        found.append(Holds(Name("flags"), where.flag))
+    if where.min_turns is not None and where.min_turns == where.max_turns:
+        found.append(Compare(Name("turns"), "==", min(where.min_turns, _MOST)))
+    else:
+        for sign, limit in ((">=", where.min_turns), ("<=", where.max_turns)):
+            if limit is not None:
+                found.append(Compare(Name("turns"), cast(Sign, sign), min(limit, _MOST)))
+    of_turn: list[Node] = [
+        Compare(Name(f"turn.{name}"), "==", value)
+        for name, value in (("model", where.model), ("role", where.role))
+        if value is not None
+    ]
+    if of_turn:
+        found.append(AnyOf(join_nodes(Every, of_turn)))
+    if where.text is not None and search.terms(where.text):
+        found.append(Search(where.text))
+    if where.q is not None:
+        found.append(parse_expression(where.q))
+    return found

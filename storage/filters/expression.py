@@ -1,0 +1,229 @@
+"""The filter language: one boolean expression over episodes, their turns and labels, parsed to a frozen tree.
+
+    correct == False and turns > 4 and any(turn.role == "V" and turn.verdict == "ACCEPT")
+    labels == 0 or any(label.name == "quality" and label.value != "good")
+
+    either     := both ("or" both)*                       both := no ("and" no)*        no := "not" no | test
+    test       := "(" either ")" | "any(" either ")" | "all(" either ")" | 'search("words")' | operand tail*
+    tail       := ("==" | "!=" | "<" | "<=" | ">" | ">=") operand          chains read as in mathematics
+                | ["not"] "in" (field | "(" value ("," value)* ")")        "text" in question, "low_margin" in flags
+    operand    := field | value | "count(" [either] ")"
+    value      := "text" | 'text' | number | True | False | None
+
+Nothing is ever evaluated: `storage/filters/parser.py` reads it, and the tree compiles to SQL in
+`storage/filters/compiled.py`.
+What stands in the bracket of any, all and count says what they go over: the turns of an episode by its `turn.`
+fields, or its labels by its `label.` fields; of the labels, those that count (`storage/shelves/labels.py`).
+
+A test is either true or false. An unknown value (None) equals None only, so `!=` finds it; it is neither smaller
+nor larger than anything; and `not` gives exactly the other episodes. `all(...)` holds where there is nothing
+to go over. Texts are equal letter by letter, and are searched (`in`) without regard to capitals. `search` is the
+search box.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+from unicodedata import east_asian_width
+
+from core.errors import ConfigError
+from storage.filters.vocabulary import FIELDS, Field, Many
+
+Sign = Literal["==", "!=", "<", "<=", ">", ">="]
+Value: TypeAlias = str | int | float | bool | None
+
+_EXCERPT = 100  # characters of a long expression that an error shows
+
+
+# The tree
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A field, by its full name."""
+
+    name: str
+
+    @property
+    def field(self) -> Field:
+        """What is known of it."""
+        return FIELDS[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many of the episode's turns, or labels, pass a test."""
+
+    of: Node
+    over: Many = "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Two operands and a sign; the left one is never a plain value. Times are Unix seconds."""
+
+    left: Name | Count
+    sign: Sign
+    right: Name | Count | Value
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """A field's value is one of these."""
+
+    left: Name
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """A text holds a part, or a set a member."""
+
+    left: Name
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Full text search over question and replies."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All parts hold."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one part holds."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The part does not hold."""
+
+    part: Node
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one of the episode's turns, or labels, passes the test."""
+
+    of: Node
+    over: Many = "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """None of the episode's turns, or labels, fails the test."""
+
+    of: Node
+    over: Many = "turn"
+
+
+Node: TypeAlias = Compare | Among | Holds | Search | Every | Either | Not | AnyOf | AllOf
+Operand: TypeAlias = Name | Count | Value
+
+
+class ExpressionError(ConfigError):
+    """A filter expression that cannot be read: one sentence, and where. `column` counts from 1."""
+
+    def __init__(self, source: str, column: int, sentence: str) -> None:
+        super().__init__(f"Column {column} of the filter: {sentence}")
+        self.source, self.column, self.sentence = source, column, sentence
+
+    @property
+    def pointer(self) -> str:
+        """The expression with a caret under the column; a long one only around it."""
+        line = re.sub(r"\s", " ", self.source)
+        first = max(0, min(self.column - 1 - _EXCERPT // 2, len(line) - _EXCERPT))
+        shown = ("…" if first else "") + line[first : first + _EXCERPT]
+        before = shown[: self.column - 1 - first + (1 if first else 0)]
+        width = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in before)
+        return f"{shown}{'…' if first + _EXCERPT < len(line) else ''}\n{' ' * width}^"
+
+
+def join_nodes(kind: type[Every] | type[Either], parts: Sequence[Node]) -> Node:
+    """One node of all the parts, none of which is of the same kind."""
+    if len(parts) == 1:
+        return parts[0]
+    flat = [inner for part in parts for inner in (part.parts if isinstance(part, kind) else (part,))]
+    return kind(tuple(flat))
+
+
+def field_names(node: Node) -> set[str]:
+    """The names of all fields that a tree asks about."""
+    match node:
+        case Every(parts) | Either(parts):
+            return {name for part in parts for name in field_names(part)}
+        case Not(part):
+            return field_names(part)
+        case AnyOf(of, _) | AllOf(of, _):
+            return field_names(of)
+        case Search():
+            return set()
+        case Among(left, _) | Holds(left, _):
+            return {left.name}
+        case Compare(left, _, right):
+            sides = [one for one in (left, right) if isinstance(one, Name | Count)]
+            return {
+                name
+                for one in sides
+                for name in ({one.name} if isinstance(one, Name) else field_names(one.of))
+            }
+
+
+def write_expression(node: Node) -> str:
+    """The expression that reads as this tree."""
+    match node:
+        case Every(parts):
+            return " and ".join(_bracketed(part, Either) for part in parts)
+        case Either(parts):
+            return " or ".join(write_expression(part) for part in parts)
+        case Not(Among(left, values)):
+            return f"{left.name} not in ({', '.join(write_value(one, left) for one in values)})"
+        case Among(left, values):
+            return f"{left.name} in ({', '.join(write_value(one, left) for one in values)})"
+        case Not(Holds(left, part)):
+            return f"{write_value(part)} not in {left.name}"
+        case Holds(left, part):
+            return f"{write_value(part)} in {left.name}"
+        case Not(part):
+            return f"not {_bracketed(part, Either, Every)}"
+        case Search(words):
+            return f"search({write_value(words)})"
+        case AnyOf(of, _):
+            return f"any({write_expression(of)})"
+        case AllOf(of, _):
+            return f"all({write_expression(of)})"
+        case Compare(left, sign, right):
+            return f"{write_value(left)} {sign} {write_value(right, left)}"
+
+
+def write_value(value: Operand, of: Operand = None) -> str:
+    """A field, a count or a value as it is written; `of` is the field it is compared with."""
+    match value:
+        case Name(name):
+            return name
+        case Count(node, _):
+            return f"count({write_expression(node)})"
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case float() if isinstance(of, Name) and of.field.kind == "time":
+            return f'"{datetime.fromtimestamp(value, UTC).isoformat()}"'
+        case _:
+            return repr(value)
+
+
+def _bracketed(node: Node, *kinds: type[Node]) -> str:
+    return f"({write_expression(node)})" if isinstance(node, kinds) else write_expression(node)

@@ -1,0 +1,249 @@
+"""What lists of episodes select: light columns, orders, figures, facet counts and groups. Never a turn's text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    not_,
+    null,
+    select,
+    union_all,
+)
+
+from core.episode import EndReason, Status
+from storage.filters.episode_filter import EpisodeFilter, conditions, leaves_forks_out
+from storage.filters.vocabulary import IS_FORK, IS_MEASURED
+from storage.rows.mapping import Rows, to_flag_names
+from storage.rows.paging import Keyset
+from storage.rows.schema import episode
+from storage.rows.summaries import (
+    QUESTION_CUT,
+    EpisodeGroup,
+    EpisodeSummary,
+    Facets,
+    FacetValue,
+    GroupBy,
+    Order,
+)
+
+_CUT_ANSWER = func.substr(episode.c.answer, 1, QUESTION_CUT).label("answer")
+#: The columns of an EpisodeSummary.
+LIGHT = [_CUT_ANSWER if field.name == "answer" else episode.c[field.name] for field in fields(EpisodeSummary)]
+
+_NEVER = 1e300  # sorts behind every real value
+_TOKENS = episode.c.tokens_in + episode.c.tokens_out
+ORDERS: dict[Order, Keyset] = {
+    "newest": Keyset(episode.c.started, episode.c.id, True),
+    "oldest": Keyset(episode.c.started, episode.c.id, False),
+    "turns": Keyset(episode.c.turns, episode.c.id, True),
+    "tokens": Keyset(_TOKENS, episode.c.id, True),
+    "cost": Keyset(func.coalesce(episode.c.cost_usd, -1.0), episode.c.id, True),
+    "latency": Keyset(episode.c.latency_s, episode.c.id, True),
+    "entropy": Keyset(func.coalesce(episode.c.mean_entropy, -1.0), episode.c.id, True),
+    "margin": Keyset(func.coalesce(episode.c.min_margin, _NEVER), episode.c.id, False),
+}
+
+_finished = episode.c.status == Status.FINISHED
+_accepted = and_(_finished, episode.c.end_reason == EndReason.ACCEPTED)
+
+
+def _counted(condition: ColumnElement[bool]) -> ColumnElement[Any]:
+    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+
+#: How a group of episodes did: the numbers of a PolicySummary.
+FIGURES: tuple[ColumnElement[Any], ...] = (
+    func.max(episode.c.checkpoint_id).label("checkpoint_id"),
+    func.max(episode.c.generation).label("generation"),
+    _counted(_finished).label("n"),
+    _counted(and_(_finished, episode.c.correct)).label("correct"),
+    _counted(episode.c.status == Status.MISSING).label("missing"),
+    _counted(episode.c.status == Status.RUNNING).label("running"),
+    func.avg(case((_finished, episode.c.turns))).label("mean_turns"),
+    _counted(_accepted).label("accepted"),
+    _counted(and_(_accepted, episode.c.correct.is_(False))).label("false_accepts"),
+    func.coalesce(func.sum(case((_finished, episode.c.tokens_in + episode.c.tokens_out), else_=0)), 0).label(
+        "tokens"
+    ),
+    # One unknown price makes the sum unknown, never too small.
+    case(
+        (_counted(and_(_finished, episode.c.cost_usd.is_(None))) > 0, None),
+        else_=func.sum(episode.c.cost_usd),
+    ).label("cost_usd"),
+    func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0).label("latency_s"),
+)
+
+_FACETS = {
+    "run": episode.c.run_id,
+    "policy": episode.c.policy,
+    "status": episode.c.status,
+    "family": episode.c.family,
+    "correct": episode.c.correct,
+    "end_reason": episode.c.end_reason,
+    "flag": episode.c.flags,
+    "turns": episode.c.turns,
+    "generation": episode.c.generation,
+}
+#: What is counted in one pass: the first columns of the index that covers all, which need no sorting, and others
+#: with few values. All in one pass would make nearly as many groups as there are episodes.
+_PASSES = (("run", "policy", "status", "family"), ("correct", "end_reason"), ("flag", "turns", "generation"))
+_OUTCOMES = {True: "right", False: "wrong", None: "none"}
+
+
+def to_summary(row: Rows) -> EpisodeSummary:
+    """The summary of a row with the LIGHT columns."""
+    found: dict[str, Any] = {name: row[name] for name in _NAMES}
+    found["status"] = Status(found["status"])
+    found["end_reason"] = EndReason(found["end_reason"]) if found["end_reason"] else None
+    found["flags"] = to_flag_names(found["flags"])
+    found["models"] = tuple(json.loads(found["models"]))
+    return EpisodeSummary(**found)
+
+
+_NAMES = tuple(field.name for field in fields(EpisodeSummary))
+
+
+def read_facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets:
+    """Counts by field. A field's own condition does not count for itself: its other values stay in view.
+
+    One query over the covering index for all open fields, one more for each field that is set, and one for forks
+    and plays by hand, whether they are left out or not.
+    """
+    is_set = [name for name in _FACETS if _own(where, name)]
+    counts: dict[str, Counter[Any]] = {name: Counter() for name in _FACETS}
+    _add(connection, where, dialect, [name for name in _FACETS if name not in is_set], counts)
+    for name in is_set:
+        _add(connection, _open(where, name), dialect, [name], counts)
+    found = {name: _values(name, values) for name, values in counts.items()}
+    forks, by_hand = _set_aside(connection, where, dialect)
+    return Facets(**found, forks=forks, by_hand=by_hand)
+
+
+def _open(where: EpisodeFilter, name: str) -> EpisodeFilter:
+    """The filter without this facet's own condition; what it says of forks stays."""
+    forks = where.forks or ("with" if where.run else None)
+    return replace(where.without(*_own(where, name)), forks=forks)
+
+
+def _own(where: EpisodeFilter, name: str) -> list[str]:
+    """The fields of the filter that set this facet."""
+    names = ("min_turns", "max_turns") if name == "turns" else (name,)
+    return [one for one in names if getattr(where, one) is not None]
+
+
+def _add(
+    connection: Connection,
+    where: EpisodeFilter,
+    dialect: str,
+    names: list[str],
+    counts: dict[str, Counter[Any]],
+) -> None:
+    """Count the columns' values, in one query."""
+    passes = [together for one in _PASSES if (together := [name for name in one if name in names])]
+    if not passes:
+        return
+    matching = conditions(where, dialect)
+    columns: dict[str, ColumnElement[Any]] = {name: _FACETS[name] for name in names}
+    if conditions(replace(where, forks="with"), dialect):
+        # They may be costly, and are looked into once for all passes. Whether it is a fork the index tells.
+        hits = select(*columns.values()).where(*matching).cte("hits")
+        columns = {name: hits.c[column.name] for name, column in columns.items()}
+        matching = []
+    queries = [
+        select(
+            literal(place),
+            *(one if name in together else cast(null(), one.type) for name, one in columns.items()),
+            func.count(),
+        )
+        .where(*matching)
+        .group_by(*(columns[name] for name in together))
+        for place, together in enumerate(passes)
+    ]
+    for place, *values, n in connection.execute(union_all(*queries)):
+        for name, value in zip(names, values, strict=True):
+            if name in passes[place]:
+                counts[name][value] += n
+
+
+def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tuple[int, int]:
+    """How many forks, and how many other episodes that totals do not count, are among the episodes or are left out of
+    them; none where the filter asks for forks by name."""
+    if not (where.forks or leaves_forks_out(where)):
+        return 0, 0
+    matching = conditions(replace(where, forks="with"), dialect)
+    query = select(func.count().filter(IS_FORK), func.count()).where(*matching, not_(IS_MEASURED))
+    forks, both = connection.execute(query.select_from(episode)).one()
+    return forks, both - forks
+
+
+def _shown(name: str, value: Any) -> tuple[str, ...]:
+    """A column's value as facet values: none, one, or one per flag."""
+    if name == "flag":
+        return to_flag_names(value)
+    if name == "correct":
+        return (_OUTCOMES[value],)
+    return () if value is None else (str(value),)
+
+
+def _values(name: str, counted: Counter[Any]) -> tuple[FacetValue, ...]:
+    """Largest first; runs newest first (their ids sort by time), numbers in order."""
+    found: Counter[str] = Counter()
+    for value, n in counted.items():
+        for shown in _shown(name, value):
+            found[shown] += n
+    if name in ("generation", "turns"):
+        return tuple(FacetValue(value, found[value]) for value in sorted(found, key=int))
+    if name == "run":
+        return tuple(FacetValue(value, found[value]) for value in sorted(found, reverse=True))
+    return tuple(FacetValue(value, n) for value, n in sorted(found.items(), key=lambda it: (-it[1], it[0])))
+
+
+_GROUPS = {
+    "run": episode.c.run_id,
+    "policy": episode.c.policy,
+    "task": episode.c.task_id,
+    "family": episode.c.family,
+}
+
+
+def read_groups(
+    connection: Connection, where: EpisodeFilter, by: GroupBy, dialect: str, limit: int
+) -> tuple[list[EpisodeGroup], bool]:
+    """The largest groups of the filtered episodes, and whether there are more. One query."""
+    column, done = _GROUPS[by], episode.c.status == Status.FINISHED
+    query = (
+        select(
+            column.label("value"),
+            func.count().label("n"),
+            func.count().filter(done).label("finished"),
+            func.count().filter(done, episode.c.correct.is_(True)).label("correct"),
+            func.count().filter(episode.c.status == Status.MISSING).label("missing"),
+            func.avg(episode.c.turns).filter(done).label("turns"),
+            func.sum(episode.c.tokens_in + episode.c.tokens_out).label("tokens"),
+            case((func.count() == func.count(episode.c.cost_usd), func.sum(episode.c.cost_usd))).label(
+                "cost_usd"
+            ),
+            func.max(episode.c.started).label("newest"),
+        )
+        .where(*conditions(where, dialect))
+        .group_by(column)
+        .order_by(func.count().desc(), column)
+        .limit(limit + 1)
+    )
+    found = []
+    for row in connection.execute(query).mappings():
+        values = dict(row)
+        turns = values.pop("turns")
+        found.append(EpisodeGroup(**values, turns=None if turns is None else float(turns)))
+    return found[:limit], len(found) > limit

@@ -1,0 +1,156 @@
+"""The fields a filter expression can ask about: an episode's, and `turn.` and `label.` fields in any, all, count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from sqlalchemy import Column, ColumnElement, func, not_, or_, select
+
+from core.episode import EndReason, Flag, Role, Status, Verdict
+from storage.filters.current_labels import is_current
+from storage.rows.mapping import flag_bits
+from storage.rows.schema import episode, label, run, task, turn
+from storage.rows.summaries import EPISODE_FLAGS
+
+#: text: quoted words. number. truth: True or False. choice: one of a few words. set: several of a few words.
+#: time: a date such as "2026-11-05" or "2026-11-05 14:30" (UTC).
+Kind = Literal["text", "number", "truth", "choice", "set", "time"]
+#: What an episode has several of, so that any, all and count can ask about them.
+Many = Literal["turn", "label"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One name of the language. `spellings` maps every accepted spelling, in small letters, to what is stored."""
+
+    name: str
+    kind: Kind
+    words: str
+    column: ColumnElement[Any] = field(compare=False)
+    spellings: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def of(self) -> Many | None:
+        """What it belongs to; None: the episode itself."""
+        scope, dot, _ = self.name.partition(".")
+        return cast(Many, scope) if dot else None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The stored words, each once."""
+        return tuple(dict.fromkeys(self.spellings.values()))
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be unknown (None)."""
+        return not isinstance(self.column, Column) or bool(self.column.nullable)
+
+
+def _same(words: Iterable[str]) -> dict[str, str]:
+    return {word.lower(): str(word) for word in words}
+
+
+def _of_task(column: Column[Any]) -> ColumnElement[Any]:
+    """A column of the episode's task; lists keep only the question's beginning."""
+    return select(column).where(task.c.key == episode.c.task_key).correlate(episode).scalar_subquery()
+
+
+_LABELS = (
+    select(func.count())
+    .select_from(label)
+    .where(label.c.episode_id == episode.c.id, is_current())
+    .correlate(episode)
+    .scalar_subquery()
+)
+#: An episode of a run of forks: a fork, or its unchanged baseline. By its run, which the facets' index covers.
+IS_FORK = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "fork"))
+#: The flags of a play that a person took a hand in.
+BY_HAND = ("override", "swapped")
+#: An episode that totals count: no fork, and no play whose problem, settings or decisions a person chose.
+IS_MEASURED = not_(
+    or_(
+        episode.c.run_id.in_(select(run.c.id).where(run.c.kind.in_(("fork", "live")))),
+        episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0,
+    )
+)
+_ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
+_OUTCOMES = {"right": "right", "wrong": "wrong"}
+
+_EPISODE = (
+    Field("correct", "truth", "the final answer is right; None: not judged", episode.c.correct, _OUTCOMES),
+    Field("turns", "number", "turns played", episode.c.turns),
+    Field("end_reason", "choice", "why it stopped", episode.c.end_reason, _same(EndReason)),
+    Field("flags", "set", "what a reader should notice", episode.c.flags, _same(EPISODE_FLAGS)),
+    Field("family", "text", "kind of task", episode.c.family),
+    Field("task", "text", "id of the task", episode.c.task_id),
+    Field("question", "text", "the question, in full", _of_task(task.c.question)),
+    Field("expected", "text", "the right answer", _of_task(task.c.answer)),
+    Field("answer", "text", "the final answer", episode.c.answer),
+    Field("policy", "text", "who chose: a checkpoint's id, random, single:NAME ...", episode.c.policy),
+    Field("checkpoint", "text", "id of the checkpoint that chose", episode.c.checkpoint_id),
+    Field("generation", "number", "generation of that checkpoint", episode.c.generation),
+    Field("run", "text", "id of the run", episode.c.run_id),
+    Field("status", "choice", "where it stands", episode.c.status, _same(Status)),
+    Field("tokens", "number", "tokens read and written", episode.c.tokens_in + episode.c.tokens_out),
+    Field("tokens_in", "number", "tokens read by the models", episode.c.tokens_in),
+    Field("tokens_out", "number", "tokens written by the models", episode.c.tokens_out),
+    Field("cost", "number", "US dollars; None: some price is unknown", episode.c.cost_usd),
+    Field("latency", "number", "seconds of all calls", episode.c.latency_s),
+    Field("margin", "number", "smallest margin of its decisions", episode.c.min_margin),
+    Field("entropy", "number", "mean entropy of its decisions, nats", episode.c.mean_entropy),
+    Field("budget", "number", "most turns it was allowed", episode.c.turn_budget),
+    Field("seed", "number", "seed of its draws", episode.c.seed),
+    Field("argmax", "truth", "the likeliest choice was always taken", episode.c.argmax),
+    Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
+    Field("measured", "truth", "counts in totals: no fork, no live play, nothing by hand", IS_MEASURED),
+    Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),
+    Field(
+        "fork_turn", "number", "first turn that may differ from the parent's, from 1", episode.c.fork_turn + 1
+    ),
+    Field("labels", "number", "labels that count: on it, its turns and their words", _LABELS),
+    Field("id", "text", "id of the episode", episode.c.id),
+    Field("started", "time", 'when it began (UTC), such as "2026-11-05"', episode.c.started),
+    Field("finished", "time", "when it ended (UTC)", episode.c.finished),
+)
+_TURN = (
+    Field("turn.role", "choice", "T thinker, W worker, V verifier", turn.c.role, _ROLES),
+    Field("turn.model", "text", "model that spoke", turn.c.model),
+    Field("turn.verdict", "choice", "what a verifier said", turn.c.verdict, _same(Verdict)),
+    Field("turn.correct", "truth", "the answer after it is right", turn.c.correct_after, _OUTCOMES),
+    Field("turn.answer", "text", "the answer after it", turn.c.answer_after),
+    Field("turn.number", "number", "1 for the first turn, as on pages", turn.c.idx + 1),
+    Field("turn.margin", "number", "logit margin of the decision", turn.c.margin),
+    Field("turn.entropy", "number", "entropy of the decision, nats", turn.c.entropy),
+    Field("turn.sampled", "truth", "drawn by chance, not the likeliest", turn.c.sampled),
+    Field("turn.argmax_model", "text", "model with the highest logit", turn.c.argmax_model),
+    Field("turn.argmax_role", "choice", "role with the highest logit", turn.c.argmax_role, _ROLES),
+    Field("turn.flags", "set", "what a reader should notice", turn.c.flags, _same(Flag)),
+    Field("turn.tokens", "number", "tokens read and written", turn.c.tokens_in + turn.c.tokens_out),
+    Field("turn.tokens_in", "number", "tokens read", turn.c.tokens_in),
+    Field("turn.tokens_out", "number", "tokens written", turn.c.tokens_out),
+    Field("turn.cost", "number", "US dollars; None: price unknown", turn.c.cost_usd),
+    Field("turn.latency", "number", "seconds of the call", turn.c.latency_s),
+    Field("turn.error", "text", "what went wrong with the call; None: nothing", turn.c.error),
+    Field("turn.origin", "text", "how it was decided: policy, override or suggested_role", turn.c.origin),
+)
+_LABEL = (
+    Field("label.name", "text", 'what a person judged, such as "quality"', label.c.name),
+    Field("label.value", "text", 'how, such as "good"', label.c.value),
+    Field("label.author", "text", "who said it", label.c.author),
+    Field("label.note", "text", "why, in the author's words", label.c.note),
+    Field("label.turn", "number", "the turn it is about; None: the whole episode", label.c.idx + 1),
+    Field("label.said", "time", "when it was said (UTC)", label.c.at),
+)
+
+#: Every field by its name, in the order in which a reader wants to see them.
+FIELDS: dict[str, Field] = {one.name: one for one in (*_EPISODE, *_TURN, *_LABEL)}
+#: Other names that mean the same.
+ALIASES = {
+    "ended": "end_reason",
+    "outcome": "correct",
+    "turn.index": "turn.number",
+    "turn.agent": "turn.model",
+    "label.at": "label.said",
+}

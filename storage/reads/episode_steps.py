@@ -1,0 +1,221 @@
+"""Reads for stepping through one episode: its head, the turns at hand, searching its texts, its forks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Select, case, exists, func, literal, or_, select
+
+from core.episode import Decision, Episode
+from core.errors import StoreError
+from storage.filters.listing import LIGHT, to_summary
+from storage.rows import mapping
+from storage.rows.engine import reading
+from storage.rows.schema import episode, label, second_opinion, state, task, text, turn
+from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
+from storage.store import Store
+
+#: Characters of a text around what was found in it.
+AROUND = 60
+#: A family of forks is shown up to this many members and this many forks of forks.
+FAMILY, DEEPEST = 200, 20
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeHead:
+    """An episode without its turns, its line of the list, and whether it has anything that can still be added to a
+    finished one: forks (or is one), labels."""
+
+    episode: Episode
+    summary: EpisodeSummary
+    forked: bool
+    labelled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BegunTurn:
+    """The decision and reply of a turn that has begun; `text` leaves out what its model was sent."""
+
+    decision: Decision
+    text: TurnText
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatch:
+    """A turn whose reply or reasoning (`kind`) holds what was looked for, with the words around the first place."""
+
+    index: int
+    kind: str
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """One episode of a family of forks: `depth` forks below the first, from turn `fork_turn` (0-based) of `parent`."""
+
+    summary: EpisodeSummary
+    parent: str | None
+    fork_turn: int | None
+    depth: int
+
+
+def read_head(store: Store, episode_id: str) -> EpisodeHead:
+    """All that is known of an episode but its turns, in one query; StoreError when there is no such episode."""
+    child = episode.alias()
+    forks = exists(select(child.c.id).where(child.c.parent_episode_id == episode_id))
+    query = (
+        select(
+            episode,
+            *(column.label(f"asked_{column.name}") for column in task.c),
+            or_(episode.c.parent_episode_id.is_not(None), forks).label("forked"),
+            exists(select(label.c.id).where(label.c.episode_id == episode_id)).label("labelled"),
+        )
+        .join(task, task.c.key == episode.c.task_key)
+        .where(episode.c.id == episode_id)
+    )
+    with reading(store.engine) as connection:
+        row = connection.execute(query).mappings().first()
+    if row is None:
+        raise StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
+    asked = {column.name: row[f"asked_{column.name}"] for column in task.c}
+    summary = to_summary(row)
+    return EpisodeHead(
+        mapping.to_episode(row, mapping.to_task(asked), ()),
+        replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
+        bool(row["forked"]),
+        bool(row["labelled"]),
+    )
+
+
+def read_turns(store: Store, episode_id: str, indices: Iterable[int]) -> dict[int, BegunTurn]:
+    """The turns of these indices that have begun, in one query."""
+    said = (
+        (text.c.episode_id == turn.c.episode_id)
+        & (text.c.idx == turn.c.idx)
+        & text.c.kind.in_(["reply", "partial", "reasoning"])
+    )
+    query = (
+        _decisions(episode_id)
+        .add_columns(text.c.kind, text.c.body)
+        .outerjoin(text, said)
+        .where(turn.c.idx.in_(list(indices)))
+    )
+    bodies: dict[int, dict[str, str]] = {}
+    found: dict[int, BegunTurn] = {}
+    with reading(store.engine) as connection:
+        for row in connection.execute(query).mappings():
+            texts = bodies.setdefault(row["idx"], {})
+            texts[row["kind"]] = row["body"]
+            writing = row["stage"] == "asked"
+            found[row["idx"]] = BegunTurn(
+                mapping.to_decision(row, bytes(row["hidden"] or b"")),
+                TurnText(
+                    (), texts.get("partial" if writing else "reply", ""), texts.get("reasoning", ""), writing
+                ),
+            )
+    return found
+
+
+def read_decision(store: Store, episode_id: str, index: int) -> Decision | None:
+    """The decision of a turn that has begun, its reply written or not; None when there is no such turn."""
+    query = _decisions(episode_id).where(turn.c.idx == index)
+    with reading(store.engine) as connection:
+        row = connection.execute(query).mappings().first()
+    return None if row is None else mapping.to_decision(row, bytes(row["hidden"] or b""))
+
+
+def _decisions(episode_id: str) -> Select[Any]:
+    here = (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx)
+    return (
+        select(turn, state.c.hidden)
+        .outerjoin(state, here)
+        .where(turn.c.episode_id == episode_id)
+        .order_by(turn.c.idx)
+    )
+
+
+def read_decisions(store: Store, episode_id: str) -> list[Decision]:
+    """The decisions of every turn that has begun, in order, in one query."""
+    with reading(store.engine) as connection:
+        return [
+            mapping.to_decision(row, bytes(row["hidden"] or b""))
+            for row in connection.execute(_decisions(episode_id)).mappings()
+        ]
+
+
+def read_second_opinion(
+    store: Store, episode_id: str, index: int, checkpoint_id: str
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Model and role logits that another checkpoint gave a turn when it read the very same prompt again; None if it
+    has not."""
+    own = select(turn.c.prompt_digest).where(turn.c.episode_id == episode_id, turn.c.idx == index)
+    query = select(second_opinion.c.model_logits, second_opinion.c.role_logits).where(
+        second_opinion.c.episode_id == episode_id,
+        second_opinion.c.idx == index,
+        second_opinion.c.checkpoint_id == checkpoint_id,
+        second_opinion.c.prompt_digest == own.scalar_subquery(),
+    )
+    with reading(store.engine) as connection:
+        row = connection.execute(query).first()
+    return None if row is None else (mapping.to_floats(bytes(row[0])), mapping.to_floats(bytes(row[1])))
+
+
+def find_in_texts(store: Store, episode_id: str, words: str, limit: int = 200) -> list[TextMatch]:
+    """The turns of an episode whose texts hold `words`, whatever their case, in order; only the excerpts leave the
+    store."""
+    instr = func.instr if store.engine.dialect.name == "sqlite" else func.strpos
+    at = instr(func.lower(text.c.body), func.lower(literal(words)))
+    begin = case((at > AROUND, at - AROUND), else_=1)
+    query = (
+        select(text.c.idx, text.c.kind, func.substr(text.c.body, begin, 2 * AROUND + len(words)))
+        .where(text.c.episode_id == episode_id, text.c.kind.in_(["reply", "partial", "reasoning"]), at > 0)
+        .order_by(text.c.idx, text.c.kind.desc())
+        .limit(limit)
+    )
+    with reading(store.engine) as connection:
+        return [
+            TextMatch(index, "reply" if kind == "partial" else kind, excerpt)
+            for index, kind, excerpt in connection.execute(query)
+        ]
+
+
+def read_family(store: Store, episode_id: str) -> list[Variation]:
+    """The forks that an episode belongs to, from the first recording downwards, each after its parent; the episode
+    alone when it neither is a fork nor has any. One query."""
+    up = (
+        select(episode.c.id, episode.c.parent_episode_id, literal(0).label("height"))
+        .where(episode.c.id == episode_id)
+        .cte("up", recursive=True)
+    )
+    above = select(episode.c.id, episode.c.parent_episode_id, up.c.height + 1)
+    up = up.union_all(above.join(up, episode.c.id == up.c.parent_episode_id).where(up.c.height < DEEPEST))
+    top = select(up.c.id, literal(0).label("depth")).order_by(up.c.height.desc()).limit(1).subquery()
+    down = select(top.c.id, top.c.depth).cte("down", recursive=True)
+    below = select(episode.c.id, down.c.depth + 1)
+    down = down.union_all(
+        below.join(down, episode.c.parent_episode_id == down.c.id).where(down.c.depth < DEEPEST)
+    )
+    query = (
+        select(*LIGHT, episode.c.parent_episode_id, episode.c.fork_turn, down.c.depth)
+        .join(down, down.c.id == episode.c.id)
+        .order_by(down.c.depth, episode.c.fork_turn, episode.c.id)
+        .limit(FAMILY)
+    )
+    with reading(store.engine) as connection:
+        rows = connection.execute(query).mappings().all()
+    return _parents_first(
+        [Variation(to_summary(row), row["parent_episode_id"], row["fork_turn"], row["depth"]) for row in rows]
+    )
+
+
+def _parents_first(members: list[Variation]) -> list[Variation]:
+    """Each member right after its parent, and its own forks right after it."""
+    ordered: list[Variation] = []
+    waiting = [one for one in members if one.depth == 0]
+    while waiting:
+        one = waiting.pop(0)
+        ordered.append(one)
+        waiting = [m for m in members if m.parent == one.summary.id and m.depth == one.depth + 1] + waiting
+    return ordered

@@ -1,0 +1,150 @@
+"""Forked episodes: inserted with the turns they carry, found by their parent; digests that prove a parent
+unchanged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, case, func, select
+
+from core.episode import Episode, Fork, Status
+from storage.filters.episode_filter import EpisodeFilter, conditions
+from storage.filters.listing import LIGHT, to_summary
+from storage.rows import paging
+from storage.rows.engine import reading, writing
+from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes
+from storage.rows.mapping import Rows
+from storage.rows.meta_column import facts_of
+from storage.rows.schema import episode, state, text, turn
+from storage.rows.summaries import CappedCount, EpisodeSummary
+from storage.shelves.runs import check_owner
+from storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A forked episode or one of its baseline. `spent_usd`: what its own turns cost, not those it carries; None
+    when a price is unknown."""
+
+    summary: EpisodeSummary
+    fork: Fork
+    seed: int
+    turn_budget: int
+    argmax: bool
+    left_out: tuple[str, ...]
+    spent_usd: float | None
+
+    @property
+    def id(self) -> str:
+        """The episode's id."""
+        return self.summary.id
+
+    @property
+    def correct(self) -> bool | None:
+        """How it ended; None while it is not over, or missing."""
+        return bool(self.summary.correct) if self.summary.status is Status.FINISHED else None
+
+
+def insert_children(store: Store, children: Iterable[Episode], owner: str | None = None) -> None:
+    """Store new episodes with the turns they carry; one that is there already stays as it is. All or nothing.
+
+    StoreError when their run is not this owner's any more."""
+    by_own_id = {one.id: one for one in children}
+    with writing(store.engine) as connection:
+        for run_id in {one.run_id for one in by_own_id.values()}:
+            check_owner(connection, run_id, owner)
+        known: set[str] = set()
+        for chunk in chunks(list(by_own_id)):
+            known |= set(connection.execute(select(episode.c.id).where(episode.c.id.in_(chunk))).scalars())
+        at = store.now()
+        new = [one for one in by_own_id.values() if one.id not in known]
+        insert_episodes(connection, [TimedEpisode(one, at, None, [at] * len(one.turns)) for one in new])
+
+
+def parents(store: Store, ids: Sequence[str]) -> dict[str, Episode]:
+    """Whole episodes by id, as far as they are there."""
+    with reading(store.engine) as connection:
+        return {one.id: one for one in read_episodes(connection, ids)}
+
+
+def newest_episodes(
+    store: Store, where: EpisodeFilter, limit: int
+) -> tuple[list[EpisodeSummary], CappedCount]:
+    """The newest episodes a filter finds, and how many there are; forks only where it asks for them, so that forks of
+    forks are never made unasked."""
+    found = conditions(where, store.engine.dialect.name)
+    newest = select(*LIGHT).where(*found).order_by(episode.c.started.desc(), episode.c.id.desc()).limit(limit)
+    with reading(store.engine) as connection:
+        total = paging.count_capped(connection, select(episode.c.id).where(*found))
+        return [to_summary(row) for row in connection.execute(newest).mappings()], total
+
+
+def of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[Child]]:
+    """The children that runs have begun, by run, in the order of their ids."""
+    found: dict[str, list[Child]] = {one: [] for one in run_ids}
+    for child in _children(store, episode.c.run_id, run_ids):
+        found[child.summary.run_id].append(child)
+    return found
+
+
+def of_run(store: Store, run_id: str) -> list[Child]:
+    """The children that one run has begun."""
+    return _children(store, episode.c.run_id, [run_id])
+
+
+def of_parents(store: Store, parents: Sequence[str]) -> list[Child]:
+    """All children of these episodes, in the order of their ids."""
+    return _children(store, episode.c.parent_episode_id, parents)
+
+
+def by_id(store: Store, ids: Sequence[str]) -> list[Child]:
+    """The children with these ids, as far as they are there, in the order of their ids."""
+    return _children(store, episode.c.id, ids)
+
+
+def _children(store: Store, column: ColumnElement[str], values: Sequence[str]) -> list[Child]:
+    """The children of which `column` has one of the values, in the order of their ids (chunk by chunk)."""
+    asked = (turn.c.episode_id == episode.c.id, turn.c.idx >= episode.c.fork_turn, turn.c.stage != "asked")
+    known = case((func.count() == func.count(turn.c.cost_usd), func.coalesce(func.sum(turn.c.cost_usd), 0.0)))
+    spent = select(known).where(*asked).correlate(episode).scalar_subquery().label("spent_usd")
+    own = ("parent_episode_id", "fork_turn", "seed", "turn_budget", "argmax", "meta")
+    query = (
+        select(*LIGHT, *(episode.c[name] for name in own), spent)
+        .where(episode.c.parent_episode_id.is_not(None), episode.c.fork_turn.is_not(None))
+        .order_by(episode.c.id)
+    )
+    with reading(store.engine) as connection:
+        return [
+            _child(row)
+            for chunk in chunks(values)
+            for row in connection.execute(query.where(column.in_(chunk))).mappings()
+        ]
+
+
+def _child(row: Rows) -> Child:
+    facts = facts_of(row["meta"], row["parent_episode_id"], row["fork_turn"])
+    assert facts["fork"] is not None  # the query asks for a parent
+    names = ("seed", "turn_budget", "argmax", "spent_usd")
+    return Child(
+        to_summary(row), facts["fork"], left_out=facts["left_out"], **{name: row[name] for name in names}
+    )
+
+
+def episode_digests(store: Store, ids: Sequence[str]) -> dict[str, str]:
+    """SHA-256 over every row of an episode, its turns, texts and hidden states, by id; unknown ids are left out."""
+    hashes = {one: hashlib.sha256() for one in ids}
+    seen: set[str] = set()
+    with reading(store.engine) as connection:
+        for chunk in chunks(ids):
+            for table, own, order in (
+                (episode, episode.c.id, []),
+                (turn, turn.c.episode_id, [turn.c.idx]),
+                (text, text.c.episode_id, [text.c.idx, text.c.kind]),
+                (state, state.c.episode_id, [state.c.idx]),
+            ):
+                for row in connection.execute(select(own, table).where(own.in_(chunk)).order_by(own, *order)):
+                    hashes[row[0]].update(repr(tuple(row)).encode("utf-8", "surrogatepass"))
+                    seen.add(row[0])
+    return {one: hashes[one].hexdigest() for one in ids if one in seen}

@@ -1,0 +1,1 @@
+"""Tables, and how core's values become rows and come back."""

@@ -1,0 +1,312 @@
+"""Open a database: connections, transactions and migrations, every failure one sentence."""
+
+from __future__ import annotations
+
+import errno
+import re
+import shlex
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from core.errors import StoreError
+
+MIGRATIONS = Path(__file__).parents[1] / "migrations"
+
+#: The revision of the schema that this version works with.
+SCHEMA_REVISION = "0004"
+
+#: A second writer waits this long for the first before it is told that the store is busy.
+BUSY_TIMEOUT_MS = 30_000
+
+#: How SQLite begins to tell of a file in which something is wrong or missing.
+DAMAGED = ("database disk image is malformed", "malformed database schema", "no such table", "no such column")
+
+#: How the address of a SQLite file ends that is only to be read.
+READ_ONLY = "mode=ro"
+
+
+def database_url(url: str) -> URL:
+    """The database URL meant by a URL or a plain file path; StoreError when it is neither.
+
+    A file's address may end in `?mode=ro`: the store is then read and never written."""
+    if not url.strip():
+        raise StoreError(
+            "The store's address is empty: give a file path or a URL such as sqlite:///trinity.db."
+        )
+    if "\0" in url or not _is_text(url):
+        raise StoreError("The store's address holds bytes that are no text: write it anew.")
+    scheme = re.match(r"([\w+]+)://|((?:sqlite|postgres)[\w+]*):", url)
+    if scheme is None:
+        path = url.removesuffix(f"?{READ_ONLY}")
+        return URL.create("sqlite", database=_absolute(path), query={} if path == url else {"mode": "ro"})
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        # Neither the address nor the error is shown: what stands where may be a password.
+        raise StoreError(
+            f"The store's address {scheme[1] or scheme[2]}:… is not a database URL: write "
+            "sqlite:///path/to/trinity.db or postgresql://user:password@host/database."
+        ) from None
+    if parsed.get_backend_name() != "sqlite":
+        if url.count("@") > (parsed.username is not None):  # else the end of a password is taken for the host
+            raise StoreError(
+                f"The store's address {scheme[1]}://… has an @ too many: within a password write @ as %40."
+            )
+        return parsed
+    if not parsed.database or parsed.database == ":memory:":
+        raise StoreError("The store must be a file: write sqlite:///path/to/trinity.db.")
+    if parsed.query.get("mode", "ro") != "ro":
+        raise StoreError("The store's address names a mode that is not known: write ?mode=ro, or no mode.")
+    return parsed.set(database=_absolute(parsed.database))
+
+
+def url_without_password(url: URL) -> str:
+    """The URL as it may be shown: without any password."""
+    hidden = {key: "hidden" for key in url.query if "password" in key.lower()}
+    return url.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def is_read_only(engine: Engine) -> bool:
+    """Whether the store was opened to be read only."""
+    return bool(engine.get_execution_options().get("trinity_read_only"))
+
+
+def address(engine: Engine) -> URL:
+    """The URL that opens the store in the way in which it is open."""
+    return engine.url.set(query={"mode": "ro"}) if is_read_only(engine) else engine.url
+
+
+def _is_text(url: str) -> bool:
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _absolute(path: str) -> str:
+    """The full path of a store's file."""
+    try:
+        return str(Path(path).expanduser().absolute())
+    except RuntimeError as error:
+        raise StoreError(
+            f"The store's address begins with the home folder of a user who is not known here "
+            f"({Path(path).parts[0]}): write the folder out."
+        ) from error
+    except OSError as error:
+        raise StoreError(
+            "The folder in which trinity was started is gone: change to another, or give the store's full path."
+        ) from error
+
+
+def connect(url: URL) -> Engine:
+    """An engine on a migrated database, created when absent. SQLite runs in WAL mode, one writer at once."""
+    name = url_without_password(url)
+    sqlite = url.get_backend_name() == "sqlite"
+    read_only = sqlite and "mode" in url.query
+    if sqlite:
+        _check_file(url, name)
+    try:
+        engine = create_engine(url.set(query={}) if read_only else url)
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        wanted = "pip install 'psycopg[binary]'" if url.get_backend_name() == "postgresql" else str(error)
+        raise StoreError(
+            f"The store {name} needs a database driver that is not installed: {wanted}."
+        ) from error
+    if sqlite:
+        event.listen(engine, "connect", _prepare)
+        if read_only:
+            engine.update_execution_options(trinity_read_only=True)
+            event.listen(engine, "do_connect", _connect_to_read)
+        else:
+            event.listen(engine, "connect", _write_ahead)
+        event.listen(engine, "begin", _begin)
+    try:
+        _migrate(engine, name)
+    except DBAPIError as error:
+        engine.dispose()
+        raise StoreError(f"The store {name} cannot be opened: {_reason(error, engine)}.") from error
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def schema_revision(engine: Engine) -> str:
+    """The schema revision the database is at."""
+    with engine.connect() as connection:
+        return str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A consistent view of the store; database failures become StoreError."""
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except DBAPIError as error:
+        raise StoreError(f"The store could not be read: {_reason(error, engine)}.") from error
+
+
+@contextmanager
+def writing(engine: Engine, *, durable: bool = False) -> Iterator[Connection]:
+    """One all-or-nothing transaction. `durable` also survives a power cut (for replies that cost money).
+
+    A full disk, a busy or read-only store becomes StoreError; IntegrityError passes, for whoever expects it.
+    """
+    if is_read_only(engine):
+        raise StoreError(
+            "Nothing was stored: the store was opened to be read only; "
+            f"to write, leave ?{READ_ONLY} out of its address."
+        )
+    options = {"trinity_write": True, "trinity_durable": durable}
+    try:
+        with engine.connect().execution_options(**options) as connection, connection.begin():
+            yield connection
+    except IntegrityError:
+        raise
+    except DBAPIError as error:
+        raise StoreError(f"Nothing was stored: {_reason(error, engine)}.") from error
+
+
+def _check_file(url: URL, name: str) -> None:
+    """See to a SQLite file's folder, created unless the store is only to be read; StoreError when it cannot be."""
+    path = Path(str(url.database))
+    try:
+        path.with_name(
+            f"{path.name}-journal"
+        ).exists()  # an OSError where the longest name beside it is too long
+        if path.is_dir():
+            raise StoreError(
+                f"The store {name} is a folder: name a file in it, such as {path / 'trinity.db'}."
+            )
+        if "mode" not in url.query:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            raise StoreError(f"There is no store {path}: give the address of one, or leave ?{READ_ONLY} out.")
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise StoreError("The store's address is too long for a file's: choose a shorter one.") from error
+        raise StoreError(f"The store's folder {path.parent} cannot be created: {error.strerror}.") from error
+
+
+def _connect_to_read(
+    dialect: Dialect, record: ConnectionPoolEntry, arguments: list[Any], options: dict[str, Any]
+) -> None:
+    """Ask SQLite for a connection that cannot write: the file's name becomes a URI."""
+    arguments[0] = f"{Path(arguments[0]).as_uri()}?{READ_ONLY}"
+    options["uri"] = True
+
+
+def _prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+    """Set up one SQLite connection: our own BEGINs, no memory map (see promise 4), foreign keys."""
+    assert isinstance(connection, sqlite3.Connection)
+    connection.isolation_level = None
+    for pragma in (
+        f"busy_timeout={BUSY_TIMEOUT_MS}",
+        "synchronous=NORMAL",
+        "foreign_keys=ON",
+        "mmap_size=0",
+        "cache_size=-16000",
+        "temp_store=MEMORY",
+    ):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _write_ahead(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+    """Let readers and a writer work at once; the file keeps this mode."""
+    assert isinstance(connection, sqlite3.Connection)
+    connection.execute("PRAGMA journal_mode=WAL").close()
+
+
+def _begin(connection: Connection) -> None:
+    """Writers take the write lock at once, so that two of them queue instead of failing half way."""
+    options = connection.get_execution_options()
+    if options.get("trinity_schema"):
+        # A table is changed by making it anew: its old self must not take all that refers to it along.
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+    if not options.get("trinity_write"):
+        connection.exec_driver_sql("BEGIN")
+        return
+    # The pragma has no effect inside a transaction, hence before BEGIN.
+    level = "FULL" if options.get("trinity_durable") else "NORMAL"
+    connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _migrate(engine: Engine, name: str) -> None:
+    """Bring the schema to this version's; a database of a newer version is refused untouched."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    script = ScriptDirectory.from_config(config)
+    with engine.connect() as connection:
+        if _revision(connection) == SCHEMA_REVISION:
+            return
+    if is_read_only(engine):
+        raise StoreError(
+            f"The store {name} does not have this version's schema: open it once without ?{READ_ONLY}, "
+            "which mends that or says what does."
+        )
+    options = {"trinity_write": True, "trinity_schema": True}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        if _revision(connection) == SCHEMA_REVISION:  # another process was faster
+            return
+        config.attributes["connection"] = connection
+        environment = EnvironmentContext(
+            config, script, fn=lambda rev, _: script._upgrade_revs(SCHEMA_REVISION, rev)
+        )
+        try:
+            with environment:
+                script.run_env()
+        except CommandError as error:
+            raise StoreError(
+                f"The store {name} was made by a newer version of trinity: "
+                "update trinity, or choose another store."
+            ) from error
+    engine.dispose()  # of the connection without foreign keys
+
+
+def _revision(connection: Connection) -> str | None:
+    """The revision noted in the database, None in a new one; StoreError when it is another program's."""
+    tables = set(connection.dialect.get_table_names(connection))
+    if "alembic_version" in tables:
+        return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if tables:
+        raise StoreError("The store's file is a database of another program: choose another file.")
+    return None
+
+
+def _reason(error: DBAPIError, engine: Engine) -> str:
+    """The driver's words, with what to do where we know it."""
+    message = str(error.orig).strip().rstrip(".")
+    hints = {
+        "unable to open database file": (
+            "the file cannot be opened (check the folder's permissions, and that the path is below 500 bytes)"
+        ),
+        "file is not a database": "the file is not a database (choose another file, or put a backup in its place)",
+        "database is locked": "another program keeps the store locked (close it, then try again)",
+        "attempt to write a readonly database": "the file is read-only (check its permissions)",
+        "database or disk is full": "the disk is full (free some space, then go on)",
+    }
+    if message.startswith(DAMAGED):
+        file = Path(str(engine.url.database))
+        name = shlex.quote(str(file))
+        saved = shlex.quote(str(file.with_name(f"{file.stem}-saved.db")))
+        # Not .recover, which fails on our tables in SQLite 3.40, nor .clone, which loses what comes after a bad page.
+        return (
+            f"the file is damaged: {message}; put a backup in its place, or save what can still be read with "
+            f"{{ sqlite3 {name} .dump | sed 's/^ROLLBACK;.*/COMMIT;/' | sqlite3 {saved}; }} and open that file"
+        )
+    return hints.get(message, message)

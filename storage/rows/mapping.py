@@ -1,0 +1,390 @@
+"""Rows to core values and back; the one place that knows how a noun is spread over columns.
+
+Numbers of a decision are little-endian float64 (exact), hidden states the float16 bytes they came as, masks
+strings of 0 and 1, episode flags bits in EPISODE_FLAGS order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import RowMapping
+
+from core.analysis.metrics import decision_entropy, decision_margin
+from core.episode import (
+    Decision,
+    EndReason,
+    Episode,
+    Failure,
+    Flag,
+    Message,
+    Protocol,
+    Reply,
+    Role,
+    Status,
+    Task,
+    Turn,
+    Usage,
+    Verdict,
+)
+from storage.rows.meta_column import facts_of, notes_of
+from storage.rows.summaries import EPISODE_FLAGS, LOW_MARGIN, QUESTION_CUT
+
+Row = dict[str, Any]
+Rows = Mapping[str, Any] | RowMapping
+
+_LETTERS = {Role.THINKER: "T", Role.WORKER: "W", Role.VERIFIER: "V"}
+#: Fields of a value that stand in columns of the same name: as they are, as packed numbers, as strings of 0 and 1.
+_EPISODE = ("id", "run_id", "policy", "generation", "turn_budget", "seed", "argmax")
+_PROGRESS = ("turns", "strip", "tokens_in", "tokens_out", "cost_usd", "latency_s", "min_margin")
+_DECISION = (
+    "model",
+    "argmax_model",
+    "sampled",
+    "prompt_digest",
+    "prompt_tokens",
+    "prompt_overflow",
+    "origin",
+)
+_NUMBERS = ("model_logits", "role_logits", "model_probs", "role_probs")
+_MASKS = ("model_mask", "role_mask")
+_MARKS = {Verdict.ACCEPT: "✓", Verdict.REVISE: "✗", None: ""}
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeProgress:
+    """What lists show of an episode so far; grows turn by turn without looking back."""
+
+    turns: int = 0
+    strip: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None  # None as soon as one price is unknown
+    latency_s: float = 0.0
+    min_margin: float | None = None
+    entropy_sum: float = 0.0
+    decisions: int = 0  # turns decided by a head
+    flags: frozenset[str] = frozenset()  # out of EPISODE_FLAGS
+    right: bool | None = None  # the answer after the last turn
+
+    @classmethod
+    def over(cls, models: Sequence[str], turns: Iterable[Turn]) -> EpisodeProgress:
+        """The progress after these turns."""
+        progress = cls()
+        for turn in turns:
+            progress = progress.add(models, turn)
+        return progress
+
+    def add(self, models: Sequence[str], turn: Turn) -> EpisodeProgress:
+        """The progress after one more turn."""
+        usage, decision = turn.reply.usage, turn.decision
+        before = 0.0 if self.turns == 0 else self.cost_usd
+        margin, entropy = decision_margin(decision), decision_entropy(decision)
+        cell = strip_cell(models, decision.model, decision.role, turn.verdict)
+        return EpisodeProgress(
+            turns=self.turns + 1,
+            strip=f"{self.strip} {cell}".lstrip(),
+            tokens_in=self.tokens_in + usage.tokens_in,
+            tokens_out=self.tokens_out + usage.tokens_out,
+            cost_usd=None if before is None or usage.cost_usd is None else before + usage.cost_usd,
+            latency_s=self.latency_s + turn.reply.latency_s,
+            min_margin=min((m for m in (self.min_margin, margin) if m is not None), default=None),
+            entropy_sum=self.entropy_sum + (entropy or 0.0),
+            decisions=self.decisions + (entropy is not None),
+            flags=self.flags | self._noticed(turn, margin),
+            right=turn.correct_after,
+        )
+
+    def _noticed(self, turn: Turn, margin: float | None) -> set[str]:
+        """What the turn adds to the episode's flags: its own, and those of the course."""
+        found = {flag.value for flag in turn.flags}
+        if self.right is True and turn.correct_after is False:
+            found.add("answer_broke")
+        if margin is not None and margin < LOW_MARGIN:
+            found.add("low_margin")
+        if turn.decision.origin == "override":
+            found.add("override")
+        return found
+
+
+# Tasks and episodes
+
+
+def task_row(task: Task) -> Row:
+    """The task's row without its key."""
+    fields = {name: clean(value) for name, value in asdict(task).items()}
+    canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+    return {"digest": hashlib.sha256(canonical.encode()).hexdigest(), **fields}
+
+
+def to_task(row: Rows) -> Task:
+    """The task of a row of `task`."""
+    return Task(row["id"], row["question"], row["answer"], row["grader"], row["family"], row["split"])
+
+
+def episode_row(episode: Episode, task_key: int, started: float) -> Row:
+    """What is fixed from an episode's start."""
+    return {
+        **{name: getattr(episode, name) for name in _EPISODE},
+        "task_key": task_key,
+        "task_id": episode.task.id,
+        "family": episode.task.family,
+        "question": cut(episode.task.question),
+        "models": json.dumps(episode.models),
+        "protocol": episode.protocol.value,
+        "parent_episode_id": episode.fork.parent if episode.fork else None,
+        "fork_turn": episode.fork.turn if episode.fork else None,
+        "meta": notes_of(episode),
+        "status": Status.RUNNING.value,
+        "started": started,
+    }
+
+
+def outcome_row(episode: Episode) -> Row:
+    """What is known at an episode's end, with the columns that lists show."""
+    progress = EpisodeProgress.over(episode.models, episode.turns)
+    return {
+        "status": episode.status.value,
+        "end_reason": episode.end_reason.value if episode.end_reason else None,
+        "answer": _clean(episode.answer),
+        "correct": episode.correct,
+        "meta": notes_of(episode),
+        **progress_row(progress),
+        "flags": flag_bits(_flags(episode, progress)),
+    }
+
+
+def progress_row(progress: EpisodeProgress) -> Row:
+    """The list columns that grow with every turn."""
+    return {
+        **{name: getattr(progress, name) for name in _PROGRESS},
+        "mean_entropy": progress.entropy_sum / progress.decisions if progress.decisions else None,
+        "flags": flag_bits(progress.flags),
+    }
+
+
+def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...]) -> Episode:
+    """The episode of its rows."""
+    return Episode(
+        id=row["id"],
+        run_id=row["run_id"],
+        task=task,
+        policy=row["policy"],
+        models=tuple(json.loads(row["models"])),
+        protocol=Protocol(row["protocol"]),
+        turn_budget=row["turn_budget"],
+        seed=row["seed"],
+        argmax=row["argmax"],
+        turns=turns,
+        status=Status(row["status"]),
+        end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
+        answer=row["answer"],
+        correct=row["correct"],
+        **facts_of(row["meta"], row["parent_episode_id"], row["fork_turn"]),
+    )
+
+
+# Turns, in the order in which their columns become known
+
+
+def asked_row(episode_id: str, index: int, decision: Decision, started: float) -> Row:
+    """A turn that has begun: the decision."""
+    return {
+        "episode_id": episode_id,
+        "idx": index,
+        "stage": "asked",
+        **{name: getattr(decision, name) for name in _DECISION},
+        **{name: floats(getattr(decision, name)) for name in _NUMBERS},
+        **{name: _mask(getattr(decision, name)) for name in _MASKS},
+        "role": decision.role.value,
+        "argmax_role": decision.argmax_role.value if decision.argmax_role else None,
+        "margin": decision_margin(decision),
+        "entropy": decision_entropy(decision),
+        "started": started,
+    }
+
+
+def replied_row(reply: Reply) -> Row:
+    """A turn whose model has replied, without the texts."""
+    return {
+        "stage": "replied",
+        "finish_reason": reply.finish_reason,
+        "tokens_in": reply.usage.tokens_in,
+        "tokens_out": reply.usage.tokens_out,
+        "cost_usd": reply.usage.cost_usd,
+        "latency_s": reply.latency_s,
+        "error_kind": reply.error.kind if reply.error else None,
+        "error": clean(reply.error.message) if reply.error else None,
+    }
+
+
+def finished_row(turn: Turn) -> Row:
+    """A turn that is over: what its reply meant."""
+    return {
+        "stage": "finished",
+        "suggestion": clean(turn.suggestion),
+        "suggested_role": turn.suggested_role.value if turn.suggested_role else None,
+        "verdict": turn.verdict.value if turn.verdict else None,
+        "verdict_raw": clean(turn.verdict_raw),
+        "answer_after": _clean(turn.answer_after),
+        "correct_after": turn.correct_after,
+        "flags": ",".join(turn.flags),
+    }
+
+
+def text_rows(episode_id: str, index: int, texts: Mapping[str, str]) -> list[Row]:
+    """One row of `text` per kind; empty texts have none."""
+    return [
+        {"episode_id": episode_id, "idx": index, "kind": kind, "body": clean(body)}
+        for kind, body in texts.items()
+        if body
+    ]
+
+
+def reply_texts(reply: Reply) -> dict[str, str]:
+    """The texts of a reply by kind."""
+    return {"reply": reply.text, "reasoning": reply.reasoning}
+
+
+def prompt_text(messages: Sequence[Message]) -> str:
+    """A prompt as JSON; empty without messages."""
+    if not messages:
+        return ""
+    return clean(json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False))
+
+
+def to_messages(body: str) -> tuple[Message, ...]:
+    """Inverse of `prompt_text`."""
+    return tuple(Message(role, content) for role, content in json.loads(body)) if body else ()
+
+
+def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:
+    """The finished turn of its rows; `texts` by kind."""
+    return Turn(
+        episode_id=row["episode_id"],
+        index=row["idx"],
+        decision=to_decision(row, hidden_state),
+        messages=to_messages(texts.get("prompt", "")),
+        reply=to_reply(row, texts),
+        suggestion=row["suggestion"],
+        suggested_role=Role(row["suggested_role"]) if row["suggested_role"] else None,
+        verdict=Verdict(row["verdict"]) if row["verdict"] else None,
+        verdict_raw=row["verdict_raw"],
+        answer_after=row["answer_after"],
+        correct_after=row["correct_after"],
+        flags=to_flags(row["flags"]),
+    )
+
+
+def to_decision(row: Rows, hidden_state: bytes) -> Decision:
+    """The decision of a turn's row."""
+    masks: Row = {name: tuple(mark == "1" for mark in row[name]) for name in _MASKS}
+    numbers: Row = {name: to_floats(row[name]) for name in _NUMBERS}
+    return Decision(
+        **{name: row[name] for name in _DECISION},
+        **numbers,
+        **masks,
+        role=Role(row["role"]),
+        argmax_role=Role(row["argmax_role"]) if row["argmax_role"] else None,
+        hidden_state=hidden_state,
+    )
+
+
+def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
+    """The reply of a turn that has one."""
+    return Reply(
+        text=texts.get("reply", ""),
+        reasoning=texts.get("reasoning", ""),
+        finish_reason=row["finish_reason"],
+        usage=Usage(row["tokens_in"], row["tokens_out"], row["cost_usd"]),
+        latency_s=row["latency_s"],
+        error=Failure(row["error_kind"], row["error"]) if row["error_kind"] else None,
+    )
+
+
+# What lists show
+
+
+def strip_cell(models: Sequence[str], model: str, role: Role, verdict: Verdict | None) -> str:
+    """One cell of a strip, e.g. "V·b✓": the model's letter is its slot, or its name beyond 26 slots."""
+    slot = models.index(model) if model in models else -1
+    letter = chr(ord("a") + slot) if 0 <= slot < 26 else model
+    return f"{_LETTERS[role]}·{letter}{_MARKS[verdict]}"
+
+
+_CELL = re.compile(r"([TWV])·(.+?)([✓✗]?)(?= [TWV]·|$)")
+_BY_LETTER = {letter: role for role, letter in _LETTERS.items()}
+
+
+def strip_moves(models: Sequence[str], strip: str) -> tuple[tuple[str, Role], ...]:
+    """The (model, role) of every turn of a strip: inverse of `strip_cell` but for the verdict."""
+    return tuple((_slot(models, cell[2]), _BY_LETTER[cell[1]]) for cell in _CELL.finditer(strip))
+
+
+def _slot(models: Sequence[str], letter: str) -> str:
+    slot = ord(letter) - ord("a") if len(letter) == 1 else -1
+    return models[slot] if 0 <= slot < min(26, len(models)) else letter
+
+
+def episode_flags(episode: Episode) -> frozenset[str]:
+    """The flags of an episode: those of its course, and those of the whole."""
+    return _flags(episode, EpisodeProgress.over(episode.models, episode.turns))
+
+
+def _flags(episode: Episode, progress: EpisodeProgress) -> frozenset[str]:
+    flags = set(progress.flags)
+    if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
+        flags.add("false_accept")
+    if episode.deciders:
+        flags.add("swapped")
+    return frozenset(flags)
+
+
+def flag_bits(flags: Iterable[str]) -> int:
+    """A set of episode flags as bits."""
+    return sum(1 << EPISODE_FLAGS.index(flag) for flag in set(flags))
+
+
+def to_flag_names(bits: int) -> tuple[str, ...]:
+    """Inverse of `flag_bits`, in EPISODE_FLAGS order."""
+    return tuple(flag for i, flag in enumerate(EPISODE_FLAGS) if bits >> i & 1)
+
+
+def to_flags(joined: str) -> tuple[Flag, ...]:
+    """A turn's flags from their column."""
+    return tuple(Flag(name) for name in joined.split(",") if name)
+
+
+def clean(text: str) -> str:
+    """The text as databases take it: lone surrogates and NULs, which some providers let through, replaced."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "�")
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else clean(text)
+
+
+def cut(text: str) -> str:
+    """A text on one line, at most QUESTION_CUT characters."""
+    line = " ".join(clean(text[: 4 * QUESTION_CUT]).split())
+    return line if len(line) <= QUESTION_CUT else line[: QUESTION_CUT - 1] + "…"
+
+
+def floats(values: Sequence[float]) -> bytes:
+    """Numbers as little-endian float64."""
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def to_floats(packed: bytes) -> tuple[float, ...]:
+    """Inverse of `floats`."""
+    return struct.unpack(f"<{len(packed) // 8}d", packed)
+
+
+def _mask(mask: Sequence[bool]) -> str:
+    return "".join("1" if allowed else "0" for allowed in mask)

@@ -1,0 +1,335 @@
+"""Light read types: what lists, facets and comparisons show, without any turn text.
+
+Every value is frozen and plain: no database rows, no tensors. Times are Unix seconds (UTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, Literal, TypeVar
+
+from core.episode import EndReason, Flag, Message, Reply, Role, Status, Verdict
+
+T = TypeVar("T")
+
+RunKind = Literal["run", "evolve", "live", "import", "fork", "reencode"]
+GroupBy = Literal["run", "policy", "task", "family"]
+Order = Literal["newest", "oldest", "turns", "tokens", "cost", "margin", "entropy", "latency"]
+
+#: Counts stop here: "1,000+" is enough for a reader and spares the store a full scan.
+COUNT_CAP = 1000
+#: Questions are cut to this many characters in lists.
+QUESTION_CUT = 120
+#: A decision whose logit margin is below this is flagged `low_margin`.
+LOW_MARGIN = 0.1
+
+
+class RunStatus(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+#: Flags an episode can carry: those of its turns, then those of its course. Append only (stored by position).
+EPISODE_FLAGS: tuple[str, ...] = (
+    "verdict_unreadable",
+    "nothing_to_judge",
+    "no_answer",
+    "no_suggestion",
+    "truncated",
+    "prompt_overflow",
+    "self_verified",
+    "model_error",
+    "false_accept",  # ended by an ACCEPT although the answer is wrong
+    "answer_broke",  # a right answer was later replaced by a wrong one
+    "low_margin",  # some decision had a logit margin below LOW_MARGIN
+    "override",  # a person took over a decision
+    "swapped",  # a person let another policy decide from some turn on
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CappedCount:
+    """How many rows match, counted up to COUNT_CAP; `capped` means there are more."""
+
+    n: int
+    capped: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.n:,}+" if self.capped else f"{self.n:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a keyset-paged list. `next` and `previous` are opaque cursors, None at the ends."""
+
+    items: tuple[T, ...]
+    total: CappedCount
+    next: str | None = None
+    previous: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSummary:
+    """One line of an episode list."""
+
+    id: str
+    run_id: str
+    task_id: str
+    family: str
+    question: str  # cut to QUESTION_CUT characters
+    policy: str
+    checkpoint_id: str | None  # set when the policy is a stored checkpoint
+    generation: int | None
+    status: Status
+    correct: bool | None
+    end_reason: EndReason | None
+    turns: int
+    strip: str  # e.g. "T·a W·c V·b✗ W·c V·b✓": role letter, slot letter, verdict
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+    latency_s: float
+    min_margin: float | None  # smallest logit margin of any decision
+    mean_entropy: float | None  # nats, of the joint choice, mean over turns
+    flags: tuple[str, ...]  # out of EPISODE_FLAGS
+    started: float
+    finished: float | None
+    answer: str | None = None  # cut to QUESTION_CUT characters
+    models: tuple[str, ...] = ()  # its pool in slot order: what the slot letters of `strip` stand for
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutline:
+    """One turn without its texts: what a turn strip needs. `stage` tells running turns from finished ones."""
+
+    episode_id: str
+    index: int
+    model: str
+    role: Role
+    stage: Literal["asked", "replied", "finished"]
+    verdict: Verdict | None
+    answer_after: str | None  # cut to QUESTION_CUT characters
+    correct_after: bool | None
+    flags: tuple[Flag, ...]
+    margin: float | None
+    entropy: float | None  # nats
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+    latency_s: float
+    error: str | None
+    started: float
+    sampled: bool
+    argmax_model: str
+    argmax_role: Role | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnText:
+    """The texts of one turn. While the model writes, `partial` is True and `reply` what there is so far."""
+
+    messages: tuple[Message, ...]
+    reply: str
+    reasoning: str
+    partial: bool
+    reply_removed: str | None = None  # the day on which it was removed from the store
+    prompt_removed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReply:
+    """A stored reply whose turn was not finished when its process died: resume must use it, not pay again."""
+
+    episode_id: str
+    index: int
+    model: str
+    role: Role
+    messages: tuple[Message, ...]
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run with what became of its episodes."""
+
+    id: str
+    kind: RunKind
+    status: RunStatus
+    config: Mapping[str, Any]
+    created: float
+    started: float | None
+    finished: float | None
+    heartbeat: float | None
+    owner: str | None
+    error: str | None  # one sentence, when failed
+    episodes: int
+    finished_episodes: int
+    correct: int
+    generations: int
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of finished episodes that ended right; None before the first."""
+        return self.correct / self.finished_episodes if self.finished_episodes else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunControl:
+    """What a person asks of a running worker. While `paused`, the worker plays up to its turn number
+    `steps`, counted from 1 over all of its episodes."""
+
+    cancel: bool
+    paused: bool
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySummary:
+    """How one policy did, over its finished episodes of one run, or of all (`run_id` None)."""
+
+    run_id: str | None
+    policy: str
+    checkpoint_id: str | None
+    generation: int | None
+    n: int  # finished episodes
+    correct: int
+    missing: int  # ended by infrastructure: neither right nor wrong
+    running: int
+    mean_turns: float | None
+    accepted: int
+    false_accepts: int
+    tokens: int
+    cost_usd: float | None
+    latency_s: float  # mean per episode
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of finished episodes that ended right; None before the first."""
+        return self.correct / self.n if self.n else None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """One stored checkpoint without its weights."""
+
+    id: str
+    run_id: str | None
+    generation: int | None
+    kind: str  # "head" or "head+svf"
+    digest: str
+    created: float
+    config: Mapping[str, Any]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSummary:
+    """One generation of an evolution run."""
+
+    run_id: str
+    index: int
+    best: float
+    mean: float
+    median: float
+    sigma: float
+    evaluations: int  # episodes spent so far, over all generations
+    wall_s: float
+    checkpoint_id: str | None = None
+    stats: Mapping[str, Any] = field(default_factory=dict)  # anything else worth a curve
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSummary:
+    """One candidate of a generation; `fitness` is None when all of its rollouts are missing."""
+
+    index: int
+    fitness: float | None
+    rollouts: int
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FacetValue:
+    """One choice of a facet with how many episodes it would leave."""
+
+    value: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """Counts by field over the filtered episodes, largest first; runs newest first, numbers in order."""
+
+    run: tuple[FacetValue, ...]
+    policy: tuple[FacetValue, ...]
+    generation: tuple[FacetValue, ...]
+    family: tuple[FacetValue, ...]
+    correct: tuple[FacetValue, ...]  # values "right", "wrong", "none"
+    end_reason: tuple[FacetValue, ...]
+    status: tuple[FacetValue, ...]
+    flag: tuple[FacetValue, ...]
+    turns: tuple[FacetValue, ...]
+    forks: int = 0  # those among the episodes, or those left out of them
+    by_hand: int = 0  # likewise: no forks, yet not measured
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeGroup:
+    """The episodes of a list that share a value, counted. Values as `EpisodeFilter` takes them."""
+
+    value: str
+    n: int
+    finished: int
+    correct: int
+    missing: int
+    turns: float | None  # mean over finished episodes
+    tokens: int
+    cost_usd: float | None  # None when some price is unknown
+    newest: float
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of finished episodes that ended right; None before the first."""
+        return self.correct / self.finished if self.finished else None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedView:
+    """A list of episodes kept under a name: the query parameters of its page."""
+
+    id: str
+    name: str
+    query: Mapping[str, str]
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `doctor` and the health line say about the store."""
+
+    url: str
+    schema: str
+    database: str  # e.g. "SQLite 3.40.1"
+    warning: str | None
+    runs: int
+    running: int
+    stalled: int
+    episodes: int
+    turns: int
+    checkpoints: int
+    size_bytes: int | None
+    free_bytes: int | None
+    backup_hint: str
+
+
+#: The key of a run's config that names its row in the reproduction of the paper's tables.
+REPRODUCTION_KEY = "reproduction"

@@ -1,0 +1,145 @@
+"""Checkpoints in the store: config and weights, never changed once kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, exists, insert, select
+
+from core.errors import StoreError
+from storage.rows.engine import reading, writing
+from storage.rows.mapping import Rows
+from storage.rows.schema import checkpoint, episode
+from storage.rows.summaries import CheckpointSummary
+
+_LIGHT = [column for column in checkpoint.c if column.name != "weights"]
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of a store (`store.checkpoints`)."""
+
+    engine: Engine
+    now: Callable[[], float]
+
+    def add(
+        self,
+        checkpoint_id: str,
+        config: Mapping[str, Any],
+        weights: bytes,
+        *,
+        run_id: str | None = None,
+        generation: int | None = None,
+        kind: str = "head",
+    ) -> None:
+        """Keep a checkpoint; the same again changes nothing, other content under its id is a StoreError."""
+        at = self.now()
+        row = checkpoint_row(
+            checkpoint_id, config, weights, run_id=run_id, generation=generation, kind=kind, created=at
+        )
+        with writing(self.engine) as connection:
+            insert_checkpoint(connection, row)
+
+    def list(self, run_id: str | None = None) -> list[CheckpointSummary]:
+        """Checkpoints, newest run first, then by generation."""
+        query = select(*_LIGHT).order_by(checkpoint.c.run_id.desc(), checkpoint.c.generation, checkpoint.c.id)
+        if run_id is not None:
+            query = query.where(checkpoint.c.run_id == run_id)
+        with reading(self.engine) as connection:
+            return [_summary(row) for row in connection.execute(query).mappings()]
+
+    def ids_with_episodes(self) -> frozenset[str]:
+        """Ids of the checkpoints that decided an episode, finished or not."""
+        decided = exists().where(episode.c.policy == checkpoint.c.id)
+        with reading(self.engine) as connection:
+            return frozenset(connection.execute(select(checkpoint.c.id).where(decided)).scalars())
+
+    def has(self, checkpoint_id: str) -> bool:
+        """Whether a checkpoint of this id is kept."""
+        with reading(self.engine) as connection:
+            found = connection.execute(select(checkpoint.c.id).where(checkpoint.c.id == checkpoint_id))
+            return found.first() is not None
+
+    def get(self, checkpoint_id: str) -> CheckpointSummary:
+        """One checkpoint without its weights; StoreError when there is none with this id."""
+        with reading(self.engine) as connection:
+            row = (
+                connection.execute(select(*_LIGHT).where(checkpoint.c.id == checkpoint_id)).mappings().first()
+            )
+        if row is None:
+            raise _unknown(checkpoint_id)
+        return _summary(row)
+
+    def weights(self, checkpoint_id: str) -> bytes:
+        """A checkpoint's numbers as safetensors bytes; StoreError when there is none with this id."""
+        with reading(self.engine) as connection:
+            found = connection.execute(
+                select(checkpoint.c.weights).where(checkpoint.c.id == checkpoint_id)
+            ).scalar()
+        if found is None:
+            raise _unknown(checkpoint_id)
+        return bytes(found)
+
+    def find(self, checkpoint_id: str) -> tuple[CheckpointSummary, bytes] | None:
+        """One checkpoint with its numbers as safetensors bytes; None when none of this id is kept."""
+        query = select(checkpoint).where(checkpoint.c.id == checkpoint_id)
+        with reading(self.engine) as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else (_summary(row), bytes(row["weights"]))
+
+    def of_run(self, run_id: str) -> Sequence[tuple[CheckpointSummary, bytes]]:
+        """Every checkpoint of a run with its numbers as safetensors bytes, by generation."""
+        query = select(checkpoint).where(checkpoint.c.run_id == run_id).order_by(checkpoint.c.generation)
+        with reading(self.engine) as connection:
+            return [(_summary(row), bytes(row["weights"])) for row in connection.execute(query).mappings()]
+
+
+def checkpoint_row(
+    checkpoint_id: str,
+    config: Mapping[str, Any],
+    weights: bytes,
+    *,
+    run_id: str | None,
+    generation: int | None,
+    kind: str,
+    created: float,
+) -> dict[str, Any]:
+    """A checkpoint's row; `digest` is over its canonical config and weights."""
+    canonical = json.dumps(dict(config), sort_keys=True)
+    return {
+        "id": checkpoint_id,
+        "run_id": run_id,
+        "generation": generation,
+        "kind": kind,
+        "digest": hashlib.sha256(canonical.encode() + b"\0" + weights).hexdigest(),
+        "created": created,
+        "config": canonical,
+        "weights": weights,
+        "size_bytes": len(weights),
+    }
+
+
+def insert_checkpoint(connection: Connection, row: Mapping[str, Any]) -> bool:
+    """Insert a checkpoint's row unless it is there; True when it is new. StoreError for other content."""
+    held = connection.execute(select(checkpoint.c.digest).where(checkpoint.c.id == row["id"])).scalar()
+    if held is None:
+        connection.execute(insert(checkpoint), dict(row))
+    elif held != row["digest"]:
+        raise StoreError(f"The store already holds a different checkpoint under the id {row['id']}.")
+    return held is None
+
+
+def _unknown(checkpoint_id: str) -> StoreError:
+    return StoreError(
+        f"The store holds no checkpoint {checkpoint_id}: `trinity checkpoints` lists those it has."
+    )
+
+
+def _summary(row: Rows) -> CheckpointSummary:
+    return CheckpointSummary(
+        **{column.name: row[column.name] for column in _LIGHT} | {"config": json.loads(row["config"])}
+    )

@@ -1,0 +1,266 @@
+"""Episodes as readers want them: pages and facets without texts, one episode in full, one turn's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Engine, func, select
+
+from core.episode import Episode, Message, Reply, Role, Status, Task, Verdict
+from core.errors import StoreError
+from storage.filters.episode_filter import EpisodeFilter, conditions
+from storage.filters.listing import LIGHT, ORDERS, read_facets, read_groups, to_summary
+from storage.rows import mapping, paging
+from storage.rows.engine import reading, writing
+from storage.rows.full_episodes import chunks, delete_episodes, read_episodes, read_pending
+from storage.rows.mapping import Row, Rows
+from storage.rows.meta_column import removed_in
+from storage.rows.schema import episode, task, text, turn
+from storage.rows.summaries import (
+    QUESTION_CUT,
+    EpisodeGroup,
+    EpisodeSummary,
+    Facets,
+    GroupBy,
+    Order,
+    Page,
+    PendingReply,
+    TurnOutline,
+    TurnText,
+)
+
+_EVERYTHING = EpisodeFilter()
+_CUT_ANSWER = func.substr(turn.c.answer_after, 1, QUESTION_CUT).label("answer_after")
+_OUTLINE = [_CUT_ANSWER if column.name == "answer_after" else column for column in turn.c]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """The episodes of a store (`store.episodes`). They are written by `storage.recorder.record`."""
+
+    engine: Engine
+
+    def page(
+        self,
+        where: EpisodeFilter = _EVERYTHING,
+        *,
+        order: Order = "newest",
+        after: str | None = None,
+        before: str | None = None,
+        last: bool = False,
+        limit: int = 50,
+    ) -> Page[EpisodeSummary]:
+        """The page after or before a cursor, the first, or the last. Two queries, no texts."""
+        keyset = ORDERS[order]
+        matching = conditions(where, self.engine.dialect.name)
+        with reading(self.engine) as connection:
+            total = paging.count_capped(connection, select(episode.c.id).where(*matching))
+            if not total.n:  # a second search for nothing would take as long again
+                return Page((), total)
+            rows = select(*LIGHT, keyset.key.label("page_key")).where(*matching)
+            return paging.read_page(
+                connection,
+                rows,
+                keyset,
+                total,
+                to_summary,
+                after=after,
+                before=before,
+                last=last,
+                limit=limit,
+            )
+
+    def neighbours(
+        self, episode_id: str, where: EpisodeFilter = _EVERYTHING, *, order: Order = "newest"
+    ) -> tuple[str | None, str | None] | None:
+        """The ids before and after one in a list, None at its ends; None when the list does not hold it."""
+        keyset, matching = ORDERS[order], conditions(where, self.engine.dialect.name)
+        own = select(keyset.key.label("key"), episode.c.id).where(episode.c.id == episode_id, *matching)
+        here = own.cte("here")
+        at = select(here.c.key).scalar_subquery(), select(here.c.id).scalar_subquery()
+        before, after = (
+            keyset.ordered(
+                select(episode.c.id).where(*matching, keyset.beyond(at, backwards)), backwards
+            ).limit(1)
+            for backwards in (True, False)
+        )
+        query = select(at[1], before.scalar_subquery(), after.scalar_subquery())
+        with reading(self.engine) as connection:
+            found, *sides = connection.execute(query).one()
+        return None if found is None else (sides[0], sides[1])
+
+    def facets(self, where: EpisodeFilter = _EVERYTHING) -> Facets:
+        """Counts by field over the filtered episodes, each field without its own condition."""
+        with reading(self.engine) as connection:
+            return read_facets(connection, where, self.engine.dialect.name)
+
+    def groups(
+        self, by: GroupBy, where: EpisodeFilter = _EVERYTHING, *, limit: int = 200
+    ) -> tuple[list[EpisodeGroup], bool]:
+        """The filtered episodes counted by a field, largest groups first, and whether there are more groups."""
+        with reading(self.engine) as connection:
+            return read_groups(connection, where, by, self.engine.dialect.name, limit)
+
+    def summaries(self, episode_ids: Sequence[str]) -> list[EpisodeSummary]:
+        """The lines of these episodes, in this order; those that are gone are left out."""
+        found: dict[str, EpisodeSummary] = {}
+        with reading(self.engine) as connection:
+            for chunk in chunks(episode_ids):
+                rows = connection.execute(select(*LIGHT).where(episode.c.id.in_(chunk))).mappings()
+                found |= {row["id"]: to_summary(row) for row in rows}
+        return [found[one] for one in episode_ids if one in found]
+
+    def summary(self, episode_id: str) -> EpisodeSummary:
+        """One line of the list; StoreError when there is no such episode."""
+        with reading(self.engine) as connection:
+            row = connection.execute(select(*LIGHT).where(episode.c.id == episode_id)).mappings().first()
+        if row is None:
+            raise _unknown(episode_id)
+        return to_summary(row)
+
+    def get(self, episode_id: str) -> Episode:
+        """The whole episode with its finished turns; StoreError when there is no such episode."""
+        with reading(self.engine) as connection:
+            found = next(read_episodes(connection, [episode_id]), None)
+        if found is None:
+            raise _unknown(episode_id)
+        return found
+
+    def outline(self, episode_id: str) -> list[TurnOutline]:
+        """Every turn begun so far, without texts."""
+        return self.outlines([episode_id])[episode_id]
+
+    def outlines(self, episode_ids: Sequence[str]) -> dict[str, list[TurnOutline]]:
+        """Every turn begun so far of several episodes, by episode id, without texts."""
+        found: dict[str, list[TurnOutline]] = {one: [] for one in episode_ids}
+        with reading(self.engine) as connection:
+            for chunk in chunks(episode_ids):
+                query = select(*_OUTLINE).where(turn.c.episode_id.in_(chunk)).order_by(turn.c.idx)
+                for row in connection.execute(query).mappings():
+                    found[row["episode_id"]].append(_outline(row))
+        return found
+
+    def text(self, episode_id: str, index: int) -> TurnText:
+        """The texts of one turn, as far as they are written; StoreError when it has not begun."""
+        said = (text.c.episode_id == turn.c.episode_id) & (text.c.idx == turn.c.idx)
+        query = (
+            select(turn.c.stage, text.c.kind, text.c.body, episode.c.meta)
+            .join(episode, episode.c.id == turn.c.episode_id)
+            .outerjoin(text, said)
+            .where(turn.c.episode_id == episode_id, turn.c.idx == index)
+        )
+        with reading(self.engine) as connection:
+            rows = connection.execute(query).all()
+        if not rows:
+            raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
+        stage: str = rows[0].stage
+        found: dict[str, str] = {row.kind: row.body for row in rows if row.kind}
+        removed = removed_in(rows[0].meta)
+        return TurnText(
+            messages=mapping.to_messages(found.get("prompt", "")),
+            reply=found.get("partial", "") if stage == "asked" else found.get("reply", ""),
+            reasoning=found.get("reasoning", ""),
+            partial=stage == "asked",
+            reply_removed=removed.get("texts"),
+            prompt_removed=removed.get("texts", removed.get("prompts")),
+        )
+
+    def replies(self, episode_id: str, cut: int) -> dict[int, str]:
+        """What was said in each turn, as far as it is written and at most `cut` characters, by turn index."""
+        query = select(text.c.idx, func.substr(text.c.body, 1, cut)).where(
+            text.c.episode_id == episode_id, text.c.kind.in_(["reply", "partial"])
+        )
+        with reading(self.engine) as connection:
+            return {index: body for index, body in connection.execute(query)}  # noqa: C416
+
+    def of_run(self, run_id: str, policy: str | None = None) -> list[EpisodeSummary]:
+        """All episodes of a run, oldest first."""
+        query = select(*LIGHT).where(episode.c.run_id == run_id).order_by(episode.c.started, episode.c.id)
+        if policy is not None:
+            query = query.where(episode.c.policy == policy)
+        with reading(self.engine) as connection:
+            return [to_summary(row) for row in connection.execute(query).mappings()]
+
+    def unfinished(self, run_id: str) -> list[Episode]:
+        """Episodes to go on with, in the order of their ids: running, interrupted and missing ones."""
+        query = (
+            select(episode.c.id)
+            .where(episode.c.run_id == run_id, episode.c.status != Status.FINISHED)
+            .order_by(episode.c.id)
+        )
+        with reading(self.engine) as connection:
+            found = list(read_episodes(connection, list(connection.execute(query).scalars())))
+        return [replace(one, error=None) for one in found]  # what is missing gets another chance
+
+    def pending(self, run_id: str) -> list[PendingReply]:
+        """Replies that are stored, and perhaps paid for, whose turns are not finished."""
+        with reading(self.engine) as connection:
+            return read_pending(connection, run_id)
+
+    def stored_replies(self, run_id: str) -> dict[tuple[str, int, str, tuple[Message, ...]], Reply]:
+        """The `pending` replies by (episode id, turn index, model, messages), as `core.play.drive` takes them."""
+        return {
+            (one.episode_id, one.index, one.model, one.messages): one.reply for one in self.pending(run_id)
+        }
+
+    def tasks(self, run_id: str) -> list[Task]:
+        """The tasks a run has played, by id."""
+        played = select(episode.c.task_key).where(episode.c.run_id == run_id)
+        query = select(task).where(task.c.key.in_(played)).order_by(task.c.id, task.c.key)
+        with reading(self.engine) as connection:
+            return [mapping.to_task(row) for row in connection.execute(query).mappings()]
+
+    def same_task(self, episode_id: str, limit: int = 50) -> list[EpisodeSummary]:
+        """Other episodes that played the very same task, newest first."""
+        key = select(episode.c.task_key).where(episode.c.id == episode_id).scalar_subquery()
+        query = (
+            select(*LIGHT)
+            .where(episode.c.task_key == key, episode.c.id != episode_id)
+            .order_by(episode.c.started.desc(), episode.c.id.desc())
+            .limit(limit)
+        )
+        with reading(self.engine) as connection:
+            return [to_summary(row) for row in connection.execute(query).mappings()]
+
+    def delete(self, episode_ids: Sequence[str]) -> int:
+        """Delete episodes with their turns and texts; returns how many. Running ones are refused."""
+        deleted = 0
+        with writing(self.engine) as connection:
+            for chunk in chunks(episode_ids):
+                chosen = episode.c.id.in_(chunk)
+                running = select(episode.c.id).where(chosen, episode.c.status == Status.RUNNING).limit(1)
+                if (busy := connection.execute(running).scalar()) is not None:
+                    raise StoreError(
+                        f"Episode {busy} is still running: cancel its run first, then delete it."
+                    )
+                deleted += delete_episodes(connection, chosen)
+        return deleted
+
+
+def _unknown(episode_id: str) -> StoreError:
+    return StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
+
+
+def _outline(row: Rows) -> TurnOutline:
+    names = (
+        "episode_id",
+        "model",
+        "stage",
+        "answer_after",
+        "correct_after",
+        "margin",
+        "entropy",
+        "cost_usd",
+        "error",
+    )
+    amounts: Row = {name: row[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
+    return TurnOutline(
+        index=row["idx"],
+        role=Role(row["role"]),
+        verdict=Verdict(row["verdict"]) if row["verdict"] else None,
+        flags=mapping.to_flags(row["flags"]),
+        argmax_role=Role(row["argmax_role"]) if row["argmax_role"] else None,
+        **{name: row[name] for name in (*names, "started", "sampled", "argmax_model", "origin")},
+        **amounts,
+    )

@@ -1,0 +1,281 @@
+"""Labels of episodes, turns and words of a reply, given by people and only ever added to.
+
+Of the labels of one author under one name at one place the latest counts; the others are its history. A label that
+is withdrawn gets a further row without a value, so that nothing is ever changed or lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, and_, func, insert, select
+
+from core.errors import ConfigError, StoreError
+from storage.filters.current_labels import current_labels, is_current
+from storage.rows.engine import reading, writing
+from storage.rows.full_episodes import chunks
+from storage.rows.mapping import Rows
+from storage.rows.schema import episode, label, text, turn
+from storage.rows.summaries import FacetValue
+
+#: The name of a label that is nothing but its note.
+NOTE = "note"
+#: The longest name or value, author and note, in characters.
+LONGEST_WORD, LONGEST_AUTHOR, LONGEST_NOTE = 60, 60, 5000
+_QUOTE_CUT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a label is about: an episode, one of its turns (from 0), or a `span` of characters, [start, end), of
+    what was replied in that turn."""
+
+    episode_id: str
+    index: int | None = None
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One label of one author, given at a time (Unix seconds). An empty value withdraws the one before."""
+
+    place: Place
+    name: str
+    value: str
+    note: str
+    author: str
+    at: float
+    quote: str = ""  # the words of the span, cut; only where one episode's labels are read
+
+
+@dataclass(frozen=True, slots=True)
+class NameInUse:
+    """A name with the values that count now, and on how many episodes it is."""
+
+    name: str
+    values: tuple[FacetValue, ...]  # labels by value, most frequent first
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of a store (`store.labels`)."""
+
+    engine: Engine
+    now: Callable[[], float]
+
+    def add(self, place: Place, name: str, value: str, *, author: str, note: str = "") -> Label:
+        """Add a label. ConfigError for words that cannot be used, StoreError for a place that does not exist."""
+        if not value.strip():
+            raise ConfigError("A label needs a value, such as quality=good.")
+        return self.add_all(place, [(name, value)], author=author, note=note)[0]
+
+    def withdraw(self, place: Place, name: str, *, author: str, note: str = "") -> Label:
+        """Withdraw this author's label of this name at this place; it stays in the history. StoreError when
+        nothing of the kind counts."""
+        return self.add_all(place, [(name, "")], author=author, note=note)[0]
+
+    def add_all(
+        self, place: Place, pairs: Sequence[tuple[str, str]], *, author: str, note: str = ""
+    ) -> tuple[Label, ...]:
+        """Add several (name, value) pairs to one place, all or none of them; an empty value withdraws. ConfigError
+        for words that cannot be used, StoreError for a place that does not exist or nothing to withdraw."""
+        if not (author := " ".join(author.split())) or len(author) > LONGEST_AUTHOR:
+            raise ConfigError(f"A label needs its author's name, of at most {LONGEST_AUTHOR} characters.")
+        if len(note := note.strip()) > LONGEST_NOTE:
+            raise ConfigError(f"The note has {len(note):,} characters: {LONGEST_NOTE:,} are the most.")
+        at = self.now()
+        given = tuple(
+            Label(place, _word(name, "name"), _word(value, "value"), note, author, at)
+            for name, value in pairs
+        )
+        if not all(one.name for one in given):
+            raise ConfigError("A label needs a name, such as quality=good.")
+        if gone := [one.name for one in given if not one.value]:
+            mine = {
+                one.name for one in self.of(place.episode_id) if (one.place, one.author) == (place, author)
+            }
+            if missing := [name for name in gone if name not in mine]:
+                raise StoreError(f"{author} has no label '{missing[0]}' there that could be withdrawn.")
+        with writing(self.engine) as connection:
+            _check_place(connection, place)
+            connection.execute(insert(label), [label_row(one) for one in given])
+        return given
+
+    def of(self, episode_id: str) -> tuple[Label, ...]:
+        """The current labels of an episode, its turns and their words, oldest first."""
+        return current_of(self.history(episode_id))
+
+    def history(self, episode_id: str) -> tuple[Label, ...]:
+        """Every label ever given to an episode, oldest first, replaced and withdrawn ones included."""
+        quote = func.substr(text.c.body, label.c.span_start + 1, label.c.span_end - label.c.span_start)
+        spoken = and_(
+            text.c.episode_id == label.c.episode_id,
+            text.c.idx == label.c.idx,
+            text.c.kind == "reply",
+            label.c.span_start.is_not(None),
+        )
+        query = (
+            select(label, func.substr(quote, 1, _QUOTE_CUT).label("quote"))
+            .select_from(label.outerjoin(text, spoken))
+            .where(label.c.episode_id == episode_id)
+            .order_by(label.c.at, label.c.id)
+        )
+        with reading(self.engine) as connection:
+            return tuple(to_label(row) for row in connection.execute(query).mappings())
+
+    def in_use(self) -> tuple[NameInUse, ...]:
+        """Every name that counts somewhere with its values, most frequent first."""
+        counting = current_labels().subquery()
+        columns = counting.c.name, counting.c.value
+        counted = select(*columns, func.count()).group_by(*columns)
+        spread = select(counting.c.name, func.count(counting.c.episode_id.distinct())).group_by(
+            counting.c.name
+        )
+        values: dict[str, list[FacetValue]] = defaultdict(list)
+        with reading(self.engine) as connection:
+            for name, value, n in connection.execute(counted):
+                values[name].append(FacetValue(value, n))
+            episodes: dict[str, int] = {name: n for name, n in connection.execute(spread)}  # noqa: C416
+        named = [
+            NameInUse(name, tuple(sorted(found, key=lambda one: (-one.n, one.value))), episodes[name])
+            for name, found in values.items()
+        ]
+        return tuple(sorted(named, key=lambda one: (-one.episodes, one.name)))
+
+    def vocabulary(self) -> dict[str, list[str]]:
+        """Every name, value and author ever used, each in order: what a line that asks for labels can offer."""
+        used: dict[str, set[str]] = {"name": set(), "value": set(), "author": set()}
+        with reading(self.engine) as connection:
+            for row in connection.execute(select(label.c.name, label.c.value, label.c.author).distinct()):
+                for column, word in row._mapping.items():
+                    used[column].add(word)
+        return {column: sorted(words - {""}) for column, words in used.items()}
+
+    def authors(self) -> tuple[FacetValue, ...]:
+        """Who has labels that count, and on how many episodes; the busiest first."""
+        counting = current_labels().subquery()
+        query = select(counting.c.author, func.count(counting.c.episode_id.distinct())).group_by(
+            counting.c.author
+        )
+        with reading(self.engine) as connection:
+            found = [FacetValue(author, n) for author, n in connection.execute(query)]
+        return tuple(sorted(found, key=lambda one: (-one.n, one.value)))
+
+
+def is_labelled(
+    name: str | None = None, value: str | None = None, author: str | None = None
+) -> ColumnElement[bool]:
+    """The condition on `episode` that such a label counts on it, on one of its turns or on words of one. None means
+    any name, value or author."""
+    wanted = [
+        column == given
+        for column, given in ((label.c.name, name), (label.c.value, value), (label.c.author, author))
+        if given is not None
+    ]
+    return episode.c.id.in_(select(label.c.episode_id).where(*wanted, is_current()))
+
+
+def current_of(history: Sequence[Label]) -> tuple[Label, ...]:
+    """The current labels of a history: of each author's labels under one name at one place the last, unless that
+    withdraws it; oldest first."""
+    last = {(one.place, one.name, one.author): one for one in history}
+    return tuple(sorted((one for one in last.values() if one.value), key=lambda one: one.at))
+
+
+def to_label(row: Rows) -> Label:
+    """The label of a row; its quote when the row has one."""
+    span = None if row["span_start"] is None else (row["span_start"], row["span_end"])
+    return Label(
+        place=Place(row["episode_id"], row["idx"], span),
+        name=row["name"],
+        value=row["value"],
+        note=row["note"],
+        author=row["author"],
+        at=row["at"],
+        quote=row.get("quote") or "",
+    )
+
+
+def labelled_places(
+    connection: Connection, episode_ids: Sequence[str]
+) -> Mapping[str, Mapping[int, int | None]]:
+    """What can be labelled of these episodes: by episode the turns, each with the characters of its reply, None where
+    there is no reply (it may have been removed). Unknown episodes are left out."""
+    found: dict[str, dict[int, int | None]] = {}
+    spoken = and_(text.c.episode_id == turn.c.episode_id, text.c.idx == turn.c.idx, text.c.kind == "reply")
+    for ids in chunks(episode_ids):
+        for id_ in connection.execute(select(episode.c.id).where(episode.c.id.in_(ids))).scalars():
+            found[id_] = {}
+        query = (
+            select(turn.c.episode_id, turn.c.idx, func.length(text.c.body))
+            .outerjoin(text, spoken)
+            .where(turn.c.episode_id.in_(ids))
+        )
+        for id_, index, length in connection.execute(query):
+            found[id_][index] = length
+    return found
+
+
+def label_row(given: Label) -> dict[str, Any]:
+    start, end = given.place.span or (None, None)
+    return {
+        "episode_id": given.place.episode_id,
+        "idx": given.place.index,
+        "span_start": start,
+        "span_end": end,
+        "name": given.name,
+        "value": given.value,
+        "note": given.note,
+        "author": given.author,
+        "at": given.at,
+    }
+
+
+def _word(given: str, what: str) -> str:
+    """A name or value on one line; ConfigError when it is too long or would break `name=value`."""
+    word = " ".join(given.split())
+    if len(word) > LONGEST_WORD or "=" in word or not word.isprintable():
+        raise ConfigError(
+            f"A label's {what} is one line of at most {LONGEST_WORD} characters without an equals sign."
+        )
+    return word
+
+
+def _check_place(connection: Connection, place: Place) -> None:
+    """StoreError, one sentence, for an episode, a turn or words that the store does not have."""
+    known = connection.execute(select(episode.c.id).where(episode.c.id == place.episode_id)).first()
+    if known is None:
+        raise StoreError(f"The store holds no episode {place.episode_id}, so nothing was labelled.")
+    if place.index is None:
+        if place.span is not None:
+            raise StoreError("Words can only be labelled in the reply of one turn: name the turn.")
+        return
+    here = and_(turn.c.episode_id == place.episode_id, turn.c.idx == place.index)
+    if connection.execute(select(turn.c.idx).where(here)).first() is None:
+        raise StoreError(
+            f"Episode {place.episode_id} has no turn {place.index + 1}, so nothing was labelled."
+        )
+    if place.span is not None:
+        reply = select(func.length(text.c.body)).where(
+            text.c.episode_id == place.episode_id, text.c.idx == place.index, text.c.kind == "reply"
+        )
+        start, end = place.span
+        if not 0 <= start < end <= (connection.execute(reply).scalar() or 0):
+            raise StoreError("The labelled words lie outside of the turn's reply.")
+
+
+def find_span(reply: str, quote: str) -> tuple[int, int]:
+    """Where the quoted words stand in a reply, as [start, end); line breaks and spaces may differ. ConfigError when
+    they do not stand there, or more than once."""
+    words = [re.escape(word) for word in quote.split()]
+    found = list(re.finditer(r"\s+".join(words), reply)) if words else []
+    if len(found) == 1:
+        return found[0].span()
+    if found:
+        raise ConfigError(f"These words stand {len(found)} times in the reply: quote a few more around them.")
+    raise ConfigError("These words do not stand in this turn's reply: copy them from it as they are.")

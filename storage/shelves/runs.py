@@ -1,0 +1,414 @@
+"""Runs: their life, the lease that keeps workers apart, what a person asks of a worker, how policies did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from core.episode import Role, Status
+from core.errors import StoreError
+from core.play.deciders import decider_at, deciders_with
+from storage.filters.listing import FIGURES
+from storage.rows.engine import is_read_only, reading, writing
+from storage.rows.full_episodes import delete_episodes
+from storage.rows.mapping import Rows
+from storage.rows.meta_column import deciders_in, with_deciders
+from storage.rows.schema import episode, generation, override, run, turn
+from storage.rows.summaries import PolicySummary, RunControl, RunKind, RunStatus, RunSummary
+
+#: A run without a sign of life for this long is taken for dead.
+DEAD_AFTER_S = 30.0
+#: It is called stalled before that.
+STALLED_AFTER_S = 20.0
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a store (`store.runs`)."""
+
+    engine: Engine
+    now: Callable[[], float]
+
+    def create(
+        self,
+        run_id: str,
+        kind: RunKind,
+        config: Mapping[str, Any],
+        *,
+        status: RunStatus = RunStatus.RUNNING,
+        owner: str | None = None,
+    ) -> RunSummary:
+        """A new run, running at once or queued for a worker. StoreError when the id is taken."""
+        at = self.now()
+        alive = {"started": at, "heartbeat": at} if status is RunStatus.RUNNING else {}
+        row = {"id": run_id, "kind": kind, "status": status.value, "owner": owner, "created": at, **alive}
+        row["config"] = json.dumps(dict(config))
+        try:
+            with writing(self.engine) as connection:
+                connection.execute(insert(run), row)
+        except IntegrityError as error:
+            raise StoreError(f"There already is a run {run_id}: give another id.") from error
+        return self.get(run_id)
+
+    def get(self, run_id: str) -> RunSummary:
+        """One run; StoreError when there is none with this id."""
+        found = self._read(select(run).where(run.c.id == run_id))
+        if not found:
+            raise StoreError(f"The store holds no run {run_id}: list the runs to see which there are.")
+        return found[0]
+
+    def list(
+        self, kind: RunKind | None = None, status: RunStatus | None = None, limit: int = 50
+    ) -> Sequence[RunSummary]:
+        """Runs, newest first."""
+        query = select(run).order_by(run.c.created.desc(), run.c.id.desc()).limit(limit)
+        if kind is not None:
+            query = query.where(run.c.kind == kind)
+        if status is not None:
+            query = query.where(run.c.status == status.value)
+        return self._read(query)
+
+    def waiting(self) -> Sequence[RunSummary]:
+        """The runs that wait for a worker, the first to be taken first."""
+        return self._read(
+            select(run).where(run.c.status == RunStatus.QUEUED.value).order_by(run.c.created, run.c.id)
+        )
+
+    def next_waiting(self) -> str | None:
+        """The id of the run that is to be taken next; None when none waits."""
+        query = select(run.c.id).where(run.c.status == RunStatus.QUEUED.value)
+        with reading(self.engine) as connection:
+            return connection.execute(query.order_by(run.c.created, run.c.id).limit(1)).scalar()
+
+    def requeue(self, run_id: str, dead: str | None = None) -> None:
+        """Let a run that stands still (interrupted, silent, never taken, or of the owner known to be `dead`) wait for
+        a worker again. StoreError, and nothing changes, when it is being played or over."""
+        with writing(self.engine) as connection:
+            if _take(connection, run_id, self.now(), dead, status=RunStatus.QUEUED.value, owner=None):
+                _interrupt_episodes(connection, [run_id])
+                return
+        found = self.get(run_id)
+        raise StoreError(
+            f"Run {run_id} is {found.status} and cannot wait for a worker: there is nothing to resume."
+        )
+
+    def claim(self, run_id: str, owner: str, dead: str | None = None) -> bool:
+        """Take a run that is queued, interrupted, silent, or still of the owner that is known to be `dead`;
+        False when it is another's or over. Atomic."""
+        at = self.now()
+        started = func.coalesce(run.c.started, at)
+        with writing(self.engine) as connection:
+            return _take(
+                connection, run_id, at, dead, status=RunStatus.RUNNING.value, owner=owner, started=started
+            )
+
+    def heartbeat(self, run_id: str, owner: str | None = None) -> None:
+        """The run's process is alive. StoreError when the run is not this owner's any more."""
+        with writing(self.engine) as connection:
+            _update_own(connection, run_id, owner, heartbeat=self.now())
+
+    def finish(
+        self,
+        run_id: str,
+        status: RunStatus = RunStatus.FINISHED,
+        error: str | None = None,
+        *,
+        owner: str | None = None,
+    ) -> None:
+        """The run is over; `error` is one sentence. Episodes still running become interrupted.
+
+        StoreError, and nothing changes, when the run is not this owner's any more."""
+        with writing(self.engine) as connection:
+            _update_own(connection, run_id, owner, status=status.value, error=error, finished=self.now())
+            _interrupt_episodes(connection, [run_id])
+
+    def mark_interrupted(
+        self, dead_after_s: float = DEAD_AFTER_S, is_dead: Callable[[str], bool] = lambda _: False
+    ) -> Sequence[str]:
+        """Running runs without recent heartbeat, and those whose owner `is_dead`, become interrupted with their
+        episodes; gives their ids. In a store that is only read they stay as they are."""
+        if is_read_only(self.engine):
+            return []
+        running, since = run.c.status == RunStatus.RUNNING, self.now() - dead_after_s
+        beat = func.coalesce(run.c.heartbeat, run.c.created)
+        with reading(self.engine) as connection:  # mostly there are none: then no write lock is taken
+            rows = connection.execute(select(run.c.owner, beat.label("beat")).where(running)).all()
+        gone = {row.owner for row in rows if row.owner and is_dead(row.owner)}
+        if not gone and all(row.beat >= since for row in rows):
+            return []
+        silent = and_(running, or_(beat < since, run.c.owner.in_(gone)))
+        with writing(self.engine) as connection:
+            dead = connection.execute(select(run.c.id).where(silent)).scalars().all()
+            connection.execute(
+                update(run).where(run.c.id.in_(dead), silent).values(status=RunStatus.INTERRUPTED.value)
+            )
+            _interrupt_episodes(connection, dead)
+        return dead
+
+    def delete(self, run_id: str, dead: str | None = None) -> None:
+        """Delete a run with its episodes, checkpoints and generations. StoreError while it is running, unless
+        its owner is the one known to be `dead`."""
+        found = self.get(run_id)
+        if found.status is RunStatus.RUNNING and (dead is None or found.owner != dead):
+            raise StoreError(f"Run {run_id} is still running: cancel it first, then delete it.")
+        with writing(self.engine) as connection:
+            delete_episodes(connection, episode.c.run_id == run_id)
+            connection.execute(delete(run).where(run.c.id == run_id))
+
+    # What a person asks of a worker
+
+    def control(self, run_id: str) -> RunControl:
+        """What is asked of the run's worker now."""
+        with reading(self.engine) as connection:
+            row = connection.execute(
+                select(run.c.cancel, run.c.paused, run.c.steps).where(run.c.id == run_id)
+            ).first()
+        return RunControl(*row) if row else RunControl(cancel=True, paused=False, steps=0)  # deleted: stop
+
+    def cancel(self, run_id: str) -> None:
+        """Ask the worker to stop; a run that is still queued is cancelled on the spot."""
+        queued = run.c.status == RunStatus.QUEUED
+        with writing(self.engine) as connection:
+            connection.execute(
+                update(run)
+                .where(run.c.id == run_id)
+                .values(
+                    cancel=True,
+                    status=case((queued, RunStatus.CANCELLED.value), else_=run.c.status),
+                    finished=case((queued, self.now()), else_=run.c.finished),
+                )
+            )
+
+    def allow(self, run_id: str, max_cost_usd: float | None, dead: str | None = None) -> None:
+        """Change what a run may spend in all. StoreError while it is running, unless its owner is the one known
+        to be `dead`: its worker has read the old."""
+        config = {**self.get(run_id).config, "max_cost_usd": max_cost_usd}
+        resting = run.c.status != RunStatus.RUNNING
+        if dead is not None:
+            resting = or_(resting, run.c.owner == dead)
+        with writing(self.engine) as connection:
+            changed = connection.execute(
+                update(run).where(run.c.id == run_id, resting).values(config=json.dumps(config))
+            )
+        if changed.rowcount != 1:
+            raise StoreError(f"Run {run_id} is running: stop it first, then change its ceiling.")
+
+    def pause(self, run_id: str) -> None:
+        """Ask the worker to wait before the next turn."""
+        self._set(run_id, paused=True, steps=0)
+
+    def unpause(self, run_id: str) -> None:
+        """Let the worker go on."""
+        self._set(run_id, paused=False, steps=0)
+
+    def step(self, run_id: str, number: int) -> None:
+        """While paused: let turn `number` be played, counted from 1 over all of the run's episodes. It is played once,
+        however often and by however many readers it is asked for."""
+        self._set(run_id, steps=case((run.c.steps < number, number), else_=run.c.steps))
+
+    def turns_played(self, run_id: str) -> int:
+        """How many turns of all the run's episodes are over."""
+        query = (
+            select(func.count())
+            .select_from(turn)
+            .join(episode, episode.c.id == turn.c.episode_id)
+            .where(episode.c.run_id == run_id, turn.c.stage == "finished")
+        )
+        with reading(self.engine) as connection:
+            return connection.execute(query).scalar_one()
+
+    def set_override(self, episode_id: str, index: int, model: str, role: Role) -> None:
+        """Choose turn `index` by hand; the last choice counts. StoreError when the turn has begun."""
+        with writing(self.engine) as connection:
+            _drop_override(connection, episode_id, index)
+            row = {"episode_id": episode_id, "idx": index, "model": model, "role": role.value}
+            connection.execute(insert(override), row)
+
+    def drop_override(self, episode_id: str, index: int) -> None:
+        """Let the policy decide turn `index` after all. StoreError when the turn has begun."""
+        with writing(self.engine) as connection:
+            _drop_override(connection, episode_id, index)
+
+    def override(self, episode_id: str, index: int) -> tuple[str, Role] | None:
+        """The (model, role) a person chose for a turn, None when the policy decides."""
+        with reading(self.engine) as connection:
+            query = select(override.c.model, override.c.role).where(_of_turn(episode_id, index))
+            row = connection.execute(query).first()
+        return (row.model, Role(row.role)) if row else None
+
+    def set_decider(self, episode_id: str, index: int, policy: str) -> None:
+        """From turn `index` on let another policy decide; the last choice counts. StoreError when the turn has begun
+        or the episode is over."""
+        with writing(self.engine) as connection:
+            held = connection.execute(
+                select(episode.c.policy, episode.c.meta, episode.c.status).where(episode.c.id == episode_id)
+            ).first()
+            if held is None or held.status == Status.FINISHED:
+                raise StoreError(
+                    f"Episode {episode_id} is not being played: nobody can decide in it any more."
+                )
+            begun = select(turn.c.idx).where(turn.c.episode_id == episode_id, turn.c.idx >= index).limit(1)
+            if connection.execute(begun).first():
+                raise StoreError(f"Turn {index + 1} has already begun: choose who decides a later one.")
+            deciders = deciders_with(held.policy, deciders_in(held.meta), index, policy)
+            notes = with_deciders(held.meta, deciders)
+            connection.execute(update(episode).where(episode.c.id == episode_id).values(meta=notes))
+
+    def decider(self, episode_id: str, index: int) -> str:
+        """The policy that decides turn `index`. StoreError when there is no such episode."""
+        with reading(self.engine) as connection:
+            row = connection.execute(
+                select(episode.c.policy, episode.c.meta).where(episode.c.id == episode_id)
+            ).first()
+        if row is None:
+            raise StoreError(f"There is no episode {episode_id!r} in this store.")
+        return decider_at(row.policy, deciders_in(row.meta), index)
+
+    # How its policies did
+
+    def policies(self, run_id: str) -> Sequence[PolicySummary]:
+        """Accuracy and cost of each policy of a run, in the order of first play."""
+        query = (
+            select(episode.c.policy, *FIGURES)
+            .where(episode.c.run_id == run_id)
+            .group_by(episode.c.policy)
+            .order_by(func.min(episode.c.id))
+        )
+        with reading(self.engine) as connection:
+            return [PolicySummary(run_id=run_id, **row) for row in connection.execute(query).mappings()]
+
+    def spent_usd(self, run_id: str) -> float:
+        """What its replies and its generations have cost so far; a reply of unknown price counts nothing, and
+        neither do the turns that forks carry: another run has paid for them."""
+        own = or_(episode.c.fork_turn.is_(None), turn.c.idx >= episode.c.fork_turn)
+        replies = (
+            select(func.coalesce(func.sum(turn.c.cost_usd), 0.0))
+            .join(episode, episode.c.id == turn.c.episode_id)
+            .where(episode.c.run_id == run_id, own)
+        )
+        last = (
+            select(generation.c.stats)
+            .where(generation.c.run_id == run_id)
+            .order_by(generation.c.idx.desc())
+            .limit(1)
+        )
+        with reading(self.engine) as connection:
+            stats = json.loads(connection.execute(last).scalar() or "{}")
+            return float(connection.execute(replies).scalar_one() + stats.get("spent_usd", 0.0))
+
+    def _set(self, run_id: str, **values: Any) -> None:
+        with writing(self.engine) as connection:
+            connection.execute(update(run).where(run.c.id == run_id).values(**values))
+
+    def _read(self, query: Select[Any]) -> Sequence[RunSummary]:
+        """Runs with their counts: three queries, whatever the number of runs."""
+        with reading(self.engine) as connection:
+            rows = connection.execute(query).mappings().all()
+            ids = [row["id"] for row in rows]
+            finished = case((episode.c.status == Status.FINISHED, 1), else_=0)
+            right = case((and_(episode.c.status == Status.FINISHED, episode.c.correct), 1), else_=0)
+            episodes = _by_run(
+                connection,
+                select(episode.c.run_id, func.count(), func.sum(finished), func.sum(right))
+                .where(episode.c.run_id.in_(ids))
+                .group_by(episode.c.run_id),
+            )
+            generations = _by_run(
+                connection,
+                select(generation.c.run_id, func.count())
+                .where(generation.c.run_id.in_(ids))
+                .group_by(generation.c.run_id),
+            )
+        return [
+            _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
+            for row in rows
+        ]
+
+
+def check_owner(connection: Connection, run_id: str, owner: str | None) -> None:
+    """StoreError unless the run is there and this owner's."""
+    found = connection.execute(select(run.c.owner).where(run.c.id == run_id)).first()
+    if found is None:
+        raise StoreError(f"The store holds no run {run_id} any more: nothing more of it is stored.")
+    if found.owner != owner:
+        holder = str(found.owner).partition("@")[0]  # without when it began
+        raise StoreError(f"Process {holder} has taken run {run_id} over: leave it to that one.")
+
+
+def _take(connection: Connection, run_id: str, at: float, dead: str | None, **values: Any) -> bool:
+    """Give a run that nobody plays (`_is_free`) these values and a fresh start; False when it is not free."""
+    fresh = {"heartbeat": at, "finished": None, "error": None, "cancel": False}
+    change = update(run).where(run.c.id == run_id, _is_free(at, dead)).values(**fresh, **values)
+    return connection.execute(change).rowcount == 1
+
+
+def _is_free(at: float, dead: str | None) -> ColumnElement[bool]:
+    """Runs that nobody plays: queued, interrupted, silent, or still of the owner that is known to be dead."""
+    gone = run.c.heartbeat < at - DEAD_AFTER_S
+    if dead is not None:
+        gone = or_(gone, run.c.owner == dead)
+    return or_(
+        run.c.status.in_([RunStatus.QUEUED, RunStatus.INTERRUPTED]),
+        and_(run.c.status == RunStatus.RUNNING, gone),
+    )
+
+
+def _of_turn(episode_id: str, index: int) -> ColumnElement[bool]:
+    return and_(override.c.episode_id == episode_id, override.c.idx == index)
+
+
+def _drop_override(connection: Connection, episode_id: str, index: int) -> None:
+    """Forget what a person chose for a turn. StoreError when the turn has begun."""
+    begun = select(turn.c.idx).where(turn.c.episode_id == episode_id, turn.c.idx == index)
+    if connection.execute(begun).first():
+        raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")
+    connection.execute(delete(override).where(_of_turn(episode_id, index)))
+
+
+def _update_own(connection: Connection, run_id: str, owner: str | None, **values: Any) -> None:
+    mine = run.c.owner.is_not_distinct_from(owner)
+    if connection.execute(update(run).where(run.c.id == run_id, mine).values(**values)).rowcount == 0:
+        check_owner(connection, run_id, owner)
+
+
+def _by_run(connection: Connection, query: Select[Any]) -> dict[str, tuple[int, ...]]:
+    return {row[0]: tuple(row[1:]) for row in connection.execute(query)}
+
+
+def _interrupt_episodes(connection: Connection, run_ids: Sequence[str]) -> None:
+    connection.execute(
+        update(episode)
+        .where(episode.c.run_id.in_(run_ids), episode.c.status == Status.RUNNING)
+        .values(status=Status.INTERRUPTED.value)
+    )
+
+
+def _summary(row: Rows, counts: Sequence[int], generations: Sequence[int]) -> RunSummary:
+    names = ("id", "kind", "created", "started", "finished", "heartbeat", "owner", "error")
+    return RunSummary(
+        **{name: row[name] for name in names},
+        status=RunStatus(row["status"]),
+        config=json.loads(row["config"]),
+        episodes=counts[0],
+        finished_episodes=counts[1],
+        correct=counts[2],
+        generations=generations[0],
+    )

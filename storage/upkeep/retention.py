@@ -1,0 +1,264 @@
+"""What a store may forget: hidden states, texts or whole runs of chosen episodes, previewed, then gone at once.
+
+Only what is over can go. What people or other recordings depend on (labels, forks, their parents) is kept unless it is
+asked for too. An episode notes when something of it was removed, so that pages can say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    Table,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    update,
+)
+
+from core.episode import Removable
+from core.errors import ConfigError, StoreError
+from storage.filters.episode_filter import EpisodeFilter, conditions
+from storage.rows.engine import reading, writing
+from storage.rows.full_episodes import chunks, delete_episodes
+from storage.rows.meta_column import mentions_removed, removed_in, with_removed
+from storage.rows.schema import checkpoint, episode, run, state, text
+from storage.rows.summaries import RunStatus
+from storage.shelves.labels import is_labelled
+from storage.store import Store
+
+What = Removable | Literal["runs"]
+
+#: What can be removed, in words.
+WORDS: dict[What, str] = {
+    "states": "hidden states",
+    "prompts": "what models were sent",
+    "texts": "all texts of turns",
+    "runs": "whole runs",
+}
+#: What is lost with it, in one sentence.
+LOST: dict[What, str] = {
+    "states": "Head lens, Neighbours, Separability and other checkpoints' choices without reading again end there; "
+    "choices, texts and outcomes stay.",
+    "prompts": "Replies and reasoning stay; what each model was sent is gone, and these episodes cannot be forked.",
+    "texts": "Choices, verdicts, answers and costs stay; nothing that was said can be read or searched, and these "
+    "episodes cannot be forked.",
+    "runs": "Everything of them goes: episodes, turns, texts, labels, checkpoints, generations.",
+}
+_OVER = (RunStatus.FINISHED, RunStatus.CANCELLED, RunStatus.FAILED)
+_child = episode.alias("child")
+_FORKED = exists(select(_child.c.id).where(_child.c.parent_episode_id == episode.c.id))
+#: Why an episode is kept although it was chosen -> the condition.
+_LEANT_ON: dict[str, ColumnElement[bool]] = {
+    "labelled": is_labelled(),
+    "forked, and compared with their forks": _FORKED,
+    "forks or their baseline": episode.c.parent_episode_id.is_not(None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What is removed: `episodes` that lose something, the `runs` that go altogether, rows and about how many bytes.
+    `retained`: chosen episodes, or runs, that stay, by reason."""
+
+    what: What
+    episodes: int
+    rows: int
+    size_bytes: int
+    runs: tuple[str, ...] = ()
+    retained: Mapping[str, int] = field(default_factory=dict)
+
+
+def preview(store: Store, what: What, where: EpisodeFilter, *, everything: bool = False) -> Pruning:
+    """What `prune` would remove now. Nothing is changed."""
+    with reading(store.engine) as connection:
+        return _found(connection, what, where, everything)[0]
+
+
+def prune(store: Store, what: What, where: EpisodeFilter, *, everything: bool = False) -> Pruning:
+    """Remove it in one transaction; returns what went. `everything`: also what labels and forks lean on.
+
+    The file keeps its size, to be used again, until `compact`.
+    """
+    with writing(store.engine) as connection:
+        found, ids = _found(connection, what, where, everything)
+        if what == "runs":
+            for chunk in chunks(found.runs):
+                delete_episodes(connection, episode.c.run_id.in_(chunk))
+                connection.execute(delete(run).where(run.c.id.in_(chunk)))
+            return found
+        table, kinds = _rows(what)
+        for chunk in chunks(ids):
+            connection.execute(delete(table).where(table.c.episode_id.in_(chunk), *kinds))
+            _note(connection, chunk, what, store.now())
+    return found
+
+
+def compact(store: Store) -> None:
+    """Give freed pages back to the disk (SQLite's VACUUM): it needs as much room again while it works. StoreError
+    where another program writes or the database is a server, which does so by itself."""
+    if store.engine.dialect.name != "sqlite":
+        raise StoreError("This store is a database server: it gives freed room back by itself.")
+    raw = store.engine.raw_connection()
+    try:
+        for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+            raw.cursor().execute(statement)
+    except Exception as error:
+        raise StoreError(
+            f"The file could not be made smaller ({error}): try again when nothing runs."
+        ) from error
+    finally:
+        raw.close()
+
+
+def last_removed(store: Store, what: Removable, where: EpisodeFilter | Sequence[str]) -> str | None:
+    """The latest such date among episodes of a filter or with these ids. It reads their notes: ask where something
+    is missing."""
+    chosen = (
+        conditions(_with_forks(where), store.engine.dialect.name)
+        if isinstance(where, EpisodeFilter)
+        else [episode.c.id.in_(where)]
+    )
+    noted = select(episode.c.meta).where(episode.c.meta.contains(mentions_removed(what)), *chosen)
+    with reading(store.engine) as connection:
+        dates = [removed_in(notes).get(what) for notes in connection.execute(noted).scalars()]
+    return max((day for day in dates if day), default=None)
+
+
+def _found(
+    connection: Connection, what: What, where: EpisodeFilter, everything: bool
+) -> tuple[Pruning, list[str]]:
+    chosen = conditions(_with_forks(where), connection.dialect.name)
+    if what == "runs":
+        return _runs(connection, chosen, everything), []
+    table, kinds = _rows(what)
+    over = exists(select(run.c.id).where(run.c.id == episode.c.run_id, run.c.status.in_(_OVER)))
+    has = exists(select(table.c.episode_id).where(table.c.episode_id == episode.c.id, *kinds))
+    wanted = [*chosen, has]
+    kept = {"of runs that are not over": _count(connection, episode, *wanted, not_(over))}
+    free = [] if everything else [not_(reason) for reason in _LEANT_ON.values()]
+    if not everything:
+        kept |= {words: _count(connection, episode, *wanted, over, why) for words, why in _LEANT_ON.items()}
+    ids = list(connection.execute(select(episode.c.id).where(*wanted, over, *free)).scalars())
+    rows = size = 0
+    for chunk in chunks(ids):
+        measured = select(func.count(), _bytes(connection, what)).where(table.c.episode_id.in_(chunk), *kinds)
+        n, length = connection.execute(measured).one()
+        rows, size = rows + n, size + int(length)
+    reasons = {words: n for words, n in kept.items() if n}
+    return Pruning(what, len(ids), rows, size, retained=reasons), ids
+
+
+def _with_forks(where: EpisodeFilter) -> EpisodeFilter:
+    """Forks take room like any episode: they are kept for what they are, and counted, not overlooked."""
+    return replace(where, forks=where.forks or "with")
+
+
+def _runs(connection: Connection, chosen: list[ColumnElement[bool]], everything: bool) -> Pruning:
+    """The runs of which every episode was chosen, unless something outside of them leans on one."""
+    of = episode.c.run_id == run.c.id
+    matching = exists(select(episode.c.id).where(of, *chosen))
+    inside = select(episode.c.id).where(of)
+    # "Not chosen" is asked of ids: a condition that is unknown for a row must keep its run.
+    others = exists(inside.where(episode.c.id.not_in(select(episode.c.id).where(*chosen))))
+    over = run.c.status.in_(_OVER)
+    played = select(episode.c.id).join(checkpoint, checkpoint.c.id == episode.c.checkpoint_id)
+    leant_on = {
+        "whose checkpoints other runs played with": exists(
+            played.where(checkpoint.c.run_id == run.c.id, episode.c.run_id != run.c.id)
+        ),
+        "with labels": exists(inside.where(is_labelled())),
+        "with episodes that were forked": exists(
+            inside.where(
+                exists(
+                    select(_child.c.id).where(
+                        _child.c.parent_episode_id == episode.c.id, _child.c.run_id != episode.c.run_id
+                    )
+                )
+            )
+        ),
+    }
+    complete = and_(matching, not_(others))
+    kept = {
+        "of which not every episode is chosen": and_(matching, others),
+        "that are not over": and_(complete, not_(over)),
+    }
+    free = and_(complete, over)
+    if not everything:
+        kept |= {words: and_(free, why) for words, why in leant_on.items()}
+        free = and_(free, not_(or_(*leant_on.values())))
+    ids = list(connection.execute(select(run.c.id).where(free).order_by(run.c.id)).scalars())
+    reasons = {words: _count(connection, run, why) for words, why in kept.items()}
+    episodes = size = 0
+    for chunk in chunks(ids):
+        of_these = select(episode.c.id).where(episode.c.run_id.in_(chunk))
+        episodes += _count(connection, episode, episode.c.run_id.in_(chunk))
+        for one in ("states", "texts"):
+            table, _ = _rows(one)
+            size += connection.execute(
+                select(_bytes(connection, one)).where(table.c.episode_id.in_(of_these))
+            ).scalar_one()
+        weights = select(func.coalesce(func.sum(checkpoint.c.size_bytes), 0))
+        size += connection.execute(weights.where(checkpoint.c.run_id.in_(chunk))).scalar_one()
+    return Pruning(
+        "runs", episodes, len(ids), int(size), tuple(ids), {one: n for one, n in reasons.items() if n}
+    )
+
+
+def _rows(what: What) -> tuple[Any, list[ColumnElement[bool]]]:
+    """The table that holds it, and which of its rows."""
+    if what == "states":
+        return state, []
+    return text, [text.c.kind == "prompt"] if what == "prompts" else []
+
+
+def _bytes(connection: Connection, what: What) -> ColumnElement[Any]:
+    """The bytes of the rows, without what indexes and pages add."""
+    column = state.c.hidden if what == "states" else text.c.body
+    if connection.dialect.name == "sqlite":
+        return func.coalesce(func.sum(func.length(cast(column, LargeBinary))), 0)
+    return func.coalesce(func.sum(func.octet_length(column)), 0)
+
+
+def _count(connection: Connection, table: Table, *where: ColumnElement[bool]) -> int:
+    return int(connection.execute(select(func.count()).select_from(table).where(*where)).scalar_one())
+
+
+def _note(connection: Connection, ids: Sequence[str], what: Removable, at: float) -> None:
+    """Write into the episodes what was removed of them and when."""
+    day = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
+    rows = connection.execute(select(episode.c.id, episode.c.meta).where(episode.c.id.in_(ids))).all()
+    noted = [{"one": one, "noted": with_removed(notes, what, day)} for one, notes in rows]
+    change = update(episode).where(episode.c.id == bindparam("one")).values(meta=bindparam("noted"))
+    connection.execute(change, noted)
+
+
+_DAYS = {"d": 1, "w": 7}
+_LONGEST_DAYS = 36_500
+
+
+def began_before(age: str, now: float) -> str:
+    """The condition that an episode began before an age (`90d`, `12w`) or a date (`2026-08-01`), in the filter
+    language; ConfigError for what is neither. `now` in Unix seconds."""
+    if found := re.fullmatch(r"(\d{1,5})([dw])", age.strip()):
+        days = int(found[1]) * _DAYS[found[2]]
+        at = datetime.fromtimestamp(now, UTC) - timedelta(days=min(days, _LONGEST_DAYS))
+    else:
+        try:
+            at = datetime.fromisoformat(age.strip())
+        except ValueError:
+            raise ConfigError(f"'{age}' is no age: write 90d or 12w, or a date such as 2026-08-01.") from None
+    return f'started < "{(at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat(timespec="seconds")}"'

@@ -1,0 +1,177 @@
+"""Statistics against references and by their properties."""
+
+import math
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from core.analysis.metrics import (
+    PairedDifference,
+    clustered_difference,
+    clustered_share,
+    decision_entropy,
+    decision_margin,
+    entropy,
+    kl_divergence,
+    margin,
+    mcnemar_p,
+    mean_over_seeds,
+    mean_over_tasks,
+    paired_score_interval,
+    wilson_interval,
+)
+from core.episode import Decision, Role
+
+
+@pytest.mark.parametrize(("successes", "n"), [(0, 10), (10, 10), (1, 3), (575, 1000), (1, 1)])
+def test_wilson_agrees_with_scipy(successes: int, n: int) -> None:
+    reference = binomtest(successes, n).proportion_ci(method="wilson")
+    assert wilson_interval(successes, n) == pytest.approx((reference.low, reference.high), abs=1e-12)
+
+
+def test_wilson_says_nothing_about_nothing() -> None:
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+
+
+def paired_difference(only_a: int, only_b: int, n: int, *, key: str) -> PairedDifference:
+    """B minus A over `n` shared tasks, of which `only_a` went right for A alone and `only_b` for B alone."""
+    return PairedDifference(
+        *mean_over_tasks([-1.0, 1.0, 0.0], [only_a, only_b, n - only_a - only_b], key=key), n
+    )
+
+
+def test_paired_difference_is_b_minus_a_and_keyed() -> None:
+    result = paired_difference(10, 30, 200, key="k")
+    assert result.difference == pytest.approx(0.1)
+    assert result.low < 0.1 < result.high
+    assert result == paired_difference(10, 30, 200, key="k")
+
+
+def test_paired_difference_agrees_with_resampling_tasks_one_by_one() -> None:
+    outcomes = [-1] * 10 + [1] * 30 + [0] * 160
+    rng = random.Random(0)
+    means = sorted(sum(rng.choices(outcomes, k=200)) / 200 for _ in range(4000))
+    result = paired_difference(10, 30, 200, key="k")
+    assert result.low == pytest.approx(means[100], abs=0.01)
+    assert result.high == pytest.approx(means[3900], abs=0.01)
+
+
+def test_paired_difference_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = random.Random(1)
+    covered = 0
+    for trial in range(200):
+        draws = rng.choices([-1, 0, 1], weights=[0.1, 0.7, 0.2], k=150)
+        result = paired_difference(draws.count(-1), draws.count(1), 150, key=str(trial))
+        covered += result.low <= 0.1 <= result.high
+    assert covered >= 180
+
+
+def test_nothing_shared_gives_the_widest_interval() -> None:
+    assert paired_difference(0, 0, 0, key="k") == PairedDifference(0.0, -1.0, 1.0, 0)
+
+
+def test_mcnemar_known_values() -> None:
+    assert mcnemar_p(0, 0) == 1.0
+    assert mcnemar_p(5, 5) == 1.0
+    assert mcnemar_p(0, 10) == pytest.approx(2 / 1024)
+    assert mcnemar_p(3, 9) == mcnemar_p(9, 3)
+
+
+def test_entropy_is_in_nats() -> None:
+    assert entropy([0.25] * 4) == pytest.approx(math.log(4))
+    assert entropy([1.0, 0.0]) == 0.0
+
+
+def test_margin_respects_the_mask() -> None:
+    assert margin([1.0, 5.0, 3.0]) == 2.0
+    assert margin([1.0, 5.0, 3.0], [True, False, True]) == 2.0
+    assert margin([1.0, 5.0, 3.5], [True, False, True]) == 2.5
+    assert margin([1.0, 5.0], [False, True]) == math.inf
+
+
+def test_decision_margin_is_that_of_the_closer_choice() -> None:
+    decision = Decision(
+        "a",
+        Role.WORKER,
+        model_logits=(4.0, 1.0),
+        role_logits=(2.0, 1.5, 0.0),
+        model_probs=(0.9, 0.1),
+        role_probs=(1, 0, 0),
+    )
+    assert decision_margin(decision) == 0.5
+    assert decision_entropy(decision) == pytest.approx(entropy([0.9, 0.1]))
+
+
+def test_policies_without_a_head_have_neither_margin_nor_entropy() -> None:
+    assert decision_margin(Decision("a", Role.WORKER)) is None
+    assert decision_entropy(Decision("a", Role.WORKER)) is None
+
+
+def test_one_allowed_choice_each_has_no_margin() -> None:
+    decision = Decision("a", Role.WORKER, (1.0, 2.0), (1.0,), model_mask=(True, False), role_mask=(True,))
+    assert decision_margin(decision) is None
+
+
+def test_kl_divergence() -> None:
+    assert kl_divergence([0.5, 0.5], [0.5, 0.5]) == 0.0
+    assert kl_divergence([1.0, 0.0], [0.5, 0.5]) == pytest.approx(math.log(2))
+    assert kl_divergence([0.5, 0.5], [1.0, 0.0]) == math.inf
+
+
+@pytest.mark.process
+def test_importing_metrics_does_not_load_scipy() -> None:
+    code = "import sys, core.analysis.metrics, core.analysis.comparison; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_interval_over_seeds_knows_the_chance_of_tasks_and_of_seeds() -> None:
+    rng = np.random.default_rng(0)
+    same = (rng.random((1, 400)) < 0.5).repeat(3, axis=0).astype(float)
+    tasks_only = mean_over_seeds(same, key="k")
+    assert tasks_only.mean == pytest.approx(same.mean())
+    half = (tasks_only.high - tasks_only.low) / 2
+    assert half == pytest.approx(1.96 * math.sqrt(0.25 / 400), rel=0.15)  # equal seeds tell nothing new
+    apart = same.copy()
+    apart[0], apart[1] = 0.0, 1.0
+    wide = mean_over_seeds(apart, key="k")
+    assert wide.high - wide.low > 0.5
+    assert mean_over_seeds(apart, key="k") == wide
+    apart[0, :200] = np.nan  # missing is no zero
+    assert mean_over_seeds(apart, key="k").mean == pytest.approx(np.nanmean(apart))
+    assert math.isnan(mean_over_seeds(np.full((2, 3), np.nan), key="k").mean)
+
+
+def test_a_few_pairs_that_agree_prove_nothing() -> None:
+    found = paired_score_interval(8, 0, 0, 0)
+    assert found.difference == 0.0
+    assert found.low == pytest.approx(-found.high)
+    assert found.high > 0.3
+    assert paired_score_interval(0, 0, 8, 0).low > 0
+    assert paired_score_interval(0, 0, 0, 0) == PairedDifference(0.0, -1.0, 1.0, 0)
+    mirrored = paired_score_interval(3, 1, 5, 2)
+    assert paired_score_interval(3, 5, 1, 2).low == pytest.approx(-mirrored.high)
+
+
+@pytest.mark.parametrize("p", [(0.3, 0.1, 0.3, 0.3), (0.7, 0.05, 0.05, 0.2), (0.05, 0.05, 0.05, 0.85)])
+def test_the_paired_interval_covers_the_truth_with_few_pairs(p: tuple[float, ...]) -> None:
+    draws = np.random.default_rng(5).multinomial(10, p, size=600)
+    ends = [paired_score_interval(*map(int, draw)) for draw in draws]
+    covered = np.mean([one.low <= p[2] - p[1] <= one.high for one in ends])
+    assert covered > 0.93
+
+
+def test_clusters_widen_the_interval_and_never_narrow_it() -> None:
+    won, lost = [(False, True)] * 4, [(True, False)] * 4
+    alike = clustered_difference([won[:2] + lost[:2]] * 4)
+    apart = clustered_difference([won, lost, won, lost])
+    assert (alike.difference, apart.difference, apart.n) == (0.0, 0.0, 16)
+    assert apart.high > alike.high > 0
+    assert clustered_difference([won, []]) == paired_score_interval(0, 0, 4, 0)
+    assert clustered_difference([won[:1], lost]).difference == 0.0  # each episode counts once
+    assert clustered_share([[True] * 4, [False] * 4])[1:] == (0.0, 1.0)
+    assert clustered_share([[True, False]])[1:] == wilson_interval(1, 2)
+    assert clustered_share([]) == (0.0, 0.0, 1.0)

@@ -1,0 +1,316 @@
+"""The encoder: append-only input, no control tokens from text, states that do not depend on their batch."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from core.coordinator.encoder import Encoder, load_encoder
+from core.episode import ROLE_ORDER, Decide, Message, Role, Transcript, TranscriptEntry
+from core.errors import CheckpointError
+from core.tokens import GENERATION_SUFFIX, PromptTokens
+from tests.builders.encoder import QWEN3_ADDED_TOKENS, tiny_qwen3
+
+MODELS = ("ada", "bob")
+TEXT = st.text(max_size=30) | st.lists(
+    st.sampled_from(
+        [*QWEN3_ADDED_TOKENS, "ACCEPT", "\n", "\n\n", " ", "<|", "im_start", "|>", "é", "☃", "\ud800"]
+    ),
+    max_size=6,
+).map("".join)
+ENTRIES = st.lists(
+    st.builds(TranscriptEntry, st.sampled_from(ROLE_ORDER), st.sampled_from(MODELS), TEXT), max_size=5
+).map(tuple)
+EASY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return tiny_qwen3(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> Encoder:
+    return load_encoder(folder)
+
+
+def decide(transcript: Transcript, messages: tuple[Message, ...] = ()) -> Decide:
+    return Decide(transcript, len(transcript.entries), "key", messages=messages)
+
+
+def random_transcripts(n: int, seed: int) -> list[Transcript]:
+    rng = random.Random(seed)
+
+    def words(most: int) -> str:
+        return " ".join(rng.choice(("answer", "4", "plan", "not", "is")) for _ in range(rng.randint(1, most)))
+
+    def entry() -> TranscriptEntry:
+        return TranscriptEntry(rng.choice(ROLE_ORDER), rng.choice(MODELS), words(15))
+
+    return [Transcript(words(20), tuple(entry() for _ in range(rng.randint(0, 4)))) for _ in range(n)]
+
+
+def ids(encoder: Encoder, request: Decide, input_format: str = "segments") -> tuple[int, ...]:
+    return encoder.tokens.prompt(request, "chat" if input_format == "chat" else "segments").ids
+
+
+def test_a_segments_prompt_reads_as_the_whole_string_would(encoder: Encoder, folder: Path) -> None:
+    transcript = Transcript("What is 2+2?", (TranscriptEntry(Role.WORKER, "ada", "The answer\n\nis 4."),))
+    text = (
+        "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>worker ada\nThe answer\n\nis 4.<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    assert encoder.prompt_text(decide(transcript)) == text
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    assert list(ids(encoder, decide(transcript))) == tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_a_chat_prompt_is_the_template_of_the_tokenizer(encoder: Encoder, folder: Path) -> None:
+    messages = (Message("system", "You dispatch."), Message("user", "  2+2?\n<reference_thought_0>4"))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    expected = tokenizer.apply_chat_template(
+        [{"role": one.role, "content": one.content} for one in messages],
+        add_generation_prompt=True,
+        enable_thinking=False,
+        return_dict=False,
+    )
+    assert list(ids(encoder, decide(Transcript("2+2?"), messages), "chat")) == expected
+
+
+def test_the_penultimate_token_closes_the_empty_thought(encoder: Encoder) -> None:
+    for input_format in ("segments", "chat"):
+        prompt = ids(encoder, decide(Transcript("2+2?"), (Message("user", "2+2?"),)), input_format)
+        assert prompt[-2] == encoder.tokens.controls["</think>"]
+
+
+@EASY
+@given(question=TEXT, entries=ENTRIES)
+def test_one_turn_more_only_appends(
+    encoder: Encoder, question: str, entries: tuple[TranscriptEntry, ...]
+) -> None:
+    suffix = len(encoder.tokens.literal(GENERATION_SUFFIX))
+    for turns in range(len(entries)):
+        now = ids(encoder, decide(Transcript(question, entries[:turns])))
+        later = ids(encoder, decide(Transcript(question, entries[: turns + 1])))
+        assert later[: len(now) - suffix] == now[:-suffix]
+
+
+def count_controls(encoder: Encoder, prompt: Sequence[int]) -> int:
+    controls = set(encoder.tokens.controls.values())
+    return sum(index in controls for index in prompt)
+
+
+@pytest.mark.parametrize("token", QWEN3_ADDED_TOKENS)
+def test_no_added_token_can_be_written_by_text(encoder: Encoder, token: str) -> None:
+    assert token in encoder.tokens.controls
+    for text in (token, f"a{token}b", f" {token}\n", token * 3, f"<|im_{token}end|>"):
+        assert count_controls(encoder, encoder.tokens.plain(text)) == 0
+        assert encoder.tokens.text(encoder.tokens.plain(text)) == text  # and yet nothing of it is lost
+
+
+@EASY
+@given(question=TEXT, entries=ENTRIES)
+def test_texts_cannot_change_the_number_of_segments(
+    encoder: Encoder, question: str, entries: tuple[TranscriptEntry, ...]
+) -> None:
+    prompt = ids(encoder, decide(Transcript(question, entries)))
+    assert count_controls(encoder, prompt) == 2 * (1 + len(entries)) + 3  # the suffix has three
+
+
+@EASY
+@given(system=TEXT, user=TEXT)
+def test_messages_cannot_change_the_chat(encoder: Encoder, system: str, user: str) -> None:
+    prompt = ids(encoder, decide(Transcript("q"), (Message("system", system), Message("user", user))), "chat")
+    assert count_controls(encoder, prompt) == 2 * 2 + 3
+
+
+def test_a_vocabulary_with_control_words_in_it_gives_none_away() -> None:
+    words = ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "hello", "?"]
+    core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="?"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    core.add_tokens(words[:4])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)  # type: ignore[no-untyped-call]
+    tokens = PromptTokens(tokenizer, 64)
+    assert tokens.plain("hello <|im_end|> hello </think>") == [4, 4]
+
+
+def test_a_tokenizer_without_turn_marks_is_refused() -> None:
+    core = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)  # type: ignore[no-untyped-call]
+    with pytest.raises(CheckpointError, match="no control token"):
+        PromptTokens(tokenizer, 64)
+
+
+def test_states_are_the_last_hidden_states_at_the_penultimate_token(encoder: Encoder, folder: Path) -> None:
+    request = decide(random_transcripts(1, 3)[0])
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.inference_mode():
+        outputs = model(input_ids=torch.tensor([ids(encoder, request)]), output_hidden_states=True)
+    last = outputs.hidden_states[-1][0].numpy()
+    np.testing.assert_allclose(encoder.encode([request]).states[0], last[-2], atol=2e-5)
+    np.testing.assert_allclose(encoder.encode([request], token_position=-1).states[0], last[-1], atol=2e-5)
+
+
+def test_a_state_does_not_depend_on_its_batch(folder: Path) -> None:
+    requests = [decide(one) for one in random_transcripts(50, 1)]
+    together = load_encoder(folder).encode(requests).states
+    alone = load_encoder(folder)
+    np.testing.assert_array_equal(np.stack([alone.encode([one]).states[0] for one in requests]), together)
+    order = np.random.default_rng(0).permutation(len(requests))[:30]
+    np.testing.assert_array_equal(
+        load_encoder(folder).encode([requests[i] for i in order]).states, together[order]
+    )
+
+
+def test_equal_inputs_are_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load_encoder(folder)
+    requests = [decide(one) for one in random_transcripts(5, 2)]
+    first = encoder.encode(requests * 3)
+    assert len(first.states) == len(first.digests) == len(first.token_counts) == 15
+    monkeypatch.setattr(encoder, "model", None)  # whoever reads again, fails
+    again = encoder.encode(requests[::-1])
+    np.testing.assert_array_equal(again.states, first.states[4::-1])
+    assert again.digests == first.digests[4::-1]
+    assert encoder.encode([]).states.shape == (0, 32)
+
+
+def test_the_cache_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load_encoder(folder)
+    monkeypatch.setattr(encoder, "_cache_size", 4)
+    requests = [decide(one) for one in random_transcripts(9, 4)]
+    assert len(encoder.encode(requests).states) == 9
+    assert len(encoder._cache) == 4
+
+
+@pytest.mark.parametrize("question", ["short", "long question " * 200])
+def test_overflow_keeps_the_questions_head_and_the_newest_turns(folder: Path, question: str) -> None:
+    encoder = load_encoder(folder, max_tokens=128)
+    entries = tuple(TranscriptEntry(Role.THINKER, "ada", f"turn {i} " + "plan " * 6) for i in range(30))
+    request = decide(Transcript(question, entries))
+    encoded = encoder.encode([request])
+    assert encoded.overflows == (True,)
+    assert 100 < encoded.token_counts[0] <= 128
+    seen = encoder.prompt_text(request)
+    assert seen.startswith(f"<|im_start|>user\n{question[:5]}")
+    assert "turn 29 " in seen
+    assert "turn 1 " not in seen
+    assert seen.endswith(GENERATION_SUFFIX)
+    assert seen.count("<|im_start|>") == seen.count("<|im_end|>") + 1
+
+
+def test_a_newest_turn_that_is_too_long_keeps_its_name_and_its_end(folder: Path) -> None:
+    encoder = load_encoder(folder, max_tokens=128)
+    entry = TranscriptEntry(Role.WORKER, "ada", "blah " * 500 + "answer 42")
+    prompt = encoder.tokens.prompt(decide(Transcript("2+2?", (entry,))), "segments")
+    assert prompt.overflow
+    assert len(prompt.ids) == 128
+    seen = encoder.tokens.text(prompt.ids)
+    assert "<|im_start|>worker ada\n" in seen
+    assert "answer 42<|im_end|>" in seen
+
+
+def test_a_chat_that_is_too_long_loses_the_middle_of_its_longest_message(folder: Path) -> None:
+    encoder = load_encoder(folder, max_tokens=128)
+    request = decide(
+        Transcript("q"), (Message("system", "Dispatch."), Message("user", "start " + "x y " * 300 + "stop"))
+    )
+    prompt = encoder.tokens.prompt(request, "chat")
+    assert (prompt.overflow, len(prompt.ids)) == (True, 128)
+    seen = encoder.tokens.text(prompt.ids)
+    assert "Dispatch." in seen
+    assert "user\nstart" in seen
+    assert "stop<|im_end|>" in seen
+
+
+def test_identity_is_of_the_weights_and_not_of_the_place(folder: Path, tmp_path: Path) -> None:
+    same, other = tiny_qwen3(tmp_path / "same"), tiny_qwen3(tmp_path / "other", seed=1)
+    first = load_encoder(folder).identity
+    assert load_encoder(first.name).identity == first
+    assert first.hidden_size == 32
+    assert load_encoder(same).identity.digest == first.digest
+    assert load_encoder(other).identity.digest != first.digest
+
+
+def test_what_is_no_encoder_is_refused(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckpointError, match="no encoder at"):
+        load_encoder(tmp_path)
+    with pytest.raises(CheckpointError, match="no encoder '/no/such/folder'"):
+        load_encoder("/no/such/folder")
+    with pytest.raises(CheckpointError, match="dtype must be one of"):
+        load_encoder(folder, dtype="int8")  # type: ignore[arg-type]
+    (tmp_path / "config.json").write_text('{"model_type": "no-such-model"}')
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "entry"),
+    [
+        ("config.json", {"hidden_size": "96"}),
+        ("config.json", {"num_attention_heads": 0}),
+        ("tokenizer_config.json", {"tokenizer_class": 5}),
+        ("tokenizer_config.json", {"pad_token": [5]}),
+        ("tokenizer.json", {"added_tokens": 5}),
+    ],
+)
+def test_a_damaged_encoder_folder_is_refused_in_one_line(
+    tmp_path: Path, file: str, entry: dict[str, object]
+) -> None:
+    damaged = tiny_qwen3(tmp_path / "damaged") / file
+    damaged.write_text(json.dumps({**json.loads(damaged.read_text()), **entry}))
+    with pytest.raises(CheckpointError, match="cannot be loaded: .{5}") as refused:
+        load_encoder(damaged.parent)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_name_too_long_for_a_folder_is_no_encoder() -> None:
+    with pytest.raises(CheckpointError, match="There is no encoder 'aaa"):
+        load_encoder("a" * 300)
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    folder = tiny_qwen3(tmp_path / "pickled")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_encoder(folder)
+
+
+def test_code_in_a_model_folder_is_never_run(tmp_path: Path) -> None:
+    marker = tmp_path / "was_run"
+    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')")
+    reference = {
+        "AutoConfig": "evil.Config",
+        "AutoModel": "evil.Model",
+        "AutoTokenizer": ["evil.Tokens", None],
+    }
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": reference}))
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_encoder(tmp_path)
+    assert not marker.exists()
+
+
+def test_a_device_that_is_not_there_is_refused(folder: Path) -> None:
+    if torch.cuda.is_available():
+        assert load_encoder(folder, device="cuda").device == "cuda"
+    else:
+        with pytest.raises(CheckpointError, match="cannot be loaded"):
+            load_encoder(folder, device="cuda")
+
+
+@pytest.mark.parametrize("template", [None, "{{ raise_exception('no system role') }}", "{% for %}"])
+def test_a_chat_template_that_cannot_be_used_is_refused(folder: Path, template: str | None) -> None:
+    encoder = load_encoder(folder)
+    encoder.tokens._tokenizer.chat_template = template
+    with pytest.raises(CheckpointError, match="chat template cannot be used"):
+        encoder.encode([decide(Transcript("q"))], input_format="chat")

@@ -1,0 +1,413 @@
+"""The evolution loop on a real (tiny) encoder and a scripted pool: learning, stopping, resuming, failures."""
+
+import re
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.svf import svf_layout
+from core.draws import derive_seed
+from core.episode import Ask, EndReason, Failure, Protocol, Role, Task
+from core.errors import ConfigError, PoolError
+from core.evolution.baselines import Arena, best_cycles, learned_router
+from core.evolution.config import EvolveConfig
+from core.evolution.cycles import CYCLES, ChosenCycle
+from core.evolution.evolve import (
+    Generation,
+    adapted_task_count,
+    evolve,
+    learner_of,
+    random_walk,
+    space_of,
+    tasks_of_candidate,
+    validate,
+)
+from core.evolution.fitness import episodes_of, play_all, statistics_of
+from core.evolution.learners import LearnerState, restored
+from core.evolution.search import sketches, survey
+from core.evolution.sep_cma import SepCMAState, ask, start
+from core.heads import HeadKind
+from core.play.policies import CyclePolicy
+from core.tasks.graders import grade_many
+from tests.builders.encoder import tiny_qwen3
+from tests.builders.pools import Line, ScriptedPool, specs
+
+TASKS = [
+    Task(f"t{i}", f"What is {i} plus {i}?", str(2 * i), "number", "sums" if i % 2 else "more")
+    for i in range(24)
+]
+SPECS = specs(("good", "bad", "broken"))
+CONFIG = EvolveConfig(
+    generations=12, population=12, tasks_per_candidate=8, validate_every=6, turn_budget=3, seed=3
+)
+
+
+def say(ask: Ask) -> Line:
+    """`good` solves, `bad` does not, `broken` has a network that is down for one task."""
+    if ask.role is not Role.WORKER:
+        return "add them" if ask.role is Role.THINKER else "it looks right ACCEPT"
+    number = int(ask.messages[-1].content.split("What is ")[1].split(" ")[0])
+    if ask.model == "broken" and number == 3:
+        return Failure("infrastructure", "The network is down.")
+    return f"answer {2 * number if ask.model == 'good' else 2 * number + 1}"
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    return load_encoder(str(tiny_qwen3(tmp_path_factory.mktemp("encoder"))))
+
+
+def run(
+    encoder: Encoder,
+    config: EvolveConfig = CONFIG,
+    resumed_from: LearnerState | None = None,
+    template: Checkpoint | None = None,
+    next_tasks: int | None = None,
+) -> list[Generation]:
+    pool = ScriptedPool(SPECS, say)
+    template = template or Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    parts = {
+        "encoder": encoder,
+        "pool": pool,
+        "grade": grade_many,
+        "tasks": TASKS[:16],
+        "validation_tasks": TASKS[16:],
+    }
+    return list(evolve(config, template, start=resumed_from, next_tasks=next_tasks, **parts))  # type: ignore[arg-type]
+
+
+def _optimiser(generation: Generation) -> SepCMAState:
+    assert isinstance(generation.state, SepCMAState)
+    return generation.state
+
+
+def test_it_learns_whom_to_ask_and_the_mean_holds_on_other_tasks(encoder: Encoder) -> None:
+    generations = run(encoder, replace(CONFIG, constant_spread=None))
+    assert [generation.index for generation in generations] == list(range(13))
+    assert not generations[0].fitness
+    first, last = generations[1], generations[-1]
+    assert first.episodes
+    assert last.episodes
+    assert last.validation
+    assert last.episodes.accuracy > first.episodes.accuracy + 0.2
+    assert last.validation.accuracy > 0.75
+    assert last.calls_saved > last.calls
+    assert len({generation.checkpoint.id for generation in generations}) == 13
+    assert last.checkpoint.generation == 12
+
+
+def test_stopped_and_resumed_it_ends_bit_for_bit_the_same(encoder: Encoder) -> None:
+    straight = run(encoder)
+    saved = restored(straight[5].state.to_bytes())
+    resumed = run(encoder, resumed_from=saved)
+    assert [one.index for one in resumed] == list(range(6, 13))
+    assert resumed[-1].state.digest == straight[-1].state.digest
+    assert resumed[-1].checkpoint == straight[-1].checkpoint
+    assert resumed[0].fitness == straight[6].fitness
+
+
+def test_candidates_play_as_the_coordinator_of_their_checkpoint_does(encoder: Encoder) -> None:
+    """With next to no step every candidate is the template, whatever the template reads and plays by."""
+    one = replace(
+        CONFIG, generations=1, step_size=1e-9, constant_spread=None, population=2, tasks_per_candidate=16
+    )
+    template = Checkpoint.begin(
+        [spec.name for spec in SPECS],
+        encoder.identity,
+        input_format="chat",
+        token_position=-1,
+        protocol=Protocol.RELEASED,
+    )
+    template = template.with_vector(np.random.default_rng(5).normal(size=len(template.vector)))
+    pool = ScriptedPool(SPECS, say)
+    played = evolve(one, template, encoder=encoder, pool=pool, grade=grade_many, tasks=TASKS[:16])
+    episodes = episodes_of(
+        tasks_of_candidate(TASKS[:16], one, 0, 0),
+        template.models,
+        seed=derive_seed((one.seed, "replies", 0)),
+        turn_budget=one.turn_budget,
+        prefix="alone",
+        protocol=template.protocol,
+    )
+    alone = play_all(episodes, Coordinator(template, encoder), pool, grade_many)
+    assert any(episode.end_reason is EndReason.VERIFIER_FIRST for episode in alone)
+    assert list(played)[1].episodes == statistics_of(alone + alone)
+    assert validate(template, TASKS[:16], one, encoder, pool, grade_many).turns_mean < one.turn_budget
+
+
+def test_infrastructure_failures_are_missing_and_not_zero(encoder: Encoder) -> None:
+    only_broken = replace(CONFIG, generations=1, tasks_per_candidate=16)
+    generation = run(encoder, only_broken)[1]
+    assert sum(generation.missing) > 0
+    assert generation.episodes
+    assert generation.episodes.missing == sum(generation.missing)
+
+
+def test_a_missing_episode_is_neither_short_nor_unaccepted() -> None:
+    models = tuple(spec.name for spec in SPECS)
+    policy = CyclePolicy(models, ("good", "bad"), (Role.WORKER, Role.VERIFIER), "")
+    breaks = ScriptedPool(
+        SPECS,
+        lambda ask: (
+            Failure("infrastructure", "Down.")
+            if "3 plus 3?\nanswer" in ask.messages[-1].content
+            else say(ask)
+        ),
+    )
+    played = play_all(
+        episodes_of(TASKS[:6], models, seed=0, turn_budget=4, prefix="m"), policy, breaks, grade_many
+    )
+    found = statistics_of(played)
+    assert (found.accuracy, found.n, found.missing) == (1.0, 5, 1)
+    assert (found.accept_rate, found.turns_mean) == (1.0, 2.0)
+    assert found.shares == {("good", "worker"): 0.5, ("bad", "verifier"): 0.5}
+
+
+def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(encoder: Encoder) -> None:
+    def seldom_up(ask: Ask) -> Line:
+        number = int(ask.messages[-1].content.split("What is ")[1].split(" ")[0])
+        if ask.model == "good" and number < 12:
+            return Failure("infrastructure", "Down.")
+        return f"answer {2 * number + (ask.model == 'bad' and number % 2)}"
+
+    arena = Arena(ScriptedPool(SPECS[:2], seldom_up), grade_many, turn_budget=1)
+    cycles = {name: ChosenCycle((Role.WORKER,), 1.0) for name in arena.models}
+    router = learned_router(arena, cycles, encoder, TASKS[:16], TASKS[16:], ridge=1e6)
+    assert {chosen.id for chosen in router.chosen.values()} == {"single:good"}
+
+
+def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:
+    common = [tasks_of_candidate(TASKS, CONFIG, 1, candidate) for candidate in (0, 1)]
+    assert common[0] == common[1] != tasks_of_candidate(TASKS, CONFIG, 2, 0)
+    own = replace(CONFIG, common=False)
+    assert tasks_of_candidate(TASKS, own, 1, 0) != tasks_of_candidate(TASKS, own, 1, 1)
+    assert {task.family for task in common[0]} == {"sums", "more"}
+    assert len({task.id for task in common[0]}) == 8
+
+
+def test_more_tasks_are_played_while_candidates_are_not_told_apart_and_fewer_when_they_are() -> None:
+    config = replace(CONFIG, tasks_per_candidate=8, adaptive=True)
+    rng = np.random.default_rng(0)
+    alike = (rng.random((64, 8)) < 0.5).astype(float)
+    assert adapted_task_count(config, alike) == 12
+    apart = np.repeat([[1.0], [0.0]], 32, axis=0) * np.ones((64, 8))
+    assert adapted_task_count(config, apart) == 5
+    assert adapted_task_count(config, np.ones((64, 8))) == 12  # nothing was told apart at all
+    assert adapted_task_count(config, (rng.random((64, 31)) < 0.5).astype(float)) == 32
+    assert adapted_task_count(config, apart[:, :2]) == 2
+    some = apart.copy()
+    some[::7, 3] = np.nan
+    some[5] = np.nan
+    assert adapted_task_count(config, some) == 5
+
+
+def test_an_adaptive_evolution_goes_on_bit_for_bit_with_as_many_tasks(encoder: Encoder) -> None:
+    config = replace(CONFIG, generations=6, adaptive=True)
+    straight = run(encoder, config)
+    assert len({generation.tasks_per_candidate for generation in straight[1:]}) > 1
+    assert all(
+        len(one.fitness) * one.tasks_per_candidate == one.episodes.n + one.episodes.missing
+        for one in straight[1:]
+        if one.episodes
+    )
+    resumed = run(encoder, config, resumed_from=straight[3].state, next_tasks=straight[3].next_tasks)
+    assert resumed[-1].state.digest == straight[-1].state.digest
+
+
+def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    states = encoder.encode(sketches(TASKS[:16], template.models, CONFIG.turn_budget)).states.astype(float)
+    mean = states.mean(axis=0)
+    plain = 5.0 * np.linalg.norm(mean) / np.linalg.norm(states, axis=1).mean()
+    for constant, spread_of_all in ((0.5, 0.5), (None, plain)):
+        config = replace(CONFIG, generations=1, logit_spread=5.0, population=400, constant_spread=constant)
+        state = _optimiser(run(encoder, config)[0])
+        space = survey(
+            encoder, TASKS[:16], template, CONFIG.turn_budget, logit_spread=5.0, constant_spread=constant
+        )
+        heads = space.vectors(ask(state)).reshape(400, 6, -1)
+        about = states if constant is None else states - mean
+        assert (heads @ about.T).std(axis=0).mean() == pytest.approx(5.0, rel=0.1)
+        assert (heads @ mean).std(axis=0).mean() == pytest.approx(spread_of_all, rel=0.15)
+
+
+def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_share(encoder: Encoder) -> None:
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    template = template.with_vector(np.random.default_rng(5).normal(size=len(template.vector)))
+    requests = sketches(TASKS[:16], template.models, 3)
+    assert {len(one.transcript.entries) for one in requests} == {0, 1, 2}
+    mean = encoder.encode(requests).states.astype(float).mean(axis=0)
+    before = template.vector.reshape(6, -1) @ mean
+    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0)
+    points = ask(start(np.asarray(template.vector, float), 0.5, population=12, seed=1))
+    assert np.allclose(space.vectors(points).reshape(12, 6, -1) @ mean, before)
+    assert np.allclose(space.vectors(space.vectors(points)), space.vectors(points))
+    plain = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=None)
+    assert np.array_equal(plain.vectors(points), points)
+    assert plain.step_size < space.step_size
+
+
+@pytest.mark.parametrize("kind", get_args(HeadKind))
+def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encoder, kind: HeadKind) -> None:
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, head_kind=kind)
+    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0)
+    assert space.steps["head"].logit_spread == pytest.approx(5.0, rel=1e-3)
+    requests = sketches(TASKS[:16], template.models, 3)
+    states = encoder.encode(requests).states.astype(float)
+    origin = np.asarray(template.vector, float)
+    vectors = space.vectors(ask(start(origin, space.step_size, population=200, seed=1)))
+    turns = [request.index for request in requests]
+    z = np.array([template.head.logits(states, vector, turns) for vector in vectors])
+    assert np.sqrt(z.var(axis=0).mean()) == pytest.approx(5.0, rel=0.2)
+    steps = run(encoder, replace(CONFIG, generations=2), template=template)
+    assert steps[-1].checkpoint.head_kind == kind
+    assert (steps[-1].checkpoint.vector != template.vector).any()
+
+
+def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encoder: Encoder) -> None:
+    layout = svf_layout(encoder.model, [1], embeddings=False)
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, svf_layout=layout)
+    config = replace(CONFIG, generations=2, logit_spread=5.0, svf_spread=2.0)
+    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0, svf_spread=2.0)
+    assert space.steps["svf"].logit_spread == pytest.approx(2.0)
+    given = survey(
+        encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=None, svf_step_size=0.03
+    )
+    assert given.steps["svf"].step_size == 0.03
+    steps = run(encoder, config, template=template)
+    points = ask(_optimiser(steps[0]))
+    svf, head = points[:, : template.svf_size], points[:, template.svf_size :]
+    assert svf.std() == pytest.approx(space.steps["svf"].step_size, rel=0.2)
+    assert head.std() == pytest.approx(space.steps["head"].step_size, rel=0.2)
+    last = steps[-1].checkpoint
+    assert last.svf_layout == layout
+    assert last.svf_offsets.any()
+    again = run(encoder, config, template=template, resumed_from=steps[1].state)
+    assert again[-1].state.digest == steps[-1].state.digest
+
+
+def test_short_steps_in_constant_preferences_still_find_the_one_to_ask(encoder: Encoder) -> None:
+    generations = run(encoder, replace(CONFIG, constant_spread=1.0))
+    first, last = generations[1].episodes, generations[-1].episodes
+    assert first
+    assert last
+    assert last.accuracy > first.accuracy + 0.2
+
+
+def test_a_random_walk_covers_much_of_an_evolutions_way_without_any_reward(encoder: Encoder) -> None:
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    config = replace(CONFIG, constant_spread=None)
+    space = space_of(config, template, encoder, TASKS[:16])
+    learner = learner_of(config, space)
+    state = learner.begin()
+    for _ in range(config.generations):
+        state = learner.tell(state, -np.square(learner.ask(state) - 1).sum(axis=1), ())
+    evolved, walked = np.linalg.norm(state.mean), np.linalg.norm(random_walk(config, space))
+    assert 0.3 * evolved < walked < 1.5 * evolved
+    assert np.array_equal(random_walk(config, space), random_walk(config, space))
+
+
+def test_a_single_model_plays_its_best_cycle() -> None:
+    arena = Arena(ScriptedPool(SPECS[:2], say), grade_many, turn_budget=3)
+    assert len(CYCLES) == len({(cycle * 6)[:6] for cycle in CYCLES}) == 23
+    cycles = best_cycles(arena, TASKS[:6])
+    assert cycles["good"].accuracy == 1.0
+    assert cycles["good"].cycle == (Role.WORKER, Role.VERIFIER)  # as right as any other, in the fewest turns
+    assert cycles["bad"].accuracy == 0.0
+
+
+def test_settings_that_do_nothing_are_refused(encoder: Encoder) -> None:
+    with pytest.raises(ConfigError, match="generations of 0"):
+        replace(CONFIG, generations=0)
+    with pytest.raises(ConfigError, match="no tasks"):
+        list(
+            evolve(
+                CONFIG,
+                Checkpoint.begin(["a"], encoder.identity),
+                encoder=encoder,
+                pool=ScriptedPool(SPECS, say),
+                grade=grade_many,
+                tasks=[],
+            )
+        )
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e300, -1.0, "0.1", True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "logit_spread",
+        "constant_spread",
+        "step_size",
+        "svf_spread",
+        "svf_step_size",
+        "learning_rate",
+        "box",
+        "diversity",
+        "turn_cost",
+    ],
+)
+def test_a_number_with_which_nothing_can_be_searched_is_refused_by_its_name(name: str, value: Any) -> None:
+    words = f"An evolution's {name.replace('_', ' ')} cannot be {value}: give"
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        replace(CONFIG, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step_size", 0.0),
+        ("box", 0.0),
+        ("logit_spread", None),
+        ("population", 4.0),
+        ("generations", float("nan")),
+        ("turn_budget", "5"),
+        ("seed", -1),
+        ("seed", 2**63),
+        ("seed", 0.5),
+    ],
+)
+def test_a_setting_out_of_its_range_or_kind_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name.replace("_", " ")):
+        replace(CONFIG, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [({"seed": 4}, "seed 3"), ({"population": 10}, "population 12"), ({"rates": "cmaes"}, "rates pycma")],
+)
+def test_a_resume_against_a_changed_configuration_is_refused(
+    encoder: Encoder, changed: dict[str, Any], what: str
+) -> None:
+    state = run(encoder, replace(CONFIG, generations=1))[0].state
+    with pytest.raises(ConfigError, match=what):
+        run(encoder, replace(CONFIG, **changed), resumed_from=state)
+
+
+def test_a_generation_in_which_no_model_answers_ends_the_evolution(encoder: Encoder) -> None:
+    down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    generations = evolve(CONFIG, template, encoder=encoder, pool=down, grade=grade_many, tasks=TASKS)
+    assert next(generations).index == 0
+    with pytest.raises(PoolError, match="generation 1 .*network is down"):
+        next(generations)
+
+
+def test_a_validation_in_which_no_model_answers_measures_nothing(encoder: Encoder) -> None:
+    down = ScriptedPool(SPECS, lambda ask: Failure("infrastructure", "The network is down."))
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    with pytest.raises(PoolError, match="generation 0 .*network is down"):
+        validate(template, TASKS[16:], CONFIG, encoder, down, grade_many)
+
+
+def test_it_learns_with_the_rates_of_pycma_too(encoder: Encoder) -> None:
+    generations = run(encoder, replace(CONFIG, rates="pycma"))
+    first, last = generations[1].episodes, generations[-1].validation
+    assert first
+    assert last
+    assert last.accuracy > first.accuracy + 0.2

@@ -1,0 +1,192 @@
+"""REINFORCE and random search: the gradient, the best seen, states that go on bit for bit, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.encoder import Encoder, load_encoder
+from core.episode import ROLE_ORDER, Episode, Role
+from core.errors import CheckpointError, ConfigError
+from core.evolution import random_search, reinforce
+from core.evolution.config import EvolveConfig, shape_of
+from core.evolution.evolve import Generation, evolve
+from core.evolution.fitness import episodes_of, play_all
+from core.evolution.learners import LearnerState, restored
+from core.evolution.reinforce import policy_gradient
+from core.heads import softmax
+from core.tasks.graders import grade_many
+from tests.builders.encoder import tiny_qwen3
+from tests.builders.pools import ScriptedPool
+from tests.core.evolution.test_evolve import SPECS, TASKS, say
+
+MODELS = [spec.name for spec in SPECS]
+BATCHES = EvolveConfig(
+    learner="reinforce",
+    generations=12,
+    population=1,
+    tasks_per_candidate=64,
+    rotate_every=1,
+    validate_every=12,
+    turn_budget=2,
+    seed=2,
+    learning_rate=0.05,
+)
+BOXES = EvolveConfig(
+    learner="random-search",
+    generations=6,
+    population=8,
+    tasks_per_candidate=8,
+    validate_every=6,
+    turn_budget=3,
+)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    return load_encoder(str(tiny_qwen3(tmp_path_factory.mktemp("encoder"))))
+
+
+def learned(
+    encoder: Encoder, config: EvolveConfig, start: LearnerState | None = None, **fields: object
+) -> list[Generation]:
+    template = Checkpoint.begin(MODELS, encoder.identity, **fields)
+    generations = evolve(
+        config,
+        template,
+        encoder=encoder,
+        pool=ScriptedPool(SPECS, say),
+        grade=grade_many,
+        tasks=TASKS[:16],
+        validation_tasks=TASKS[16:],
+        start=start,
+        next_tasks=config.tasks_per_candidate if start else None,
+    )
+    return list(generations)
+
+
+def played(encoder: Encoder, checkpoint: Checkpoint) -> list[Episode]:
+    births = episodes_of(TASKS[:12], MODELS, seed=1, turn_budget=3, prefix="p")
+    return play_all(births, Coordinator(checkpoint, encoder), ScriptedPool(SPECS, say), grade_many)
+
+
+def test_the_gradient_is_that_of_the_log_probabilities_times_the_advantage(encoder: Encoder) -> None:
+    template = Checkpoint.begin(MODELS, encoder.identity)
+    vector = 0.1 * np.random.default_rng(0).normal(size=len(template.vector))
+    checkpoint = template.with_vector(vector)
+    episodes = played(encoder, checkpoint)
+    known = [one for one in episodes if one.reward is not None]
+    assert 0 < len(known) < len(episodes)  # one of the models is down for a task
+    mean = sum(one.reward or 0.0 for one in known) / len(known)
+
+    def surrogate(weights: np.ndarray) -> float:
+        total = 0.0
+        for one in known:
+            assert one.reward is not None
+            for turn in one.turns:
+                state = np.frombuffer(turn.decision.hidden_state, "<f2").astype(float)
+                z = weights.reshape(6, -1) @ state
+                model, role = softmax(z[:3]), softmax(z[3:])
+                chosen = model[MODELS.index(turn.decision.model)]
+                total += (one.reward - mean) * np.log(chosen * role[ROLE_ORDER.index(turn.decision.role)])
+        return total / len(known)
+
+    gradient, start = policy_gradient(episodes, len(vector)), np.asarray(checkpoint.vector, float)
+    for place in (0, 17, len(vector) // 2, len(vector) - 1):
+        step = np.zeros(len(vector))
+        step[place] = 1e-4
+        slope = (surrogate(start + step) - surrogate(start - step)) / 2e-4
+        assert gradient[place] == pytest.approx(slope, rel=0.02, abs=1e-4)
+
+
+def test_reinforce_learns_whom_to_ask_and_goes_on_bit_for_bit(encoder: Encoder) -> None:
+    generations = learned(encoder, BATCHES)
+    first, last = generations[1].episodes, generations[-1].episodes
+    assert first
+    assert last
+    assert last.accuracy > first.accuracy + 0.2
+    assert [len(one.fitness) for one in generations] == [0] + [1] * 12
+    resumed = learned(encoder, BATCHES, restored(generations[4].state.to_bytes()))
+    assert [one.index for one in resumed] == list(range(5, 13))
+    assert resumed[-1].state.digest == generations[-1].state.digest
+
+
+def test_a_batch_larger_than_the_tasks_plays_each_again_with_other_chances(encoder: Encoder) -> None:
+    episodes = episodes_of([TASKS[1]] * 40, MODELS, seed=3, turn_budget=2, prefix="p")
+    assert len({one.seed for one in episodes}) == 40
+    policy = Coordinator(Checkpoint.begin(MODELS, encoder.identity), encoder)
+    over = play_all(episodes, policy, ScriptedPool(SPECS, say), grade_many)
+    assert len({tuple(turn.decision.model for turn in one.turns) for one in over}) > 4
+
+
+def test_random_search_keeps_the_best_candidate_seen_and_goes_on_bit_for_bit(encoder: Encoder) -> None:
+    generations = learned(encoder, BOXES)
+    best = -np.inf
+    for before, one in zip(generations, generations[1:], strict=False):
+        top = max(value for value in one.fitness if np.isfinite(value))
+        assert (one.checkpoint.vector != before.checkpoint.vector).any() == (top > best)
+        best = max(best, top)
+    resumed = learned(encoder, BOXES, restored(generations[2].state.to_bytes()))
+    assert resumed[-1].state.digest == generations[-1].state.digest
+    assert resumed[-1].checkpoint == generations[-1].checkpoint
+
+
+def test_random_search_stays_in_its_box_and_counts_no_missing_fitness() -> None:
+    state = random_search.start(np.arange(5.0), 0.5, population=50, seed=1)
+    points = random_search.ask(state)
+    assert np.abs(points - np.arange(5.0)).max() <= 0.5
+    assert np.abs(points - np.arange(5.0)).max() > 0.45
+    after = random_search.tell(state, np.full(50, np.nan))
+    assert np.array_equal(after.mean, state.mean)
+    fitness = np.zeros(50)
+    fitness[7], fitness[9] = 0.5, np.nan
+    after = random_search.tell(after, fitness)
+    assert np.array_equal(after.mean, random_search.ask(replace(state, generation=1))[7])
+
+
+def test_what_does_not_fit_a_learner_is_refused_before_anything_begins(encoder: Encoder) -> None:
+    for config, words in (
+        ({"learner": "gradient"}, "There is no learner 'gradient'"),
+        ({"learner": "reinforce"}, "a population of 1"),
+        ({"learner": "reinforce", "population": 1, "learning_rate": 0.0}, "learning rate cannot be 0.0"),
+        ({"learner": "random-search", "box": float("nan")}, "box cannot be nan"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            EvolveConfig(**config)
+    with pytest.raises(ConfigError, match="linear head without SVF"):
+        learned(encoder, BATCHES, head_kind="sparse")
+    with pytest.raises(ConfigError, match="by another learner"):
+        learned(encoder, BATCHES, random_search.start(np.zeros(3), 1.0, population=1, seed=2))
+    with pytest.raises(ConfigError, match="not the saved state"):
+        restored(b"nothing of the kind")
+    cut = reinforce.start(np.zeros(3), 1.0, seed=2)
+    with pytest.raises(ConfigError, match="not the saved state"):
+        restored(replace(cut, first=np.zeros(2)).to_bytes())
+    with pytest.raises(ConfigError, match="vector length 3"):
+        learned(encoder, BATCHES, cut)
+    assert shape_of("reinforce").population == 1
+
+
+def test_what_a_checkpoint_bars_is_never_chosen_and_is_kept_with_it(encoder: Encoder) -> None:
+    config = replace(BOXES, generations=1)
+    generations = learned(encoder, config, barred=("thinker", "broken"))
+    assert generations[1].episodes
+    assert set(generations[1].episodes.shares) == {
+        (model, role.value) for model in ("good", "bad") for role in (Role.WORKER, Role.VERIFIER)
+    }
+    last = generations[-1].checkpoint
+    again = Checkpoint.from_bytes(last.to_config(), last.to_bytes())
+    assert again == last
+    assert again.barred == ("thinker", "broken")
+    assert "barred" not in Checkpoint.begin(MODELS, encoder.identity).to_config()  # ids from before stay
+    choices = [turn.decision for one in played(encoder, again) for turn in one.turns]
+    assert {choice.role for choice in choices} == {Role.WORKER, Role.VERIFIER}
+    assert all(choice.model_probs[2] == 0 == choice.role_probs[1] for choice in choices)
+    with pytest.raises(CheckpointError, match="no model or role 'nobody'"):
+        Checkpoint.begin(MODELS, encoder.identity, barred=("nobody",))
+    with pytest.raises(CheckpointError, match="leave at least one"):
+        Checkpoint.begin(MODELS, encoder.identity, barred=tuple(MODELS))

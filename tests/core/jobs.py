@@ -1,0 +1,27 @@
+"""What helper processes are asked in tests: quick jobs, long ones, some that end their process, some that fail."""
+
+import os
+import time
+from typing import Any
+
+
+def worker(job: Any) -> list[Any]:
+    """The job and who works on it."""
+    time.sleep(0.01)
+    return [job, os.getpid()]
+
+
+def slow(job: Any) -> list[Any]:
+    """As `worker`, after a minute."""
+    time.sleep(60)
+    return worker(job)
+
+
+def deadly(job: Any) -> Any:
+    """Ends the process that works on it."""
+    os._exit(3)
+
+
+def failing(job: Any) -> Any:
+    """Is never answered."""
+    raise ValueError("This job cannot be done.")

@@ -1,0 +1,393 @@
+"""The role loop, answered by hand: what it asks, in which order, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.episode import (
+    Ask,
+    Decide,
+    Decision,
+    EndReason,
+    Episode,
+    Failure,
+    Flag,
+    Grade,
+    Protocol,
+    Replied,
+    Reply,
+    Role,
+    Status,
+    Task,
+    Turn,
+    TurnStarted,
+    Verdict,
+)
+from core.errors import ConfigError
+from core.play.session import Request, Response, play
+from core.pool.spec import Dialect, ModelSpec
+
+W, T, V = Role.WORKER, Role.THINKER, Role.VERIFIER
+TASK = Task("t1", "What is 5 + 7?", "12", "number")
+
+
+def specs(dialect: Dialect = "terse") -> dict[str, ModelSpec]:
+    return {
+        name: ModelSpec(name, dialect=dialect, role_temperature={"verifier": 0.1}) for name in ("ann", "bob")
+    }
+
+
+def episode(protocol: Protocol = Protocol.PAPER, turns: int = 5, seed: int = 0) -> Episode:
+    return Episode("e1", "r1", TASK, "hand", ("ann", "bob"), protocol, turns, seed)
+
+
+class Hand:
+    """Answers a session from two lists, and remembers every request."""
+
+    def __init__(self, choices: Sequence[tuple[str, Role]], replies: Sequence[str | Reply]) -> None:
+        self.choices, self.replies = list(choices), list(replies)
+        self.seen: list[Request] = []
+
+    def answer(self, request: Request) -> Response:
+        self.seen.append(request)
+        match request:
+            case Decide():
+                model, role = self.choices[request.index % len(self.choices)]
+                return Decision(model, role)
+            case Ask():
+                reply = self.replies.pop(0)
+                return reply if isinstance(reply, Reply) else Reply(reply)
+            case Grade():
+                return request.answer == request.task.answer
+            case _:
+                return None
+
+    def play(self, start: Episode, dialect: Dialect = "terse", role_mask: Sequence[bool] = ()) -> Episode:
+        game = play(start, specs(dialect), role_mask=role_mask)
+        response: Response = None
+        while True:
+            try:
+                response = self.answer(game.send(response))
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def of(self, kind: type) -> list[Request]:
+        return [request for request in self.seen if isinstance(request, kind)]
+
+    @property
+    def prompts(self) -> list[str]:
+        return [request.messages[-1].content for request in self.seen if isinstance(request, Ask)]
+
+
+class TestPaper:
+    def test_plan_work_check_in_order(self) -> None:
+        hand = Hand([("ann", T), ("bob", W), ("ann", V)], ["5 and 7 then 5 + 7", "answer 12", "so 12 ACCEPT"])
+        end = hand.play(episode())
+        kinds = [Decide, TurnStarted, Ask, Replied, Turn]
+        asked = [type(request) for request in hand.seen]
+        assert asked == [*kinds, *kinds[:4], Grade, Turn, *kinds]
+        assert (end.status, end.end_reason, end.answer, end.correct, end.reward) == (
+            Status.FINISHED, EndReason.ACCEPTED, "12", True, 1.0)  # fmt: skip
+        assert [turn.index for turn in end.turns] == [0, 1, 2]
+        assert hand.prompts == [
+            "think\nWhat is 5 + 7?",
+            "work\nWhat is 5 + 7?\nplan 5 and 7 then 5 + 7",
+            "check\nWhat is 5 + 7?\nanswer 12",
+        ]
+
+    def test_a_role_with_a_temperature_of_its_own_is_asked_at_it(self) -> None:
+        hand = Hand([("ann", T), ("bob", W), ("ann", V)], ["5 + 7", "answer 12", "so 12 ACCEPT"])
+        hand.play(episode())
+        asks = [request for request in hand.seen if isinstance(request, Ask)]
+        assert [one.temperature for one in asks] == [None, None, 0.1]
+
+    def test_the_coordinator_sees_every_reply_as_it_was_said(self) -> None:
+        hand = Hand([("ann", T), ("bob", W), ("ann", V)], [" plan ", "answer 11", "so 12 REVISE"])
+        hand.play(episode(turns=3))
+        last = hand.of(Decide)[-1]
+        assert isinstance(last, Decide)
+        assert [(e.role, e.model, e.text) for e in last.transcript.entries] == [
+            (T, "ann", " plan "),
+            (W, "bob", "answer 11"),
+        ]
+        assert last.messages == ()
+
+    def test_the_budget_counts_every_role(self) -> None:
+        hand = Hand([("ann", T)], ["x"] * 5)
+        end = hand.play(episode())
+        assert (len(end.turns), end.end_reason, end.answer, end.correct) == (5, EndReason.BUDGET, None, False)
+        assert end.reward == 0.0
+        assert hand.of(Grade) == []
+
+    def test_a_worker_who_says_accept_changes_nothing(self) -> None:
+        texts = ["ACCEPT", "answer 11 ACCEPT", "answer ACCEPT", "so 12 ACCEPT", "VERDICT: ACCEPT"]
+        hand = Hand([("ann", W)], texts)
+        end = hand.play(episode())
+        assert (len(end.turns), end.end_reason) == (5, EndReason.BUDGET)
+        assert all(turn.verdict is None for turn in end.turns)
+
+    def test_the_latest_answer_counts_and_a_lost_one_does_not_erase_it(self) -> None:
+        hand = Hand([("ann", W)], ["answer 11", "answer 12", "er"])
+        end = hand.play(episode(turns=3))
+        assert [turn.answer_after for turn in end.turns] == ["11", "12", "12"]
+        assert [turn.correct_after for turn in end.turns] == [False, True, True]
+        assert end.turns[2].flags == (Flag.NO_ANSWER,)
+        assert end.correct
+
+    def test_a_repeated_answer_is_graded_from_memory(self) -> None:
+        hand = Hand([("ann", W)], ["answer 11", "answer 12", "answer 11", "answer 12"])
+        end = hand.play(episode(turns=4))
+        assert len(hand.of(Grade)) == 2
+        assert [turn.correct_after for turn in end.turns] == [False, True, False, True]
+
+    def test_a_verifier_before_any_answer_spends_a_turn_and_asks_nobody(self) -> None:
+        hand = Hand([("ann", V), ("bob", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"])
+        end = hand.play(episode())
+        first = end.turns[0]
+        assert (first.verdict, first.flags, first.messages) == (Verdict.REVISE, (Flag.NOTHING_TO_JUDGE,), ())
+        assert (first.reply.text, first.reply.usage.tokens_out, first.reply.usage.cost_usd) == ("", 0, 0.0)
+        assert len(hand.of(Ask)) == 2
+        assert (len(end.turns), end.end_reason) == (3, EndReason.ACCEPTED)
+        assert end.turns[2].flags == (Flag.SELF_VERIFIED,)
+
+    def test_a_worker_without_a_readable_answer_leaves_nothing_to_judge(self) -> None:
+        end = Hand([("ann", W), ("bob", V)], ["hm", "hm"]).play(episode(turns=2))
+        assert end.turns[1].flags == (Flag.NOTHING_TO_JUDGE,)
+
+    @pytest.mark.parametrize("text", ["", "ACCEPT REVISE", "fine", "ACCEPT ACCEPT"])
+    def test_an_unreadable_verdict_is_a_flagged_revise(self, text: str) -> None:
+        end = Hand([("ann", W), ("bob", V)], ["answer 12", text]).play(episode(turns=2))
+        assert (end.turns[1].verdict, end.turns[1].flags) == (Verdict.REVISE, (Flag.VERDICT_UNREADABLE,))
+        assert end.end_reason is EndReason.BUDGET
+
+    def test_acceptance_of_a_wrong_answer_is_no_reward(self) -> None:
+        end = Hand([("ann", W), ("bob", V)], ["answer 11", "so 11 ACCEPT"]).play(episode())
+        assert (end.end_reason, end.correct, end.reward) == (EndReason.ACCEPTED, False, 0.0)
+
+    def test_a_failed_model_is_an_empty_reply_that_is_played_on(self) -> None:
+        failed = Reply("answer 12", error=Failure("model", "refused"))
+        end = Hand([("ann", W)], [failed, "answer 12"]).play(episode(turns=2))
+        assert end.turns[0].answer_after is None
+        assert end.turns[0].flags == (Flag.NO_ANSWER, Flag.MODEL_ERROR)
+        assert end.correct
+
+    def test_an_infrastructure_failure_is_missing_and_never_zero(self) -> None:
+        lost = Reply("", error=Failure("infrastructure", "no route to host"))
+        hand = Hand([("ann", W)], ["answer 11", lost])
+        end = hand.play(episode())
+        assert (end.status, end.end_reason, end.reward) == (Status.MISSING, EndReason.ERROR, None)
+        assert (len(end.turns), end.error) == (1, "no route to host")
+        assert len(hand.of(Replied)) == 1
+
+    def test_a_cut_reply_is_flagged(self) -> None:
+        end = Hand([("ann", W)], [Reply("answer 12", finish_reason="length")]).play(episode(turns=1))
+        assert end.turns[0].flags == (Flag.TRUNCATED,)
+
+    def test_a_verdict_that_was_cut_off_is_none(self) -> None:
+        cut = Reply("so 12 given 12 ACCEPT", finish_reason="length")
+        end = Hand([("ann", W), ("bob", V)], ["answer 12", cut]).play(episode(turns=2))
+        assert (end.turns[1].verdict, end.turns[1].flags) == (
+            Verdict.REVISE, (Flag.VERDICT_UNREADABLE, Flag.TRUNCATED))  # fmt: skip
+
+    def test_general_models_get_a_tag_of_their_own_and_must_use_it(self) -> None:
+        def verdict(game_prompt: str) -> str:
+            tag = game_prompt.split("VERDICT-")[1].split(":")[0]
+            return f"Right.\nVERDICT-{tag}: ACCEPT"
+
+        hand = Hand([("ann", W), ("bob", V)], ["<answer>12</answer>"])
+        hand.replies.append("")  # replaced once the prompt is known
+        game = play(episode(), specs("general"))
+        response: Response = None
+        while True:
+            try:
+                request = game.send(response)
+                if isinstance(request, Ask) and request.role is V:
+                    hand.replies[0] = verdict(request.messages[0].content)
+                response = hand.answer(request)
+            except StopIteration as end:
+                final: Episode = end.value
+                break
+        assert final.end_reason is EndReason.ACCEPTED
+
+
+class TestKeys:
+    def test_keys_name_seed_task_and_turn_only(self) -> None:
+        hand = Hand([("ann", T)], ["x"] * 5)
+        hand.play(episode(seed=9))
+        assert [r.key for r in hand.of(Decide) if isinstance(r, Decide)] == [f"9/t1/{i}" for i in range(5)]
+
+    def test_repeating_a_prompt_counts_the_sample_and_keeps_the_seed(self) -> None:
+        hand = Hand([("ann", W), ("ann", W), ("bob", W), ("ann", T), ("ann", W)], ["answer 1"] * 5)
+        hand.play(episode())
+        asks = [r for r in hand.of(Ask) if isinstance(r, Ask)]
+        assert [ask.sample for ask in asks] == [0, 1, 0, 0, 0]  # the plan of turn 3 makes the last prompt new
+        assert len({ask.seed for ask in asks}) == 1
+
+    def test_two_routes_to_one_prompt_ask_the_same(self) -> None:
+        one, two = Hand([("ann", W)], ["answer 1"]), Hand([("bob", V), ("ann", W)], ["answer 1"])
+        one.play(replace(episode(turns=1), id="e5", policy="x"))
+        two.play(episode(turns=2))
+        assert one.of(Ask) == two.of(Ask)
+
+
+ROLES = st.lists(
+    st.tuples(st.sampled_from(["ann", "bob"]), st.sampled_from([W, T, V])), min_size=1, max_size=5
+)
+TEXTS = st.sampled_from(
+    ["answer 12", "answer 11", "so 12 ACCEPT", "so 11 REVISE", "", "plan",
+     "<idea>i</idea> <answer>12</answer>", "ACCEPT", "REJECT",
+     "<suggestion>s</suggestion><suggested_role>verifier</suggested_role>",
+     "<suggestion>s</suggestion><suggested_role>solver</suggested_role>"]
+)  # fmt: skip
+
+
+class TestResume:
+    @given(
+        ROLES,
+        st.lists(TEXTS, min_size=5, max_size=5),
+        st.integers(0, 5),
+        st.sampled_from(list(Protocol)),
+        st.sampled_from(["terse", "general"]),
+    )
+    def test_playing_on_after_any_turn_ends_the_same(
+        self,
+        choices: list[tuple[str, Role]],
+        texts: list[str],
+        cut: int,
+        protocol: Protocol,
+        dialect: Dialect,
+    ) -> None:
+        class ByTurn(Hand):
+            def answer(self, request: Request) -> Response:
+                if isinstance(request, Ask):
+                    self.seen.append(request)
+                    return Reply(texts[len([r for r in self.seen if isinstance(r, Turn)]) + self.skipped])
+                return super().answer(request)
+
+            skipped = 0
+
+        whole = ByTurn(choices, [])
+        end = whole.play(episode(protocol), dialect)
+        later = ByTurn(choices, [])
+        later.skipped = min(cut, len(end.turns))
+        resumed = later.play(replace(episode(protocol), turns=end.turns[:cut]), dialect)
+        assert resumed == end
+        turns = [r for r in whole.seen if isinstance(r, Ask)]
+        again = [r for r in later.seen if isinstance(r, Ask)]
+        assert turns[len(turns) - len(again) :] == again
+
+    def test_a_recorded_answer_without_a_grade_is_graded(self) -> None:
+        hand = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"])
+        whole = hand.play(episode())
+        ungraded = replace(whole, turns=tuple(replace(turn, correct_after=None) for turn in whole.turns))
+        later = Hand([], [])
+        assert later.play(ungraded).correct
+        assert later.seen == [Grade(TASK, "12")]
+
+    def test_a_finished_episode_asks_nothing(self) -> None:
+        end = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"]).play(episode())
+        idle = Hand([], [])
+        assert idle.play(replace(episode(), turns=end.turns)) == end
+        assert idle.seen == []
+
+
+class TestReleased:
+    def play(self, choices: list[tuple[str, Role]], texts: list[str], turns: int = 5) -> tuple[Hand, Episode]:
+        hand = Hand(choices, texts)
+        return hand, hand.play(episode(Protocol.RELEASED, turns), "general")
+
+    def test_a_verifier_first_ends_with_reward_zero(self) -> None:
+        hand, end = self.play([("ann", V)], [])
+        assert (end.end_reason, end.reward, len(end.turns)) == (EndReason.VERIFIER_FIRST, 0.0, 1)
+        assert hand.of(Ask) == []
+
+    def test_a_thinker_does_not_make_something_to_judge(self) -> None:
+        _, end = self.play([("ann", T), ("ann", V)], ["hm"])
+        assert end.end_reason is EndReason.VERIFIER_FIRST
+
+    def test_the_suggested_role_overrides_exactly_the_next_turn(self) -> None:
+        think = "<suggestion>add</suggestion><suggested_role>solver</suggested_role>"
+        hand, end = self.play(
+            [("ann", T), ("bob", V), ("ann", T)],
+            [think, "<answer>12</answer>", "hm", "<answer>12</answer>"],
+            4,
+        )
+        assert [turn.decision.role for turn in end.turns] == [T, W, T, T]
+        assert [turn.decision.origin for turn in end.turns] == [
+            "policy",
+            "suggested_role",
+            "policy",
+            "policy",
+        ]
+        assert end.turns[1].decision.model == "bob"  # the agent is still the head's
+        assert "<suggestion>add</suggestion>" in hand.prompts[1]
+
+    def test_a_suggestion_is_used_once(self) -> None:
+        think = "<suggestion>add</suggestion><suggested_role>solver</suggested_role>"
+        hand, _ = self.play([("ann", T), ("bob", W), ("bob", W)], [think, "a", "b"], 3)
+        assert "<suggestion>" in hand.prompts[1]
+        assert "<suggestion>" not in hand.prompts[2]
+
+    def test_a_suggested_verifier_without_response_ends_at_zero(self) -> None:
+        think = "<suggestion>check</suggestion><suggested_role>verifier</suggested_role>"
+        _, end = self.play([("ann", T), ("bob", W)], [think])
+        assert (end.end_reason, end.reward) == (EndReason.VERIFIER_FIRST, 0.0)
+
+    def test_a_suggestion_does_not_lift_the_mask(self) -> None:
+        think = "<suggestion>check</suggestion><suggested_role>verifier</suggested_role>"
+        hand = Hand([("ann", T), ("bob", W)], [think, "<answer>12</answer>"])
+        end = hand.play(episode(Protocol.RELEASED, 2), "general", role_mask=(True, True, False))
+        assert [turn.decision.role for turn in end.turns] == [T, W]
+
+    def test_reject_is_a_revise_that_keeps_its_word(self) -> None:
+        _, end = self.play([("ann", W), ("bob", V)], ["<answer>11</answer>", "REJECT. No."], 2)
+        assert (end.turns[1].verdict, end.turns[1].verdict_raw) == (Verdict.REVISE, "REJECT")
+        assert end.end_reason is EndReason.BUDGET
+
+    def test_accept_scores_the_latest_worker_response(self) -> None:
+        _, end = self.play([("ann", W), ("bob", V)], ["<answer>12</answer>", "ACCEPT"])
+        assert (end.end_reason, end.reward) == (EndReason.ACCEPTED, 1.0)
+
+    def test_a_response_without_answer_tags_replaces_the_answer(self) -> None:
+        _, end = self.play([("ann", W), ("ann", W)], ["<answer>12</answer>", "12, I think"], 2)
+        assert (end.answer, end.reward) == (None, 0.0)
+
+    def test_only_worker_thoughts_enter_the_discussion(self) -> None:
+        hand, end = self.play(
+            [("ann", W), ("ann", T), ("ann", V)],
+            ["<idea>add</idea> 11", "deep plan", "REJECT: off by one"],
+            3,
+        )
+        last = hand.of(Decide)[-1]
+        assert isinstance(last, Decide)
+        assert last.messages[0].role == "system"
+        assert "<reference_thought_0>add</reference_thought_0>" in last.messages[1].content
+        assert "deep plan" not in last.messages[1].content
+        assert len(last.messages) == 2
+
+    def test_at_most_five_calls(self) -> None:
+        hand, end = self.play([("ann", W)], ["<answer>1</answer>"] * 9)
+        assert (len(hand.of(Ask)), end.end_reason) == (5, EndReason.BUDGET)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "broken",
+        [
+            lambda e: replace(e, models=("ann", "eve")),
+            lambda e: replace(e, turn_budget=0),
+        ],
+    )
+    def test_what_cannot_be_played_is_said_in_a_sentence(self, broken: Callable[[Episode], Episode]) -> None:
+        with pytest.raises(ConfigError, match=r"\.$"):
+            next(play(broken(episode()), specs()))
+
+    @pytest.mark.parametrize("mask", [(True,), (False, False, False)])
+    def test_a_mask_must_fit_and_leave_something(self, mask: tuple[bool, ...]) -> None:
+        with pytest.raises(ConfigError, match="mask"):
+            next(play(episode(), specs(), role_mask=mask))

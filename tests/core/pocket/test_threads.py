@@ -1,0 +1,90 @@
+"""Small models run on one of torch's threads, and nobody else's number of threads is touched."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core.coordinator.encoder import Encoder, load_encoder
+from core.draws import turn_key
+from core.episode import Ask, Decide, Message, Role, Transcript
+from core.pocket import threads
+from core.pocket.pool import PocketPool
+from core.pocket.threads import suited_threads
+from tests.builders.encoder import tiny_qwen3
+
+ASK = Ask("jack", Role.THINKER, (Message("user", "think\nWhat is 2 + 3?"),))
+
+
+@pytest.fixture(autouse=True)
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def seen_by(model: Any) -> list[int]:
+    """Filled with torch's number of threads at every forward of the model."""
+    found: list[int] = []
+    model.register_forward_pre_hook(lambda *_: found.append(torch.get_num_threads()))
+    return found
+
+
+def read(encoder: Encoder) -> None:
+    encoder.encode([Decide(Transcript("What is 2 + 3?"), 0, turn_key(0, "t", 0))])
+
+
+def test_a_pocket_model_writes_on_one_thread_and_leaves_the_number_as_it_was() -> None:
+    pool = PocketPool()
+    found = seen_by(pool._load(pool._folder("jack")).model.model)
+    list(pool.ask([ASK]))
+    asked = len(found)
+    between = [torch.get_num_threads() for _ in pool.stream(ASK)]
+    assert asked > 0
+    assert len(found) > asked
+    assert set(found) == {1}
+    assert set(between) == {3}
+    assert torch.get_num_threads() == 3
+
+
+def test_a_small_encoder_reads_on_one_thread_and_a_large_one_on_the_usual_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_qwen3(tmp_path)
+    small = load_encoder(folder)
+    monkeypatch.setattr(threads, "SMALL", 10)
+    large = load_encoder(folder)
+    for encoder, wanted in ((small, 1), (large, 3)):
+        found = seen_by(encoder.model)
+        read(encoder)
+        assert found == [wanted]
+        assert torch.get_num_threads() == 3
+
+
+def test_a_thread_that_begins_beside_a_small_model_has_the_usual_number() -> None:
+    found: dict[str, int] = {}
+
+    def beside() -> None:
+        with suited_threads(small=False):
+            found["large"] = torch.get_num_threads()
+        with suited_threads(small=True):
+            found["small"] = torch.get_num_threads()
+        found["after"] = torch.get_num_threads()
+
+    with suited_threads(small=True):
+        other = threading.Thread(target=beside)
+        other.start()
+        other.join()
+        assert torch.get_num_threads() == 1
+    assert found == {"large": 3, "small": 1, "after": 3}
+    assert torch.get_num_threads() == 3
+
+
+def test_the_number_comes_back_when_a_model_fails() -> None:
+    with pytest.raises(RuntimeError), suited_threads(small=True):
+        raise RuntimeError
+    assert torch.get_num_threads() == 3

@@ -1,0 +1,120 @@
+"""Where a model may live: checked on the address that is really connected to."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Any
+
+import pytest
+
+from core.episode import Ask, Message, Role
+from core.pool.addresses import is_private_by_name, refusal
+from core.pool.client import Limits
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
+from tests.core.pool.faulty_server import faulty_server, ok
+
+NEVER = [
+    "169.254.169.254", "169.254.0.1", "168.63.129.16", "100.100.100.200", "192.0.0.192",
+    "fe80::1", "fd00:ec2::254", "fd20:ce::254",
+    "::ffff:169.254.169.254", "2002:a9fe:a9fe::", "64:ff9b::a9fe:a9fe", "2001:0:0:0:0:0:5601:5601",
+    "0.0.0.0", "::", "224.0.0.1", "ff02::1",
+]  # fmt: skip
+PRIVATE = [
+    "127.0.0.1", "127.9.9.9", "::1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fc00::1",
+    "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "240.0.0.1", "255.255.255.255",
+]  # fmt: skip
+PUBLIC = ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"]
+
+
+@pytest.mark.parametrize("text", NEVER)
+def test_metadata_and_link_local_addresses_are_always_refused(text: str) -> None:
+    for allow_private in (True, False):
+        assert refusal(ipaddress.ip_address(text), allow_private=allow_private)
+
+
+def test_private_addresses_are_the_operators_choice() -> None:
+    for text in PRIVATE:
+        assert "allow_private" in refusal(ipaddress.ip_address(text), allow_private=False)
+        assert not refusal(ipaddress.ip_address(text), allow_private=True)
+    for text in PUBLIC:
+        assert not refusal(ipaddress.ip_address(text), allow_private=False)
+
+
+def test_a_literal_address_is_a_choice_and_a_disguised_one_is_not() -> None:
+    assert all(
+        is_private_by_name(host) for host in ("127.0.0.1", "::1", "localhost", "a.localhost", "10.1.1.1")
+    )
+    assert not any(
+        is_private_by_name(host) for host in ("2130706433", "0x7f.1", "127.1", "example.com", "nip.io")
+    )
+
+
+def _error(url: str, **fields: Any) -> str:
+    pool = HttpPool([ModelSpec("m", base_url=url, attempts=1, timeout_s=5.0, **fields)], limits=Limits())
+    [(_, reply)] = pool.ask([Ask("m", Role.WORKER, (Message("user", "hi"),))])
+    pool.close()
+    return reply.error.message if reply.error else ""
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "169.254.169.254", "2852039166", "0xa9fea9fe", "169.254.43518",
+        "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[fe80::1]", "[fd00:ec2::254]", "100.100.100.200",
+    ],
+)  # fmt: skip
+def test_no_form_of_a_metadata_address_is_connected_to(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[object] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: reached.append(address))
+    assert "cloud metadata" in _error(f"http://{host}/v1", allow_private=True)
+    assert reached == []
+
+
+def test_disguised_loopback_needs_the_operators_word() -> None:
+    with faulty_server(ok()) as server:
+        for host in ("2130706433", "0x7f000001", "127.1", "0177.1"):
+            assert "allow_private" in _error(server.url.replace("127.0.0.1", host))
+        assert server.requests == []
+        assert _error(server.url.replace("127.0.0.1", "127.1"), allow_private=True) == ""
+        assert _error(server.url.replace("127.0.0.1", "localhost")) == ""
+
+
+def test_a_name_that_rebinds_is_resolved_once_and_connected_where_it_was_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = ["127.0.0.1", "169.254.169.254", "169.254.169.254"]
+
+    def resolve(host: str, port: int, *args: object, **kwargs: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answers.pop(0), port))]
+
+    with faulty_server(ok()) as server:
+        real = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda host, *args, **kwargs: (resolve if host == "rebind.test" else real)(host, *args, **kwargs),
+        )
+        url = server.url.replace("127.0.0.1", "rebind.test")
+        assert _error(url, allow_private=True) == ""
+        assert len(answers) == 2
+        assert "cloud metadata" in _error(url, allow_private=True)
+        assert len(server.requests) == 1
+
+
+def test_one_forbidden_address_among_several_refuses_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(host: str, port: int, *args: object, **kwargs: object) -> list[object]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in ("127.0.0.1", "169.254.169.254")
+        ]
+
+    with faulty_server(ok()) as server:
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        assert "cloud metadata" in _error(server.url.replace("127.0.0.1", "mixed.test"), allow_private=True)
+        assert server.requests == []
+
+
+def test_a_name_that_does_not_resolve_is_said() -> None:
+    for host in ("no-such-host.invalid", "a..b", "x" * 300):
+        assert "cannot be resolved" in _error(f"http://{host}/v1")

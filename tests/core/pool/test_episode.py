@@ -1,0 +1,88 @@
+"""Whole episodes with models behind HTTP: played to the end, streamed, and missing when the server fails."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from core.episode import Delta, Episode, EpisodeFinished, Status, Task
+from core.play.drive import drive, drive_many
+from core.play.policies import round_robin_policy
+from core.pool.client import Limits
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
+from tests.builders.play import grade
+from tests.core.pool.faulty_server import Answer, Request, events, fail, faulty_server, ok, stream_head
+
+MODELS = ("planner", "solver", "judge")
+
+
+def model(request: Request) -> Answer:
+    """A model that follows its instructions, as server-sent events when asked for them."""
+    duty = request.body["messages"][0]["content"]
+    if "you are the Thinker" in duty:
+        text = "<suggestion>add them</suggestion>"
+    elif "you are the Worker" in duty:
+        text = "That makes <answer>42</answer>"
+    else:
+        tag = re.search(r"VERDICT-(\w+)", duty)
+        assert tag is not None
+        text = f"Right.\nVERDICT-{tag[1]}: ACCEPT"
+    if request.body.get("stream"):
+        return (stream_head(), events(*re.findall(r"\S+\s*", text)))
+    return (0.05, *ok(text))
+
+
+def episodes(n: int) -> list[Episode]:
+    task = Task("t", "What is 40 + 2?", "42")
+    return [Episode(f"e{i}", "r", task, "round-robin", MODELS, seed=i) for i in range(n)]
+
+
+def pool_at(url: str) -> HttpPool:
+    limits = Limits(wait_initial_s=0.01, wait_max_s=0.02)
+    return HttpPool(
+        [ModelSpec(name, base_url=url, timeout_s=10.0, attempts=2) for name in MODELS], limits=limits
+    )
+
+
+def finished(events: list[object]) -> list[Episode]:
+    return [event.episode for event in events if isinstance(event, EpisodeFinished)]
+
+
+def test_many_episodes_at_once() -> None:
+    with faulty_server(model) as server:
+        pool = pool_at(server.url)
+        ended = finished(list(drive_many(episodes(6), round_robin_policy(MODELS), pool, grade)))
+        pool.close()
+    assert [(episode.status, episode.correct, len(episode.turns)) for episode in ended] == [
+        (Status.FINISHED, True, 3)
+    ] * 6
+    assert server.most_in_flight > 1
+
+
+def test_one_episode_streams_its_text() -> None:
+    with faulty_server(model) as server:
+        pool = pool_at(server.url)
+        seen = list(drive(episodes(1)[0], round_robin_policy(MODELS), pool, grade, stream=True))
+        pool.close()
+    [episode] = finished(list(seen))
+    assert episode.correct
+    for index, turn in enumerate(episode.turns):
+        shown = "".join(event.text for event in seen if isinstance(event, Delta) and event.index == index)
+        assert shown == turn.reply.text != ""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_fails_makes_the_episode_missing_and_not_wrong(stream: bool) -> None:
+    def failing(request: Request) -> Answer:
+        return fail(500, "out of memory") if request.body["model"] == "solver" else model(request)
+
+    with faulty_server(failing) as server:
+        pool = pool_at(server.url)
+        seen = list(drive(episodes(1)[0], round_robin_policy(MODELS), pool, grade, stream=stream))
+        pool.close()
+    [episode] = finished(list(seen))
+    assert (episode.status, episode.reward) == (Status.MISSING, None)
+    assert len(episode.turns) == 1
+    assert "out of memory" in (episode.error or "")

@@ -1,0 +1,278 @@
+"""HttpPool against a real faulty server: what it sends, tries again and never says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from core.errors import PoolError
+from core.pool.client import Limits
+from core.pool.endpoint import RETRY_QUOTA
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
+from tests.core.pool.faulty_server import HANG_UP, Answer, Request, chat, fail, faulty_server, ok, respond
+from tests.core.pool.hosted_calls import CANARY, QUICK, ask, entry, left, talk, why
+
+# What is sent
+
+
+def test_the_body_is_minimal_and_the_key_a_header() -> None:
+    reply, server = talk(ok("four"), api_key_env="KEY", model="org/model", price_in=2.0, price_out=4.0)
+    [request] = server.requests
+    assert request.path == "/v1/chat/completions"
+    assert request.headers["authorization"] == f"Bearer {CANARY}"
+    assert request.body == {
+        "model": "org/model",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 4096,
+        "temperature": 0.7,
+    }
+    assert reply.text == "four"
+    assert (reply.usage.tokens_in, reply.usage.tokens_out) == (11, 7)
+    assert reply.usage.cost_usd == pytest.approx((11 * 2 + 7 * 4) / 1e6)
+    assert 0 < reply.latency_s < 5
+
+
+def test_an_entry_decides_which_fields_its_server_sees() -> None:
+    _, server = talk(
+        ok(),
+        token_limit_field="max_completion_tokens",
+        send_temperature=False,
+        send_seed=True,
+        extra={"top_p": 0.9},
+    )
+    [request] = server.requests
+    assert request.body.keys() == {"model", "messages", "max_completion_tokens", "seed", "top_p"}
+    assert "authorization" not in request.headers
+
+
+def test_repeats_in_an_episode_are_sent_with_seeds_of_their_own() -> None:
+    with faulty_server(ok()) as server:
+        pool = HttpPool([entry(server, send_seed=True)])
+        list(pool.ask([ask(seed=7, sample=sample) for sample in range(3)] + [ask(seed=7)]))
+        pool.close()
+    assert len({request.body["seed"] for request in server.requests}) == 3
+
+
+def test_usage_or_price_that_is_unknown_is_no_price() -> None:
+    body = json.loads(chat("hi"))
+    del body["usage"]
+    assert talk(ok())[0].usage.cost_usd is None
+    reply, _ = talk((respond(json.dumps(body).encode()),), price_in=1.0, price_out=1.0)
+    assert (reply.text, reply.usage.cost_usd) == ("hi", None)
+
+
+def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    assert talk(ok())[0].error is None
+
+
+# What is tried again
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
+def test_passing_faults_are_tried_again(status: int) -> None:
+    reply, server = talk(fail(status), fail(status), ok("at last"))
+    assert (reply.text, reply.error, len(server.requests)) == ("at last", None, 3)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 418, 422])
+def test_lasting_faults_are_not(status: int) -> None:
+    reply, server = talk(fail(status, "bad thing"), ok())
+    assert f"{status}" in why(reply)
+    assert reply.error is not None
+    assert reply.error.kind == "infrastructure"
+    assert len(server.requests) == 1
+
+
+def test_retrying_ends_with_the_servers_reason() -> None:
+    reply, server = talk(fail(500, "disk on fire"), attempts=3)
+    assert "disk on fire" in why(reply)
+    assert "tried 3 times" in why(reply)
+    assert len(server.requests) == 3
+
+
+def test_retry_after_is_waited_for_by_every_call_to_the_model() -> None:
+    times: list[float] = []
+
+    def answer(request: Request) -> Answer:
+        times.append(time.monotonic())
+        return fail(429, Retry_After="0.6") if len(times) == 1 else ok()
+
+    with faulty_server(answer) as server:
+        pool = HttpPool([entry(server, concurrency=1)], limits=QUICK)
+        replies = [reply.text for _, reply in pool.ask([ask(), ask(), ask()])]
+        pool.close()
+    assert replies == ["fine"] * 3
+    assert len(times) == 4
+    assert times[1] - times[0] >= 0.6
+
+
+def test_retry_after_may_be_a_date() -> None:
+    dates = {"Date": "Fri, 20 Nov 2026 20:00:00 GMT", "Retry_After": "Fri, 20 Nov 2026 20:00:01 GMT"}
+    started = time.monotonic()
+    reply, _ = talk(fail(503, **dates), ok())
+    assert reply.error is None
+    assert time.monotonic() - started >= 1
+
+
+@pytest.mark.parametrize("wait", ["61", "9"])  # longer than the cap, longer than the call may take
+def test_a_wait_that_is_too_long_is_not_waited_for(wait: str) -> None:
+    reply, server = talk(fail(429, Retry_After=wait), ok(), timeout_s=5.0)
+    assert f"asks to wait {wait} s" in why(reply)
+    assert len(server.requests) == 1
+
+
+def test_x_should_retry_is_obeyed() -> None:
+    assert len(talk(fail(500, x_should_retry="false"), ok())[1].requests) == 1
+    assert talk(fail(400, x_should_retry="true"), ok())[0].error is None
+
+
+def test_a_rate_limit_loses_no_call() -> None:
+    window = [0.0, 0]
+
+    def answer(request: Request) -> Answer:
+        """Four answers in any 0.2 s."""
+        now = time.monotonic()
+        if now >= window[0] + 0.2:
+            window[:] = [now, 0]
+        window[1] += 1
+        return ok() if window[1] <= 4 else fail(429, Retry_After="0.2")
+
+    with faulty_server(answer) as server:
+        pool = HttpPool([entry(server, attempts=2)], limits=QUICK)
+        replies = [reply.error for _, reply in pool.ask([ask()] * 24)]
+        pool.close()
+    assert replies == [None] * 24
+    assert len(server.requests) <= 3 * 24
+
+
+def test_a_limit_that_never_lifts_ends_at_the_deadline() -> None:
+    reply, server = talk(
+        fail(429, "slow down", Retry_After="0"), timeout_s=0.5, limits=Limits(wait_initial_s=0.1)
+    )
+    assert reply.error is not None
+    assert reply.latency_s < 1.0
+    assert 3 <= len(server.requests) <= 6
+
+
+def test_an_outage_does_not_become_a_storm() -> None:
+    with faulty_server(fail(500)) as server:
+        pool = HttpPool([entry(server, concurrency=16, timeout_s=30.0)], limits=QUICK)
+        replies = [reply for _, reply in pool.ask([ask()] * 60)]
+        pool.close()
+    assert all(reply.error for reply in replies)
+    assert len(server.requests) <= 60 + RETRY_QUOTA
+
+
+def test_hang_ups_are_tried_again() -> None:
+    reply, server = talk(HANG_UP, (b"HTTP/1.1 200 OK\r\nContent-Le",), ok())
+    assert (reply.error, len(server.requests)) == (None, 3)
+
+
+def test_no_server_is_said_with_its_address() -> None:
+    with faulty_server(ok()) as server:
+        pass
+    pool = HttpPool([entry(server, attempts=2)], limits=QUICK)
+    [(_, reply)] = pool.ask([ask()])
+    pool.close()
+    assert "Model 'm' at 127.0.0.1 cannot be reached" in why(reply)
+
+
+# What is never said
+
+
+ECHOES: dict[str, Callable[[str], Answer]] = {
+    "401": lambda said: fail(401, f"Incorrect API key provided: {said}"),
+    "403": lambda said: fail(403, f"no: {said}"),
+    "400": lambda said: fail(400, f"bad header {said}"),
+    "404": lambda said: fail(404, f"{said} not found"),
+    "500": lambda said: fail(500, f"boom {said}"),
+    "kind": lambda said: (respond(b"x", kind=f"text/{said}"),),
+    "redirect": lambda said: fail(302, said, Location=f"http://127.0.0.1:9/?key={said}"),
+    "protocol": lambda said: (f"HTTP/9 {said}\r\n\r\n".encode(),),
+    "header": lambda said: (f"HTTP/1.1 200 OK\r\n{said}\x01: x\r\n\r\n".encode(),),
+    "text": lambda said: ok(f"your key is {said}", reasoning_content=said),
+    "finish": lambda said: ok("x", finish_reason=said),
+}
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.parametrize("said", [CANARY, CANARY[:12], CANARY[-12:]])
+def test_the_key_is_in_no_error_reply_or_log(echo: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    reply, server = talk(ECHOES[echo](said), api_key_env="KEY", attempts=2)
+    assert server.requests[0].headers["authorization"].endswith(CANARY)
+    shown = repr(reply)
+    if said == CANARY or reply.error is not None:
+        assert said.lower() not in shown.lower()
+    for record in caplog.records:
+        if record.name.partition(".")[0] in ("core", "stamina", "httpx"):
+            assert said not in record.getMessage() + repr(record.__dict__)
+
+
+def test_redirects_are_not_followed() -> None:
+    with faulty_server(ok()) as other:
+        reply, _ = talk(fail(307, Location=f"{other.url}/chat/completions"), api_key_env="KEY")
+    assert "redirects elsewhere (307)" in why(reply)
+    assert other.requests == []
+
+
+def test_a_refused_key_names_its_variable() -> None:
+    assert "check the variable KEY" in why(talk(fail(401), api_key_env="KEY")[0])
+
+
+def test_a_missing_or_broken_key_is_said_before_any_call() -> None:
+    spec = ModelSpec("m", base_url="http://127.0.0.1:9/v1", api_key_env="KEY")
+    for env, words in (
+        ({}, "KEY, which is not set"),
+        ({"KEY": " "}, "not set"),
+        ({"KEY": "a\nb"}, "no header"),
+    ):
+        with pytest.raises(PoolError, match=words):
+            HttpPool([spec], env)
+
+
+def test_an_unknown_model_is_said_before_any_call() -> None:
+    with faulty_server(ok()) as server:
+        pool = HttpPool([entry(server)])
+        with pytest.raises(PoolError, match="no model named 'z'; it has m"):
+            pool.ask([ask(), ask("z")])
+        pool.close()
+    assert server.requests == []
+
+
+@pytest.mark.process
+def test_a_process_that_is_interrupted_with_calls_in_flight_ends_at_once() -> None:
+    script = """
+import sys
+from core.episode import Ask, Message, Role
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
+pool = HttpPool([ModelSpec("m", base_url=sys.argv[1])])
+asks = [Ask("m", Role.WORKER, (Message("user", text),)) for text in ("quick", "slow", "slow")]
+for index, reply in pool.ask(asks):
+    raise KeyboardInterrupt
+"""
+
+    def answer(request: Request) -> Answer:
+        return ok() if request.body["messages"][0]["content"] == "quick" else (0.5, *[0.5] * 60)
+
+    with faulty_server(answer) as server:
+        ended = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", script, server.url],
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+        assert left(server, 2)
+    assert ended.stderr.strip().splitlines()[-1] == "KeyboardInterrupt"
+    assert "Warning" not in ended.stderr
+    assert "Task was destroyed" not in ended.stderr

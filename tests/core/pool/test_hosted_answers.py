@@ -1,0 +1,243 @@
+"""HttpPool against a real faulty server: which answers it accepts, whole, streamed, cut off or late."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from core.episode import Reply
+from core.pool.client import Limits
+from core.pool.hosted import HttpPool
+from tests.core.pool.faulty_server import (
+    Answer,
+    Request,
+    chat,
+    chunked,
+    events,
+    fail,
+    faulty_server,
+    ok,
+    respond,
+    stream_head,
+)
+from tests.core.pool.hosted_calls import QUICK, ask, entry, left, stream, talk, why
+
+# What is accepted
+
+
+def test_length_is_kept_and_reasoning_set_apart() -> None:
+    reply, _ = talk(ok("cut of", finish_reason="length", reasoning_content="hmm"))
+    assert (reply.text, reply.finish_reason, reply.reasoning) == ("cut of", "length", "hmm")
+
+
+WRONG = {
+    "nan": b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": NaN}',
+    "infinity": b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "n": -Infinity}',
+    "duplicate": chat("x").replace(b'"content": "x"', b'"content": "REVISE", "content": "ACCEPT"'),
+    "deep": b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "digits": b'{"choices": [], "n": ' + b"9" * 5000 + b"}",
+    "utf8": chat("x").replace(b'"x"', b'"\xff\xfe"'),
+    "no choice": b'{"choices": []}',
+    "no finish": chat("x", finish_reason=None),
+    "number": chat("x").replace(b'"content": "x"', b'"content": 1'),
+    "negative usage": chat("x").replace(b"11", b"-1"),
+    "list": b"[]",
+    "empty": b"",
+    "text": b"Internal server error",
+    "two": chat("x") + chat("y"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_malformed_json_is_never_a_reply(fault: str) -> None:
+    reply, server = talk((respond(WRONG[fault]),), attempts=2)
+    assert "its answer" in why(reply)
+    assert len(server.requests) == 2
+
+
+def test_what_is_not_json_is_not_read() -> None:
+    page = (respond(b"<html>Log in</html>", kind="text/html"),)
+    assert "text/html" in why(talk(page)[0])
+    assert "compressed" in why(talk((respond(b"\x1f\x8b", headers={"Content-Encoding": "gzip"}),))[0])
+
+
+def test_a_huge_body_is_cut_off() -> None:
+    limits = Limits(response_bytes=100_000)
+    sized = (respond(chat("x" * 200_000)),)
+    endless = (stream_head(), *[b"data: " + b"x" * 10_000] * 100)
+    for answer in (sized, endless):
+        reply, server = talk(answer, limits=limits)
+        assert "100,000 bytes" in why(reply)
+        assert len(server.requests) == 1
+
+
+def test_text_that_no_database_can_hold_is_mended() -> None:
+    reply, _ = talk(ok("a\ud800b\0c\U0001f600"))
+    assert reply.text == "a\ufffdb\ufffdc\U0001f600"
+
+
+def test_a_model_that_cannot_take_the_prompt_is_at_fault_itself() -> None:
+    for message in ("This model's maximum context length is 8192 tokens", "triggered content_filter"):
+        reply, _ = talk(fail(400, message))
+        assert reply.error is not None
+        assert reply.error.kind == "model"
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_no_truncated_json_is_accepted(sized: bool) -> None:
+    whole = respond(chat("The answer is 42."), sized=sized)
+    _no_partial_text([(whole[:end],) for end in range(len(whole))], "The answer is 42.", streaming=False)
+
+
+@pytest.mark.parametrize("mode", ["closed", "sized", "chunked", "clean"])
+def test_no_truncated_stream_is_accepted(mode: str) -> None:
+    body = events("The ", "answer is ", "42.")
+    cuts: list[Answer]
+    match mode:
+        case "closed":
+            cuts = [(stream_head(), body[:end]) for end in range(len(body))]
+        case "sized":
+            cuts = [(stream_head(Content_Length=str(len(body))), body[:end]) for end in range(len(body))]
+        case "chunked":
+            whole = chunked(body[:100], body[100:])
+            cuts = [(stream_head(Transfer_Encoding="chunked"), whole[:end]) for end in range(len(whole))]
+        case _:
+            head = stream_head(Transfer_Encoding="chunked")
+            cuts = [(head, chunked(body[:end])) for end in range(len(body))]
+    _no_partial_text(cuts, "The answer is 42.", streaming=True)
+
+
+def _no_partial_text(cuts: list[Answer], text: str, *, streaming: bool) -> None:
+    """Every cut answer is a failure, or has lost nothing but what follows the text."""
+    waiting = iter(cuts)
+    with faulty_server(lambda request: next(waiting)) as server:
+        pool = HttpPool([entry(server, attempts=1, concurrency=8)], limits=QUICK)
+        replies = [reply for _, reply in pool.ask([ask()] * len(cuts))]
+        pool.close()
+    assert len(replies) == len(cuts) > 100
+    accepted = [reply for reply in replies if reply.error is None]
+    assert all(reply.text == text and reply.finish_reason == "stop" for reply in accepted)
+    assert all(reply.text == "" for reply in replies if reply.error is not None)
+    assert len(accepted) <= (9 if streaming else 0)  # line ends and the closing chunk follow "[DONE]"
+
+
+# Streaming
+
+
+def test_pieces_come_as_they_are_written() -> None:
+    first, *rest = events("one ", "two ", "three").split(b"\n\n")
+    with faulty_server(
+        (stream_head(), b"\n\n".join([first, rest[0], b""]), 0.5, b"\n\n".join(rest[1:]))
+    ) as server:
+        pool = HttpPool([entry(server)])
+        started = time.monotonic()
+        arrivals = [(time.monotonic() - started, piece) for piece in pool.stream(ask())]
+        pool.close()
+    assert [piece for _, piece in arrivals[:-1]] == ["one ", "two ", "three"]
+    reply = arrivals[-1][1]
+    assert isinstance(reply, Reply)
+    assert (reply.text, reply.usage.tokens_out) == ("one two three", 7)
+    assert server.requests[0].body["stream"] is True
+    assert "stream_options" not in server.requests[0].body
+    assert arrivals[1][0] - arrivals[0][0] > 0.25
+
+
+def test_a_stream_without_done_is_accepted_only_where_the_entry_says_so() -> None:
+    answer = (stream_head(), events("hi", done=False))
+    assert "without [DONE]" in why(stream(answer, attempts=1)[1])
+    assert stream(answer, stream_done=False)[1].text == "hi"
+    unfinished = (stream_head(), events("hi", finish_reason=None))
+    assert "finish reason" in why(stream(unfinished, stream_done=False, attempts=1)[1])
+
+
+def test_a_stream_that_breaks_is_tried_again_without_repeating_itself() -> None:
+    broken = (stream_head(), events("The ", "answ", done=False, finish_reason=None))
+    pieces, reply, server = stream(broken, (stream_head(), events("The ", "answer")))
+    assert (reply.text, pieces, len(server.requests)) == ("The answer", ["The ", "answ"], 2)
+
+
+def test_an_error_in_the_stream_and_a_server_that_does_not_stream() -> None:
+    error = b'data: {"error": {"message": "overloaded"}}\n\n'
+    assert "in the middle" in why(stream((stream_head(), events("x", done=False) + error), attempts=1)[1])
+    assert stream(ok("whole"))[1].text == "whole"
+    pieces, reply, server = stream(ok("whole"), stream=False)
+    assert (pieces, reply.text, "stream" in server.requests[0].body) == ([], "whole", False)
+
+
+def test_usage_in_a_stream_is_asked_for_where_the_entry_says_so() -> None:
+    _, _, server = stream((stream_head(), events("x")), stream_usage=True)
+    assert server.requests[0].body["stream_options"] == {"include_usage": True}
+
+
+# Time
+
+
+@pytest.mark.parametrize("kind", ["json", "stream"])
+def test_a_slow_drip_is_cut_at_the_deadline(kind: str) -> None:
+    body = respond(chat("x" * 500)) if kind == "json" else stream_head() + events(*"x" * 50)
+    drip: list[bytes | float] = []
+    for start in range(0, len(body), 20):
+        drip += [body[start : start + 20], 0.05]
+    reply, server = talk(tuple(drip), timeout_s=0.7)
+    assert "longer than 0.7 s" in why(reply)
+    assert 0.7 <= reply.latency_s < 1.2
+    assert server.hang_ups == 1
+
+
+def test_silence_is_cut_at_the_deadline() -> None:
+    reply, _ = talk((5.0,), timeout_s=0.5)
+    assert "longer than 0.5 s" in why(reply)
+    assert reply.latency_s < 1.0
+
+
+def test_calls_run_side_by_side_up_to_the_models_limit() -> None:
+    slow = (0.1, *ok())
+    with faulty_server(slow) as server:
+        pool = HttpPool([entry(server, concurrency=4)])
+        indices = [index for index, _ in pool.ask([ask()] * 12)]
+        pool.close()
+    assert sorted(indices) == list(range(12))
+    assert server.most_in_flight == 4
+
+
+def test_a_slow_model_does_not_hold_up_a_quick_one() -> None:
+    def answer(request: Request) -> Answer:
+        return (0.5, *ok("slow")) if request.body["model"] == "slow" else ok("quick")
+
+    with faulty_server(answer) as server:
+        pool = HttpPool([entry(server, "slow"), entry(server, "quick")])
+        assert [reply.text for _, reply in pool.ask([ask("slow"), ask("quick")])] == ["quick", "slow"]
+        pool.close()
+
+
+def test_closing_the_iterator_cancels_the_calls_in_flight() -> None:
+    def answer(request: Request) -> Answer:
+        return ok() if request.body["messages"][0]["content"] == "quick" else (20.0,)
+
+    with faulty_server(answer) as server:
+        pool = HttpPool([entry(server, concurrency=3, timeout_s=30.0)])
+        replies = pool.ask([ask(text="quick"), ask(), ask(), ask(), ask()])
+        assert next(replies)[0] == 0
+        time.sleep(0.2)
+        replies.close()  # type: ignore[attr-defined]
+        assert left(server, 3)
+        [(_, reply)] = pool.ask([ask(text="quick")])
+        assert reply.error is None
+        pool.close()
+
+
+def test_closing_a_stream_cancels_it() -> None:
+    with faulty_server((stream_head(), events("one ", done=False, finish_reason=None), 20.0)) as server:
+        pool = HttpPool([entry(server, timeout_s=30.0)])
+        pieces = pool.stream(ask())
+        assert next(pieces) == "one "
+        pieces.close()  # type: ignore[attr-defined]
+        assert left(server, 1)
+        pool.close()
+
+
+def test_a_forgotten_pool_closes_and_its_pending_replies_keep_it() -> None:
+    with faulty_server((0.2, *ok())) as server:
+        replies = HttpPool([entry(server)]).ask([ask()])
+        assert [reply.text for _, reply in replies] == ["fine"]

@@ -1,0 +1,73 @@
+"""The sandbox: what is allowed is computed, everything else has no value and does no harm."""
+
+import pytest
+
+from core.tasks.sandbox import evaluate_many, is_allowed
+
+pytestmark = pytest.mark.process
+
+
+def test_allowed_expressions_have_their_python_values() -> None:
+    expressions = [
+        "1 + 2 * 3",
+        "sum([x for x in [4, 5, 6] if x % 2 == 0])",
+        "{'a': 3}['a']",
+        "max([3, 9, 2][0:2])",
+        "'ab'[1]",
+    ]
+    assert evaluate_many(expressions) == ["7", "10", "3", "9", "'b'"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "().__class__.__bases__[0].__subclasses__()",
+        "open('/etc/passwd').read()",
+        "__import__('os').system('true')",
+        "eval('1')",
+        "exec('x = 1')",
+        "(lambda: 1)()",
+        "[].append(1)",
+        "f'{1}'",
+        "9 ** 9 ** 9",
+        "x",
+        "__builtins__",
+        "sum.__self__",
+        "(x := 5)",
+        "[y for x in [1]]",
+        "sum([1], start=2)",
+        "1; 2",
+        "import os",
+        "b'x'",
+        "1e400",
+        "await x",
+        "(" * 300 + "1" + ")" * 300,
+        "[" * 90 + "]" * 90 + "]",
+        "",
+        "\0",
+        "1 +",
+        "getattr(1, 'real')",
+        "range.__init__",
+        "[*[1]]",
+        "print(1)",
+        "input()",
+        "globals()",
+    ],
+)
+def test_everything_else_is_refused_before_it_runs(expression: str) -> None:
+    assert not is_allowed(expression)
+    assert evaluate_many([expression]) == [None]
+
+
+def test_bad_style_is_read_in_silence(recwarn: pytest.WarningsRecorder) -> None:
+    assert evaluate_many(["1if 1else 2"]) == ["1"]
+    assert not recwarn.list
+
+
+def test_a_bomb_ends_its_child_and_not_the_batch() -> None:
+    assert evaluate_many(["1 + 1", "sum(range(99999999999))", "2 + 2"]) == ["2", None, "4"]
+    assert evaluate_many(["'a' * 99999999999", "3 + 3"]) == [None, "6"]
+
+
+def test_failures_have_no_value() -> None:
+    assert evaluate_many(["1 // 0", "[1][5]", "5"]) == [None, None, "5"]

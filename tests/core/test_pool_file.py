@@ -1,0 +1,240 @@
+"""pool.toml: the example is valid, every mistake is one sentence, and costs are bounded from above."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.episode import Ask, Episode, EpisodeFinished, Message, Role, Task
+from core.errors import ConfigError, PoolError
+from core.play.drive import drive
+from core.play.policies import CyclePolicy
+from core.pool.check import check_pool
+from core.pool.costs import estimate_cost, listed_prices
+from core.pool.hosted import HttpPool
+from core.pool.mixed import MixedPool
+from core.pool.spec import ModelSpec
+from core.pool_file import load_pool, load_specs, pool_template
+from core.tasks.graders import grade_many
+from tests.builders.pools import ScriptedPool
+from tests.core.pool.faulty_server import fail, faulty_server, ok
+
+GOOD = '[[model]]\nname = "a"\nbase_url = "http://127.0.0.1:9/v1"\n'
+
+
+def load(tmp_path: Path, text: str, **env: str) -> object:
+    path = tmp_path / "pool.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return load_pool(path, env)
+
+
+def test_the_template_is_a_pool(tmp_path: Path) -> None:
+    pool = load(tmp_path, pool_template(), OPENAI_API_KEY="x", OPENROUTER_API_KEY="y")
+    assert isinstance(pool, HttpPool)
+    first, second = pool.specs
+    assert (first.name, first.price_in, first.price_out) == ("gpt", 0.15, 0.6)
+    assert (second.max_tokens, second.timeout_s, second.extra) == (2048, 90.0, {"top_p": 0.95})
+    pool.close()
+
+
+def test_every_line_of_the_template_that_is_commented_out_is_valid_too(tmp_path: Path) -> None:
+    local = pool_template().partition("# A model on your own machine")[2].partition("\n")[2]
+    local = local.partition("# A pocket model")[0]
+    lines = [line.removeprefix("# ") for line in local.splitlines() if line.startswith("# ")]
+    path = tmp_path / "pool.toml"
+    path.write_text("\n".join(lines))
+    [spec] = load_specs(path)
+    assert (spec.name, spec.stream_done, spec.allow_private, spec.stream) == ("local", False, True, False)
+
+
+def test_a_role_may_have_a_temperature_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    pocket = '[[model]]\nname = "sage"\nprovider = "pocket"\n'
+    path.write_text(
+        f"{GOOD}role_temperature = {{ verifier = 0.0 }}\n{pocket}role_temperature = {{ worker = 0.5 }}"
+    )
+    hosted, sage = load_specs(path)
+    assert [hosted.temperature_in(role) for role in ("thinker", "worker", "verifier")] == [0.7, 0.7, 0.0]
+    assert sage.temperature_in("worker") == 0.5
+
+
+def test_an_entry_without_prices_at_an_unknown_server_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text(GOOD + "price_in = 0")
+    [spec] = load_specs(path)
+    assert (spec.price_in, spec.price_out) == (0.0, None)
+
+
+MISTAKES = [
+    ("", "names no models"),
+    ("model = []", "names no models"),
+    ("model = [1]", "names no models"),
+    ('model = "x"', "names no models"),
+    ("[[model]\n", r"not valid TOML: .*line 1"),
+    (GOOD + "x = = 1", r"not valid TOML: .*line 4"),
+    ("[limits]\nx = 1\n" + GOOD, "'limits' is not known there"),
+    ('[[model]]\nname = "a"', r"model 1 \('a'\): base_url is missing"),
+    ('[[model]]\nbase_url = "http://x/v1"', "model 1: name is missing"),
+    (GOOD + GOOD, r"model 2 \('a'\): name is already taken"),
+    (GOOD.replace('"a"', '"a b"'), r"model 1 \('a b'\): name must be"),
+    (GOOD.replace('"a"', '"*"'), "name must be"),
+    (GOOD.replace('"a"', "7"), "model 1: name should be a valid string"),
+    (GOOD + "temprature = 1", "'temprature' is not a known field, did you mean 'temperature'"),
+    (GOOD + 'api_key = "sk-secret-1234"', "'api_key' is not a known field, did you mean 'api_key_env'"),
+    (GOOD + "temperature = 3", "temperature should be less than or equal to 2"),
+    (GOOD + "temperature = nan", "temperature should be"),
+    (
+        GOOD + "role_temperature = { judge = 0.1 }",
+        "role_temperature should be 'thinker', 'worker' or 'verifier'",
+    ),
+    (GOOD + "role_temperature = { verifier = 3 }", "role_temperature should be less than or equal to 2"),
+    (GOOD + "price_in = inf", "price_in should be a finite number"),
+    (GOOD + "price_in = -1", "price_in should be greater than or equal to 0"),
+    (GOOD + "max_tokens = 0", "max_tokens should be greater"),
+    ('[[model]]\nname = "atlas"\nprovider = "pocket"\nmax_tokens = 65\n', "max_tokens should be less than"),
+    (GOOD + "max_tokens = 1.5", "max_tokens should be a valid integer"),
+    (GOOD + "max_tokens = true", "max_tokens should be a valid integer"),
+    (GOOD + "timeout_s = 0", "timeout_s should be greater than 0"),
+    (GOOD + "concurrency = 1000", "concurrency should be less"),
+    (GOOD + 'dialect = "loud"', "dialect should be 'general' or 'terse'"),
+    (GOOD + 'provider = "magic"', "provider should be 'openai' or 'pocket'"),
+    (GOOD + "extra = { n = 3 }", "extra cannot set 'n'; it may set "),
+    (GOOD + "extra = { top_p = nan }", "extra holds a date or a number"),
+    (GOOD + "extra = { stop = 2026-01-01 }", "extra holds a date or a number"),
+    ('[[model]]\nname = "nobody"\nprovider = "pocket"', "no pocket model 'nobody'"),
+    (
+        '[[model]]\nname = "atlas"\nprovider = "pocket"\nbase_url = "http://x"',
+        "'base_url' is not a known field",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), MISTAKES)
+def test_a_mistake_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises((ConfigError, PoolError), match=sentence) as caught:
+        load(tmp_path, text)
+    assert "\n" not in str(caught.value)
+    assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x/v1", "file:///etc/passwd", "x/v1", "http://", "https:///v1", "http://x:99999/v1", "http://x:0/v1",
+     "http://user:sk-secret@x/v1", "http://x/v1?key=sk-secret", "http://x/v1#sk-secret", "http://x y/v1",
+     "http://x\\\\@169.254.169.254/v1", "http://[::1/v1", "javascript:alert(1)", ""],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused_without_repeating_it(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError, match="base_url must") as caught:
+        load(tmp_path, GOOD.replace("http://127.0.0.1:9/v1", url))
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_an_address_that_only_looks_like_one_is_refused(tmp_path: Path) -> None:
+    for host in ("0177.0.0.1", "256.1.1.1", "1.2.3.4.5" + "\u2488"):
+        with pytest.raises((ConfigError, PoolError), match=r"Model 'a': base_url is no address"):
+            load(tmp_path, GOOD.replace("127.0.0.1:9", host))
+
+
+def test_a_key_in_place_of_its_variable_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="never the key itself") as caught:
+        load(tmp_path, GOOD + 'api_key_env = "sk-secret-1234"')
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_a_key_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PoolError, match="Model 'a' needs a key in the environment variable SOME_KEY"):
+        load(tmp_path, GOOD + 'api_key_env = "SOME_KEY"', OTHER="x")
+
+
+def test_a_file_that_is_missing_or_not_text_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="trinity pool init"):
+        load_pool(tmp_path / "none.toml", {})
+    (tmp_path / "pool.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_pool(tmp_path / "pool.toml", {})
+
+
+def test_prices_come_with_the_package_and_unknown_is_none() -> None:
+    assert listed_prices("gpt-4o-mini", "https://api.openai.com/v1") == (0.15, 0.6)
+    assert listed_prices("gpt-4o-mini", "http://127.0.0.1:8000/v1") == (None, None)
+    assert listed_prices("no-such-model", "https://api.openai.com/v1") == (None, None)
+
+
+def test_no_episode_costs_more_than_the_estimate() -> None:
+    """The longest replies there can be, in words, by a model that bills and one that does not."""
+    words = 2000
+
+    def say(ask: Ask) -> str:
+        most = "w " * (words - 2)
+        return {
+            Role.THINKER: f"<suggestion>{most}</suggestion>",
+            Role.WORKER: f"<answer>{most}</answer>",
+            Role.VERIFIER: most,
+        }[ask.role]
+
+    dear = ModelSpec("dear", price_in=10.0, price_out=20.0, max_tokens=500)
+    free = ModelSpec("free", price_in=0.0, price_out=0.0, max_tokens=words)
+    pool = ScriptedPool([dear, free], say)
+    cycle = (Role.THINKER, Role.WORKER, Role.WORKER, Role.VERIFIER)
+    task = Task("t", "How many?", "1", "number")
+    episode = Episode("e", "r", task, "p", ("dear", "free"), turn_budget=8)
+    *_, ended = drive(episode, CyclePolicy(episode.models, ("free", "dear"), cycle, ""), pool, grade_many)
+    assert isinstance(ended, EpisodeFinished)
+    prompts = [turn.reply.usage.tokens_in or 0 for turn in ended.episode.turns]
+    estimate = estimate_cost([dear], 1, 8, question_tokens=2, longest_reply=words)
+    assert len(prompts) == 8
+    assert sum(prompts) <= estimate.tokens_in <= 2 * sum(prompts)
+    billed = sum(prompts) * 10 + 8 * 500 * 20  # had the dear one taken every turn
+    assert estimate.cost_usd is not None
+    assert billed / 1e6 <= estimate.cost_usd
+
+
+def test_an_unknown_price_is_never_zero() -> None:
+    dark = ModelSpec("dark", price_in=1.0)
+    unknown = estimate_cost([ModelSpec("dear", price_in=10.0, price_out=20.0), dark], 3, 2)
+    assert (unknown.cost_usd, unknown.unknown) == (None, ("dark",))
+    assert estimate_cost([ModelSpec("free", price_in=0.0, price_out=0.0)], 3, 2).cost_usd == 0.0
+    assert estimate_cost([], 3, 2).cost_usd == 0.0
+
+
+def test_check_calls_each_model_once_and_says_which_fails(tmp_path: Path) -> None:
+    with faulty_server(ok("2")) as good, faulty_server(fail(404, "no such model")) as bad:
+        text = GOOD.replace("http://127.0.0.1:9/v1", good.url)
+        text += GOOD.replace('"a"', '"b"').replace("http://127.0.0.1:9/v1", bad.url)
+        pool = load(tmp_path, text)
+        assert isinstance(pool, HttpPool)
+        replies = dict(check_pool(pool))
+        pool.close()
+    assert replies["a"].text == "2"
+    assert replies["b"].error is not None
+    assert "no such model" in replies["b"].error.message
+    assert (len(good.requests), good.requests[0].body["max_tokens"]) == (1, 16)
+
+
+def test_each_ask_goes_to_the_provider_of_its_model() -> None:
+    with faulty_server(ok("from afar")) as server:
+        specs = (
+            ModelSpec("near", provider="scripted"),
+            ModelSpec("far", base_url=server.url),
+        )
+        hosted = HttpPool([specs[1]])
+        pool = MixedPool(specs, {"scripted": ScriptedPool([specs[0]], lambda ask: "here"), "openai": hosted})
+        asks = [Ask(name, Role.WORKER, (Message("user", "hi"),)) for name in ("far", "near", "near", "far")]
+        replies = {index: reply.text for index, reply in pool.ask(asks)}
+        *_, streamed = pool.stream(asks[1])
+        with pytest.raises(PoolError, match="it has near, far"):
+            list(pool.ask([Ask("z", Role.WORKER, ())]))
+        hosted.close()
+    assert replies == {0: "from afar", 1: "here", 2: "here", 3: "from afar"}
+    assert not isinstance(streamed, str)
+    assert streamed.text == "here"
+    assert pool.specs == specs
+
+
+def test_pocket_models_stand_beside_hosted_ones(tmp_path: Path) -> None:
+    pool = load(tmp_path, GOOD + '[[model]]\nname = "atlas"\nprovider = "pocket"\nmax_tokens = 9\n')
+    assert isinstance(pool, MixedPool)
+    hosted, pocket = pool.specs
+    assert (hosted.provider, pocket.provider) == ("openai", "pocket")
+    assert (pocket.dialect, pocket.max_tokens, pocket.price_out) == ("terse", 9, 0.0)

@@ -1,0 +1,269 @@
+"""What is counted over episodes and turns agrees with a count by hand, costs few queries and reads no text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import event
+
+from core.episode import EndReason, Episode, EpisodeFinished, Flag, Role, Verdict
+from storage.analysis.regret import regret, replicated_tasks, replicates
+from storage.analysis.routing import ModelInRole, Traffic, pool_order, traffic_of, turns_with_move
+from storage.analysis.verdicts import (
+    VerdictOutcome,
+    by_author,
+    frontier,
+    ledgers,
+    policy_costs,
+    role_compliance,
+    spending_by,
+    turn_groups,
+    turns_with_verdict,
+)
+from storage.analysis.without_model import without_models
+from storage.filters.episode_filter import EpisodeFilter
+from storage.recorder import record
+from storage.rows.mapping import strip_cell, strip_moves
+from storage.store import Store, open_store
+from tests.builders.play import MODELS, HashPolicy, births, events, tasks
+
+ALL = EpisodeFilter()
+N = 16
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[Episode]]]:
+    """Three policies on the same tasks, one of them twice, and a fork's run that counts only when named."""
+    store = open_store(tmp_path_factory.mktemp("counts") / "trinity.db")
+    whole: list[Episode] = []
+    for run, policy, seed in (
+        ("r1", "hash", 0),
+        ("r2", "hash", 1),
+        ("r3", "single:ada", 0),
+        ("r4", "single:bo", 0),
+        ("rfork", "hash", 7),
+    ):
+        store.runs.create(run, "fork" if run == "rfork" else "run", {})
+        born = births(run, tasks(N), policy, seed=seed)
+        for happened in record(store, events(born, HashPolicy(f"{policy}/{seed}"))):
+            if isinstance(happened, EpisodeFinished) and run != "rfork":
+                whole.append(happened.episode)
+    yield store, whole
+    store.close()
+
+
+def moves(one: Episode) -> tuple[ModelInRole, ...]:
+    return tuple(ModelInRole(turn.decision.model, turn.decision.role) for turn in one.turns)
+
+
+def test_paths_are_what_was_played(played: tuple[Store, list[Episode]]) -> None:
+    store, whole = played
+    found = traffic_of(store, ALL)[""]
+    assert found.episodes == len(whole)
+    assert found.right == sum(one.correct is True for one in whole)
+    assert found.turns == Counter(move for one in whole for move in moves(one))
+    steps = Counter(
+        step for one in whole for step in zip((None, *moves(one)), (*moves(one), None), strict=True)
+    )
+    assert found.steps() == steps
+    assert found.first() == Counter(moves(one)[0] for one in whole)
+    groups = traffic_of(store, ALL, "family")
+    assert Traffic.over(groups.values()) == found
+    assert {name: of.episodes for name, of in groups.items()} == Counter(one.task.family for one in whole)
+    assert sum(of.total for of in groups.values()) == found.total
+    assert pool_order(store, ALL) == list(MODELS)
+    forked = traffic_of(store, EpisodeFilter(run="rfork"))[""]
+    assert forked.episodes == N  # a run that is named is taken as it is
+
+
+def test_a_strip_says_its_moves_whatever_the_models_are_called() -> None:
+    models = [f"m {i}·W" for i in range(30)]
+    told = [(models[i], role) for i, role in ((0, Role.WORKER), (29, Role.VERIFIER), (25, Role.THINKER))]
+    strip = " ".join(
+        strip_cell(models, model, role, Verdict.REVISE if role is Role.VERIFIER else None)
+        for model, role in told
+    )
+    assert strip_moves(models, strip) == tuple(told)
+
+
+def test_the_turns_behind_a_number_are_the_ones_counted(played: tuple[Store, list[Episode]]) -> None:
+    store, whole = played
+    found = traffic_of(store, ALL)[""]
+    (at, here, there), n = next(
+        one for one in found.links.most_common() if one[0][1] is not None and one[0][2] is not None
+    )
+    turns = turns_with_move(store, ALL, here, there, at=at, limit=1000)
+    assert len(turns) == n
+    by_id = {one.id: one for one in whole}
+    assert all(moves(by_id[turn.episode_id])[turn.index : turn.index + 2] == (here, there) for turn in turns)
+    (_, last, _), n = next(one for one in found.links.most_common() if one[0][2] is None)
+    ended = sum(k for (_, move, to), k in found.links.items() if move == last and to is None)
+    assert len(turns_with_move(store, ALL, last, ends=True, limit=1000)) == ended
+    move, opened = found.first().most_common(1)[0]
+    assert len(turns_with_move(store, ALL, move, at=0, limit=1000)) == opened
+
+
+def _judged(whole: list[Episode]) -> Iterator[tuple[str, str, VerdictOutcome]]:
+    """(verifier, author, what) of every Verifier turn, by hand."""
+    for one in whole:
+        author = ""
+        for turn in one.turns:
+            model, flags = turn.decision.model, turn.flags
+            if turn.decision.role is Role.WORKER and Flag.NO_ANSWER not in flags:
+                author = model
+            if turn.decision.role is not Role.VERIFIER:
+                continue
+            if Flag.NOTHING_TO_JUDGE in flags:
+                yield model, author, VerdictOutcome.NOTHING
+            elif Flag.VERDICT_UNREADABLE in flags:
+                yield model, author, VerdictOutcome.UNREADABLE
+            else:
+                verdict = "accepted" if turn.verdict is Verdict.ACCEPT else "revised"
+                yield model, author, VerdictOutcome(f"{verdict}_{'right' if turn.correct_after else 'wrong'}")
+
+
+def test_the_ledger_sets_every_verdict_against_the_truth(played: tuple[Store, list[Episode]]) -> None:
+    store, whole = played
+    by_hand = list(_judged(whole))
+    books = {one.model: one for one in ledgers(turn_groups(store, ALL))}
+    for model, one in books.items():
+        assert one.counts == Counter(what for who, _, what in by_hand if who == model)
+        k, n = one.counts[VerdictOutcome.ACCEPTED_WRONG], one.counts[VerdictOutcome.REVISED_WRONG]
+        assert (one.false_accept.k, one.false_accept.n) == (k, k + n)
+        low, high = one.false_accept.ci95
+        assert 0 <= low <= k / (k + n) <= high <= 1
+    assert {what for _, _, what in by_hand} == set(VerdictOutcome) - {
+        VerdictOutcome.FAILED
+    }  # the script plays all of them
+    for pair in by_author(store, ALL):
+        of = Counter(what for who, wrote, what in by_hand if (who, wrote) == (pair.verifier, pair.author))
+        wrong = of[VerdictOutcome.ACCEPTED_WRONG] + of[VerdictOutcome.REVISED_WRONG]
+        assert (pair.false_accept.k, pair.false_accept.n) == (of[VerdictOutcome.ACCEPTED_WRONG], wrong)
+    own = sum(one.self_verified for one in books.values())
+    assert own == sum(Flag.SELF_VERIFIED in turn.flags for one in whole for turn in one.turns)
+    for what in VerdictOutcome:
+        expected = sum(who == "bo" and did is what for who, _, did in by_hand)
+        assert len(turns_with_verdict(store, ALL, "bo", what, limit=1000)) == expected
+    own_wrong = sum(one == ("bo", "bo", VerdictOutcome.ACCEPTED_WRONG) for one in by_hand)
+    assert (
+        len(turns_with_verdict(store, ALL, "bo", VerdictOutcome.ACCEPTED_WRONG, "bo", limit=1000))
+        == own_wrong
+    )
+
+
+def test_spend_and_roles_add_up(played: tuple[Store, list[Episode]]) -> None:
+    store, whole = played
+    groups = turn_groups(store, ALL)
+    turns = [turn for one in whole for turn in one.turns]
+    by_role = spending_by(groups, lambda one: one.role.value)
+    assert sum(one.tokens for one in by_role.values()) == sum(
+        turn.reply.usage.tokens_in + turn.reply.usage.tokens_out for turn in turns
+    )
+    assert sum(one.cost_usd or 0.0 for one in by_role.values()) == pytest.approx(
+        sum(turn.reply.usage.cost_usd or 0.0 for turn in turns)
+    )
+    kept = {(one.model, one.role): one.compliant for one in role_compliance(groups)}
+    verdicts = [turn for turn in turns if turn.decision.role is Role.VERIFIER and turn.decision.model == "cy"]
+    assert kept["cy", Role.VERIFIER].n == len(verdicts)
+    assert kept["cy", Role.VERIFIER].k == sum(Flag.VERDICT_UNREADABLE not in turn.flags for turn in verdicts)
+    costs = {one.policy: one for one in policy_costs(store, ALL)}
+    mine = [one for one in whole if one.policy == "hash"]
+    assert (costs["hash"].n, costs["hash"].right) == (2 * N, sum(one.correct is True for one in mine))
+    accepted = [one for one in mine if one.end_reason is EndReason.ACCEPTED]
+    assert (costs["hash"].false_accept.k, costs["hash"].false_accept.n) == (
+        sum(not one.correct for one in accepted),
+        len(accepted),
+    )
+    assert costs["hash"].per_solved(10.0) == pytest.approx(10 / costs["hash"].right)
+    assert costs["hash"].per_solved(None) is None  # an unknown price is never a number
+    assert frontier([("dear", 3, 0.5), ("cheap", 1, 0.4), ("worse", 2, 0.3), ("best", 3, 0.6)]) == [
+        "cheap",
+        "best",
+    ]
+
+
+def test_regret_is_over_the_tasks_that_all_have_played(played: tuple[Store, list[Episode]]) -> None:
+    store, whole = played
+    shares: dict[str, list[float]] = {}
+    for policy in ("hash", "single:ada", "single:bo"):
+        of = [
+            [one.correct is True for one in whole if (one.policy, one.task.id) == (policy, task.id)]
+            for task in tasks(N)
+        ]
+        shares[policy] = [sum(each) / len(each) for each in of]
+    found = regret(store, ALL, "hash")
+    assert (found.tasks, found.left_out) == (N, {})
+    assert found.accuracy.value == pytest.approx(np.mean(shares["hash"]))
+    best = np.maximum(shares["single:ada"], shares["single:bo"])
+    told = {one.name: one for one in found.contestants}
+    assert told[None].accuracy.value == pytest.approx(best.mean())
+    ahead = told["single:ada"].ahead
+    assert ahead.value == pytest.approx(np.mean(np.subtract(shares["hash"], shares["single:ada"])))
+    assert ahead.low < ahead.value < ahead.high
+    assert len(found.missed) == sum(a < b for a, b in zip(shares["hash"], best, strict=True))
+    assert regret(store, EpisodeFilter(family="none"), "hash").tasks == 0
+    several = replicated_tasks(store, ALL, limit=100)
+    assert {(one.policy, one.n) for one in several} == {("hash", 2)}
+    assert [one.right * (one.n - one.right) for one in several] == sorted(
+        (one.right * (one.n - one.right) for one in several), reverse=True
+    )
+    twice = replicates(store, ALL, "hash", several[0].task_id)
+    assert sum(one.correct is True for one in twice) == several[0].right
+    assert [one.moves for one in twice] == [
+        moves(one) for one in whole if one.id in {x.episode_id for x in twice}
+    ]
+
+
+def test_without_a_model_exactly_its_own_picks_change(played: tuple[Store, list[Episode]]) -> None:
+    store, whole = played
+    turns = [turn for one in whole for turn in one.turns]
+    found = without_models(store, ALL, ["ada"])
+    gone = [turn for turn in turns if turn.decision.model == "ada"]
+    assert (found.turns, found.changed, found.read) == (len(turns), len(gone), len(gone))
+    assert found.touched == len({turn.episode_id for turn in gone})
+    by_hand = sum(turn.decision.model_probs[1] / (1 - turn.decision.model_probs[0]) for turn in gone)
+    assert found.takers["bo"] == pytest.approx(by_hand)
+    assert set(found.takers) == {"bo", "cy"}
+
+
+def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[Episode]]) -> None:
+    store, _ = played
+    said: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *call: said.append(call[2]))
+    for count in (traffic_of, turn_groups, by_author, policy_costs, replicated_tasks):
+        said.clear()
+        count(store, ALL)
+        assert len([one for one in said if one.startswith("SELECT")]) == 1, count
+        assert not any("FROM text" in one or "JOIN text" in one for one in said)
+    with store.engine.connect() as connection:
+        plan = connection.exec_driver_sql(
+            "EXPLAIN QUERY PLAN SELECT model, role, verdict, flags, sum(tokens_in) FROM turn "
+            "WHERE stage = 'finished' AND episode_id IN (SELECT id FROM episode) GROUP BY 1, 2, 3, 4"
+        ).all()
+    assert any("COVERING INDEX ix_turn_counts" in row[3] for row in plan), json.dumps(
+        [row[3] for row in plan]
+    )
+
+
+def test_an_unknown_price_stays_unknown(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from tests.builders.recorded import episode
+    from tests.builders.recorded import events_of as recorded
+
+    store = open_store(tmp_path / "trinity.db")
+    store.runs.create("r-1", "run", {})
+    one = replace(episode("e-1", seed=1), run_id="r-1")
+    turn = one.turns[0]
+    unpriced = replace(turn, reply=replace(turn.reply, usage=replace(turn.reply.usage, cost_usd=None)))
+    list(record(store, recorded(replace(one, turns=(unpriced, *one.turns[1:])))))
+    assert policy_costs(store, ALL)[0].cost_usd is None
+    assert None in [
+        of.cost_usd for of in spending_by(turn_groups(store, ALL), lambda group: group.model).values()
+    ]
+    store.close()

@@ -1,0 +1,358 @@
+"""Runs, leases, controls, checkpoints and generations, and what a store that cannot be opened says."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from core.checkpoint import Checkpoint
+from core.episode import Reply, Role, TurnStarted, Usage
+from core.errors import StoreError
+from core.play.drive import drive_many
+from core.play.policies import single_policy
+from storage.recorder import record
+from storage.rows import engine
+from storage.rows.schema import metadata
+from storage.rows.summaries import CandidateSummary, GenerationSummary, RunControl, RunStatus
+from storage.shelves.health import sqlite_warning
+from storage.store import Store, open_store
+from tests.builders.checkpoints import checkpoint
+from tests.builders.play import MODELS, births, events, grade, tasks
+from tests.builders.pools import ScriptedPool, specs
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    opened = open_store(tmp_path / "deep" / "down" / "trinity.db", now=clock)
+    yield opened
+    opened.close()
+
+
+def test_a_run_lives(store: Store, clock: Clock) -> None:
+    store.runs.create("r1", "run", {"n": 3})
+    clock.at = 1010.0
+    queued = store.runs.create("r2", "live", {}, status=RunStatus.QUEUED)
+    assert (queued.started, queued.heartbeat) == (None, None)
+    assert [run.id for run in store.runs.list()] == ["r2", "r1"]
+    assert [run.id for run in store.runs.list(kind="live")] == ["r2"]
+    assert [run.id for run in store.runs.list(status=RunStatus.RUNNING)] == ["r1"]
+    store.runs.finish("r1", RunStatus.FAILED, "The pool is empty.")
+    run = store.runs.get("r1")
+    assert (run.status, run.error, run.finished) == (RunStatus.FAILED, "The pool is empty.", 1010.0)
+    assert (run.config, run.episodes, run.accuracy) == ({"n": 3}, 0, None)
+    with pytest.raises(StoreError, match="already is a run r1"):
+        store.runs.create("r1", "run", {})
+    with pytest.raises(StoreError, match="holds no run r9"):
+        store.runs.get("r9")
+
+
+def test_only_one_of_many_workers_gets_a_run(store: Store) -> None:
+    store.runs.create("r1", "live", {}, status=RunStatus.QUEUED)
+    with ThreadPoolExecutor(8) as workers:
+        claimed = list(workers.map(lambda i: store.runs.claim("r1", f"w{i}"), range(8)))
+    assert sum(claimed) == 1
+    assert store.runs.get("r1").owner == f"w{claimed.index(True)}"
+
+
+def test_a_dead_workers_run_can_be_taken_over(store: Store, clock: Clock) -> None:
+    store.runs.create("r1", "run", {}, owner="a")
+    assert not store.runs.claim("r1", "b")
+    clock.at += 20
+    store.runs.heartbeat("r1", "a")
+    clock.at += 20
+    assert not store.runs.claim("r1", "b")
+    assert store.runs.mark_interrupted() == []
+    clock.at += 20
+    assert store.health().stalled == 1
+    assert store.runs.mark_interrupted() == ["r1"]
+    assert store.runs.claim("r1", "b")
+    store.runs.finish("r1", owner="b")
+    assert not store.runs.claim("r1", "c")
+
+
+def test_of_two_who_find_the_owner_dead_one_gets_the_run_and_the_dead_one_is_out(store: Store) -> None:
+    store.runs.create("r1", "run", {}, owner="a")
+    with ThreadPoolExecutor(8) as workers:
+        claimed = list(workers.map(lambda i: store.runs.claim("r1", f"w{i}", dead="a"), range(8)))
+    assert sum(claimed) == 1
+    winner = f"w{claimed.index(True)}"
+    for late in ("a", None, f"w{claimed.index(False)}"):
+        with pytest.raises(StoreError, match=f"Process {winner} has taken run r1 over"):
+            store.runs.heartbeat("r1", late)
+        with pytest.raises(StoreError, match=f"Process {winner} has taken run r1 over"):
+            store.runs.finish("r1", owner=late)
+    assert store.runs.get("r1").status is RunStatus.RUNNING
+    store.runs.finish("r1", owner=winner)
+    assert store.runs.get("r1").status is RunStatus.FINISHED
+
+
+def test_a_run_of_nobody_is_not_taken_for_dead(store: Store) -> None:
+    store.runs.create("r1", "run", {})
+    assert not store.runs.claim("r1", "b")
+
+
+def test_what_was_spent_is_known_though_one_price_is_not(store: Store) -> None:
+    store.runs.create("r1", "run", {})
+    assert store.runs.spent_usd("r1") == 0.0
+    prices = (0.5, None, 0.25)
+    asked = ScriptedPool(
+        specs(MODELS), [Reply("answer 1", usage=Usage(1, 1, price)) for price in prices for _ in range(2)]
+    )
+    worker = single_policy("ada", MODELS, (Role.WORKER,))
+    for _ in record(store, drive_many(births("r1", tasks(2), budget=3), worker, asked, grade)):
+        pass
+    assert store.runs.policies("r1")[0].cost_usd is None
+    assert store.runs.spent_usd("r1") == 1.5
+    store.evolution.add(GenerationSummary("r1", 0, 0, 0, 0, 0, 0, 0, None, {"spent_usd": 2.0}), [], b"")
+    assert store.runs.spent_usd("r1") == 3.5
+
+
+def test_controls_reach_the_worker(store: Store) -> None:
+    store.runs.create("r1", "live", {})
+    assert store.runs.control("r1") == RunControl(cancel=False, paused=False, steps=0)
+    store.runs.pause("r1")
+    store.runs.step("r1", 2)
+    store.runs.step("r1", 2)
+    store.runs.step("r1", 1)
+    assert store.runs.control("r1") == RunControl(cancel=False, paused=True, steps=2)
+    store.runs.unpause("r1")
+    store.runs.cancel("r1")
+    assert store.runs.control("r1") == RunControl(cancel=True, paused=False, steps=0)
+    assert store.runs.get("r1").status is RunStatus.RUNNING, "the worker ends it, not the button"
+    store.runs.create("r2", "live", {}, status=RunStatus.QUEUED)
+    store.runs.cancel("r2")
+    assert store.runs.get("r2").status is RunStatus.CANCELLED
+    assert store.runs.control("gone").cancel, "a deleted run's worker stops"
+
+
+def test_an_override_waits_for_its_turn_and_no_longer(store: Store) -> None:
+    store.runs.create("r1", "live", {})
+    (born,) = births("r1", tasks(1))
+    store.runs.set_override(born.id, 0, "ada", Role.WORKER)
+    store.runs.set_override(born.id, 0, "bo", Role.THINKER)
+    assert store.runs.override(born.id, 0) == ("bo", Role.THINKER)
+    assert store.runs.override(born.id, 1) is None
+    for event in record(store, events([born])):
+        if isinstance(event, TurnStarted):
+            with pytest.raises(StoreError, match=rf"Turn {event.index + 1} has already begun"):
+                store.runs.set_override(born.id, event.index, "ada", Role.WORKER)
+
+
+def test_checkpoints_come_back_and_never_change(store: Store) -> None:
+    store.runs.create("r1", "evolve", {})
+    first, second = checkpoint(), checkpoint(seed=1, generation=1)
+    for one in (second, first, first):
+        store.checkpoints.add(one.id, one.to_config(), one.to_bytes(), run_id="r1", generation=one.generation)
+    assert [one.id for one in store.checkpoints.list("r1")] == [first.id, second.id]
+    held = store.checkpoints.get(second.id)
+    assert Checkpoint.from_bytes(held.config, store.checkpoints.weights(second.id)) == second
+    with pytest.raises(StoreError, match="different checkpoint"):
+        store.checkpoints.add(first.id, first.to_config(), second.to_bytes())
+    with pytest.raises(StoreError, match="holds no checkpoint c0"):
+        store.checkpoints.weights("c0")
+
+
+def test_generations_come_back_with_the_last_state_only(store: Store) -> None:
+    store.runs.create("r1", "evolve", {})
+    assert store.evolution.state("r1") is None
+    entries = [
+        GenerationSummary("r1", g, 0.5 + g / 10, 0.4, 0.45, 0.1, 32 * (g + 1), 1.5, None, {"entropy": 0.7})
+        for g in range(2)
+    ]
+    members = [CandidateSummary(0, 0.5, 4), CandidateSummary(1, None, 4, missing=4)]
+    for entry in entries:
+        store.evolution.add(entry, members, bytes([entry.index]))
+    assert store.evolution.generations("r1") == entries
+    assert store.evolution.candidates("r1", 1) == members
+    assert store.evolution.state("r1") == (1, b"\x01")
+    with pytest.raises(StoreError, match="already has generation 1"):
+        store.evolution.add(entries[1], members, b"other")
+    assert store.evolution.state("r1") == (1, b"\x01"), "all or nothing"
+    assert store.runs.get("r1").generations == 2
+
+
+def test_deleting_a_run_leaves_nothing_of_it(store: Store) -> None:
+    store.runs.create("r1", "run", {})
+    store.runs.create("r2", "run", {})
+    one = checkpoint()
+    store.checkpoints.add(one.id, one.to_config(), one.to_bytes(), run_id="r1")
+    for run in ("r1", "r2"):
+        for _ in record(store, events(births(run, tasks(3)))):
+            pass
+        store.runs.set_override(store.episodes.of_run(run)[0].id, 90, "ada", Role.WORKER)
+    with pytest.raises(StoreError, match="still running"):
+        store.runs.delete("r1")
+    store.runs.finish("r1")
+    store.runs.delete("r1")
+    assert store.health().episodes == 3
+    assert store.checkpoints.list() == []
+    kept = store.episodes.of_run("r2")
+    store.runs.finish("r2")
+    assert store.episodes.delete([kept[0].id, "none"]) == 1
+    assert store.episodes.delete([one.id for one in kept]) == 2
+    with store.engine.connect() as connection:
+        for table in ("turn", "text", "state", "episode", "task", "override"):
+            assert connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() == 0  # noqa: S608
+        for index in ("text_search", "task_search"):
+            connection.exec_driver_sql(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")  # noqa: S608
+
+
+def test_a_killed_run_can_be_deleted(store: Store) -> None:
+    store.runs.create("r1", "run", {}, owner="a")
+    with pytest.raises(StoreError, match="still running"):
+        store.runs.delete("r1", dead="b")
+    store.runs.delete("r1", dead="a")
+    assert store.runs.list() == []
+
+
+def test_health(store: Store) -> None:
+    store.runs.create("r1", "run", {})
+    health = store.health()
+    assert (health.runs, health.running, health.stalled, health.episodes) == (1, 1, 0, 0)
+    assert health.schema == "0004"
+    assert health.size_bytes
+    assert ".backup" in health.backup_hint
+
+
+@pytest.mark.parametrize(
+    ("version", "warned"), [((3, 40, 1), True), ((3, 51, 2), True), ((3, 51, 3), False), ((3, 6, 9), False)]
+)
+def test_the_sqlite_bug_is_named(version: tuple[int, int, int], warned: bool) -> None:
+    assert (sqlite_warning(version) is not None) is warned
+
+
+def test_the_migrations_make_exactly_the_schema(store: Store) -> None:
+    with store.engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={"include_name": lambda name, kind, _: kind != "table" or "_search" not in str(name)},
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def test_an_older_store_keeps_everything_when_it_is_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SCHEMA_REVISION", "0002")
+    old = open_store(tmp_path / "old.db")
+    assert old.health().schema == "0002"
+    old.runs.create("r1", "evolve", {"name": "kept"})
+    old.evolution.add(
+        GenerationSummary("r1", 0, best=1.0, mean=0.5, median=0.5, sigma=1.0, evaluations=1, wall_s=1.0),
+        [],
+        b"state",
+    )
+    old.close()
+    monkeypatch.undo()
+    new = open_store(tmp_path / "old.db")
+    assert new.health().schema == "0004"
+    assert new.runs.get("r1").config == {"name": "kept"}
+    assert [one.best for one in new.evolution.generations("r1")] == [1.0]
+    new.runs.create("r2", "fork", {})
+    new.runs.finish("r1")
+    new.runs.delete("r1")
+    assert new.evolution.generations("r1") == []  # what belongs to a run goes with it again
+    new.close()
+
+
+def test_a_store_opens_again(tmp_path: Path) -> None:
+    for url in (str(tmp_path / "a.db"), f"sqlite:///{tmp_path / 'a.db'}"):
+        opened = open_store(url)
+        if not opened.runs.list():
+            opened.runs.create("r1", "run", {})
+        assert opened.url == f"sqlite:///{tmp_path / 'a.db'}"
+        assert [run.id for run in opened.runs.list()] == ["r1"]
+        opened.close()
+
+
+def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(6) as workers:
+        opened = list(workers.map(open_store, [tmp_path / "new.db"] * 6))
+    assert {one.health().schema for one in opened} == {"0004"}
+    for one in opened:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "address is empty"),
+        ("nonsense://x", "driver"),
+        ("sqlite://", "must be a file"),
+        ("http://:bad:port/", "not a database URL"),
+        ("{tmp}", "is a folder"),
+        ("{tmp}/foreign.db", "another program"),
+        ("{tmp}/text.db", "not a database"),
+        ("{tmp}/text.db/under.db", "cannot be created"),
+        ("{tmp}/newer.db", "newer version"),
+        ("{tmp}/newer.db?mode=ro", "does not have this version's schema: open it once without"),
+        ("{tmp}/gone.db?mode=ro", "There is no store .*/gone.db: give the address of one"),
+        ("sqlite:///{tmp}/gone.db?mode=ro", "There is no store .*/gone.db: give the address of one"),
+        ("sqlite:///{tmp}/gone.db?mode=rw", "write .mode=ro, or no mode"),
+        ("{tmp}/nul\0.db", "no text"),
+        ("sqlite:///{tmp}/nul\0.db", "no text"),
+        ("postgresql://u:\0@h/db", "no text"),
+        ("{tmp}/\udc80.db", "no text"),
+        ("~nobody-of-this-name/trinity.db", "a user who is not known here .~nobody-of-this-name.: write"),
+        ("sqlite:///~nobody-of-this-name/trinity.db", "a user who is not known here"),
+        ("{tmp}/" + "long/" * 2000 + "trinity.db", "too long"),
+        ("sqlite:///{tmp}/" + "x" * 300 + ".db", "too long"),
+        ("{tmp}/" + "x" * 300 + "/trinity.db", "too long"),
+        ("{tmp}/" + "x" * 250 + ".db", "too long"),  # beside it there is no room for its write-ahead log
+    ],
+)
+def test_a_store_that_cannot_be_opened_says_why(tmp_path: Path, url: str, said: str) -> None:
+    (tmp_path / "text.db").write_text("Dear database, " * 100)
+    with sqlite3.connect(tmp_path / "foreign.db") as foreign:
+        foreign.execute("CREATE TABLE recipes (name)")
+    open_store(tmp_path / "newer.db").close()
+    with sqlite3.connect(tmp_path / "newer.db") as newer:
+        newer.execute("UPDATE alembic_version SET version_num = '9999'")
+    foreign.close()
+    newer.close()
+    with pytest.raises(StoreError, match=said) as caught:
+        open_store(url.format(tmp=tmp_path))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+    assert len(str(caught.value)) < 500
+
+
+def test_a_folder_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(StoreError, match="/proc/self.*cannot be (opened|created)"):  # not even root may
+        open_store("/proc/self/trinity.db")
+
+
+def test_a_version_names_what_the_store_holds(tmp_path: Path) -> None:
+    one, other = (open_store(tmp_path / "trinity.db") for _ in range(2))
+    before = one.version()
+    assert one.version() == before
+    assert other.version() != before  # each counts for itself
+    for writer in (one, other):
+        writer.runs.create(f"r{writer is one}", "run", {})
+        assert one.version() != before
+        before = one.version()
+        writer.runs.list()
+        assert one.version() == before
+    one.close()
+    other.close()

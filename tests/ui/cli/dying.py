@@ -1,0 +1,136 @@
+"""Commands of `trinity` that die by SIGKILL, in a model call or around a commit, born with all imports done.
+
+Each is a real process of its own; that it is forked off one which has imported everything spares it the seconds that
+an interpreter, SQLAlchemy and torch take to start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+from storage.store import open_store
+from tests.core.pool.faulty_server import Answer, Request
+from tests.ui.sums import Sums, answer
+
+#: What comes in between: a death in a call, before a commit, after one, and again.
+KINDS = ("call", "before commit", "after commit")
+
+#: Imports what is named, then runs each command of stdin in a child: its process id and how it ended go to stdout.
+_NURSERY = """
+import importlib, json, os, signal, sys, threading
+from sqlalchemy import Engine, event
+from ui.cli import main
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+
+def live(command, commits, after):
+    left = commits
+    def count(connection):
+        nonlocal left
+        if threading.current_thread() is not threading.main_thread():
+            return  # a heartbeat: how many there are is a matter of the clock
+        left -= 1
+        if left == 0:
+            if after:
+                connection.connection.dbapi_connection.commit()
+            os.kill(os.getpid(), signal.SIGKILL)
+    event.listen(Engine, "commit", count)
+    from storage.shelves.paid_replies import PaidReplies
+    keep = PaidReplies.keep
+    def watched(self, replies):
+        if {key for key, _ in self.recall()} & {key for key, _ in replies}:
+            open(os.environ["ASKED_TWICE"], "w").close()
+        keep(self, replies)
+    PaidReplies.keep = watched
+    return main(command)
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(asked["said"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(2, 1)
+        os._exit(live(asked["command"], asked["commits"], asked["after"]))
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@dataclass
+class Nursery:
+    """Where commands are born and die."""
+
+    world: Sums
+    process: subprocess.Popen[str]
+
+    def die(self, command: Sequence[object], number: int, *, calls: int, commits: int) -> None:
+        """Run a command until SIGKILL, the `number`-th in the order of KINDS: after so many calls while it waits for a
+        model, or at its n-th commit."""
+        kind = next(islice(cycle(KINDS), number, None))
+        if kind == "call":
+            self._die_in_call(command, calls)
+        else:
+            self._ended(self._born(command, commits, after=kind == "after commit"))
+
+    def _die_in_call(self, command: Sequence[object], after: int) -> None:
+        child: list[int] = []
+        started = len(self.world.server.requests)
+
+        def deadly(request: Request) -> Answer:
+            if len(self.world.server.requests) - started > after:
+                with suppress(IndexError):  # several calls can be under way: one of them kills
+                    os.kill(child.pop(), signal.SIGKILL)
+                    return ()
+            return answer(request)
+
+        self.world.server.answer = deadly
+        born = self._born(command, 0, after=False)
+        child.append(born)
+        self._ended(born)
+        self.world.server.answer = answer
+
+    def _born(self, command: Sequence[object], commits: int, *, after: bool) -> int:
+        asked = {
+            "command": [str(word) for word in command],
+            "commits": commits,
+            "after": after,
+            "said": str(self.world.folder / "said"),
+        }
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        return int(self._line())
+
+    def _ended(self, _child: int) -> None:
+        assert int(self._line()) == -signal.SIGKILL, (self.world.folder / "said").read_text()
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+@contextmanager
+def nursery(world: Sums, *modules: str) -> Iterator[Nursery]:
+    """A nursery that has imported these modules, with the environment as it is now."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _NURSERY, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield Nursery(world, process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def last_run(store_url: str) -> str:
+    """The id of the newest run."""
+    store = open_store(store_url)
+    run = store.runs.list()[0].id
+    store.close()
+    return run

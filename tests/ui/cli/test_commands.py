@@ -1,0 +1,447 @@
+"""The other commands on a real store: what they print, what --json promises, and what a mistake gets."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.checkpoint import load_checkpoint, save_checkpoint
+from storage.store import open_store
+from tests.builders.checkpoints import checkpoint
+from tests.ui.sums import Sums
+from ui.cli.console import printable
+from ui.cli.serve import port_in_use
+from ui.runs.lease import is_dead, owner
+
+COMMANDS = [
+    "ui",
+    "run",
+    "evolve",
+    "checkpoints",
+    "episodes",
+    "label",
+    "labels",
+    "compare",
+    "separability",
+    "import",
+    "export",
+    "pool",
+    "pocket",
+    "doctor",
+]
+SUBCOMMANDS = [
+    "episodes show",
+    "episodes delete",
+    "checkpoints export",
+    "checkpoints import",
+    "pool init",
+    "pool list",
+    "pool check",
+    "pocket cards",
+    "pocket train",
+]
+
+
+@pytest.fixture
+def played(world: Sums) -> Sums:
+    """A world in which both single models and round-robin have played."""
+    assert world.run("--policy", "single:*", "--policy", "round-robin").code == 0
+    return world
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_every_command_teaches_with_an_example(world: Sums, command: str) -> None:
+    result = world.trinity(*command.split(), "--help")
+    assert result.code == 0
+    assert f"$ trinity {command.split()[0]}" in result.out
+
+
+def test_help_lists_the_commands(world: Sums) -> None:
+    said = world.trinity("--help").out
+    assert [name for name in COMMANDS if f" {name} " not in said] == []
+
+
+@pytest.mark.process
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom ui.cli import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass\n"
+        "print([n for n in ('numpy', 'sqlalchemy', 'streamlit', 'torch', 'httpx') if n in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == "[]"
+
+
+def test_the_version_is_told(world: Sums) -> None:
+    result = world.trinity("--version")
+    assert result.code == 0
+    assert re.fullmatch(r"\d+\.\d+.*\n", result.out)
+
+
+@pytest.mark.process
+def test_an_argument_that_is_no_text_is_one_sentence(world: Sums) -> None:
+    said = subprocess.run(
+        [Path(sys.executable).parent / "trinity", "episodes", "show", b"ep\xff"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (said.returncode, said.stderr) == (1, "trinity: An argument is not text: write it in UTF-8.\n")
+
+
+def test_a_wrong_option_is_exit_code_two(world: Sums) -> None:
+    assert world.trinity("doctor", "--nonsense").code == 2
+
+
+def test_doctor_json(played: Sums) -> None:
+    report = played.trinity("doctor", "--json").json
+    assert report["version"]
+    assert report["store"]["url"].endswith("store.db")
+    assert report["store"]["schema"]
+    assert report["store"]["episodes"] == 36
+    assert "backup" in report["store"]
+
+
+def test_doctor_tells_what_tables_and_columns_mean(world: Sums) -> None:
+    said = world.trinity("doctor", "--tables").out
+    assert "label: One thing a person said" in said
+    assert "First character of the reply" in said
+    told = world.trinity("doctor", "--tables", "--json").json
+    assert {"name": "run_id", "key": "→ run.id"}.items() <= told["episode"]["columns"][1].items()
+
+
+def test_doctor_reports_a_store_that_is_none(world: Sums) -> None:
+    Path(world.store).write_bytes(b"not a database at all, but long enough to look at" * 40)
+    result = world.trinity("doctor")
+    assert result.code == 1
+    assert result.err.startswith("trinity: ")
+    assert result.err.count("\n") == 1
+
+
+def test_episodes_are_paged_to_the_end(played: Sums) -> None:
+    seen: list[str] = []
+    after: list[str] = []
+    while True:
+        page = played.trinity("episodes", "--limit", 10, *after, "--json").json
+        seen += [one["id"] for one in page["episodes"]]
+        if page["next"] is None:
+            break
+        after = ["--after", page["next"]]
+    assert len(seen) == len(set(seen)) == 36
+
+
+def test_episodes_are_filtered_and_shown(played: Sums) -> None:
+    page = played.trinity("episodes", "--policy", "round-robin", "--limit", 1, "--json").json
+    one = page["episodes"][0]
+    shown = played.trinity("episodes", "show", one["id"]).out
+    assert "1. thinker adder" in shown
+    assert "answer " in shown
+    whole = played.trinity("episodes", "show", one["id"], "--json").json
+    assert [turn["index"] for turn in whole["turns"]] == list(range(one["turns"]))
+
+
+@pytest.mark.parametrize("option", ["flag", "order"])
+def test_a_mistyped_filter_is_refused(world: Sums, option: str) -> None:
+    result = world.trinity("episodes", f"--{option}", "wrnog")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert f"--{option} cannot be 'wrnog': choose one of " in result.err
+
+
+#: What stood on the command line before --where was the one filter, and the condition that says it.
+REMOVED = {
+    ("--family", "logic"): 'family == "logic"',
+    ("--task", "q1"): 'task == "q1"',
+    ("--checkpoint", "c1"): 'checkpoint == "c1"',
+    ("--generation", "3"): "generation == 3",
+    ("--correct", "wrong"): "correct == False",
+    ("--correct=none",): "correct == None",
+    ("--status", "finished"): 'status == "finished"',
+    ("--end", "budget"): 'end_reason == "budget"',
+    ("--model", "o'neil"): """any(turn.model == "o'neil")""",
+    ("--model", "jack", "--role", "worker"): 'any(turn.model == "jack" and turn.role == "worker")',
+    ("--min-turns", "2", "--max-turns", "4"): "turns >= 2 and turns <= 4",
+    ("--text", "many primes"): 'search("many primes")',
+    ("--forks", "with"): "fork in (True, False)",
+    ("--forks", "only"): "fork == True",
+    ("--forks", "without"): "measured == True",
+    ("--where", "turns > 1", "--family", "logic"): 'family == "logic" and turns > 1',
+    ("--family",): 'family == "logic"',
+}
+
+
+@pytest.mark.parametrize("asked", REMOVED)
+def test_a_removed_option_says_what_to_write(world: Sums, asked: tuple[str, ...]) -> None:
+    removed = next(one for one in asked if one.startswith("--") and one != "--where").partition("=")[0]
+    result = world.trinity("episodes", *asked)
+    assert result.code == 1
+    assert result.err == f"trinity: No such option: {removed}. Write --where {shlex.quote(REMOVED[asked])}\n"
+    assert world.trinity("episodes", *shlex.split(result.err.partition("Write ")[2])).code == 0
+
+
+@pytest.mark.parametrize("command", ["export", "routing", "verifier", "policy c1 c2", "prune --what states"])
+def test_every_command_that_filters_says_so(world: Sums, command: str) -> None:
+    said = world.trinity(*command.split(), "--family", "logic").err
+    assert said == "trinity: No such option: --family. Write --where 'family == \"logic\"'\n"
+
+
+def test_a_removed_option_with_a_value_that_it_never_took_names_those_that_it_had(world: Sums) -> None:
+    said = world.trinity("episodes", "--correct", "maybe").err
+    assert "'maybe' is none of right, wrong, none: write --where 'correct == True'" in said
+
+
+def test_an_option_that_never_was_is_a_usage_error(world: Sums) -> None:
+    assert "--where)" in world.trinity("episodes", "--wher", "x").err
+    assert world.trinity("compare", "a", "b", "--family", "logic").code == 2
+
+
+def test_no_episode_has_more_turns_than_a_database_can_count(played: Sums) -> None:
+    assert played.trinity("episodes", "--where", f"turns >= {10**20}", "--json").json["episodes"] == []
+    assert len(played.trinity("episodes", "--where", f"turns <= {10**20}", "--json").json["episodes"]) == 20
+
+
+def test_episodes_and_runs_are_deleted(played: Sums) -> None:
+    ids = [one["id"] for one in played.trinity("episodes", "--limit", 2, "--json").json["episodes"]]
+    assert played.trinity("episodes", "delete", *ids, "--yes").code == 0
+    assert played.trinity("doctor", "--json").json["store"]["episodes"] == 34
+    assert played.trinity("episodes", "show", ids[0]).code == 1
+    store = open_store(played.store)
+    run = store.runs.list()[0].id
+    store.close()
+    deleted = played.trinity("episodes", "delete", "--run", run, "--yes")
+    assert (deleted.code, deleted.err) == (0, f"Deleted run {run} with its 34 episodes.\n")
+    assert played.trinity("doctor", "--json").json["store"]["episodes"] == 0
+
+
+def test_deleting_what_is_not_there_deletes_nothing(played: Sums) -> None:
+    one = played.trinity("episodes", "--limit", 1, "--json").json["episodes"][0]["id"]
+    assert played.trinity("episodes", "delete", one, "e0", "--yes").code == 1
+    assert played.trinity("episodes", "show", one).code == 0
+    assert played.trinity("episodes", "delete", "--yes").code == 1
+
+
+def test_compare_with_a_baseline(played: Sums) -> None:
+    found = played.trinity("compare", "single:guesser", "single:adder", "round-robin", "--json").json
+    first, second = found["comparisons"]
+    assert (first["a"]["policy"], second["a"]["policy"]) == ("single:guesser", "single:guesser")
+    assert (first["b"]["policy"], second["b"]["policy"]) == ("single:adder", "round-robin")
+    assert first["n"] == 12
+    assert first["flips"] == {"both_right": 6, "only_a": 0, "only_b": 6, "both_wrong": 0}
+    assert first["difference"] == 0.5
+    assert (first["p"], first["test"]) == (pytest.approx(2 / 2**6), "mcnemar_exact")
+    assert first["difference_ci95"][0] < 0.5 < first["difference_ci95"][1]
+    text = played.trinity("compare", "single:guesser", "single:adder", "--flips").out
+    assert "+50.0 points" in text
+    assert "Yes, B is better, by 50.0 points" in text
+    assert text.count("What is ") == 6
+
+
+def test_compare_between_runs_uses_shared_tasks_and_counts_repeats_once(played: Sums) -> None:
+    assert played.run("--policy", "single:adder", "--n", 5).code == 0
+    store = open_store(played.store)
+    new, old = (run.id for run in store.runs.list())
+    store.close()
+    result = played.trinity("compare", f"{old}/single:guesser", new, "--json").json["comparisons"][0]
+    assert result["n"] == 5
+    assert (result["a"]["run"], result["b"]["run"]) == (old, new)
+    both = played.trinity("compare", "single:guesser", "single:adder", "--json").json["comparisons"][0]
+    assert (both["n"], both["a"]["episodes"], both["b"]["episodes"]) == (12, 12, 17)
+    assert both["p"] == pytest.approx(2 / 2**6)
+
+
+@pytest.mark.parametrize(
+    ("policies", "sentence"),
+    [
+        (["single:adder", "nobody"], "no run or policy 'nobody'"),
+        (["single:adder", "round-robin", "single:adder"], "are the same"),
+        (["RUN", "single:adder"], "has 3 policies"),
+        (["single:adder"], "Name two to 8"),
+        (["single:adder", *map(str, range(9))], "these are 10"),
+    ],
+)
+def test_what_cannot_be_compared(played: Sums, policies: list[str], sentence: str) -> None:
+    store = open_store(played.store)
+    run = store.runs.list()[0].id
+    store.close()
+    result = played.trinity("compare", *(run if one == "RUN" else one for one in policies))
+    assert result.code == 1
+    assert sentence in result.err
+
+
+def test_runs_go_out_and_into_another_store(played: Sums) -> None:
+    store = open_store(played.store)
+    run = store.runs.list()[0].id
+    store.close()
+    file, other = played.folder / "run.jsonl.gz", played.folder / "other.db"
+    assert played.trinity("export", run, "--out", file, "--json").json["lines"]["episode"] == 36
+    assert "exists already" in played.trinity("export", run, "--out", file).err
+    assert "36 episodes" in played.trinity("import", file, "--store", other).out
+    assert "nothing new" in played.trinity("import", file, "--store", other).out
+    assert played.trinity("doctor", "--store", other, "--json").json["store"]["episodes"] == 36
+
+
+def test_a_foreign_file_is_not_imported(world: Sums) -> None:
+    (world.folder / "foreign.jsonl").write_text('{"question": "?"}\n')
+    result = world.trinity("import", world.folder / "foreign.jsonl")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "not the header of a trinity-jsonl file" in result.err
+
+
+def test_checkpoints_go_in_and_out_as_folders(world: Sums) -> None:
+    made = checkpoint(("adder", "guesser"), seed=1)
+    save_checkpoint(made, world.folder / "made")
+    for _ in range(2):
+        assert world.trinity("checkpoints", "import", world.folder / "made").code == 0
+    listed = world.trinity("checkpoints", "--json").json
+    assert listed == [{"id": made.id, "run": None, "generation": None, "kind": "head"}]
+    assert made.id in world.trinity("checkpoints").out
+    assert world.trinity("checkpoints", "export", made.id, world.folder / "out").code == 0
+    assert load_checkpoint(world.folder / "out") == made
+
+
+def test_a_checkpoint_for_another_pool_or_encoder_is_refused(world: Sums) -> None:
+    from tests.builders.encoder import tiny_qwen3
+
+    save_checkpoint(checkpoint(("adder", "stranger")), world.folder / "made")
+    encoder = tiny_qwen3(world.folder / "encoder")
+    result = world.run("--policy", world.folder / "made", "--encoder", encoder)
+    assert result.code == 1
+    assert "hidden states of 4 numbers" in result.err
+    assert open_store(world.store).runs.list() == []
+
+
+def test_an_unknown_or_damaged_checkpoint(world: Sums) -> None:
+    assert world.trinity("checkpoints", "export", "c0", world.folder / "x").code == 1
+    assert not (world.folder / "x").exists()
+    save_checkpoint(checkpoint(("adder",)), world.folder / "made")
+    (world.folder / "made" / "model.safetensors").write_bytes(b"")
+    result = world.trinity("checkpoints", "import", world.folder / "made")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+
+
+def test_pool_init_writes_a_valid_file_once(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = world.folder / "mine.toml"
+    assert world.trinity("pool", "init", path).code == 0
+    assert "exists already" in world.trinity("pool", "init", path).err
+    monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
+    listed = world.trinity("pool", "list", "--pool", path)
+    assert "OPENAI_API_KEY is set" in listed.out
+    assert "very-secret" not in listed.out + listed.err
+
+
+def test_pool_check_asks_each_model_once(world: Sums) -> None:
+    result = world.trinity("pool", "check", "--json")
+    assert result.code == 0
+    assert {row["name"]: row["ok"] for row in result.json} == {"adder": True, "guesser": True}
+    assert len(world.server.requests) == 2
+
+
+def test_pool_check_fails_when_a_model_does(world: Sums) -> None:
+    file = world.folder / "pool.toml"
+    file.write_text(file.read_text().replace(world.server.url, "http://127.0.0.1:9/v1") + "attempts = 1\n")
+    result = world.trinity("pool", "check")
+    assert result.code == 1
+    assert "failed" in result.out
+
+
+def test_pool_list_of_the_pocket_needs_no_weights(world: Sums) -> None:
+    listed = world.trinity("pool", "list", "--pool", "pocket", "--json").json
+    assert [row["provider"] for row in listed] == ["pocket"] * 7
+
+
+@pytest.mark.parametrize("command", ["cards", "train"])
+def test_an_unknown_pocket_model_is_named(world: Sums, command: str) -> None:
+    result = world.trinity("pocket", command, "nobody")
+    assert result.code == 1
+    assert "There is no pocket model 'nobody'" in result.err
+
+
+def test_commands_that_only_read_work_on_a_store_that_is_only_read(played: Sums, tmp_path: Path) -> None:
+    store = open_store(played.store)
+    episode, run = store.episodes.page(limit=1).items[0].id, store.runs.list()[0].id
+    store.close()
+    before = Path(played.store).read_bytes()
+    read_only = ("--store", f"{played.store}?mode=ro")
+    for command in (
+        ["doctor"],
+        ["episodes"],
+        ["episodes", "show", episode],
+        ["checkpoints"],
+        ["labels"],
+        ["compare", "single:adder", "round-robin"],
+        ["routing"],
+        ["verifier"],
+        ["export", run, "--out", tmp_path / "all.jsonl"],
+    ):
+        result = played.trinity(*command, *read_only)
+        assert result.code == 0, (command, result.err)
+    for command in (
+        ["label", episode, "quality=good"],
+        ["episodes", "delete", episode, "--yes"],
+        ["prune", "--what", "runs", "--run", run, "--yes", "--vacuum"],
+    ):
+        result = played.trinity(*command, *read_only)
+        assert (result.code, result.err.count("\n")) == (1, 1), (command, result.err)
+        assert "Nothing was stored: the store was opened to be read only" in result.err
+    assert Path(played.store).read_bytes() == before
+
+
+def test_a_password_in_the_address_is_shown_nowhere(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in (
+        "postgresql://me:pa@s3cret@h/db",
+        "postgresql://me:s3cret@127.0.0.1:1/db?sslpassword=s3cret",
+    ):
+        monkeypatch.setenv("TRINITY_STORE", address)
+        for command in (["doctor"], ["--verbose", "doctor"], ["episodes", "--store", address], ["worker"]):
+            result = world.trinity(*command)
+            assert result.code == 1
+            assert "s3cret" not in result.err + result.out
+
+
+def test_a_port_in_use_is_one_sentence(world: Sums) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert port_in_use(port)
+        result = world.trinity("ui", "--port", port)
+    assert result.code == 1
+    assert f"Port {port} on 127.0.0.1 is in use" in result.err
+    assert not port_in_use(port)
+
+
+def test_terminal_controls_in_untrusted_text_are_shown_escaped() -> None:
+    assert printable("a\x1b[2Jb\u202e\n") == "a\\x1b[2Jb\\u202e\\x0a"
+
+
+@pytest.mark.process
+def test_a_lease_knows_the_living_and_the_dead() -> None:
+    assert not is_dead(owner())
+    name, _, start = owner().partition("@")
+    assert not is_dead(name), "of an older store"
+    assert is_dead(f"{name}@{int(start) - 60_000}"), "another process had this number, ten minutes ago"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert is_dead(f"{socket.gethostname()}:{gone.pid}")
+    assert is_dead(f"{socket.gethostname()}:{gone.pid}@{start}")
+    assert not is_dead(f"elsewhere:{gone.pid}")
+    assert not is_dead(None)
+
+
+def test_where_lists_what_the_expression_says_and_points_at_a_mistake(played: Sums) -> None:
+    every = played.trinity("episodes", "--json", "--limit", "99")
+    asked = 'policy == "round-robin" and any(turn.role == "V")'
+    found = played.trinity("episodes", "--json", "--limit", "99", "--where", asked)
+    assert (every.code, found.code) == (0, 0)
+    listed = json.loads(every.out)["episodes"]
+    chosen = [one for one in listed if "V" in one["strip"] and one["policy"] == "round-robin"]
+    assert json.loads(found.out)["episodes"] == chosen
+    assert 0 < len(chosen) < len(listed)
+    refused = played.trinity("episodes", "--where", "turns > 1 and trns < 4")
+    assert refused.code == 1
+    sentence, line, caret = refused.err.splitlines()
+    assert sentence == "trinity: Column 15 of the filter: there is no field “trns”: did you mean turns?"
+    assert line[caret.index("^") :].startswith("trns")

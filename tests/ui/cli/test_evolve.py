@@ -1,0 +1,302 @@
+"""`trinity evolve` with a tiny encoder: a checkpoint per generation, the same end after being interrupted."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from core.evolution.config import EvolveConfig
+from core.settings import read_settings
+from storage.shelves.generations import Evolution
+from storage.store import open_store
+from tests.ui.sums import Sums
+from ui.cli.commands import Commands
+from ui.cli.evolve_config import EvolveFile, read_file
+
+SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
+
+
+@pytest.fixture
+def world(evolving: Sums) -> Sums:
+    """There are tasks to evolve on, and a tiny encoder."""
+    return evolving
+
+
+def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(world: Sums) -> None:
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json")
+    assert result.code == 0, result.err
+    assert list(result.json) == ["run", "generations", "checkpoint", "digest", "best", "controls", "took"]
+    assert result.json["generations"] == 3
+    assert "generation 2, mean" in result.err
+    assert "first steps of the head" in result.err
+    assert "spread the logits by 6" in result.err
+    walk, single = result.json["controls"]
+    assert walk == "random walk"
+    assert single.startswith("single:adder ")
+    listed = world.trinity("checkpoints", "--run", result.json["run"], "--json").json
+    assert [one["generation"] for one in listed] == [0, 1, 2, 3]
+    assert listed[-1]["id"] == result.json["checkpoint"]
+    played = world.run("--policy", result.json["checkpoint"], "--n", 3, "--json")
+    assert played.json[0]["n"] == 3, played.err
+    store = open_store(world.store)
+    generations = store.evolution.generations(result.json["run"])
+    assert [one.evaluations for one in generations] == [0, 16, 32, 48]
+    assert "validation" in generations[2].stats
+    store.close()
+
+
+@pytest.mark.parametrize("key", ["step_size", "logit_spread", "turn_cost"])
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_an_evolution_that_could_not_go_on_is_refused_before_anything_is_written(
+    world: Sums, key: str, value: str
+) -> None:
+    file = world.folder / "knobs.toml"
+    file.write_text(f"{key} = {value}\n")
+    refused = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--config", file)
+    assert refused.code == 1
+    assert f"{key} cannot be" in " ".join(refused.err.split())
+    store = open_store(world.store)
+    assert not store.runs.list(kind="evolve")
+    store.close()
+
+
+def test_a_population_is_given_or_the_usual_one(world: Sums) -> None:
+    tiny = ["--generations", 1, "--replicates", 2, "--turns", 1, "--validation", 0]
+    result = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--population", "auto", "--name", "a")
+    assert result.code == 0, result.err
+    store = open_store(world.store)
+    run = store.runs.list(kind="evolve")[0]
+    assert len(store.evolution.candidates(run.id, 1)) == run.config["evolution"]["population"] == 20
+    store.close()
+    again = world.trinity("evolve", "--resume", "--name", "a", "--population", "auto")
+    assert "there is nothing to resume" in again.err
+    wrong = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--population", "many")
+    assert "A population of 'many' is not understood" in " ".join(wrong.err.split())
+
+
+def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").json
+    add = Evolution.add
+
+    def interrupted(self: Evolution, entry: object, *rest: object) -> None:
+        add(self, entry, *rest)  # type: ignore[arg-type]
+        if getattr(entry, "index", 0) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evolution, "add", interrupted)
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
+    monkeypatch.setattr(Evolution, "add", add)
+    assert result.code == 130
+    assert "Go on with: trinity evolve --resume --name r" in result.err
+    run = result.err.strip().split()[-1]
+    longer = world.trinity("evolve", "--resume", "--name", run, "--generations", 100)
+    assert (longer.code, longer.err.count("\n")) == (1, 1)
+    assert "begun with another --generations" in longer.err
+    resumed = world.trinity("evolve", "--resume", "--name", run, "--json").json
+    assert resumed["digest"] == undisturbed["digest"]
+    assert resumed["run"] == run
+    again = world.trinity("evolve", "--resume", "--name", run)
+    assert (again.code, again.err.count("\n")) == (1, 1)
+
+
+def test_the_same_command_line_with_resume_goes_on_with_the_evolution_of_that_name(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["evolve", "--tasks", world.tasks, *SMALL, "--name", "mine"]
+    unknown = world.trinity("evolve", "--resume", "--name", "mine")
+    assert (unknown.code, unknown.err.count("\n")) == (1, 1)
+    assert "no evolution named 'mine'" in unknown.err
+    add = Evolution.add
+
+    def broken(self: Evolution, entry: object, *rest: object) -> None:
+        if getattr(entry, "index", 0) == 2:
+            raise KeyboardInterrupt
+        add(self, entry, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Evolution, "add", broken)
+    assert world.trinity(*command, "--resume").code == 130  # nothing to go on with: it begins
+    monkeypatch.setattr(Evolution, "add", add)
+    begun = len(world.server.requests)
+    assert "go on with it by --resume" in world.trinity(*command).err
+    other = world.trinity(*command, "--resume", "--head", "sparse")
+    assert "begun with another --head" in other.err
+    assert world.trinity(*command, "--resume", "--json").json["generations"] == 3
+    resumed = len(world.server.requests)
+    assert world.trinity(*command[:-1], "other", "--json").code == 0
+    assert resumed == len(world.server.requests) - resumed  # a stored reply was not asked for again
+    assert begun < resumed
+
+
+@pytest.mark.parametrize(
+    "head", ["low-rank", "sparse", "block-diagonal-2", "block-diagonal-10", "turn-aware"]
+)
+def test_every_head_and_singular_values_can_be_evolved_and_played(world: Sums, head: str) -> None:
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--head", head, "--svf", "1", "--json")
+    assert result.code == 0, result.err
+    played = world.run("--policy", result.json["checkpoint"], "--n", 3, "--json")
+    assert played.json[0]["n"] == 3, played.err
+    kinds = {one["kind"] for one in world.trinity("checkpoints", "--run", result.json["run"], "--json").json}
+    assert kinds == {"head+svf"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--head", "convex"], "There is no head 'convex'"),
+        (["--svf", "9"], "layers 0 to 2; SVF cannot use [9]"),
+        (["--svf", "last"], "give layers, such as 1 or 26,27"),
+        (["--population", "5"], "an even number for mirrored pairs"),
+        (["--resume"], "--resume needs --name"),
+    ],
+)
+def test_what_cannot_be_evolved_is_refused_in_one_sentence_and_nothing_begins(
+    world: Sums, options: list[str], sentence: str
+) -> None:
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, *options)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert sentence in result.err
+    assert open_store(world.store).runs.list() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('rates = "fast"', "no rates 'fast'"),
+        ('common = "twice"', "common cannot be 'twice': input should be a valid boolean"),
+        ('constant_spread = "much"', "constant_spread cannot be 'much'"),
+        ("logit_spread = -1", "logit_spread cannot be -1: input should be greater than or equal to 0.01"),
+        ("logit_spred = 3", "has a key 'logit_spred', which there is not: did you mean logit_spread?"),
+        (
+            "zzz = 3",
+            "has a key 'zzz', which there is not: trinity evolve --write-config FILE writes them all.",
+        ),
+        ("logit_spread =", "is not valid TOML"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_sentence_and_nothing_begins(
+    world: Sums, text: str | None, sentence: str
+) -> None:
+    file = world.folder / "evolve.toml"
+    if text is not None:
+        file.write_text(text)
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--config", file)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert sentence in result.err
+    assert open_store(world.store).runs.list() == []
+
+
+def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) -> None:
+    file = world.folder / "evolve.toml"
+    assert world.trinity("evolve", "--write-config", file).code == 0
+    assert EvolveFile(**read_file(file)) == EvolveFile()
+    assert [key for key in EvolveFile.model_fields if f"{key} =" not in file.read_text()] == []
+    assert "exists already" in world.trinity("evolve", "--write-config", file).err
+    file.write_text('logit_spread = 4.0\nbarred = ["thinker"]\nseed = 3\nname = "mine"\n')
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--config", file, "--seed", 4, "--json")
+    assert result.code == 0, result.err
+    with closing(open_store(world.store)) as store:
+        config = store.runs.get(result.json["run"]).config
+    assert (config["name"], config["barred"], config["tasks"]) == ("mine", ["thinker"], world.tasks)
+    assert (config["evolution"]["logit_spread"], config["evolution"]["seed"]) == (4.0, 4)
+    again = world.trinity("evolve", "--resume", "--config", file)
+    assert "was begun with another seed: it goes on as it was begun" in again.err
+
+
+def test_an_evolution_is_the_same_by_options_and_by_a_file(world: Sums) -> None:
+    tiny = [
+        "--generations",
+        1,
+        "--population",
+        4,
+        "--replicates",
+        2,
+        "--turns",
+        1,
+        "--validation",
+        0,
+        "--seed",
+        5,
+    ]
+    file = world.folder / "evolve.toml"
+    plain = world.trinity("evolve", "--tasks", world.tasks, *tiny, "--json").json
+    assert world.trinity("evolve", "--tasks", world.tasks, *tiny, "--write-config", file).code == 0
+    by_file = world.trinity("evolve", "--config", file, "--json").json
+    assert by_file["digest"] == plain["digest"]
+    file.write_text(file.read_text().replace("logit_spread = 6.0", "logit_spread = 2.0"))
+    other = world.trinity("evolve", "--config", file, "--json").json
+    assert other["digest"] != plain["digest"]
+
+
+def test_every_option_and_key_has_the_default_of_the_evolution_itself() -> None:
+    plain = EvolveFile().plan(read_settings({}, {}, Path("nowhere")))
+    assert plain.evolution == EvolveConfig()
+    command = Commands.listed["evolve"].load("evolve")
+    keys = {"replicates": "tasks_per_candidate", "turns": "turn_budget", "max_cost": "max_cost_usd"}
+    fields = {keys.get(one.name, one.name): one.default for one in command.params}
+    assert {key: fields[key] for key in fields if key in EvolveFile.model_fields} == {
+        key: field.default for key, field in EvolveFile.model_fields.items() if key in fields
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--spread", "4"], "logit_spread = 4"),
+        (["--constant-spread=plain"], 'constant_spread = "plain"'),
+        (["--without", "thinker", "--without", "adder"], 'barred = ["thinker", "adder"]'),
+        (["--draw", "paper"], "common = false"),
+        (["--adaptive"], "adaptive = true"),
+    ],
+)
+def test_a_removed_option_names_its_key(world: Sums, options: list[str], line: str) -> None:
+    result = world.trinity("evolve", *options)
+    assert result.code == 1
+    assert f"Write {line} into a file and name it by --config FILE" in result.err
+    assert result.err.count("\n") == 1
+
+
+def spent(world: Sums, run: str) -> float:
+    """What a run knows to have cost."""
+    store = open_store(world.store)
+    known = store.runs.spent_usd(run)
+    store.close()
+    return known
+
+
+def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(10.0)
+    undecided = world.trinity("evolve", "--tasks", world.tasks, *SMALL).err
+    controls = 2 * 4 * 4 + 2 * 4  # two models in four ways on four tasks, then the best and the random walk
+    calls = (
+        3 * 4 * 4 + 3 * 4 + controls
+    ) * 2  # candidates of three generations, three validations, two turns
+    assert f"up to {calls} calls" in undecided
+    assert "set a ceiling" in undecided
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.043")
+    assert result.code == 1
+    assert "could exceed the ceiling of $0.0430" in result.err
+    assert "everything so far is kept" in result.err
+    run = result.err.split("--name ")[1].split()[0]
+    assert 0 < spent(world, run) <= 0.043
+    assert (
+        world.trinity("evolve", "--resume", "--name", run, "--max-cost", "9", "--json").json["generations"]
+        == 3
+    )
+    assert spent(world, run) == pytest.approx(len(world.server.requests) * 18 * 10 / 1e6, rel=0.01)
+
+
+def test_a_file_without_tasks_to_evolve_on(world: Sums) -> None:
+    only = world.folder / "only.jsonl"
+    only.write_text('{"question": "1 + 1?", "answer": "2", "grader": "number", "split": "test"}\n')
+    result = world.trinity("evolve", "--tasks", only)
+    assert result.code == 1
+    assert "has no task in split 'evolve'" in result.err
+    assert open_store(world.store).runs.list() == []

@@ -1,0 +1,409 @@
+"""`trinity run` on a real store and a real server: recording, resuming, ceilings, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ui.runs.batch
+from storage.rows.summaries import RunStatus, RunSummary
+from storage.store import open_store
+from tests.core.pool.faulty_server import Answer, Request, fail
+from tests.ui.sums import Sums, answer
+from ui.runs import wiring
+from ui.runs.lease import owner
+from ui.runs.plans import LivePlan
+from ui.runs.queue import Ticket, enqueue
+
+
+def test_the_json_contract(world: Sums) -> None:
+    rows = world.run("--policy", "single:adder", "--policy", "random", "--json").json
+    assert [list(row) for row in rows] == [["policy", "accuracy", "ci95", "n", "turns_mean"]] * 2
+    assert [row["policy"] for row in rows] == ["single:adder", "random"]
+    assert rows[0]["accuracy"] == 1.0
+    assert rows[0]["n"] == 12
+    assert rows[0]["turns_mean"] == 3.0
+    low, high = rows[0]["ci95"]
+    assert 0.7 < low < 1.0 == high
+
+
+def test_single_star_is_every_model_once(world: Sums) -> None:
+    rows = world.run("--policy", "single:*", "--policy", "single:adder", "--n", 2, "--json").json
+    assert [row["policy"] for row in rows] == ["single:adder", "single:guesser"]
+
+
+def test_the_table_names_the_run_and_how_to_look_into_it(world: Sums) -> None:
+    result = world.run("--policy", "round-robin", "--n", 3)
+    assert "round-robin" in result.out
+    assert "trinity episodes --run r" in result.err
+
+
+def test_every_turn_is_recorded(world: Sums) -> None:
+    world.run("--policy", "single:guesser")
+    page = world.trinity("episodes", "--json").json
+    assert len(page["episodes"]) == 12
+    assert page["next"] is None
+    assert {one["strip"] for one in page["episodes"]} == {"T·b W·b V·b✓"}
+    asked = ("--where", "correct == False", "--flag", "false_accept")
+    wrong = world.trinity("episodes", *asked, "--json").json["episodes"]
+    assert len(wrong) == 6
+
+
+def validation_tasks(world: Sums) -> None:
+    """Six more tasks, for choosing role cycles."""
+    with Path(world.tasks).open("a") as file:
+        for a in range(50, 56):
+            line = {
+                "question": f"What is {a} + 2?",
+                "answer": a + 2,
+                "grader": "number",
+                "split": "validation",
+            }
+            file.write(json.dumps(line) + "\n")
+
+
+def test_the_best_role_cycle_is_chosen_on_validation_tasks_and_frozen(world: Sums) -> None:
+    validation_tasks(world)
+    first = world.run("--policy", "single:adder", "--policy", "single:guesser", "--n", 4, "--json")
+    assert "single:adder plays worker, verifier" in first.err
+    assert [row["turns_mean"] for row in first.json] == [2.0, 2.0]
+    calls = len(world.server.requests)
+    second = world.run("--policy", "single:adder", "--n", 4, "--json")
+    assert "single:adder plays worker, verifier" in second.err
+    assert len(world.server.requests) - calls == 8
+    store = open_store(world.store)
+    assert store.runs.list()[0].config["cycles"] == {"single:adder": ["worker", "verifier"]}
+    store.close()
+
+
+def test_the_same_seed_plays_the_same_again(world: Sums) -> None:
+    for _ in range(2):
+        world.run("--policy", "random", "--seed", 7, "--turns", 4)
+    store = open_store(world.store)
+    first, second = (store.episodes.of_run(run.id) for run in store.runs.list())
+    store.close()
+    assert [one.strip for one in first] == [one.strip for one in second]
+    assert len({one.strip for one in first}) > 3
+
+
+def test_an_interrupted_run_is_resumed_to_the_same_end(
+    world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = world.run("--policy", "random", "--policy", "round-robin", "--json").json
+    played = ui.runs.batch.play_batch
+
+    def broken(*arguments: object) -> Iterator[object]:
+        for count, event in enumerate(played(*arguments)):  # type: ignore[arg-type]
+            if count == 60:
+                raise KeyboardInterrupt
+            yield event
+
+    monkeypatch.setattr(ui.runs.batch, "play_batch", broken)
+    result = world.run("--policy", "random", "--policy", "round-robin", "--json")
+    monkeypatch.setattr(ui.runs.batch, "play_batch", played)
+    assert result.code == 130
+    assert "Go on with: trinity run --resume r" in result.err
+    run = result.err.strip().split()[-1]
+    before = len(world.server.requests)
+    assert world.trinity("run", "--resume", run, "--json").json == undisturbed
+    assert 0 < len(world.server.requests) - before < before
+    store = open_store(world.store)
+    runs = store.runs.list()
+    strips = [[one.strip for one in store.episodes.of_run(one.id)] for one in runs]
+    assert [one.status for one in runs] == ["finished", "finished"]
+    store.close()
+    assert strips[0] == strips[1]
+
+
+def test_episodes_lost_in_an_outage_are_played_by_resuming(world: Sums) -> None:
+    file = world.folder / "pool.toml"
+    file.write_text(file.read_text().replace("[[model]]", "[[model]]\nattempts = 1"))
+    world.server.answer = lambda request: fail(500) if "10 + 13" in str(request.body) else answer(request)
+    result = world.run("--policy", "single:adder", "--json")
+    assert (result.code, result.json[0]["n"]) == (1, 11)
+    assert "1 episode is missing: models could not be asked." in result.err
+    assert "Go on with: trinity run --resume" in result.err
+    run, _ = last_run(world)
+    assert run.status == "interrupted"
+    assert "1 episode is missing" in str(run.error)
+    world.server.answer = answer
+    calls = len(world.server.requests)
+    again = world.trinity("run", "--resume", run.id, "--json")
+    assert (again.code, again.json[0]["n"]) == (0, 12)
+    assert len(world.server.requests) == calls + 3
+    world.server.answer = lambda _: fail(500)
+    dead = world.run("--policy", "single:adder")
+    assert dead.code == 1
+    assert "12 episodes are missing" in dead.err
+
+
+def test_a_finished_run_is_not_resumed(world: Sums) -> None:
+    world.run("--policy", "random", "--n", 1)
+    store = open_store(world.store)
+    run = store.runs.list()[0].id
+    store.close()
+    result = world.trinity("run", "--resume", run)
+    assert result.code == 1
+    assert result.err == f"trinity: Run {run} is finished: there is nothing to resume.\n"
+
+
+def test_paid_models_ask_for_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(10.0)
+    result = world.run("--policy", "random")
+    assert result.code == 1
+    assert "up to 60 calls, at most $" in result.err
+    assert "set a ceiling with --max-cost USD" in result.err
+    assert world.server.requests == []
+    assert open_store(world.store).runs.list() == []
+
+
+@pytest.fixture
+def paid(world: Sums, monkeypatch: pytest.MonkeyPatch) -> Sums:
+    """The world with models that cost money: a call at most $0.0418, really about $0.0001."""
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(10.0)
+    return world
+
+
+def last_run(world: Sums) -> tuple[RunSummary, float]:
+    """The newest run and what it has spent."""
+    store = open_store(world.store)
+    run = store.runs.list()[0]
+    spent = store.runs.spent_usd(run.id)
+    store.close()
+    return run, spent
+
+
+def test_a_ceiling_is_never_exceeded_and_the_run_can_go_on(paid: Sums) -> None:
+    result = paid.run("--policy", "round-robin", "--max-cost", "0.043", "--json")
+    assert "Go on with" in result.err
+    run, spent = last_run(paid)
+    assert run.status == "interrupted"
+    assert 0 < spent <= 0.043
+    calls = len(paid.server.requests)
+    again = paid.trinity("run", "--resume", run.id, "--max-cost", "0.043")
+    assert f"ceiling of $0.0430 (${spent:.4f} spent)" in again.err, "a resumed run knows what it has spent"
+    assert len(paid.server.requests) == calls
+    rows = paid.trinity("run", "--resume", run.id, "--max-cost", "10", "--json").json
+    assert rows[0]["n"] == 12
+    assert len(paid.server.requests) == 6 * 3 + 6 * 5, "nothing is paid for twice"
+
+
+def test_a_ceiling_that_a_whole_wave_could_exceed_is_still_used_up(paid: Sums) -> None:
+    result = paid.run("--policy", "round-robin", "--max-cost", "0.25", "--json")
+    assert result.json[0]["n"] == 12, result.err
+    assert "Stopped" not in result.err
+
+
+def test_choosing_role_cycles_is_paid_below_the_ceiling(paid: Sums) -> None:
+    validation_tasks(paid)
+    result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.0001")
+    assert result.code == 1
+    assert "could exceed the ceiling of $0.0001" in result.err
+    assert paid.server.requests == []
+
+
+def test_a_run_begins_at_what_choosing_its_cycles_cost(paid: Sums) -> None:
+    validation_tasks(paid)
+    result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.5", "--n", 1)
+    assert result.code == 0, result.err
+    run, spent = last_run(paid)
+    assert run.config["choice_usd"] > 10 * spent > 0
+
+
+def test_an_outage_leaves_no_choice_behind(world: Sums) -> None:
+    validation_tasks(world)
+    file = world.folder / "pool.toml"
+    file.write_text(file.read_text().replace("[[model]]", "[[model]]\nattempts = 1"))
+    world.server.answer = lambda request: fail(500) if "50 + 2" in str(request.body) else answer(request)
+    first = world.run("--policy", "single:adder", "--n", 2)
+    assert "single:adder plays worker, verifier" in first.err
+    world.server.answer = answer
+    calls = len(world.server.requests)
+    assert world.run("--policy", "single:adder", "--n", 2).code == 0
+    assert len(world.server.requests) > calls + 4, "a choice with lost calls is made again"
+    world.server.answer = lambda _: fail(500)
+    dead = world.run("--policy", "single:guesser", "--n", 2)
+    assert (dead.code, dead.err.count("\n")) == (1, 1)
+    assert "No role cycle can be chosen for single:guesser" in dead.err
+
+
+def test_an_unknown_price_cannot_be_kept_below_a_ceiling(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(10.0)
+    file = world.folder / "pool.toml"
+    file.write_text("\n".join(line for line in file.read_text().splitlines() if "price" not in line))
+    result = world.run("--policy", "random", "--max-cost", "1")
+    assert result.code == 1
+    assert "The price of adder, guesser is not known" in result.err
+
+
+def test_a_changed_task_file_is_not_resumed(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> Iterator[object]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(ui.runs.batch, "play_batch", stop)
+    run = world.run("--policy", "random").err.strip().split()[-1]
+    monkeypatch.undo()
+    lines = Path(world.tasks).read_text().splitlines()
+    Path(world.tasks).write_text("\n".join(lines[1:]))
+    result = world.trinity("run", "--resume", run, "--store", world.store)
+    assert result.code == 1
+    assert "have changed since this run began" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--policy", "cabc"], "There is no policy or checkpoint 'cabc'"),
+        (["--policy", "x" * 300], "There is no policy or checkpoint 'xxx"),
+        (["--policy", "single:nobody"], "There is no model 'nobody' in the pool"),
+        (["--policy", "random", "--tasks", "chess"], "There is no task set 'chess'"),
+        (["--policy", "random", "--tasks", "none.jsonl"], "cannot be read"),
+        (["--policy", "random", "--pool", "none.toml"], "There is no pool file"),
+        (["--policy", "random", "--store", "mysql://x"], "trinity: "),
+        ([], "Name at least one policy"),
+        (["--resume", "r0", "--policy", "random"], "leave --policy, --split, --tasks out"),
+        (["--resume", "r0", "--n", "500", "--turns", "2"], "leave --n, --split, --tasks, --turns out"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(
+    world: Sums, arguments: list[str], sentence: str
+) -> None:
+    result = world.run(*arguments)
+    assert result.code == 1
+    assert sentence in result.err
+    assert result.err.startswith("trinity: ")
+    assert result.err.count("\n") == 1
+    assert open_store(world.store).runs.list() == []
+
+
+@pytest.mark.parametrize("name", ["x", "single:nobody"])
+def test_an_unknown_policy_is_refused_before_models_are_loaded(
+    world: Sums, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def loaded(*_: object) -> None:
+        raise AssertionError("the pool was loaded first")
+
+    monkeypatch.setattr(wiring, "resolve_pool", loaded)
+    result = world.trinity(
+        "run", "--store", world.store, "--pool", "pocket", "--policy", "random", "--policy", name
+    )
+    assert result.code == 1
+    assert "There is no" in result.err
+
+
+def test_a_count_that_nobody_can_play_is_refused(world: Sums) -> None:
+    for absurd in (10**23, 10**6):
+        result = world.trinity("run", "--policy", "random", "--n", absurd, "--store", world.store)
+        assert result.code == 2
+        assert "100000" in result.err
+    result = world.trinity("evolve", "--population", "9" * 5000, "--store", world.store)
+    assert result.code == 1
+    assert "from 1 to 100,000" in result.err
+
+
+def test_a_cursor_of_no_page_is_refused(world: Sums) -> None:
+    for cursor in ("zzz", "", "W05hTiwgImUiXQ"):  # the last says NaN
+        result = world.trinity("episodes", "--after", cursor, "--store", world.store)
+        assert result.code == 1
+        assert "--after cannot be this" in result.err
+
+
+def test_a_seed_that_no_store_can_keep_is_refused(world: Sums) -> None:
+    assert world.run("--policy", "random", "--seed", 2**63).code == 2
+    assert world.run("--policy", "random", "--n", 1, "--seed", 2**63 - 1).code == 0
+
+
+def test_a_run_that_breaks_off_does_not_look_alive(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Iterator[object]:
+        raise ZeroDivisionError
+        yield
+
+    monkeypatch.setattr(ui.runs.batch, "play_batch", broken)
+    with pytest.raises(ZeroDivisionError):
+        world.run("--policy", "random")
+    assert last_run(world)[0].status == "interrupted"
+
+
+def test_a_data_folder_that_cannot_be_written_stops_no_run(
+    world: Sums, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    validation_tasks(world)
+    monkeypatch.setenv("XDG_DATA_HOME", "/proc/self")  # not even root may write there
+    assert world.run("--policy", "single:adder", "--n", 1).code == 0
+    assert "Role cycles will be chosen again" in caplog.text
+
+
+def test_a_run_that_is_not_there_cannot_be_resumed(world: Sums) -> None:
+    assert "The store holds no run r0" in world.trinity("run", "--resume", "r0").err
+
+
+def test_a_missing_key_is_named(world: Sums) -> None:
+    world.price(0.0)
+    result = world.run("--policy", "random")
+    assert result.code == 1
+    assert "SUMS_KEY" in result.err
+
+
+@pytest.mark.parametrize("command", ["run", "evolve", "worker"])
+def test_sigterm_ends_a_run_as_interrupted_at_once(
+    evolving: Sums, plan: LivePlan, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    asked: list[Request] = []
+
+    def terminated(request: Request) -> Answer:
+        if not asked:
+            os.kill(os.getpid(), signal.SIGTERM)
+        asked.append(request)
+        return answer(request)
+
+    ignored = signal.signal(
+        signal.SIGTERM, lambda _signal, _frame: None
+    )  # this process shall outlive a failure
+    try:
+        evolving.server.answer = terminated
+        if command == "worker":
+            store = open_store(evolving.store)
+            enqueue(store, plan, Ticket.new())
+            store.close()
+            result = evolving.trinity("worker", "--drain", "--store", evolving.store)
+        else:
+            small = ["--generations", 2, "--population", 4] if command == "evolve" else ["--policy", "random"]
+            result = evolving.trinity(command, "--tasks", evolving.tasks, *small)
+    finally:
+        signal.signal(signal.SIGTERM, ignored)
+    assert result.code == 130
+    store = open_store(evolving.store)
+    assert [run.status for run in store.runs.list()] == [RunStatus.INTERRUPTED]
+    store.close()
+
+
+@pytest.mark.process
+def test_a_run_whose_process_is_gone_is_told_as_interrupted_at_once(world: Sums) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    store = open_store(world.store)
+    store.runs.create("rdead", "run", {}, owner=f"{socket.gethostname()}:{gone.pid}")
+    store.runs.create("ralive", "run", {}, owner=owner())
+    store.runs.create("relsewhere", "run", {}, owner="elsewhere:1")
+    said = world.trinity("doctor").out
+    assert "trinity run --resume rdead" in said
+    stands = {run.id: run.status for run in store.runs.list()}
+    assert stands == {
+        "rdead": RunStatus.INTERRUPTED,
+        "ralive": RunStatus.RUNNING,
+        "relsewhere": RunStatus.RUNNING,
+    }
+    store.close()

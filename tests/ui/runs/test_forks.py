@@ -1,0 +1,394 @@
+"""Forks in use: planned, played by a worker, killed and resumed, read on their page, begun by `trinity fork`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+
+from core.episode import Change, Status, Verdict
+from core.errors import ConfigError, StoreError
+from storage.filters.episode_filter import EpisodeFilter
+from storage.reads import forks
+from storage.recorder import record
+from storage.rows.summaries import RunStatus
+from storage.store import Store
+from tests.core.pool.faulty_server import fail
+from tests.ui.pages import opened, press, shown, until, waiting
+from tests.ui.sums import Sums, answer
+from ui.runs import control, wiring
+from ui.runs import forks as forking
+from ui.runs.fork_planning import found_by, plan_forks
+from ui.runs.fork_results import Results, read_results
+from ui.runs.plans import ForkPlan
+from ui.runs.plans import plan_of as stored_plan
+from ui.runs.queue import Ticket, enqueue, start_worker
+from ui.runs.spending import price
+from ui.runs.worker import play_claimed
+from ui.web.forks.figures import Path, grow, tree_figure
+
+VERIFY = Change("model", "adder")  # who checks what it accepts
+
+
+@pytest.fixture
+def parent(world: Sums, store: Store) -> str:
+    """An episode whose wrong answer its Verifier accepted: guesser plans, works, checks."""
+    world.run("--policy", "single:guesser", "--n", "4", "--validate", "0")
+    where = EpisodeFilter(flag="false_accept")
+    return store.episodes.page(where).items[0].id
+
+
+def plan_of(
+    world: Sums, store: Store, *picks: tuple[str, int], change: Change = VERIFY, **options: object
+) -> ForkPlan:
+    pool = str(world.folder / "pool.toml")
+    specs = wiring.resolve_pool(pool).specs
+    numbers = {"n": 3, "baseline": 3} | options
+    return plan_forks(store, picks, change, pool=pool, specs=specs, **numbers)  # type: ignore[arg-type]
+
+
+def played(world: Sums, store: Store, plan: ForkPlan) -> Results:
+    run = enqueue(store, plan, Ticket.new())[0]
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED, store.runs.get(run).error
+    return read_results(store, run, plan)
+
+
+@pytest.mark.process
+def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
+    world: Sums, store: Store, parent: str
+) -> None:
+    before = forks.episode_digests(store, [parent])
+    whole = store.episodes.get(parent)
+    plan = plan_of(world, store, (parent, 2))
+    run = enqueue(store, plan, Ticket.new())[0]
+    assert stored_plan(store.runs.get(run)) == plan
+    world.server.requests.clear()
+    start_worker(store, run)  # a process of its own
+    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+    results = read_results(store, run, plan)
+    assert forks.episode_digests(store, [parent]) == before
+    assert (store.episodes.get(parent), results.parents_unchanged) == (whole, True)
+    children = forks.of_run(store, run)
+    assert [one.fork.part for one in children] == ["baseline"] * 3 + ["fork"] * 3
+    assert [one.seed for one in children[:3]] == [one.seed for one in children[3:]]
+    assert min(one.summary.started for one in children[3:]) >= max(
+        one.summary.finished or 0 for one in children[:3]
+    )
+    assert (results.baseline.right, results.baseline.n, results.fork.n) == (0, 3, 3)
+    for one in children:
+        child = store.episodes.get(one.id)
+        assert child.fork == one.fork
+        assert (one.fork.parent, one.fork.turn) == (parent, 2)
+        assert [replace(turn, episode_id=parent) for turn in child.turns[:2]] == list(whole.turns[:2])
+    check = store.episodes.get(children[3].id).turns[2]
+    assert (check.decision.model, check.decision.origin, check.verdict) == (
+        "adder",
+        "override",
+        Verdict.REVISE,
+    )
+    asked = len(world.server.requests)
+    assert asked == sum(one.summary.turns - 2 for one in children)  # what is carried is never asked for
+    assert results.spent_usd == store.runs.spent_usd(run)
+
+
+def test_a_replay_lists_its_forks_by_run_and_course(world: Sums, store: Store, parent: str) -> None:
+    played(world, store, plan_of(world, store, (parent, 2), change=Change("verdict", "REVISE")))
+    children = forks.of_run(store, store.runs.list(limit=1)[0].id)
+    played(world, store, plan_of(world, store, (children[-1].id, 2), baseline=1, n=1))
+    page = opened("replay", ep=parent)
+    text = shown(page)
+    assert "**turn 3** played 6 times from there" in text
+    assert "**turn 3** played 2 times from there" in text  # forks of a fork, below their own course
+    courses = {(one.summary.correct, one.summary.strip) for one in children}
+    depths = [len(link.label) - len(link.label.lstrip("\u2003")) for link in page.page_link]
+    assert depths.count(4) == len(courses)
+
+
+def test_what_the_store_holds_is_not_played_again(world: Sums, store: Store, parent: str) -> None:
+    played(world, store, plan_of(world, store, (parent, 2)))
+    calls = len(world.server.requests)
+    again = plan_of(world, store, (parent, 2))
+    assert again.to_play == 0
+    assert played(world, store, again).fork.n == 3
+    assert len(world.server.requests) == calls
+    assert plan_of(world, store, (parent, 2), reuse=False).to_play == 6
+    assert plan_of(world, store, (parent, 2), baseline=5).to_play == 2
+    assert (
+        plan_of(world, store, (parent, 2), change=Change("verdict", "REVISE")).to_play == 3
+    )  # the baseline stands
+    assert (
+        plan_of(world, store, (parent, 2), change=Change("policy", "random")).to_play == 6
+    )  # this one draws anew
+    assert plan_of(world, store, (parent, 1), change=Change("model", "adder")).to_play == 6
+    pool = world.folder / "pool.toml"
+    pool.write_text(pool.read_text().replace('dialect = "terse"', 'dialect = "terse"\ntemperature = 0.1'))
+    assert plan_of(world, store, (parent, 2)).to_play == 6  # other models, though of the same names
+
+
+def test_a_certain_change_is_played_once_and_set_against_the_spread(
+    world: Sums, store: Store, parent: str
+) -> None:
+    stop = played(world, store, plan_of(world, store, (parent, 2), change=Change("stop")))
+    assert (stop.fork.n, stop.fork.certain, stop.difference.n) == (1, True, 3)
+    whole = store.episodes.get(parent)
+    right = played(
+        world,
+        store,
+        plan_of(world, store, (parent, 1), change=Change("reply", f"answer {whole.task.answer}")),
+    )
+    assert right.fork.right == right.fork.n == 3
+    assert right.verdict.startswith("The change helps: +100 points")
+    fork = next(one for one in forks.of_parents(store, [parent]) if one.correct)
+    deeper = played(world, store, plan_of(world, store, (fork.id, 2), change=Change("model", "adder")))
+    assert deeper.fork.n == 3  # a fork of a fork
+    assert deeper.parents_unchanged
+
+
+def test_a_killed_run_goes_on_without_paying_twice(
+    world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(world, store, (parent, 1), n=4, baseline=4)
+    undisturbed = played(world, store, plan)
+    calls = len(world.server.requests)
+
+    def broken(*arguments: object, **options: object) -> Iterator[object]:
+        for count, event in enumerate(record(*arguments, **options)):  # type: ignore[arg-type]
+            if count == 9:
+                raise KeyboardInterrupt
+            yield event
+
+    monkeypatch.setattr(forking, "record", broken)
+    run = enqueue(store, plan, Ticket.new())[0]
+    world.server.requests.clear()
+    assert play_claimed(store, run) == 130
+    assert store.runs.get(run).status is RunStatus.INTERRUPTED
+    monkeypatch.undo()
+    assert world.server.requests
+    assert play_claimed(store, run) == 0
+    results = read_results(store, run, plan)
+    assert [results.baseline.right, results.fork.right] == [
+        undisturbed.baseline.right,
+        undisturbed.fork.right,
+    ]
+    repeats = len(world.server.requests) - calls
+    assert repeats <= 8 + 4  # only calls that were in flight when it died, never a stored reply
+
+
+def test_pause_cancel_a_ceiling_and_a_lost_server(
+    world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = enqueue(store, plan_of(world, store, (parent, 2)), Ticket.new())[0]
+    store.runs.cancel(run)
+    assert store.runs.get(run).status is RunStatus.CANCELLED
+    run = enqueue(store, plan_of(world, store, (parent, 2)), Ticket.new())[0]
+    store.runs.pause(run)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        store.runs.cancel(run)
+
+    bridle = control.GroupControl(store, run, wait)
+    assert store.runs.claim(run, "elsewhere:1")
+    assert bridle.stop() == "cancelled"
+    assert len(waits) == 1
+    world.server.answer = lambda _request: fail(401, "no such key")
+    plan = plan_of(world, store, (parent, 2))
+    run = enqueue(store, plan, Ticket.new())[0]
+    assert play_claimed(store, run) == 0
+    assert "6 episodes are missing" in (store.runs.get(run).error or "")
+    world.server.answer = answer
+    assert play_claimed(store, run) == 0
+    assert read_results(store, run, plan).open == 0
+    world.price(1e6)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.server.requests.clear()
+    paid = replace(plan_of(world, store, (parent, 2), reuse=False), max_cost_usd=0.000001)
+    most = price(store, paid).most
+    assert (most.calls, most.cost_usd is not None) == (6 * 3, True)
+    run = enqueue(store, paid, Ticket.new())[0]
+    assert play_claimed(store, run) == 0
+    assert (store.runs.get(run).status, world.server.requests) == (RunStatus.INTERRUPTED, [])
+    assert "ceiling" in (store.runs.get(run).error or "")
+
+
+def test_many_episodes_at_once(world: Sums, store: Store, parent: str) -> None:
+    picks = found_by(store, "flag=false_accept", 10)
+    assert len(picks) == store.episodes.page(EpisodeFilter(flag="false_accept")).total.n > 1
+    assert {turn for _, turn in picks} == {2}
+    results = played(world, store, plan_of(world, store, *picks, batch="flag=false_accept"))
+    assert len(results.grown) == len(picks)
+    assert results.difference.n == 3 * len(picks)
+    assert found_by(store, "flag=false_accept", 10) == picks  # forks are never forked unasked
+    with pytest.raises(ConfigError, match="flag=false_accept or"):
+        found_by(store, "policy=random", 10)
+    nowhere = Change("model", "guesser")
+    with pytest.raises(ConfigError, match="changes nothing"):
+        plan_of(world, store, *picks, change=nowhere, batch="flag=false_accept")
+
+
+def test_what_cannot_be_forked_is_one_sentence(world: Sums, store: Store, parent: str) -> None:
+    with pytest.raises(StoreError, match="no episode e-gone"):
+        plan_of(world, store, ("e-gone", 0))
+    with pytest.raises(ConfigError, match="not in this store"):
+        plan_of(world, store, (parent, 2), change=Change("policy", "cgone"))
+    with pytest.raises(ConfigError, match="already writes at 0.7"):
+        plan_of(world, store, (parent, 2), change=Change("temperature", "0.7"))
+    plan = plan_of(world, store, (parent, 2))
+    run = enqueue(store, plan, Ticket.new())[0]
+    store.episodes.delete([parent])
+    assert play_claimed(store, run) == 1
+    assert "is not in the store any more" in (store.runs.get(run).error or "")
+    assert "was deleted" in shown(opened("forks", run=run))
+
+
+# The page
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_the_page_from_the_list_to_a_result(world: Sums, store: Store, parent: str) -> None:
+    assert "None yet" in opened("forks").markdown[0].value
+    page = opened("forks", ep=parent, t="3")
+    assert "Turns 1 to 2 stay as they are" in shown(page)
+    assert "**free**" in shown(page)
+    page.button_group(key="fork_kind").set_value("verdict").run()
+    assert page.query_params["change"] == "verdict"
+    assert "says **REVISE** instead" in shown(page)
+    assert "says **REVISE** instead" in shown(
+        opened("forks", ep=parent, t="3", change="verdict")
+    )  # the same link
+    page.number_input(key="fork_n").set_value(2).run()
+    page.number_input(key="fork_baseline").set_value(2).run()
+    press(page, "fork_start")
+    (run,) = waiting(store)
+    assert page.query_params["run"] == run
+    assert "waiting" in shown(page)
+    assert play_claimed(store, run) == 0
+    page = opened("forks", run=run)
+    text = shown(page)
+    assert "What if turn 3 had been with the verdict REVISE" in text.replace("\\", "")
+    assert "Not enough to tell" in text or "The change" in text
+    assert "The recorded episode is unchanged." in text
+    assert "Every row of what was recorded hashes as before" in text
+    assert len([link for link in page.page_link if link.label == "Replay"]) == 4
+    before = read_results(store, run, stored_plan(store.runs.get(run), ForkPlan))
+    press(page, "fork_more")
+    more = page.query_params["run"]
+    assert waiting(store) == [more]
+    assert store.runs.get(more).status is RunStatus.QUEUED
+    plan = stored_plan(store.runs.get(more), ForkPlan)
+    assert (plan.branches[0].n, plan.branches[0].baseline, plan.to_play) == (10, 10, 16)
+    assert {*plan.branches[0].reused.values()} == {*before.baseline.ids, *before.fork.ids}
+    store.runs.cancel(more)
+    listed = shown(opened("forks"))
+    assert "turn 3 with the verdict REVISE" in listed
+    assert "of 2 · baseline" in listed
+    assert "**This view cannot be shown**" in opened("forks", run="rgone").markdown[0].value
+    first = shown(opened("forks", ep=parent, t="1", change="verdict"))
+    assert "makes no sense at this turn" in first
+    batch = opened("forks", batch="flag=false_accept")
+    assert "episodes found by flag" in shown(batch).replace("\\", "")
+    assert "cannot be shown" in shown(opened("forks", batch="policy=random"))
+
+
+def test_a_paid_fork_asks_for_a_ceiling_first(
+    world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.price(3.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    page = opened("forks", ep=parent, t="3")
+    assert "cost money" in page.warning[0].value
+    assert page.button(key="fork_start").disabled
+    page.number_input(key="fork_max_cost").set_value(0.5).run()
+    assert not page.button(key="fork_start").disabled
+
+
+def test_the_tree_merges_what_is_the_same_and_keeps_forks_apart(
+    world: Sums, store: Store, parent: str
+) -> None:
+    results = played(world, store, plan_of(world, store, (parent, 2)))
+    (one,) = results.grown
+    children = [*one.baseline.values(), *one.forks.values()]
+    outlines = store.episodes.outlines([parent, *(child.id for child in children)])
+    paths = [Path("parent", parent, tuple(outlines[parent]), False)]
+    paths += [Path(child.fork.part, child.id, tuple(outlines[child.id]), child.correct) for child in children]
+    root = grow(paths, 2)
+    (first,) = root.children.values()
+    (second,) = first.children.values()
+    assert (len(first.paths), len(second.paths), len(second.children)) == (7, 7, 2)
+    same, changed = second.children.values()
+    assert sorted(path.part for path in same.ends) == ["baseline"] * 3 + ["parent"]
+    assert {path.part for path in changed.paths} == {"fork"}
+    figure, left_out = tree_figure(paths, 2, ("adder", "guesser"))
+    assert left_out == 0
+    assert go.Figure(figure.to_dict())  # validates, which drawing does not
+    assert {point[0] for point in figure.data[-1].customdata} <= set(outlines)
+
+
+# The command line
+
+
+def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = world.trinity("fork", parent, "--turn", 3, "--model", "adder", "--n", 2, "--baseline", 2, "--json")
+    assert done.code == 0, done.err
+    told = done.json
+    assert (told["baseline"]["n"], told["fork"]["n"], told["parents_unchanged"]) == (2, 2, True)
+    assert told["parents"][0]["turn"] == 3
+    assert "points" in told["verdict"]
+    (world.folder / "reply.txt").write_text("answer 7\n")
+    edited = world.trinity("fork", parent, "--turn", 2, "--reply", world.folder / "reply.txt", "--n", 1)
+    assert "baseline, unchanged" in edited.out
+    for arguments, says in (
+        (["--turn", 3], "exactly one thing"),
+        (["--turn", 3, "--stop", "--role", "worker"], "exactly one thing"),
+        (["--stop"], "Name an episode and a turn"),
+        (["--turn", 1, "--stop"], "is the first"),
+        (["--turn", 1, "--reply", "/no/such/file"], "cannot be read"),
+        (["--turn", 9, "--verdict", "ACCEPT"], "between 1 and 3"),
+        (["--turn", 3, "--verdict", "MAYBE"], "choose ACCEPT or REVISE"),
+    ):
+        refused = world.trinity("fork", parent, *arguments)
+        assert refused.code in (1, 2)
+        assert says in refused.err
+        assert "Traceback" not in refused.err
+    many = (
+        "--where",
+        'correct == False and any(turn.role == "V")',
+        "--at",
+        "verifier",
+        "--n",
+        1,
+        "--baseline",
+        1,
+    )
+    batch = world.trinity("fork", *many, "--verdict", "REVISE", "--most", 3, "--json")
+    assert batch.code == 0, batch.err
+    wrong = store.episodes.page(EpisodeFilter(q='correct == False and any(turn.role == "V")')).items
+    assert {one["episode"] for one in batch.json["parents"]} <= {one.id for one in wrong}
+    assert 1 <= len(batch.json["parents"]) <= 3
+    assert batch.json["fork"]["n"] == len(batch.json["parents"])
+    for arguments, says in (
+        ([parent, *many, "--stop"], "or many by --where"),
+        (["--where", "correct ==", "--at", "last", "--stop"], "Column 11 of the filter"),
+        (["--where", "correct", "--stop"], "or at= false_accept"),
+        (["--where", "turns > 90", "--at", "last", "--stop"], "nothing can be forked"),
+    ):
+        refused = world.trinity("fork", *arguments)
+        assert refused.code == 1
+        assert says in refused.err, refused.err
+    world.server.answer = lambda _request: fail(401, "no such key")
+    lost = world.trinity("fork", parent, "--turn", 3, "--role", "thinker", "--n", 1, "--baseline", 9)
+    assert lost.code == 1
+    assert "--resume" in lost.err
+    run = lost.err.split("--resume ")[1].split()[0]
+    world.server.answer = answer
+    again = world.trinity("fork", "--resume", run)
+    assert again.code == 0, again.err
+    assert all(one.status is Status.FINISHED for one in store.episodes.of_run(run))
+    world.price(3.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    unasked = world.trinity("fork", parent, "--turn", 3, "--role", "worker")
+    assert "set a ceiling with --max-cost" in unasked.err

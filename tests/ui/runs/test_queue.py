@@ -1,0 +1,257 @@
+"""A queue of runs: workers take one after another, never the same, and go on with what a dead one left; who decides
+can change between two turns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from core.episode import Change, Role
+from core.errors import ConfigError, StoreError
+from core.play.forking import decided_by, new_child
+from core.play.policies import single_policy
+from core.play.policy import new_episode
+from core.settings import read_settings
+from core.tasks.graders import grade_many
+from storage.analysis.second_opinions import EpisodeScope, read_judged
+from storage.files.parquet import export_parquet
+from storage.rows.summaries import RunStatus, RunSummary
+from storage.store import Store
+from tests.core.pool.faulty_server import Answer, Request
+from tests.ui.pages import SUM, opened, press, shown, until
+from tests.ui.sums import Sums, answer
+from ui.export.page import episode_page
+from ui.export.played import read_played
+from ui.runs import slots
+from ui.runs.control import PATIENCE_S, LiveControl, Stopped
+from ui.runs.live import episode_of
+from ui.runs.plans import LivePlan
+from ui.runs.queue import Ticket, enqueue, is_stalled, resume, start_worker
+from ui.runs.worker import play_claimed
+
+
+def queued(store: Store, plan: LivePlan) -> str:
+    """A run of the plan that waits."""
+    return enqueue(store, plan, Ticket.new())[0]
+
+
+def worker(*arguments: str) -> subprocess.Popen[bytes]:
+    """A worker process."""
+    return subprocess.Popen([sys.executable, "-m", "ui.runs.worker", *arguments])
+
+
+# Workers
+
+
+@pytest.mark.process
+def test_two_processes_take_what_waits_one_by_one_and_never_the_same(
+    store: Store, plan: LivePlan, world: Sums
+) -> None:
+    runs = [queued(store, replace(plan, seed=seed)) for seed in range(6)]
+    both = [worker(), worker()]
+    assert [process.wait(60) for process in both] == [0, 0]  # nothing waits any more: they leave
+    found = [store.runs.get(run) for run in runs]
+    assert {run.status for run in found} == {RunStatus.FINISHED}
+    assert {pid_of(run) for run in found} <= {str(one.pid) for one in both}
+    assert len(world.server.requests) == 3 * len(runs)  # plan, work, check: each asked once
+    began = [run.started for run in found]
+    assert began == sorted(began, key=lambda at: at or 0.0)  # in the order in which they were queued
+    assert slots.alive() == []
+
+
+def test_no_more_workers_than_there_may_be(
+    store: Store, plan: LivePlan, world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = queued(store, plan)
+    monkeypatch.setenv("TRINITY_WORKERS", "1")
+    with slots.slot(1) as first, slots.slot(1) as second:
+        assert (first, second) == (0, None)
+        assert len(slots.alive()) == 1
+        assert start_worker(store, run) is None
+        early = store.runs.get(run)
+        assert not is_stalled(early, early.created + 600)  # it waits its turn
+    assert is_stalled(early, early.created + 600)
+    monkeypatch.setenv("TRINITY_WORKERS", "0")
+    assert start_worker(store, run) is None
+    assert "start one with `trinity worker`" in shown(opened("live", run=run))
+    assert world.trinity("worker", "--drain").code == 0  # whatever the app may start, a person may
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    with pytest.raises(ConfigError, match="whole number from 0"):
+        read_settings({"workers": "1.5"}, {}, world.folder)
+
+
+@pytest.mark.process
+def test_a_killed_workers_run_names_its_last_call_and_another_goes_on_paying_nothing_twice(
+    store: Store, plan: LivePlan, world: Sums
+) -> None:
+    run = queued(store, plan)
+    world.server.answer = deadly_after(1, lambda: pid_of(store.runs.get(run)))
+    start_worker(store, run)
+    until(lambda: is_stalled(store.runs.get(run), 0.0))
+    page = opened("live", run=run)
+    assert "stalled" in shown(page)
+    assert "It was waiting for **adder** as Worker since" in shown(page)
+    assert ", turn 2." in shown(page)
+    world.server.answer = answer
+    press(page, "resume")
+    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+    assert store.episodes.get(episode_of(run)).correct
+    assert len(world.server.requests) == 3 + 1  # only the call that was under way is made again
+    with pytest.raises(StoreError, match="nothing to resume"):
+        resume(store, run)
+
+
+def pid_of(run: RunSummary) -> str:
+    """The process that plays a run."""
+    return (run.owner or "").rpartition(":")[2].partition("@")[0]
+
+
+def deadly_after(calls: int, pid: Callable[[], str]) -> Callable[[Request], Answer]:
+    """Answers so many calls, then kills the process that asks."""
+    left = [calls]
+
+    def reply(request: Request) -> Answer:
+        left[0] -= 1
+        if left[0] >= 0:
+            return answer(request)
+        os.kill(int(pid()), signal.SIGKILL)
+        return ()
+
+    return reply
+
+
+def test_a_paused_run_makes_way_for_one_that_waits(store: Store, plan: LivePlan) -> None:
+    run = queued(store, replace(plan, step=True))
+    policy = single_policy("adder", plan.models)
+    episode = new_episode(run, 0, plan.task, policy, turns=5, seed=0, argmax=False)
+    assert store.runs.claim(run, "me:1")
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 60 * seconds
+
+    reins = LiveControl(store, run, sleep, clock=lambda: now[0])
+    other = queued(store, plan)
+    with pytest.raises(Stopped, match="made way"):
+        reins.stop(episode)
+    assert now[0] > PATIENCE_S
+    store.runs.cancel(other)
+    store.runs.step(run, 1)
+    assert reins.stop(episode) is None
+
+
+def test_the_queue_is_on_the_page_and_a_waiting_run_can_be_taken_out(
+    store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_WORKERS", "0")
+    done = queued(store, plan)
+    play_claimed(store, done)
+    playing, first, second = (queued(store, replace(plan, seed=seed)) for seed in (1, 2, 3))
+    assert store.runs.claim(playing, "elsewhere:7")
+    page = opened("live")
+    text = shown(page)
+    assert "by process elsewhere\\:7" in text
+    assert "number 1 in line" in text
+    assert "number 2 in line" in text
+    assert "start one with `trinity worker`" in text
+    press(page, f"cancel_{first}")
+    assert store.runs.get(first).status is RunStatus.CANCELLED
+    assert store.runs.next_waiting() == second
+    assert "number 2 in line" not in shown(page)
+    assert ("live", f"run={second}") in [
+        (link.proto.page, link.proto.query_string) for link in page.page_link
+    ]
+    page = opened("live", run=second)
+    press(page, "stop")
+    assert "cancelled" in shown(page)
+
+
+# Repeats, temperature
+
+
+def test_a_problem_played_several_times_shows_every_play(store: Store, plan: LivePlan, world: Sums) -> None:
+    run = queued(store, replace(plan, policy="random", repeats=3, seed=5, turns=4, temperature=0.3))
+    assert play_claimed(store, run) == 0
+    played = [store.episodes.get(episode_of(run, index)) for index in range(3)]
+    assert [one.seed for one in played] == [5, 6, 7]
+    assert {request.body["temperature"] for request in world.server.requests} == {0.3}
+    right = sum(one.correct is True for one in played)
+    page = opened("live", run=run)
+    text = shown(page)
+    assert f"3 of 3 played · {right} right" in text
+    assert "seed 6" in text
+    assert {"As a list of episodes", "As a tree of moves"} <= set(text.splitlines())
+    assert "play 3 of 3" in text
+    press(page, "repeat_0")
+    assert page.query_params["ep"] == episode_of(run, 0)
+    assert "play 1 of 3" in shown(page)
+    tree = opened("routing", part="luck", run=run, policy="random", task=SUM.id)
+    assert "played this task **3 times" in shown(tree)
+
+
+# Another policy from some turn on
+
+
+@pytest.fixture
+def swapped(store: Store, plan: LivePlan) -> str:
+    """A run whose second turn on the guesser was put in charge, and whose third a person decided."""
+    run = queued(store, replace(plan, step=True, turns=4))
+    playing = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
+    playing.start()
+    until(lambda: bool(store.episodes.of_run(run)))
+    store.runs.step(run, 1)
+    until(lambda: [one.stage for one in store.episodes.outline(episode_of(run))] == ["finished"])
+    page = opened("live", run=run)
+    page.selectbox(key="next_policy").select("single:guesser").run()
+    press(page, "put_in_charge")
+    assert "From turn 2 on **guesser alone** decides" in shown(page).replace("\\", "")
+    with pytest.raises(StoreError, match="already begun"):
+        store.runs.set_decider(episode_of(run), 0, "random")
+    store.runs.set_override(episode_of(run), 2, "adder", Role.WORKER)
+    press(page, "pause")
+    playing.join(60)
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    return run
+
+
+@pytest.mark.process
+def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Store, swapped: str) -> None:
+    name = episode_of(swapped)
+    episode = store.episodes.get(name)
+    assert [turn.decision.model for turn in episode.turns] == ["adder", "guesser", "adder", "guesser"]
+    assert [turn.decision.origin for turn in episode.turns] == ["policy", "policy", "override", "policy"]
+    assert [store.runs.decider(name, turn) for turn in range(3)] == ["single:adder", *2 * ["single:guesser"]]
+    assert {"swapped", "override"} <= set(store.episodes.summary(name).flags)
+    assert "from turn 2 on guesser alone" in shown(opened("live", run=swapped)).replace("\\", "")
+    replay = shown(opened("replay", ep=name, t="2")).replace("\\", "")
+    assert "adder alone, from turn 2 on guesser alone" in replay
+    assert "decided by guesser alone" in replay
+    assert "decided by adder alone" in shown(opened("replay", ep=name, t="1")).replace("\\", "")
+    assert "from turn 2 on guesser alone" in episode_page(read_played(store, name))
+    with pytest.raises(StoreError, match="not being played"):
+        store.runs.set_decider(name, 4, "random")
+
+
+def test_what_reads_or_forks_a_swapped_episode_goes_by_who_decided(
+    store: Store, swapped: str, tmp_path: Path
+) -> None:
+    name = episode_of(swapped)
+    by = ["single:adder", *3 * ["single:guesser"]]
+    export_parquet(store, [name], tmp_path / "turns.parquet", "turns")
+    assert pq.read_table(tmp_path / "turns.parquet")["policy"].to_pylist() == by
+    assert [turn.policy for turn in read_judged(store, EpisodeScope(episode=name)).turns] == by
+    parent = store.episodes.get(name)
+    told = {"id": "child", "run_id": "forks", "grade": grade_many}
+    same = new_child(parent, 2, None, 0, **told)  # type: ignore[arg-type]
+    assert (same.policy, [decided_by(same, turn) for turn in range(4)]) == ("single:guesser", by)
+    other = new_child(parent, 2, Change("policy", "random"), 0, **told)  # type: ignore[arg-type]
+    assert [decided_by(other, turn) for turn in range(4)] == [*by[:2], "random", "random"]

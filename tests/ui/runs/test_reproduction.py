@@ -1,0 +1,290 @@
+"""`trinity reproduce` over a small world: rows are kept whole, played once, and read back as tables and as a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.episode import Ask, Failure
+from core.errors import ConfigError, PoolError
+from storage.store import Store, open_store
+from tests.builders.pools import Line, ScriptedPool, specs
+from tests.ui.pages import opened, shown
+from tests.ui.sums import Result, Sums
+from ui.runs import wiring
+from ui.runs.paper_tables import EVOLVED, TABLES, TableRow, needed, outcomes, suites
+from ui.runs.plans import Suite
+from ui.runs.reproduction import Reproduction
+from ui.runs.results_file import NAME, read
+from ui.runs.wiring import SAMPLE_RUNS
+
+PLAYED = ("4", "combinations", "turns", "selection", "9")
+OPTIONS = ("--budget", 160, "--n", 12, "--turns", 3)
+
+
+@pytest.fixture
+def world(evolving: Sums) -> Sums:
+    """There are tasks to evolve on, and a tiny encoder."""
+    return evolving
+
+
+def reproduce(world: Sums, *arguments: object) -> Result:
+    return world.trinity("reproduce", *OPTIONS, *arguments, "--tasks", world.tasks, "--held-out", world.tasks)
+
+
+def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
+    world: Sums, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = reproduce(world, *PLAYED, "--seeds", "0", "--json")
+    assert result.code == 0, result.err
+    tables = result.json["tables"]
+    assert list(tables) == list(PLAYED)
+    rows = {row["row"]: row for row in tables["combinations"]["rows"]}
+    assert set(rows) == {
+        "evolved:trinity",
+        "router",
+        "labels",
+        "cascade",
+        "majority",
+        "mixture",
+        "random",
+        "single:1",
+        "single:2",  # the pool has no third model
+        "union",
+    }
+    assert rows["single:1"]["label"] == "single model 1: adder"
+    assert rows["single:1"]["mean"] == 1.0
+    assert rows["union"]["mean"] >= max(rows["single:1"]["mean"], rows["single:2"]["mean"])
+    assert rows["single:2"]["against_coordinator"]["mean"] == pytest.approx(
+        rows["single:2"]["mean"] - rows["evolved:trinity"]["mean"]
+    )
+    learners = {row["label"]: row for row in tables["4"]["rows"]}
+    assert list(learners) == ["REINFORCE", "random search", "supervised labels", "sep-CMA-ES"]
+    assert learners["REINFORCE"]["paper"]["values"] == [25.3, 45.9, 50.0, 26.6]
+    assert [row["row"] for row in tables["turns"]["rows"]] == [
+        f"evolved:trinity {turns} turns" for turns in range(1, 7)
+    ]
+    assert sum(tables["selection"]["selection"]["user"].values()) == pytest.approx(1.0)
+    assert all(row["mean"] > 0 for row in tables["9"]["rows"])
+
+    store = open_store(world.store)
+    episodes = store.episodes.of_run(learners["REINFORCE"]["runs"][0])
+    assert learners["REINFORCE"]["mean"] == np.mean([bool(one.correct) for one in episodes])
+    assert len({one.task_id for one in episodes}) == len(episodes) == 12
+    evolved = store.runs.get(learners["REINFORCE"]["evolutions"][0])
+    assert evolved.config["evolution"]["learner"] == "reinforce"
+    assert max(one.evaluations for one in store.evolution.generations(evolved.id)) == 160
+    votes = [one for one in store.episodes.of_run(rows["majority"]["runs"][0]) if one.turns == 5]
+    assert len(votes) == 12
+    one = store.episodes.get(store.episodes.of_run(rows["mixture"]["runs"][0])[0].id)
+    assert [turn.decision.model for turn in one.turns[:2]] == ["adder", "guesser"]
+    assert len(one.turns) == 3
+
+    runs, asked = len(store.runs.list(limit=1000)), len(world.server.requests)
+    assert reproduce(world, *PLAYED, "--seeds", "0", "--json").json == result.json
+    assert len(store.runs.list(limit=1000)) == runs
+    assert len(world.server.requests) == asked
+    store.close()
+    _the_rows_travel_as_a_file(world, tables, monkeypatch, tmp_path)
+
+    again = reproduce(world, "4", "--seeds", "0,1", "--json").json["tables"]["4"]["rows"]
+    assert all(set(row["by_seed"]) == {"0", "1"} for row in again)
+    evolutions = [row["evolutions"] for row in again]
+    other = reproduce(world, "4", "--seeds", "0,1", "--n", 10, "--task-seed", 2, "--json").json
+    assert [row["evolutions"] for row in other["tables"]["4"]["rows"]] == evolutions  # only measured anew
+    printed = reproduce(world, "4", "9", "--show").out
+    assert "Table 4: Learners" in printed
+    assert "REINFORCE: 25.3 / 45.9 / 50 / 26.6" in printed
+    assert "Table 9" in printed
+    nothing = world.trinity("reproduce", "4", "--show", "--budget", 999)
+    assert "holds nothing of these tables" in nothing.out
+
+    page = opened("results", table="4")
+    assert "not on this machine" not in shown(page)
+    assert "Learners at the same budget" in shown(page)
+    frame = page.dataframe[0].value
+    assert list(frame["row"]) == list(learners)
+    assert frame["paper"][3] == "sep-CMA-ES: 61.5 / 88 / 91.6 / 40.1"
+    assert "Seed 1: its episodes" in shown(page)
+    assert "share of turns by model" in shown(opened("results", table="selection"))
+    assert "Output tokens" in shown(opened("results", table="9"))
+    page = opened("results", table="2", suite=suites(open_store(world.store))[0][0].digest)
+    assert "trinity reproduce 2" in shown(page)
+    assert "not on this machine" in shown(opened("results", table="1"))  # of which this store holds nothing
+    assert "supervised labels" in shown(opened("home"))  # among the latest runs
+
+
+def _the_rows_travel_as_a_file(
+    world: Sums, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """From the store to a file, and from there to the page of a store that holds no rows."""
+    saved = reproduce(world, *PLAYED, "--seeds", "0", "--show", "--save", folder / "results.json")
+    assert saved.code == 0, saved.err
+    results = read(folder / "results.json")
+    learners = {row["row"]: row for row in tables["4"]["rows"]}
+    for one in results.outcomes(TABLES["4"]):
+        row = learners[one.row.key]
+        assert one.overall.mean == pytest.approx(row["mean"])
+        assert list(one.by_seed.items()) == [(0, row["mean"])]
+        assert one.by_family == row["by_family"]
+        assert (one.against is None) == (row["against_coordinator"] is None)
+    assert [one.label for one in results.outcomes(TABLES["combinations"])] == [
+        row["label"] for row in tables["combinations"]["rows"]
+    ]
+    kept = {(one.measure, one.row): one for one in results.rows}
+    coordinator = kept["accuracy", "evolved:trinity"]
+    assert coordinator.n == 12
+    assert coordinator.tasks_digest == kept["accuracy", "labels"].tasks_digest
+    assert coordinator.config_digest != kept["accuracy", "evolved:reinforce"].config_digest
+    opened_store = open_store(world.store)
+    assert opened_store.checkpoints.get((coordinator.policies or ("",))[0])
+    opened_store.close()
+    assert ("tokens", "mixture") in kept
+    refused = reproduce(world, "4", "--seeds", "0", "--show", "--save", folder / "no" / "results.json")
+    assert refused.code != 0
+    assert "cannot be written" in refused.err
+    nothing = reproduce(world, "1", "--show", "--save", folder / "none.json")
+    assert "holds no row of these tables" in nothing.err
+    assert not (folder / "none.json").exists()
+    with monkeypatch.context() as patched:
+        patched.setenv("TRINITY_STORE", f"sqlite:///{folder / 'empty.db'}")
+        patched.setattr(wiring, "SAMPLE_RUNS", folder)
+        page = opened("results", table="4")
+        assert "not on this machine" in page.info[0].value
+        assert list(page.dataframe[0].value["row"]) == [row["label"] for row in tables["4"]["rows"]]
+
+
+def test_a_first_start_shows_the_rows_that_came_with_the_program(store: Store) -> None:
+    page = opened("results")
+    shipped = page.info[0].value.replace("\\", "")
+    assert shipped.startswith("Shipped with the program, measured on 2026-11-22, not on this machine")
+    assert page.code[0].value.startswith("trinity reproduce all")
+    frame = page.dataframe[0].value
+    row = frame[frame["row"] == "supervised labels, each model at its best cycle of roles"].iloc[0]
+    assert row["measured"] == "60.8 %"
+    assert row["95 % interval"] == "56.2 % to 65.4 %"
+    assert row["less the coordinator"] == "+11.0 (+6.4 to +15.8)"
+    assert row["paper"] == "supervised labels: 66.1"
+    assert len(frame) == 22
+    assert "say nothing about frontier models" in plain(page)
+    turns = opened("results", table="turns").dataframe[0].value
+    assert list(turns["measured"]) == ["33.0 %", "35.3 %", "42.9 %", "47.9 %", "49.8 %", "50.3 %"]
+    assert set(turns["95 % interval"]) == {"not known"}
+    unseen = opened("results", table="1").dataframe[0].value
+    assert list(unseen["measured"]) == ["49.3 %", "32.2 %"]
+    assert "none came with the program" in shown(opened("results", table="selection"))
+
+
+def plain(page: AppTest) -> str:
+    """What a page says, without the marks that keep foreign text literal."""
+    return shown(page).replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"\xff\x00",
+        b"[]",
+        b'{"format": "trinity-jsonl"}',
+        b'{"format": "trinity-results", "version": 9}',
+        b"cut",
+    ],
+)
+def test_damaged_results_are_one_sentence(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bytes
+) -> None:
+    whole = (SAMPLE_RUNS / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(damaged if damaged != b"cut" else whole[:-100])
+    with pytest.raises(ConfigError, match=r"results\.json cannot be read \(.+\): install the program anew"):
+        read(tmp_path / NAME)
+    if damaged == b"cut":
+        monkeypatch.setattr(wiring, "SAMPLE_RUNS", tmp_path)
+        page = opened("results")
+        (error,) = page.error
+        assert "cannot be read" in error.value
+        assert not page.dataframe
+        assert "trinity reproduce all" in shown(page)  # the way on
+
+
+def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each belongs to a table, its figures are possible, and importing sample runs leaves the file alone."""
+    results = read(SAMPLE_RUNS / NAME)
+    known = {row.key for table in TABLES.values() for row in table.rows}
+    assert {one.row for one in results.rows} <= known
+    for one in results.rows:
+        low, high = one.value.low, one.value.high
+        assert 0 <= (low or 0) <= one.value.mean <= (high or 1) <= 1
+    (folder := tmp_path / "samples").mkdir()
+    (folder / NAME).write_bytes((SAMPLE_RUNS / NAME).read_bytes())
+    monkeypatch.setattr(wiring, "SAMPLE_RUNS", folder)
+    assert not wiring.has_samples()
+    assert not wiring.wants_samples(store, wiring.settings())
+
+
+def test_bad_input_is_one_sentence_and_plays_nothing(world: Sums) -> None:
+    for arguments, words in (
+        (("17",), "There is no table '17' to reproduce: choose all, 1, 2"),
+        (("4", "--seeds", "0,x"), "Seeds '0,x' are not understood"),
+        (("4", "--tasks", "nowhere.jsonl"), "nowhere.jsonl cannot be read"),
+        (("4", "--budget", 8), "give at least 160"),
+    ):
+        result = world.trinity("reproduce", *arguments)
+        assert result.code != 0
+        assert words in " ".join(result.err.split())
+    store = open_store(world.store)
+    assert not store.runs.list()
+    store.close()
+
+
+def test_paid_models_need_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.price(1.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    result = reproduce(world, "combinations", "--seeds", "0")
+    assert result.code != 0
+    assert "set a ceiling with --max-cost" in " ".join(result.err.split())
+    assert not world.server.requests
+
+
+def test_a_row_with_missing_episodes_is_not_kept(world: Sums, store: Store) -> None:
+    def down(ask: Ask) -> Line:
+        return Failure("infrastructure", "Down.") if ask.model == "guesser" else "answer 1"
+
+    suite = Suite(budget=160, n=12, turns=3, tasks=world.tasks, held_out=world.tasks)
+    with pytest.raises(PoolError, match=r"of row 'random' are missing \(Down\.\)"):
+        Reproduction(store, suite, ScriptedPool(specs(("adder", "guesser")), down)).measure(
+            TableRow("random", "random"), 0
+        )
+    assert not store.runs.list()
+    assert not suites(store)
+
+
+def test_every_row_has_a_recipe_and_its_published_numbers() -> None:
+    for table in TABLES.values():
+        for row in table.rows:
+            kind, _, name = row.how.partition(":")
+            assert kind in (
+                "evolved",
+                "only",
+                "single",
+                "random",
+                "router",
+                "labels",
+                "cascade",
+                "majority",
+                "mixture",
+                "union",
+            )
+            assert kind != "evolved" or name in EVOLVED
+            if row.published and table.measure != "selection" and table.id != "turns":
+                assert row.published in table.published.rows, (table.id, row.label)
+        assert all(len(values) == len(table.published.columns) for values in table.published.rows.values())
+    assert Counter(row.key for row in needed(list(TABLES.values()))).most_common(1)[0][1] == 1
+    assert outcomes(TABLES["4"], {}) == []

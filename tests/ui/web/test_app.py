@@ -1,0 +1,131 @@
+"""The frame: every page opens, knows its states, and importing it loads no torch."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from storage.store import Store, open_store
+from tests.browsing import settled
+from tests.ui.conftest import Served
+from tests.ui.pages import APP, opened, press, shown
+from ui.presentation.glossary import SECTIONS, define
+from ui.presentation.theme import MODEL_COLOURS, ink_on, label, model_colour, one_line, plain
+from ui.web.kit import state
+
+pytestmark = pytest.mark.usefixtures("samples")
+
+
+@pytest.mark.parametrize("name", sorted(state.VIEWS))
+def test_every_page_opens(name: str) -> None:
+    page = opened(name)
+    assert not page.error
+    assert shown(page)
+
+
+@pytest.mark.parametrize("name", sorted(state.VIEWS))
+def test_every_page_opens_on_an_empty_store(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))
+    assert shown(opened(name))
+
+
+@pytest.mark.parametrize("name", sorted(state.VIEWS))
+def test_every_page_opens_on_a_store_that_is_only_read(
+    name: str, samples: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", f"{samples.url}?mode=ro")
+    page = opened(name)
+    assert not page.error
+    assert "cannot be shown" not in shown(page)
+
+
+def test_what_cannot_be_written_is_told_in_one_sentence(
+    samples: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", f"{samples.url}?mode=ro")
+    page = press(opened("review"), "quick_label_1")
+    assert [one.value[:18] for one in page.toast] == ["Nothing was stored"]
+
+
+@pytest.mark.parametrize(("name", "query"), [("replay", {"ep": "e-gone"}), ("forks", {"ep": "e-gone"})])
+def test_a_stale_link_says_so_in_one_sentence_and_leads_on(name: str, query: dict[str, str]) -> None:
+    page = opened(name, **query)
+    assert "This view cannot be shown" in shown(page)
+    assert "gone" in page.text[0].value
+    assert "All episodes" in shown(page)
+
+
+def test_a_link_to_a_run_that_is_gone_leads_to_the_runs_there_are() -> None:
+    page = opened("live", run="rgone")
+    assert "holds no run rgone any more" in shown(page)
+    assert not page.error
+
+
+def test_a_broken_store_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "foreign.db").write_text("this is no database at all, and long enough to be looked at\n" * 40)
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "foreign.db"))
+    page = opened("episodes")
+    assert "This view cannot be shown" in shown(page)
+    assert "Traceback" not in shown(page)
+
+
+def test_the_app_stays_on_this_machine() -> None:
+    config = tomllib.loads((APP.parent / ".streamlit" / "config.toml").read_text("utf-8"))
+    assert config["browser"]["gatherUsageStats"] is False
+    assert config["server"]["address"] == "127.0.0.1"
+    assert "http" not in config["theme"]["font"]
+
+
+def test_plain_text_hides_nothing() -> None:
+    assert plain("a\u202eb\x1b[31mc\u200bd\r\ne") == "a⟨U+202E⟩b␛[31mc⟨ZWSP⟩d\ne"
+    assert plain("x" * 50, 10) == "x" * 10 + "\n… 40 more characters"
+    assert "\n" not in one_line("a\nb\u2028c")
+
+
+def test_a_label_keeps_no_markdown() -> None:
+    assert ":green-badge[" not in label(":green-badge[ACCEPT] ![x](http://e.invalid)")
+    assert "](" not in label("[a](b)")
+
+
+def test_colours_are_fixed_per_slot_and_readable() -> None:
+    models = tuple("abcdefgh")
+    assert [model_colour(model, models) for model in models] == list(MODEL_COLOURS)
+    assert len(set(MODEL_COLOURS)) == len(MODEL_COLOURS)
+    assert {ink_on(colour) for colour in MODEL_COLOURS} <= {"#000000", "#FFFFFF"}
+
+
+def test_the_glossary_explains_the_words_of_the_issue() -> None:
+    for word in ("Logit", "Margin", "SVF", "Flip"):
+        assert define(word)
+    words = [term.word for terms in SECTIONS.values() for term in terms]
+    assert len(words) == len(set(words))
+
+
+def test_the_glossary_finds_a_word() -> None:
+    page = opened("glossary", word="mcnemar")
+    assert "McNemar p" in shown(page)
+    assert "Sigma" not in shown(page)
+
+
+def test_no_page_asks_anything_of_the_outside(tab: Page, served: Served) -> None:
+    hostile = next(one for one in served.store.episodes.page(limit=50).items if one.family == "user")
+    addresses = ("/", "/episodes", f"/episodes?peek={hostile.id}", f"/replay?ep={hostile.id}", "/checkpoints")
+    for address in (*addresses, "/live", "/glossary"):
+        tab.goto(address)
+        tab.get_by_test_id("stMain").wait_for()
+        settled(tab)
+        assert tab.get_by_test_id("stException").count() == 0
+    tab.goto("/")
+    tab.get_by_role("link", name="Before and after evolution").click()
+    tab.wait_for_url("**/checkpoints?**")
+
+
+def test_a_new_store_opens_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(str(tmp_path / "new.db")).close()
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))
+    assert "Nothing is recorded yet" in shown(opened("home"))

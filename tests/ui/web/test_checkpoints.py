@@ -1,0 +1,269 @@
+"""Checkpoints: who is compared, flips and their tasks, the verdict, figures, and two clicks to a turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.analysis.comparison import MatchedTasks, compare
+from storage.analysis.pairs import CELLS, read_shared_tasks
+from storage.analysis.standings import PolicyInRun, PolicySide, TaskSet, courses, figures, task_sets
+from storage.rows.engine import writing
+from storage.rows.schema import generation
+from storage.store import Store
+from tests.builders.sample_store import MODELS, PLAYED, checkpoint, sample_store
+from tests.tables import compare_counts
+from tests.ui.pages import assert_literal, command, opened, shown
+from ui.presentation.comparison import basis, leading, tasks_words, verdict
+from ui.presentation.glossary import define
+from ui.presentation.theme import percent
+from ui.web.checkpoints.figures import by_family, shares
+from ui.web.checkpoints.panels import flat
+from ui.web.pickers.checkpoints import evenly, prefers_nothing
+from ui.web.pickers.line import compared_in_address, line_of, listed, parted
+
+FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))
+pytestmark = pytest.mark.usefixtures("samples")
+WHO = [
+    PolicyInRun("r2", "a", 3),
+    PolicyInRun("r2", "b", 3),
+    PolicyInRun("r1", "a", 3),
+    PolicyInRun("r1", "single:x,y/z", 3),
+]
+
+
+def test_it_opens_on_every_generation_that_played_the_same_tasks_oldest_and_newest_as_a_and_b(
+    samples: Store,
+) -> None:
+    page = opened("checkpoints")
+    assert page.multiselect(key="policies").value == [FIRST, MIDDLE, LAST]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
+    for cell in CELLS:
+        n = len(read_shared_tasks(samples, PolicySide(FIRST), PolicySide(LAST), (), cell=cell))
+        assert page.button(key=f"cell_{cell}").label.startswith(f"**{n}**")
+    assert [metric.label for metric in page.metric] == ["B minus A", "95 % interval", "McNemar p"]
+    assert_literal(page)
+
+
+def test_a_link_restores_policies_cell_family_and_page(samples: Store) -> None:
+    four = f"{LAST},{FIRST},random,{MIDDLE}"
+    page = opened("checkpoints", c=four, base=FIRST, b=MIDDLE, cell="both_wrong", family="knowledge")
+    assert page.multiselect(key="policies").value == [LAST, FIRST, "random", MIDDLE]
+    assert list(page.dataframe[0].value["Policy"])[1:] == ["A · generation 0 (" + FIRST + ")"] + [
+        "random model and role",
+        f"B · generation 8 ({MIDDLE})",
+    ]
+    sides = [PolicySide(policy, PLAYED) for policy in four.split(",")]
+    expected = read_shared_tasks(samples, sides[1], sides[3], sides, cell="both_wrong", family="knowledge")
+    table = page.dataframe[1].value
+    assert len(table) == len(expected) > 0
+    for i, side in enumerate(sides):  # every cell of the list opens its own episode
+        links = [one.split("#")[0] for one in table[f"side {i}"]]
+        shown_here = [outcome for one in expected if (outcome := one.outcomes[i])]
+        assert links == [f"/replay?ep={outcome.episode}" for outcome in shown_here]
+        assert all(samples.episodes.summary(one[11:]).policy == side.policy for one in links)
+    pairs = [(one.outcomes[1], one.outcomes[3]) for one in expected]
+    assert list(table["pair"]) == [f"/pair?a={a.episode}&b={b.episode}" for a, b in pairs if a and b]
+    assert set(table["outcome"]) == {"Both wrong"}
+    assert page.caption[1].value.startswith("3 comparisons at once")
+    assert "0.017" in page.caption[1].value
+    assert "generation 30 is ahead" in page.markdown[0].value
+
+
+def test_a_cell_baseline_and_order_go_into_the_address() -> None:
+    page = opened("checkpoints", c=f"{FIRST},random,{LAST}")
+    page.button(key="cell_only_b").click().run()
+    asked = {name: page.query_params[name] for name in ("cell", "c", "base", "b", "run")}
+    tokens = f"{FIRST},random,{LAST}"  # all that is compared: the link means the same later
+    assert asked == {"cell": "only_b", "c": tokens, "base": FIRST, "b": LAST, "run": PLAYED}
+    assert "won by B**: [to the list below](#tasks)" in shown(page)
+    assert page.subheader[3].anchor == "tasks"
+    page.button(key="swap").click().run()
+    assert (page.query_params["base"], page.query_params["b"]) == (LAST, FIRST)
+    page.button(key="move_later").click().run()
+    assert page.query_params["c"] == f"random,{FIRST},{LAST}"
+    page.selectbox(key="side_b").select(LAST).run()  # the other side's: they swap
+    assert (page.query_params["base"], page.query_params["b"]) == (FIRST, LAST)
+    page.multiselect(key="policies").set_value(["random"]).run()
+    assert "Choose two policies" in page.markdown[0].value
+    assert not page.exception
+
+
+def test_who_is_added_or_taken_away_leaves_a_and_b_as_they_are() -> None:
+    page = opened("checkpoints", c=f"{FIRST},{LAST}")
+    page.multiselect(key="policies").set_value([FIRST, LAST, MIDDLE]).run()
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
+    page.selectbox(key="side_base").select(MIDDLE).run()  # who is neither becomes A, and B stays B
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (MIDDLE, LAST)
+    page.selectbox(key="side_b").select("random").run()  # who has played can be chosen and so joins them
+    assert page.multiselect(key="policies").value == [FIRST, LAST, MIDDLE, "random"]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (MIDDLE, "random")
+    page.multiselect(key="policies").set_value([FIRST, LAST, "random"]).run()  # A goes: B is still B
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, "random")
+    assert not page.exception
+
+
+def test_who_is_ahead_is_said_with_whom_it_cannot_be_told_from() -> None:
+    much, little = compare_counts(20, 2, 30, 10, key="k"), compare_counts(20, 8, 12, 10, key="k")
+    assert leading("generation 60", [("generation 0", much, 1), ("generation 30", little, 1)]) == (
+        "generation 60 is ahead; against generation 30 (+8.0 points, p 0.503) the difference may be luck."
+    )
+    back = compare_counts(20, 30, 2, 10, key="k")  # the best as A
+    assert "more than chance alone" in leading("b", [("a", much, 1), ("c", back, -1)])
+    same, none = compare_counts(20, 8, 8, 10, key="k"), compare_counts(0, 0, 0, 0, key="k")
+    assert leading("a", [("b", same, 1), ("c", little, -1), ("d", none, 1)]) == (
+        "a and b are ahead, equally far; on the tasks that both played c did better; no task is shared with d."
+    )
+    ten = [("ones", compare_counts(20, 2, 12, 10, key="k"), 1)]  # p 0.013: enough alone, too little among ten
+    assert "luck" not in leading("a", ten)
+    assert "may be luck" in leading("a", [*ten, *((str(i), much, 1) for i in range(9))])
+    assert evenly(list("abcdefghijk"), 4) == ["a", "d", "h", "k"]
+    assert evenly(list("ab"), 8) == ["a", "b"]
+
+
+def test_evolution_and_checkpoints_say_on_which_tasks_their_numbers_were_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sample_store(tmp_path / "trinity.db", 9)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    sets = task_sets(store, [PolicySide(FIRST), PolicySide(LAST)])
+    assert sum(one.n for one in sets) == 11
+    assert tasks_words([one for one in sets if one.family == "user"]) == "2 tasks of the test split (user 2)"
+    assert tasks_words([TaskSet("a", "x", 1), TaskSet("a", "y", 2), TaskSet("b", "x", 3)]) == (
+        "6 tasks of 3 of the a split (x 1 and y 2), 3 of the b split (x 3)"
+    )
+    assert "recorded episodes, over 11 tasks of the test split" in plainly(opened("checkpoints"))
+    told = {"accuracy": 0.75, "n": 40}
+    with writing(store.engine) as connection:
+        connection.execute(
+            generation.update().where(generation.c.idx == 30).values(stats=json.dumps({"validation": told}))
+        )
+    page = opened("evolution")
+    right = figures(store, [PolicySide(LAST)])[0].summary.accuracy
+    words = plainly(page)
+    assert "own 40 validation tasks of pocket" in words
+    assert f"Generation 30 has 75.0 % here, and {percent(right)} on Checkpoints" in words
+    assert "recorded episodes of other tasks: 11 tasks of the test split" in words
+    link = next(one for one in page.page_link if one.label.startswith("Recorded episodes"))
+    assert parse_qs(link.proto.query_string)["b"] == [LAST]
+    store.close()
+
+
+def plainly(page: AppTest) -> str:
+    """What the page says, without the marks that keep foreign text literal."""
+    return shown(page).replace("\\", "")
+
+
+def test_a_head_of_zeros_is_told_to_choose_like_chance(samples: Store) -> None:
+    assert prefers_nothing(samples, FIRST)  # found from its numbers
+    assert not prefers_nothing(samples, LAST)
+    assert not prefers_nothing(samples, "random")
+    words = "generation 0 prefers nothing: all parameters of its head are zero"
+    assert words in plainly(opened("checkpoints", c=f"{FIRST},random,{LAST}"))
+    assert words not in plainly(opened("checkpoints", c=f"{FIRST},{LAST}"))
+    told = f"generation 0 ({FIRST}) prefers nothing"
+    assert told in plainly(opened("verifier", part="cost"))
+    assert told not in plainly(opened("verifier", part="cost", policy="random"))
+    assert told in plainly(opened("routing", part="pays", a=FIRST, b="random"))
+    page = opened("policy")  # where it would have nothing to show
+    assert page.multiselect(key="policy_checkpoints").value == [MIDDLE, LAST]
+
+
+def test_one_word_for_each_share_of_wrong_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = list(opened("checkpoints").dataframe[0].value)
+    assert "Wrong among accepted" in columns
+    assert "False accepts" not in columns
+    assert command(["verifier"]) == 0
+    said = capsys.readouterr().out
+    assert "wrong among accepted" in said
+    assert "wrong answers accepted" in said
+    assert define("Wrong among accepted") != define("Wrong answers accepted")
+
+
+def test_links_of_two_policies_still_open(samples: Store) -> None:
+    page = opened("checkpoints", base="random", b=LAST, run_a=PLAYED, run_b=PLAYED, kind="both_right")
+    assert page.multiselect(key="policies").value == [f"{PLAYED}/random", f"{PLAYED}/{LAST}"]
+    assert len(page.dataframe[1].value) == len(
+        read_shared_tasks(samples, PolicySide("random"), PolicySide(LAST), (), cell="both_right")
+    )
+
+
+def test_a_stale_policy_is_told_and_left_out(samples: Store) -> None:
+    page = opened("checkpoints", c=f"cgone,{LAST}")
+    assert "cgone" in page.info[0].value
+    assert page.multiselect(key="policies").value == [LAST, FIRST]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (LAST, FIRST)
+    assert not opened("checkpoints").info
+
+
+@pytest.mark.parametrize("query", [{"c": "cgone"}, {"base": "cgone", "b": "gone too"}])
+def test_an_address_that_names_nobody_known_says_so_and_shows_what_the_page_opens_on(
+    samples: Store, query: dict[str, str]
+) -> None:
+    page = opened("checkpoints", **query)
+    (told,) = page.info
+    assert "cgone" in told.value
+    assert page.multiselect(key="policies").value == [FIRST, MIDDLE, LAST]
+    assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
+
+
+def test_addresses_name_any_policy() -> None:
+    tokens = ["single:x,y/z", "100%", "r1/a"]
+    assert parted(listed(tokens)) == tokens
+    assert compared_in_address({"base": "a", "b": "b", "run_a": "r1"}) == (["r1/a", "b"], "r1/a", "b")
+    line, gone = line_of({"c": listed(["r1/a", "gone", "single:x,y/z"]), "b": "r1/a"}, WHO, ["a", "b"])
+    assert line is not None
+    assert gone == ["gone"]
+    assert line.sides == (PolicySide("a", "r1"), PolicySide("single:x,y/z"))
+    assert line.base != line.chosen
+    assert line_of({"c": "a"}, WHO, ["a", "b"]) == (None, [])
+    assert line.swapped().params()["base"] == line.chosen.token
+
+
+@pytest.mark.parametrize(
+    ("only_a", "only_b", "words"),
+    [
+        (1, 4, "can never show more than luck"),
+        (5, 9, "may be luck"),
+        (2, 20, "Yes, B is better"),
+        (20, 2, "No, A is better"),
+    ],
+)
+def test_the_verdict_claims_no_more_than_the_flips_show(only_a: int, only_b: int, words: str) -> None:
+    assert words in verdict(compare_counts(20, only_a, only_b, 10, key="k"))
+
+
+def repeated(once: Sequence[tuple[int, int, int]], times: int) -> list[MatchedTasks]:
+    """(right by A, right by B, tasks), each task played so often with the same end."""
+    return [MatchedTasks(times, times * a, times, times * b, tasks) for a, b, tasks in once]
+
+
+def test_repeats_of_a_task_are_no_new_evidence() -> None:
+    once = [(1, 1, 20), (1, 0, 4), (0, 1, 12), (0, 0, 10)]
+    one, ten = compare(repeated(once, 1), key="k"), compare(repeated(once, 10), key="k")
+    assert (ten.p, ten.difference, ten.n) == (one.p, one.difference, one.n)
+    assert ten.repeats
+    assert "10" not in basis(one)
+    mixed = compare([*repeated(once, 1), MatchedTasks(3, 1, 3, 2, 6)], key="k")
+    assert not mixed.exact  # shares of thirds beside whole ones: no McNemar table holds them
+    assert 0 < mixed.p < one.p
+    assert mixed.p == compare([MatchedTasks(3, 1, 3, 2, 6), *repeated(once, 1)], key="k").p
+
+
+def test_figures_hold_what_the_store_counts(samples: Store) -> None:
+    went = courses(samples, [PolicySide(LAST)])[0]
+    assert went.routed.total() == sum(one.turns for one in samples.episodes.of_run(PLAYED, LAST))
+    assert sum(map(sum, shares(went, MODELS))) == pytest.approx(1.0)
+    wild = {"<b>x</b>": compare_counts(3, 1, 4, 1, key="k")}
+    assert "<b>x" not in by_family(wild).to_json()
+    page = opened("checkpoints", c=f"{FIRST},random,{LAST}")
+    assert len(page.get("plotly_chart")) == 6
+    keys = list(page.dataframe[2].value.iloc[:, 0])
+    assert "generation" in keys
+    assert "encoder.name" not in keys
+    assert flat({"a": {"b": 1}, "c": 2}) == {"a.b": "1", "c": "2"}

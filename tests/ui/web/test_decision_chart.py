@@ -1,0 +1,95 @@
+"""The decision chart in a real browser: it changes in place, fits a phone, speaks and is saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from playwright.sync_api import Page
+
+from storage.filters.episode_filter import EpisodeFilter
+from tests.browsing import settled
+from tests.ui.conftest import Served
+from ui.presentation.odds import options
+from ui.web.turns.recording import open_recording
+
+
+def evolved(served: Served) -> str:
+    """An episode that a checkpoint decided, of several turns."""
+    page = served.store.episodes.page(EpisodeFilter(min_turns=3), limit=200)
+    return next(one.id for one in page.items if one.checkpoint_id)
+
+
+def went(tab: Page, served: Served) -> str:
+    episode = evolved(served)
+    tab.goto(f"/replay?ep={episode}&t=1")
+    tab.locator(".decision svg.odds text").first.wait_for()
+    settled(tab)
+    return episode
+
+
+def test_a_step_changes_the_chart_where_it_stands(tab: Page, served: Served) -> None:
+    episode = went(tab, served)
+    chart = tab.locator(".decision svg.odds")
+    chart.evaluate("node => { node.dataset.kept = 'yes'; }")
+    tab.keyboard.press("j")
+    tab.get_by_text("Turn 2 of").first.wait_for()
+    settled(tab)
+    assert chart.get_attribute("data-kept") == "yes"
+    recording = open_recording(served.store, episode)
+    decision = recording.decision(1)
+    assert decision is not None
+    said = chart.get_attribute("aria-label") or ""
+    for option in (one for side in options(decision, recording.models) for one in side):
+        assert f"{option.name} {option.words}{' ' + option.note if option.note else ''}." in said
+        assert any(
+            text.startswith(option.words) for text in tab.locator(".decision text").all_text_contents()
+        )
+    assert tab.locator(".decision title", has_text=f"logit {decision.model_logits[0]:+.4f}").count() == 1
+
+
+def test_it_fits_a_phone_and_a_window_made_smaller(tab: Page, served: Served) -> None:
+    went(tab, served)
+    for width in (1280, 390):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.wait_for_function(
+            """() => {
+              const [box] = [...document.querySelectorAll('.st-key-decision_chart *')]
+                .filter(node => node.shadowRoot).map(node => node.shadowRoot.querySelector('svg.odds'));
+              const frame = box.getBoundingClientRect();
+              return Math.abs(frame.width - box.parentElement.clientWidth) <= 1 &&
+                [...box.querySelectorAll('text')].every(text => {
+                  const words = text.getBoundingClientRect();
+                  return words.left >= frame.left - 1 && words.right <= frame.right + 12;
+                });
+            }"""
+        )
+
+
+def saved(tab: Page, kind: str) -> bytes:
+    """What the camera hands over."""
+    tab.locator(".decision").hover()
+    with tab.expect_download() as saving:
+        tab.get_by_role("button", name=f"Save as {kind.upper()}").click()
+    assert saving.value.suggested_filename == f"trinity-decision-chart.{kind}"
+    return Path(saving.value.path()).read_bytes()
+
+
+def test_its_camera_saves_what_it_shows(tab: Page, served: Served) -> None:
+    went(tab, served)
+    drawing = ElementTree.fromstring(saved(tab, "svg"))
+    texts = ["".join(node.itertext()) for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == tab.locator(".decision text").all_text_contents()
+
+
+def test_its_camera_saves_pixels_to_those_who_asked_for_them(tab: Page, served: Served) -> None:
+    went(tab, served)
+    tab.get_by_text("More", exact=True).click()
+    tab.get_by_role("menuitem", name="Data").click()
+    settled(tab)
+    tab.get_by_role("radio", name="PNG").or_(tab.get_by_role("button", name="PNG")).first.click()
+    settled(tab)
+    tab.go_back()
+    tab.locator(".decision svg.odds text").first.wait_for()
+    settled(tab)
+    assert saved(tab, "png").startswith(b"\x89PNG")

@@ -1,0 +1,464 @@
+"""Evolution: begun by the page or the command line alike, stopped, resumed, and every state of its page."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.episode import ROLE_ORDER, Task
+from core.errors import ConfigError
+from core.evolution.learners import restored
+from storage.reads.episode_steps import read_decisions
+from storage.rows.summaries import RunStatus
+from storage.shelves.generations import Evolution
+from storage.store import Store
+from tests.core.pool.faulty_server import Answer, Request
+from tests.ui.pages import assert_literal, opened, press, shown, until, waiting
+from tests.ui.sums import Sums, answer
+from ui.runs import queue
+from ui.runs.plans import EvolutionPlan, LivePlan, plan_of
+from ui.runs.queue import Ticket, enqueue
+from ui.runs.worker import play_claimed
+from ui.web.evolution.lineage import read_lineage
+from ui.web.evolution.panels import PANELS
+from ui.web.evolution.pinned import offered, rescore
+
+SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
+
+
+@pytest.fixture
+def world(evolving: Sums) -> Sums:
+    """There are tasks to evolve on, and a tiny encoder."""
+    return evolving
+
+
+def digest(store: Store, run: str) -> str:
+    """Of the optimiser's state as it is kept."""
+    kept = store.evolution.state(run)
+    assert kept is not None
+    return restored(kept[1]).digest
+
+
+def plan(world: Sums, name: str = "", svf: str = "", **evolution: Any) -> EvolutionPlan:
+    """What the form makes of SMALL."""
+
+    from core.evolution.config import EvolveConfig
+    from core.tasks.sets import digest_of_tasks as digest_of
+
+    small = {
+        "generations": 3,
+        "population": 4,
+        "tasks_per_candidate": 4,
+        "turn_budget": 2,
+        "validate_every": 2,
+        **evolution,
+    }
+    begun = EvolutionPlan(
+        world.tasks,
+        None,
+        200,
+        str(world.folder / "pool.toml"),
+        os.environ["TRINITY_ENCODER"],
+        None,
+        EvolveConfig(**small),
+        name,
+        svf=svf,
+        models=("adder", "guesser"),
+    )
+    return replace(begun, digest=digest_of(begun.task_sets()[0]))
+
+
+def filled(world: Sums, **fields: int | str) -> AppTest:
+    """The form with SMALL in it."""
+    page = opened("evolution", panel="begin")
+    page.selectbox(key="ev_tasks").select("a file of my own (.jsonl)").run()
+    page.text_input(key="ev_file").set_value(world.tasks)
+    small = {"ev_generations": 3, "ev_population": 4, "ev_each": 4, "ev_turns": 2, "ev_every": 2}
+    values: dict[str, int | str] = {**small, **fields}
+    for key, value in values.items():
+        if isinstance(value, str):
+            page.text_input(key=key).set_value(value)
+        else:
+            page.number_input(key=key).set_value(value)
+    page.run()
+    assert not page.exception
+    return page
+
+
+def finished_by_worker(store: Store, world: Sums) -> str:
+    """A run as the page queues it, played in this process."""
+    run, _ = enqueue(store, plan(world), Ticket.new())
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    return run
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_page_and_command_line_begin_the_same_evolution(world: Sums, store: Store) -> None:
+    page = filled(world)
+    press(page, "begin")
+    (run,) = waiting(store)
+    assert page.query_params["run"] in (run, [run])
+    assert store.runs.get(run).status is RunStatus.QUEUED
+    assert "waiting" in shown(page)
+    assert play_claimed(store, run) == 0
+    by_cli = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--json").json
+    assert store.runs.get(run).config == store.runs.get(by_cli["run"]).config
+    assert digest(store, run) == by_cli["digest"]
+    assert plan_of(store.runs.get(run)) == plan(world)
+
+
+@pytest.mark.process
+def test_a_process_of_its_own_evolves_to_the_end(world: Sums, store: Store) -> None:
+    run, fresh = enqueue(store, plan(world), Ticket.new())
+    assert fresh
+    queue.start_worker(store, run)
+    until(lambda: store.runs.get(run).status is RunStatus.FINISHED, 120)
+    assert [one.index for one in store.evolution.generations(run)] == [0, 1, 2, 3]
+    page = opened("evolution")
+    assert "generation **3** of 3" in page.markdown[0].value
+    text = shown(page)
+    assert "Is it better than what learned nothing?" in text
+    assert "validation tasks of" in text
+    assert re.search(r"No episode of generation \d is recorded yet", text)
+
+
+@pytest.mark.parametrize("where", ["between generations", "between waves"])
+def test_stopped_and_resumed_it_ends_the_same_and_asks_nothing_twice(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    undisturbed = finished_by_worker(store, world)
+    asked = len(world.server.requests)
+    run, _ = enqueue(store, plan(world, "stopped"), Ticket.new())
+    if where == "between generations":
+        add = Evolution.add
+
+        def kept(self: Evolution, entry: Any, *rest: Any) -> None:
+            add(self, entry, *rest)
+            if entry.index == 1:
+                store.runs.cancel(run)
+
+        monkeypatch.setattr(Evolution, "add", kept)
+    else:
+
+        def one_more(request: Request) -> Answer:
+            if len(world.server.requests) == asked + asked // 2:
+                store.runs.cancel(run)
+            return answer(request)
+
+        world.server.answer = one_more
+    assert play_claimed(store, run) == 0
+    stopped = store.runs.get(run)
+    assert (stopped.status, stopped.error) == (RunStatus.INTERRUPTED, None)
+    assert 0 < stopped.generations < 4
+    monkeypatch.undo() if where == "between generations" else None
+    world.server.answer = answer
+    monkeypatch.setenv("TRINITY_STORE", world.store)
+    page = opened("evolution", run=run)
+    assert "interrupted" in shown(page)
+    assert page.button(key="resume")
+    if where == "between generations":
+        assert play_claimed(store, run) == 0
+    else:
+        monkeypatch.setenv("XDG_DATA_HOME", str(world.folder))
+        assert world.trinity("evolve", "--resume", "--name", "stopped", "--json").code == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    assert digest(store, run) == digest(store, undisturbed)
+    assert len(world.server.requests) == 2 * asked
+
+
+def test_a_command_line_evolution_can_be_stopped_from_the_page(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Evolution.add
+
+    def kept(self: Evolution, entry: Any, *rest: Any) -> None:
+        add(self, entry, *rest)
+        if entry.index == 1:
+            store.runs.cancel(entry.run_id)
+
+    monkeypatch.setattr(Evolution, "add", kept)
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
+    assert result.code == 1
+    assert "asked to stop" in result.err
+    assert "Go on with: trinity evolve --resume" in result.err
+    assert store.runs.list(kind="evolve")[0].status is RunStatus.INTERRUPTED
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_two_clicks_are_one_run(world: Sums, store: Store) -> None:
+    page = filled(world)
+    ticket = page.session_state["ticket"][1]
+    press(page, "begin")
+    again, fresh = enqueue(store, plan(world), ticket)
+    assert not fresh
+    assert waiting(store) == [again]
+    other, fresh = enqueue(store, plan(world, seed=1), ticket)
+    assert fresh
+    assert other != again
+    found: list[tuple[str, bool]] = []
+    new = Ticket.new()
+    clicks = [
+        threading.Thread(target=lambda: found.append(enqueue(store, plan(world, "both"), new)))
+        for _ in range(4)
+    ]
+    for click in clicks:
+        click.start()
+    for click in clicks:
+        click.join()
+    assert len({run for run, _ in found}) == 1
+    assert sum(fresh for _, fresh in found) == 1
+    assert len(store.runs.list(kind="evolve")) == 3
+
+
+def test_a_name_is_given_once(world: Sums, store: Store) -> None:
+    enqueue(store, plan(world, "mine"), Ticket.new())
+    with pytest.raises(ConfigError, match="an evolution named 'mine'"):
+        enqueue(store, plan(world, "mine", seed=1), Ticket.new())
+    page = press(filled(world, ev_name="mine"), "begin")
+    assert "an evolution named" in shown(page)
+    assert len(store.runs.list(kind="evolve")) == 1
+
+
+def test_only_one_worker_evolves_a_run(world: Sums, store: Store) -> None:
+    run, _ = enqueue(store, plan(world), Ticket.new())
+    assert store.runs.claim(run, "elsewhere:1")
+    assert play_claimed(store, run) == 0
+    assert not world.server.requests
+    assert store.evolution.generations(run) == []
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_a_dead_worker_is_called_stalled_and_another_goes_on(world: Sums, store: Store) -> None:
+    run, _ = enqueue(store, plan(world), Ticket.new())
+    assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
+    page = opened("evolution", run=run)
+    assert "has gone silent" in shown(page)
+    press(page, "resume")
+    assert waiting(store) == [run]
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+    assert "finished" in page.run().markdown[0].value
+
+
+def test_a_running_one_is_watched_and_can_be_stopped(world: Sums, store: Store) -> None:
+    run, _ = enqueue(store, plan(world), Ticket.new())
+    assert store.runs.claim(run, f"{socket.gethostname()}:{os.getpid()}")
+    page = opened("evolution", run=run)
+    assert "evolving" in shown(page)
+    assert "will appear here by itself" in shown(page)
+    press(page, "stop")
+    assert store.runs.control(run).cancel
+    assert page.run().button(key="stop").disabled
+
+
+def test_what_cannot_be_evolved_fails_with_its_sentence_and_leaves_its_name(
+    world: Sums, store: Store
+) -> None:
+    run, _ = enqueue(store, plan(world, "wrong", "9"), Ticket.new())
+    assert play_claimed(store, run) == 1
+    page = opened("evolution", run=run)
+    assert "SVF cannot use" in page.error[0].value.replace("\\", "")
+    assert "ended before its first generation" in shown(page)
+    press(page, "remove")
+    assert store.runs.list() == []
+    assert "No evolution yet" in shown(page)
+
+
+def test_the_form_refuses_what_no_optimiser_takes(world: Sums, store: Store) -> None:
+    page = filled(world, ev_population=5)
+    assert page.button(key="begin").disabled
+    assert "an even number for mirrored pairs" in shown(page)
+    page.text_input(key="ev_file").set_value("").run()
+    assert "Name the file" in shown(page)
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(world: Sums, store: Store) -> None:
+    page = opened("evolution", panel="begin")
+    page.session_state["ev_learner"] = "reinforce"
+    page.run()
+    press(page, "ev_size_The usual size")
+    assert (page.number_input(key="ev_population").value, page.number_input(key="ev_each").value) == (1, 512)
+    page.selectbox(key="ev_tasks").select("a file of my own (.jsonl)").run()
+    page.text_input(key="ev_file").set_value(world.tasks)
+    for key, value in {"ev_generations": 2, "ev_each": 8, "ev_turns": 2}.items():
+        page.number_input(key=key).set_value(value)
+    page.multiselect(key="ev_barred").select("guesser")
+    page.selectbox(key="ev_token").select(-1)
+    page.toggle(key="ev_own_tasks").set_value(True)
+    page.number_input(key="ev_diversity").set_value(0.15)
+    page.number_input(key="ev_turn_cost").set_value(0.1).run()
+    press(page, "begin")
+    (run,) = waiting(store)
+    assert play_claimed(store, run) == 0
+    kept = store.runs.get(run).config
+    assert kept["token_position"] == -1
+    assert not kept["evolution"]["common"]
+    assert (kept["evolution"]["diversity"], kept["evolution"]["turn_cost"]) == (0.15, 0.1)
+    assert (kept["evolution"]["learner"], kept["evolution"]["rotate_every"]) == ("reinforce", 1)
+    assert kept["barred"] == ["guesser"]
+    beside = finished_by_worker(store, world)
+    text = shown(opened("evolution", run=run, panel="choices", **{"with": beside}))
+    assert "REINFORCE" in text
+    assert "sep\\-CMA\\-ES" in text
+    assert "plays one policy" in shown(opened("evolution", run=run, panel="population"))
+    assert "learning rate" in shown(opened("evolution", run=run))
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_a_paid_pool_needs_a_ceiling_keeps_below_it_and_goes_on_under_a_higher_one(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(10.0)
+    page = filled(world)
+    controls = 2 * 4 * 4 + 2 * 4
+    assert f"up to {(3 * 4 * 4 + 3 * 4 + controls) * 2} calls" in page.warning[0].value
+    assert page.button(key="begin").disabled
+    page.number_input(key="ev_max_cost").set_value(0.043).run()
+    press(page, "begin")
+    (run,) = waiting(store)
+    assert play_claimed(store, run) == 0
+    stopped = store.runs.get(run)
+    assert stopped.status is RunStatus.INTERRUPTED
+    assert "could exceed the ceiling of $0.0430" in str(stopped.error)
+    page = opened("evolution", run=run)
+    assert any(one.label == "Cost so far" and "of $0.0430" in one.value for one in page.metric)
+    page.number_input(key="resume_ceiling").set_value(9.0).run()
+    press(page, "resume")
+    assert play_claimed(store, run) == 0
+    assert (store.runs.get(run).status, store.runs.get(run).config["max_cost_usd"]) == (
+        RunStatus.FINISHED,
+        9.0,
+    )
+    without, _ = enqueue(store, plan(world, "no ceiling"), Ticket.new())
+    assert play_claimed(store, without) == 1
+    assert "set a ceiling" in str(store.runs.get(without).error)
+
+
+# The page over a finished evolution
+
+
+def test_every_panel_of_a_finished_evolution(world: Sums, store: Store) -> None:
+    run = finished_by_worker(store, world)
+    last = store.evolution.generations(run)[-1].checkpoint_id
+    assert "No recorded episode has hidden states" in shown(opened("evolution", run=run, panel="pinned"))
+    assert world.run("--policy", last, "--n", 4).code == 0
+    said = {
+        "progress": "Is it getting better, beyond chance?",
+        "choices": "Who is chosen, in which role?",
+        "pinned": "When did each choice come about?",
+        "population": "Which candidates of generation 2 did well",
+        "weights": "Which logits of generation 2 ask for the same?",
+    }
+    assert list(said) == list(PANELS)
+    for panel, words in said.items():
+        page = opened("evolution", run=run, panel=panel, gen="2")
+        assert words in shown(page)
+        assert "**Generation 2**" in shown(page)
+        assert_literal(page)
+    lineage = read_lineage(store, store.runs.get(run))
+    found = rescore(store, lineage, offered(store, lineage))
+    assert found.generations == (0, 1, 2, 3)
+    assert found.deviation is not None
+    assert found.deviation <= found.tolerance
+    assert found.unsure[:, 0].all()  # a head of zeros prefers nothing
+    for row, line in enumerate(found.lines):
+        recorded = read_decisions(store, line.episode.id)[line.index]
+        now = found.models[found.slots[row, 3]], ROLE_ORDER[found.roles[row, 3]]
+        assert found.unsure[row, 3] or now == (recorded.argmax_model, recorded.argmax_role)
+
+
+def test_what_a_person_plays_changes_nothing_of_what_is_pinned(world: Sums, store: Store) -> None:
+    run = finished_by_worker(store, world)
+    first, last = (store.evolution.generations(run)[i].checkpoint_id for i in (1, -1))
+    assert first is not None
+    assert last is not None
+    assert world.run("--policy", last, "--n", 4).code == 0
+    pinned = opened("evolution", run=run, panel="pinned").multiselect(key="pins").value
+    assert len(pinned) == 1
+    own = []
+    for policy in (last, first):  # also of a checkpoint that has played nothing else
+        task = Task("mine", "What is 1 + 1?", "2", "number", "a family of mine")
+        pool = str(world.folder / "pool.toml")
+        plan = LivePlan(task, policy, ("adder", "guesser"), pool, os.environ["TRINITY_ENCODER"])
+        own.append(enqueue(store, plan, Ticket.new())[0])
+        assert play_claimed(store, own[-1]) == 0
+    page = opened("evolution", run=run, panel="pinned")
+    assert page.multiselect(key="pins").value == pinned
+    assert len(page.multiselect(key="pins").options) == 6  # theirs can be pinned by hand
+    (episode,) = store.episodes.of_run(own[0])
+    page = opened("evolution", run=run, panel="pinned", ep=episode.id)
+    assert page.multiselect(key="pins").value == [episode.id]
+
+
+def test_the_generation_is_in_the_address_and_steps_by_button(world: Sums, store: Store) -> None:
+    run = finished_by_worker(store, world)
+    page = opened("evolution", run=run, gen="1")
+    press(page, "step_next")
+    assert "**Generation 2**" in shown(page)
+    assert page.query_params["gen"] in ("2", ["2"])
+    press(page, "go_first")
+    assert "**Generation 0**" in shown(page)
+    assert "**Generation 3**" in shown(opened("evolution", run=run, gen="77"))
+
+
+def test_two_evolutions_stand_side_by_side(world: Sums, store: Store) -> None:
+    one = finished_by_worker(store, world)
+    other, _ = enqueue(store, plan(world, "second", seed=4), Ticket.new())
+    page = opened("evolution", run=one, panel="choices", **{"with": other})
+    assert not page.exception  # the other has no generation yet
+    store.runs.delete(other)
+    other, _ = enqueue(store, plan(world, "second", seed=4), Ticket.new())
+    assert play_claimed(store, other) == 0
+    text = shown(opened("evolution", run=one, panel="choices", **{"with": other}))
+    assert text.count("Who is chosen, in which role?") == 2
+    assert "second" in text
+
+
+def test_without_any_evolution_the_page_offers_to_begin_one(store: Store) -> None:
+    page = opened("evolution")
+    assert "No evolution yet" in shown(page)
+    press(page, "begin_form")
+    assert "Begin an evolution" in page.title[0].value
+
+
+def test_a_stale_link_says_so_and_the_newest_stands_in(samples: Store) -> None:
+    page = opened("evolution", run="rgone")
+    assert "holds no evolution rgone" in page.info[0].value
+    assert "**Generation 30**" in shown(page)
+
+
+@pytest.mark.parametrize("panel", list(PANELS))
+def test_a_run_that_kept_no_stats_opens_everywhere(samples: Store, panel: str) -> None:
+    page = opened("evolution", panel=panel, gen="8")
+    assert not page.exception
+    assert "This view cannot be shown" not in shown(page)
+    assert_literal(page)
+
+
+def test_singular_values_cannot_be_scored_again_and_the_page_says_so(world: Sums, store: Store) -> None:
+    run, _ = enqueue(store, plan(world, svf="1"), Ticket.new())
+    assert play_claimed(store, run) == 0
+    page = opened("evolution", run=run, panel="pinned")
+    assert "changed the encoder too" in page.info[0].value
+    assert not opened("evolution", run=run, panel="weights").exception
+
+
+def test_a_checkpoint_is_played_live_from_its_link(world: Sums, store: Store) -> None:
+    run = finished_by_worker(store, world)
+    first = store.evolution.generations(run)[1].checkpoint_id
+    assert first is not None
+    page = opened("live", play=first)
+    assert page.selectbox(key="policy_choice").value == first
+    page.selectbox(key="policy_choice").select("random").run()
+    assert page.selectbox(key="policy_choice").value == "random"
+    assert "does not fit" in opened("live", play="cgone").info[0].value

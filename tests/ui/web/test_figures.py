@@ -1,0 +1,245 @@
+"""Figures say what was chosen, likelier or masked, and never draw foreign text as markup."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from core.analysis.agreement import NEVER, FirstDifferences
+from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
+from core.play.policies import PLAN_WORK_CHECK, RandomModelPolicy, RandomPolicy, cycle_policy
+from core.play.policy import Policy
+from storage.analysis.budgets import AtBudget
+from storage.analysis.standings import Course
+from storage.rows.summaries import TurnOutline
+from ui.presentation.odds import alternatives, options, undecided, with_other_head
+from ui.presentation.theme import ROLE_STYLES, percent
+from ui.presentation.words import word_diff
+from ui.web.checkpoints.figures import routing_change
+from ui.web.components.decision_chart import chart_data
+from ui.web.components.transport import dwell_s
+from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit.widgets import Standing, standings_figure
+from ui.web.policy.figures import firsts_figure
+from ui.web.turns import figures
+from ui.web.turns.decision import choice_markdown
+from ui.web.verifier.figures import accuracy_by_budget_figure
+
+MODELS = ("alpha", "beta", "gamma")
+DECISION = Decision(
+    "beta",
+    Role.THINKER,
+    model_logits=(1.0, 0.5, -2.0),
+    role_logits=(2.0, 1.0, 0.0),
+    model_probs=(0.6, 0.36, 0.04),
+    role_probs=(0.665, 0.245, 0.09),
+    argmax_model="alpha",
+    argmax_role=Role.WORKER,
+)
+
+
+def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with_a_line() -> None:
+    found = [Estimate("few", 0.8, 0.4, 0.9, symbol="circle-open"), Estimate("many", 0.0, 0.0, 0.1)]
+    assert list(estimates_figure(found).data[0].marker.line.width) == [0, 2.5]
+    one, other = [
+        [AtBudget(1, 9, right, 9, 9, 0.0), AtBudget(2, 9, 9 - right, 9, 9, 0.0)] for right in (0, 3)
+    ]
+    figure = accuracy_by_budget_figure([("a", one), ("b", other)])
+    bands, lines = figure.data[::2], figure.data[1::2]
+    assert {band.mode for band in bands} == {"lines"}  # no marks where there is no value
+    assert [list(line.textposition) for line in lines] == [
+        ["bottom center", "top center"],
+        ["top center", "bottom center"],
+    ]
+    assert figure.layout.yaxis.range[0] < 0  # room below a mark at 0
+    assert not any(line.cliponaxis for line in lines)
+    never = FirstDifferences(np.arange(4), np.array([0, 0, 0, NEVER]), np.array([True, True, False, True]))
+    bars, numbers = firsts_figure(never, "#000").data[:-1], firsts_figure(never, "#000").data[-1]
+    assert list(numbers.text) == ["3", "1"]  # one number over each bar, of both parts
+    assert [bar.text for bar in bars] == [None, None]
+
+
+def outline(index: int, **changes: object) -> TurnOutline:
+    """A plain finished turn."""
+    base = TurnOutline(
+        episode_id="e1",
+        index=index,
+        model="alpha",
+        role=Role.WORKER,
+        stage="finished",
+        verdict=None,
+        answer_after=None,
+        correct_after=None,
+        flags=(),
+        margin=0.5,
+        entropy=1.2,
+        tokens_in=10,
+        tokens_out=5,
+        cost_usd=None,
+        latency_s=0.1,
+        error=None,
+        started=0.0,
+        sampled=True,
+        argmax_model="alpha",
+        argmax_role=Role.WORKER,
+        origin="policy",
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_odds_name_the_choice_and_the_argmax() -> None:
+    models, roles = options(DECISION, MODELS)
+    assert [one.p for one in models] == list(DECISION.model_probs)
+    assert [one.note for one in models] == ["argmax", "chosen", ""]
+    assert [role for role, one in zip(ROLE_ORDER, roles, strict=True) if one.note == "chosen"] == [
+        Role.THINKER
+    ]
+
+
+def test_odds_say_masked_instead_of_a_probability() -> None:
+    masked = dataclasses.replace(DECISION, model_probs=(0.0, 0.9, 0.1), model_mask=(False, True, True))
+    models, _ = options(masked, MODELS)
+    assert [one.words for one in models] == ["masked", "90.0 %", "10.0 %"]
+    assert [one.words for one in with_other_head(models, (0.2, 0.3, 0.5))] == [
+        "masked",
+        "90.0 % → 30.0 %",
+        "10.0 % → 50.0 %",
+    ]
+
+
+def test_the_joint_grid_is_the_outer_product_and_marks_two_cells() -> None:
+    models, roles = options(DECISION, MODELS)
+    assert models[1].joint[1].p == pytest.approx(0.36 * 0.245)
+    assert sum(joint.p for one in models for joint in one.joint) == pytest.approx(1.0)
+    cells = chart_data(models, roles, key="odds", what="")["cells"]
+    marked = {(x, y): cell for y, row in enumerate(cells) for x, cell in enumerate(row)}
+    assert [at for at, cell in marked.items() if cell["chosen"]] == [(1, 1)]
+    assert [at for at, cell in marked.items() if cell["likeliest"]] == [(0, 0)]
+    assert max(cell["heat"] for cell in marked.values()) <= 1
+
+
+def test_what_is_not_decided_yet_has_no_numbers() -> None:
+    nothing = Decision("", Role.WORKER, model_probs=(0.0,) * 3, role_probs=(0.0,) * 3)
+    shown = [undecided(side) for side in options(nothing, MODELS)]
+    assert {(one.words, one.note) for side in shown for one in side} == {("–", "")}
+
+
+def test_the_chart_of_a_decision_cuts_names_and_shows_what_hides() -> None:
+    wild = ("<b>x</b>", "a" * 80, "$y$\u202e")
+    decision = dataclasses.replace(DECISION, model="<b>x</b>", argmax_model="a" * 80)
+    data = chart_data(*options(decision, wild), key="odds", what="")
+    told = json.dumps(data, ensure_ascii=False)
+    assert "\u202e" not in told
+    assert "a" * 30 not in told
+    assert data["models"][0]["name"] == "<b>x</b>"  # set as text, never parsed
+    assert "<b>x</b> 60.0 % chosen." in data["said"]
+
+
+def test_charts_of_policies_and_routing_escape_names_and_keep_equal_ones_apart() -> None:
+    long = "a" * 80
+    wild = ("<b>x</b>", f"{long}1", f"{long}2")
+    standings = standings_figure([Standing(name, 1, 2) for name in wild])
+    course = Course(routed=Counter({(name, Role.WORKER): 1 for name in wild}))
+    routed = routing_change(course, course, wild, "#111827")
+    assert len(set(standings.data[0].y)) == len(set(routed.data[0].x)) == 3
+    for spec in (standings.to_json(), routed.to_json()):
+        assert "<b>x" not in spec
+        assert "\\u003cb\\u003ex" not in spec
+    assert list(routed.layout.xaxis.ticktext)[0] == "&lt;b&gt;x&lt;/b&gt;"
+    assert list(standings.layout.yaxis.ticktext)[-1] == "&lt;b&gt;x&lt;/b&gt;"
+
+
+def test_doubt_marks_low_margins_and_needs_numbers() -> None:
+    outlines = [outline(0), outline(1, margin=0.02), outline(2, margin=None, entropy=None)]
+    figure = figures.uncertainty_over_turns(outlines)
+    assert figure is not None
+    assert list(figure.data[-1].x) == [2]
+    assert figures.uncertainty_over_turns([outline(0, margin=None, entropy=None)]) is None
+
+
+def test_two_choices_match_slots_by_name() -> None:
+    other = dataclasses.replace(DECISION, model="gamma", model_probs=(0.9, 0.1), role=Role.WORKER)
+    figure = figures.two_choices(DECISION, MODELS, other, ("gamma", "delta"))
+    a, b = figure.data
+    assert list(a.x[:4]) == [0.6, 0.36, 0.04, None]
+    assert list(b.x[:4]) == [None, None, 0.9, 0.1]
+    assert "chosen" in a.text[1]
+    assert "chosen" in b.text[2]
+
+
+@pytest.mark.parametrize(
+    ("p", "said"), [(0.5, "50.0 %"), (0.0, "0.0 %"), (1e-6, "<0.1 %"), (0.99999, ">99.9 %")]
+)
+def test_percent_never_rounds_a_chance_away(p: float, said: str) -> None:
+    assert percent(p) == said
+
+
+def test_alternatives_are_ordered_and_carry_the_margin() -> None:
+    best = alternatives(DECISION, MODELS)
+    assert [(other.model, other.role) for other in best] == [
+        ("alpha", Role.WORKER),
+        ("beta", Role.WORKER),
+        ("alpha", Role.THINKER),
+    ]
+    assert best[0].margin < 0
+    assert alternatives(Decision("alpha", Role.WORKER), MODELS) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "argmax would have been"),
+        ({"argmax_model": "beta", "argmax_role": Role.THINKER}, "drew the likeliest pair"),
+        ({"sampled": False, "argmax_model": "beta", "argmax_role": Role.THINKER}, "**Argmax**"),
+        ({"origin": "override"}, "by hand"),
+        ({"origin": "suggested_role"}, "asked for this role"),
+        ({"model_probs": (), "role_probs": ()}, "without a head"),
+    ],
+)
+def test_the_choice_is_told_in_words(changes: dict[str, object], words: str) -> None:
+    assert words in choice_markdown(dataclasses.replace(DECISION, **changes), MODELS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (RandomPolicy(MODELS), "**Drawn at random**: **%s**, like every allowed pair at 16.7 %%"),
+        (RandomModelPolicy(MODELS), "**%s**: the model **drawn at random**, every allowed one at 50.0 %%"),
+        (cycle_policy("single:beta", MODELS, PLAN_WORK_CHECK), "**%s** was chosen **without a head**"),
+    ],
+)
+def test_a_draw_without_a_head_claims_no_favourite(policy: Policy, words: str) -> None:
+    request = Decide(Transcript("What?"), 0, "e1/0", model_mask=(True, True, False))
+    decision = policy.decide([request])[0]
+    pair = f"{ROLE_STYLES[decision.role].word} on {decision.model}"
+    assert choice_markdown(decision, MODELS).startswith(words % pair)
+
+
+def test_word_diff_marks_in_the_text() -> None:
+    assert word_diff("the cat sat", "the dog sat") == "the [-cat-]{+dog+} sat"
+    assert word_diff("", "new") == "{+new+}"
+    assert word_diff("same words", "same words") == "same words"
+
+
+def test_dwell_is_clamped_and_divided_by_speed() -> None:
+    assert dwell_s(0, 1) == pytest.approx(0.6)
+    assert dwell_s(900, 1) == pytest.approx(1.6)
+    assert dwell_s(10**6, 1) == pytest.approx(6.0)
+    assert dwell_s(10**6, 4) == pytest.approx(1.5)
+
+
+def test_every_figure_is_one_that_plotly_accepts() -> None:
+    """The pages draw without validation; this is it."""
+    same = dataclasses.replace(DECISION, model="alpha", role=Role.WORKER)
+    drawn = [
+        figures.uncertainty_over_turns([outline(0), outline(1, margin=0.02), outline(2, entropy=None)]),
+        figures.two_choices(DECISION, MODELS, same, MODELS),
+    ]
+    for figure in drawn:
+        assert figure is not None
+        go.Figure(figure.to_dict())

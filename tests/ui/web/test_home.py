@@ -1,0 +1,64 @@
+"""Home: three ways in, accuracies with intervals, the newest episodes, and the store's health."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+import pytest
+
+from storage.store import Store
+from tests.builders.sample_store import EVOLVED, PLAYED, checkpoint
+from tests.ui.pages import opened, shown
+from ui.presentation.words import ago, policy_name, strip_text
+from ui.web.kit.widgets import Standing, standings_figure
+
+pytestmark = pytest.mark.usefixtures("samples")
+
+
+def test_a_first_visit_sees_where_to_begin(samples: Store) -> None:
+    page = opened("home")
+    assert [one.value for one in page.markdown if one.value[2:5] in ("1 ·", "2 ·", "3 ·")] == [
+        "**1 · Replay an episode**",
+        "**2 · Compare two checkpoints**",
+        "**3 · Play a problem live**",
+    ]
+    assert "glossary" in shown(page)
+    beside = next(link for link in page.page_link if "Before and after" in link.label)
+    first, last = (checkpoint(generation).id for generation in (0, 30))
+    asked = parse_qs(beside.proto.query_string)
+    assert (asked["base"], asked["b"]) == ([first], [last])
+    assert asked["c"] == [f"{first},{checkpoint(8).id},{last}"]
+    evolution = next(link for link in page.page_link if link.label.startswith("Newest evolution"))
+    assert parse_qs(evolution.proto.query_string) == {"run": [EVOLVED]}
+    assert [one.value for one in page.markdown if one.value.startswith(f"**{PLAYED}**")]
+    (health,) = (one.value for one in page.caption if ":material/database:" in one.value)
+    assert f"{samples.health().episodes:,} episodes" in health
+
+
+def test_every_policy_of_a_run_has_its_interval(samples: Store) -> None:
+    policies = samples.runs.policies(PLAYED)
+    figure = standings_figure([Standing.of(one) for one in policies])
+    points = figure.data[0]
+    assert len(points.x) == len(policies) == 4
+    for share, up, down in zip(points.x, points.error_x.array, points.error_x.arrayminus, strict=True):
+        assert 0 <= share - down <= share <= share + up <= 1
+
+
+def test_policies_have_names_for_readers() -> None:
+    assert policy_name("cabc", 30) == "generation 30 (cabc)"
+    assert policy_name("single:jack") == "jack alone"
+    assert policy_name("random") == "random model and role"
+    assert policy_name("cabc") == "cabc"
+
+
+def test_times_are_coarse() -> None:
+    assert [ago(0, now) for now in (5, 130, 7200, 100_000)] == [
+        "just now",
+        "2 min ago",
+        "2 hours ago",
+        "1 day ago",
+    ]
+
+
+def test_a_strip_shows_revise_as_such() -> None:
+    assert strip_text("V·b✗ V·b✓") == "V·b↻ V·b✓"

@@ -1,0 +1,146 @@
+"""Two hundred hostile texts in every place a text can stand: on every page and in every export they are text."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Page, Request
+
+from storage.filters.episode_filter import EpisodeFilter
+from storage.store import Store
+from tests.browsing import PATIENCE_S, serving, settled
+from tests.builders.hostile_store import EPISODES, EVOLUTION, RUN, hostile_store
+from tests.hostile import HOSTILE
+from tests.ui.conftest import STREAMLIT
+from ui.export.bundle import export_pages, export_pair
+from ui.presentation.theme import plain
+from ui.presentation.words import CUT
+from ui.web.kit import state
+
+#: Where to look for what a hostile text would draw, in the page and in the shadow roots of its components.
+DRAWN = """() => {
+  const roots = [document], found = [];
+  for (const one of document.querySelectorAll('*')) if (one.shadowRoot) roots.push(one.shadowRoot);
+  const all = (what) => roots.flatMap((root) => [...root.querySelectorAll(what)]);
+  const told = (what, one) => found.push(what + ': ' + one.outerHTML.slice(0, 200));
+  for (const one of all('[class*="badge" i], [class*="shimmer" i], [class*="ColoredText"]'))
+    if (/^\\W*ACCEPT\\W*$/.test(one.textContent)) told('a false verdict', one);
+  for (const one of all('[data-testid="stIconMaterial"]'))
+    if (one.textContent === 'verified') told('a false icon', one);
+  for (const one of all('.katex, [class*="mermaid" i], iframe, object, embed, base, form[action], noscript p'))
+    told('a thing', one);
+  for (const one of all('[src], [href], [data], [action]'))
+    for (const name of ['src', 'href', 'data', 'action'].filter((name) => one.hasAttribute(name))) {
+      const to = URL.parse(one.getAttribute(name), location.href);
+      if (to && to.href.startsWith('data:image/svg+xml;base64,')) continue;  // our icon and logo
+      if (!to || to.protocol !== location.protocol || to.host !== location.host) told('an address', one);
+    }
+  for (const one of all('[onerror], [onload], [onfocus], [ontoggle], [onmouseover]')) told('a handler', one);
+  for (const one of all('[style*="tracker"], meta[http-equiv="refresh"]')) told('a style', one);
+  for (const one of all('style')) if (/tracker|body\\{display/.test(one.textContent)) told('a style', one);
+  for (const one of all('h1, h2, h3, li, td > strong'))
+    if (/^(heading|one|two|bold)$/.test(one.textContent.trim())) told('markdown', one);
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const hidden = walk.currentNode.data.match(/[\\u202a-\\u202e\\u2066-\\u2069\\u200b\\u00ad\\u001b\\u0000]/);
+    if (hidden) told('a hidden character', walk.currentNode.parentElement);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store in which every foreign text is hostile."""
+    store = hostile_store(tmp_path_factory.mktemp("hostile") / "trinity.db")
+    yield store
+    store.close()
+
+
+def _addresses() -> list[str]:
+    """Every page of the app, those about episodes at hostile ones."""
+    special = {
+        "replay": [
+            "replay?ep=eh-00000&t=2",
+            f"replay?ep=eh-{EPISODES - 1:05d}&t=4&show=saw",
+            "replay?ep=eh-00003",
+        ],
+        "pair": ["pair?a=eh-00000&b=eh-00001", f"pair?a=eh-00002&b=eh-{EPISODES:05d}"],
+        "episodes": ["episodes", "episodes?family=" + "%3Cb%3E", f"episodes?run={RUN}"],
+        "evolution": [f"evolution?run={EVOLUTION}&gen=1"],
+        "data": [
+            "data",
+            "data?task=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&policy=%3Agreen-badge%5BACCEPT%5D",
+        ],
+    }
+    return [address for name in state.VIEWS for address in special.get(name, [name])]
+
+
+def test_no_page_draws_runs_or_fetches_what_a_hostile_text_asks_for(
+    chromium: Browser, hostile: Store, tmp_path: Path
+) -> None:
+    database = Path(hostile.url.removeprefix("sqlite:///"))
+    with serving(STREAMLIT, tmp_path, database) as address:
+        page = chromium.new_page(base_url=address)
+        page.set_default_timeout(PATIENCE_S * 1000)
+        trouble: list[str] = []
+        _watch(page, trouble, (address, address.replace("http", "ws"), "data:", "blob:"))
+        for where in _addresses():
+            page.goto(f"/{where}")
+            page.get_by_test_id("stMain").wait_for()
+            settled(page)
+            trouble += [f"{where}: {found}" for found in page.evaluate(DRAWN)]
+            trouble += [f"{where}: {box}" for box in page.get_by_test_id("stException").all_inner_texts()]
+        page.goto("/replay?ep=eh-00000&t=1")
+        settled(page)
+        body = page.get_by_test_id("stCode").first.locator("code").text_content() or ""
+        page.close()
+    assert not trouble, "\n".join(trouble)
+    assert body[:5000] == plain("\n".join(HOSTILE)[:CUT])[:5000]
+
+
+def test_saved_pages_open_from_disk_and_show_every_text_as_text(
+    chromium: Browser, hostile: Store, tmp_path: Path
+) -> None:
+    assert export_pages(hostile, EpisodeFilter(), tmp_path / "all.zip") == EPISODES + 1
+    with zipfile.ZipFile(tmp_path / "all.zip") as bundle:
+        bundle.extractall(tmp_path)
+    export_pair(hostile, "eh-00000", "eh-00001", tmp_path / "pair.html")
+    names = ["index", "pair", "eh-00000", f"eh-{EPISODES - 1:05d}", f"eh-{EPISODES:05d}"]
+    trouble: list[str] = []
+    page = chromium.new_page(viewport={"width": 390, "height": 800})
+    _watch(page, trouble, tuple(f"{(tmp_path / name).as_uri()}.html" for name in names))
+    for name in names:
+        page.goto(f"{(tmp_path / name).as_uri()}.html")
+        trouble += [f"{name}: {found}" for found in page.evaluate(DRAWN)]
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        trouble += [f"{name} is {wide} px too wide"] if wide > 0 else []
+    page.goto(f"{(tmp_path / 'eh-00000').as_uri()}.html#t2")
+    said = page.locator("#t2 pre").first.text_content()
+    assert page.locator("#t2").evaluate("one => one.getBoundingClientRect().top") < 100
+    assert page.locator("script").count() == 0
+    page.goto(f"{(tmp_path / f'eh-{EPISODES:05d}').as_uri()}.html")
+    assert "The first 400,000 of 5,250,000 characters" in page.locator("#t1").inner_text()
+    page.close()
+    assert not trouble, "\n".join(trouble)
+    assert said == plain("\n".join(HOSTILE).replace("\x00", "\ufffd"))
+
+
+def _watch(page: Page, trouble: list[str], allowed: tuple[str, ...]) -> None:
+    """Tell of requests that go elsewhere, dialogs, script errors and windows that open."""
+
+    def asked(request: Request) -> None:
+        if not request.url.startswith(allowed):
+            trouble.append(request.url)
+
+    def spoke(dialog: Dialog) -> None:
+        trouble.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
+    page.on("request", asked)
+    page.on("dialog", spoke)
+    page.on("pageerror", lambda error: trouble.append(f"script error {error}"))
+    page.on("popup", lambda popup: trouble.append(f"window {popup.url}"))

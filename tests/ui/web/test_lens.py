@@ -1,0 +1,427 @@
+"""A second look at decisions: sums that are exact, choices that rounding leaves open, masks, neighbours, forks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sqlalchemy import event, insert, select, update
+
+from core.analysis.agreement import Situations, agreement, picks
+from core.analysis.head_lens import (
+    alternative_decision,
+    compare_logits,
+    decision_without,
+    lead_changes,
+    lead_parts,
+    lens_of,
+    opposing_sums,
+    recorded_draws,
+    runner_up,
+)
+from core.analysis.rounding import likeliest_choice, rounding, sampled_choice
+from core.checkpoint import Checkpoint, EncoderIdentity
+from core.draws import uniform
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, Fork, Role, Transcript, TranscriptEntry
+from core.errors import CheckpointError
+from core.heads import HeadKind, softmax, split
+from core.tokenizer_files import prompt_tokens
+from storage.analysis.hidden_states import PastDecisions, StateTurn
+from storage.analysis.policy_diff import read_diff
+from storage.analysis.second_opinions import EpisodeScope, add_opinions, new_opinion
+from storage.filters.episode_filter import EpisodeFilter
+from storage.reads.episode_steps import find_in_texts, read_family
+from storage.recorder import record
+from storage.rows.schema import episode as stored
+from storage.rows.schema import state, text, turn
+from storage.store import Store, open_store
+from tests.builders.checkpoints import checkpoint
+from tests.builders.recorded import MODELS, episode, events_of
+from tests.builders.sample_store import EVOLVED
+from tests.ui.pages import opened, press, shown
+from ui.web.kit import state as ui_state
+from ui.web.pickers.checkpoints import most_telling, playable, policy_label
+from ui.web.turns.lens import DecisionContext, tolerance_words
+from ui.web.turns.neighbour_states import nearest
+from ui.web.turns.pair_rows import choice_kl
+from ui.web.turns.prompt import request_at, tokenize_again
+from ui.web.turns.recording import open_recording
+from ui.web.turns.what_if import divergence_words, has_no_preference
+
+WIDTH = 64
+KINDS: tuple[HeadKind, ...] = (
+    "linear",
+    "low-rank",
+    "sparse",
+    "block-diagonal-2",
+    "block-diagonal-10",
+    "turn-aware",
+)
+
+
+def made(kind: HeadKind = "linear", seed: int = 0, **fields: object) -> Checkpoint:
+    """A checkpoint of random numbers over the recorded models."""
+    return checkpoint(MODELS, WIDTH, kind, seed=seed, spread=0.3, **fields)
+
+
+def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str) -> Decision:
+    """What this checkpoint chooses on a float32 state, as the coordinator records it."""
+    z = checkpoint.head.logits(state[None], checkpoint.head_vector, [index])[0]
+    model_z, role_z = split(z, len(MODELS))
+    probs = softmax(model_z), softmax(role_z)
+    u = uniform(key, 2)
+    picks = [int(np.searchsorted(np.cumsum(p), x, side="right")) for p, x in zip(probs, u, strict=True)]
+    return Decision(
+        MODELS[picks[0]],
+        ROLE_ORDER[picks[1]],
+        tuple(model_z.tolist()),
+        tuple(role_z.tolist()),
+        tuple(probs[0].tolist()),
+        tuple(probs[1].tolist()),
+        MODELS[int(model_z.argmax())],
+        ROLE_ORDER[int(role_z.argmax())],
+        hidden_state=state.astype("<f2").tobytes(),
+        prompt_digest="ab" * 16,
+        prompt_tokens=40 + index,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_add_up_to_the_logits_and_the_recorded_ones_are_within_the_tolerance(kind: HeadKind) -> None:
+    checkpoint = made(kind)
+    states = np.random.default_rng(1).normal(size=(2, WIDTH)).astype(np.float32) * 3
+    decisions = [decided(checkpoint, state, i, "k") for i, state in enumerate(states)]
+    before, lens = (lens_of(checkpoint, one.hidden_state, i) for i, one in enumerate(decisions))
+    assert before is not None
+    assert lens is not None
+    assert np.allclose(lens.parts.sum(axis=1), lens.logits, atol=1e-9)
+    assert lens.width == (0 if kind == "low-rank" else WIDTH)
+    parts = lead_parts(lens, 0, 1, most=5)
+    assert sum(part.gives for part in parts) == pytest.approx(lens.logits[0] - lens.logits[1])
+    mine, theirs = opposing_sums(lens, 0, 1)
+    assert min(mine, theirs) >= 0
+    assert mine - theirs == pytest.approx(lens.logits[0] - lens.logits[1])
+    sizes = [abs(part.gives) for part in parts if part.place >= 0]
+    assert sizes == sorted(sizes, reverse=True)
+    change = (lens.logits[0] - lens.logits[1]) - (before.logits[0] - before.logits[1])
+    assert sum(part.gives for part in lead_changes(lens, before, 0, 1)) == pytest.approx(change)
+    assert compare_logits(lens, decisions[1]).matches
+    wrong = lens_of(made(kind, seed=9), decisions[1].hidden_state, 1)
+    assert wrong is not None
+    assert not compare_logits(wrong, decisions[1]).matches
+    assert lens_of(checkpoint, b"", 1) is None
+    assert lens_of(checkpoint, np.full(WIDTH, np.inf).astype("<f2").tobytes(), 1) is None
+
+
+def test_nothing_that_rounding_leaves_open_is_claimed() -> None:
+    checkpoint = made()
+    vector = checkpoint.head_vector.astype(np.float64)
+    source, unsure = np.random.default_rng(2), 0
+    for _ in range(300):
+        exact = source.normal(size=WIDTH)
+        kept = exact.astype("<f2").astype(np.float64)
+        z, near = (checkpoint.head.logits(one[None], vector, [0])[0][: len(MODELS)] for one in (exact, kept))
+        error = rounding(checkpoint.head, kept[None], vector)[0][: len(MODELS)]
+        near[1] = near[0] + (z[1] - z[0]) * 1e-3  # two that are nearly level
+        z[1] = z[0] + (z[1] - z[0]) * 1e-3
+        u = float(source.uniform())
+        for told, truth in (
+            (likeliest_choice(near, error), int(z.argmax())),
+            (sampled_choice(near, error, u), sampled_choice(z, error * 0, u).place),
+        ):
+            assert told.unsure or told.place == truth
+            unsure += told.unsure
+    assert 10 < unsure < 500
+
+
+def test_leaving_a_model_out_draws_by_the_same_numbers() -> None:
+    played = episode("e-mask")
+    state = np.random.default_rng(3).normal(size=WIDTH).astype(np.float32)
+    decision = decided(made(), state, 2, f"{played.seed}/{played.task.id}/2")
+    us = recorded_draws(decision, MODELS, played, 2)
+    assert us is not None
+    assert recorded_draws(decision, MODELS, replace(played, seed=99_991), 2) != us
+    same = decision_without(decision, MODELS, played, 2, frozenset())
+    assert same is not None
+    assert (MODELS[same.pair[0]], same.pair[1]) == (decision.model, decision.role)
+    found = decision_without(decision, MODELS, played, 2, frozenset({decision.model, decision.role.value}))
+    assert found is not None
+    assert found.decision.model_probs[MODELS.index(decision.model)] == 0
+    assert sum(found.decision.model_probs) == pytest.approx(1)
+    assert MODELS[found.pair[0]] != decision.model
+    assert found.pair[1] is not decision.role
+    assert not found.unsure
+    assert decision_without(decision, MODELS, played, 2, frozenset(MODELS)) is None
+
+
+def test_the_nearest_are_those_of_other_episodes_by_cosine() -> None:
+    hidden = np.array([[1, 0], [2, 0.1], [0, 1], [1, 0]], np.float32)
+    names = ("own", "a", "b", "c")
+    turns = tuple(
+        StateTurn(name, 0, "f", "q", "alpha", Role.WORKER, name == "a", f"digest-{name}") for name in names
+    )
+    found = nearest(PastDecisions(turns, hidden, 4), np.array([1.0, 0.0]), "own", "digest-c")
+    assert [one.turn.episode_id for one in found.near] == ["c", "a", "b"]
+    assert [one.same_text for one in found.near] == [True, False, False]
+    assert (found.choices[0].n, found.choices[0].judged, found.choices[0].right) == (3, 3, 1)
+
+
+@pytest.fixture
+def headed(_headed: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store whose episodes were decided by stored heads; one was forked, one has 2,000 turns."""
+    monkeypatch.setenv("TRINITY_STORE", _headed.url)
+    return _headed
+
+
+@pytest.fixture(scope="module")
+def _headed(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = open_store(tmp_path_factory.mktemp("headed") / "trinity.db")
+    store.runs.create("rtest", "run", {})
+    ours, next_one = made(generation=1), made(seed=5, generation=2)
+    svf = made(seed=7, generation=3).with_vector(
+        np.concatenate([np.zeros(4), made(seed=7).vector]), svf_layout=(("w", 4),)
+    )
+    for one in (ours, next_one, svf):
+        store.checkpoints.add(
+            one.id, one.to_config(), one.to_bytes(), run_id="rtest", generation=one.generation
+        )
+    for name, seed, turns in (("e-head", 1, 5), ("e-more", 2, 5), ("e-long", 3, 5)):
+        list(record(store, events_of(_decided(ours, name, seed, turns))))
+    _lengthen(store, "e-long", 2000)
+    fork = _decided(ours, "e-fork", 1, 4)
+    list(record(store, events_of(replace(fork, fork=Fork("e-head", 2)))))
+    again = replace(_decided(ours, "e-fork-2", 1, 3), fork=Fork("e-fork", 1))
+    list(record(store, events_of(again)))
+    logits = [float(i == 1) * 5 for i in range(len(MODELS))], [0.0, 0.0, 5.0]
+    add_opinions(store, "rtest", [new_opinion(svf.id, "e-head", 2, logits, "ab" * 16, "cpu")])
+    return store
+
+
+def _lengthen(store: Store, name: str, turns: int) -> None:
+    """Repeat an episode's last turn until it has so many: played one by one they would take a minute."""
+    with store.engine.begin() as connection:
+        for table in (turn, text, state):
+            here = select(table).where(table.c.episode_id == name, table.c.idx == 4)
+            for row in connection.execute(here).mappings().all():
+                kept = {key: value for key, value in row.items() if key != "id"}
+                connection.execute(insert(table), [kept | {"idx": i} for i in range(5, turns)])
+        connection.execute(update(stored).where(stored.c.id == name).values(turns=turns))
+
+
+def _decided(checkpoint: Checkpoint, name: str, seed: int, turns: int) -> Episode:
+    played = episode(name, seed=seed, turns=turns, policy=checkpoint.id)
+    source = np.random.default_rng(seed)
+    told = []
+    for one in played.turns:
+        read = source.normal(size=WIDTH).astype(np.float32)
+        chosen = decided(checkpoint, read, one.index, f"{played.seed}/{played.task.id}/{one.index}")
+        told.append(replace(one, decision=chosen))
+    return replace(played, turns=tuple(told))
+
+
+def test_the_panels_of_a_decision(headed: Store) -> None:
+    page = opened("replay", ep="e-head", t="3")
+    assert "Recomputed: matches" in [block.proto.popover.label for block in page.get("popover")]
+    press(page, "panel_head")
+    assert page.query_params["panel"] == "head"
+    assert "What put" in shown(page)
+    assert "What moved that lead since turn 2?" in shown(page)
+    press(page, "panel_other")  # the newest has SVF, and has read this turn again
+    assert "would have drawn" in shown(page)
+    press(page, "go_next")
+    assert "SVF changes the encoder itself" in shown(page)
+    page.selectbox(key="other_checkpoint").select_index(1).run()
+    kept = {one.id: one.generation for one in headed.checkpoints.list()}
+    assert kept[page.query_params["other"]] == 2
+    assert "would have drawn" in shown(page)
+    press(page, "panel_without")
+    chosen = open_recording(headed, "e-head").decision(3)
+    assert chosen is not None
+    left = [str(i + 1) for i, name in enumerate(MODELS) if name != chosen.model]
+    page.pills(key="mask_models").set_value(left).run()
+    assert page.query_params["without"] == str(MODELS.index(chosen.model) + 1)
+    assert "choices would have been others" in shown(page)
+    press(page, "panel_near")
+    assert "nearest decisions choose" in shown(page)
+    assert not page.exception
+
+
+def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:
+    page = opened("replay", ep="e-head", t="3", find="multiply")
+    said = shown(page)
+    assert "1 text in 1 turn says multiply" in said
+    assert "**turn 3** played once from there" in said
+    assert "**turn 2** played once from there" in said
+    family = read_family(headed, "e-fork-2")
+    assert [(one.summary.id, one.depth) for one in family] == [("e-head", 0), ("e-fork", 1), ("e-fork-2", 2)]
+    assert find_in_texts(headed, "e-head", "MULTIPLY 12")[0].index == 0
+    press(page, "to_basket")
+    press(page, "next_episode") if not page.button(key="next_episode").disabled else press(
+        page, "previous_episode"
+    )
+    press(page, "to_basket")
+    assert "Compare the 2 in the basket" in shown(page)
+    press(page, "zen")
+    assert page.query_params["zen"] == "1"
+    hidden = shown(page)
+    for word in ("expected", "Softmax", "Grid: joint probability", "wrong", "right", "How sure"):
+        assert word not in hidden
+    press(page, "zen")
+    assert "Grid: joint probability" in shown(page)
+
+
+def test_a_turn_of_two_thousand_is_a_window_and_takes_few_queries(headed: Store) -> None:
+    page = opened("replay", ep="e-long", t="1000")
+    assert "Turns 851 to 1,050 of 2,000." in shown(page)
+    asked: list[str] = []
+    event.listen(
+        ui_state.store().engine,
+        "before_cursor_execute",
+        lambda connection, cursor, statement, *rest: asked.append(statement),
+    )
+    page.number_input(key="go_to").set_value(1500).run()
+    assert page.query_params["t"] == "1500"
+    queries = [one for one in asked if one.lstrip().startswith(("SELECT", "WITH"))]
+    assert len(queries) <= 7, queries  # none of them for each turn
+
+
+@pytest.mark.usefixtures("samples")
+def test_a_slider_that_has_not_heard_of_the_newest_step_neither_stops_the_playing_nor_takes_it_back() -> None:
+    page = opened("evolution", run=EVOLVED, gen="0")
+    press(page, "go_play")
+    page.session_state["replay_due"] = (0, time.monotonic() - 1)
+    page.run()
+    at = page.query_params["gen"]
+    assert at != "0"
+    page.select_slider(key="generation").set_value(0).run()  # the browser's last word, sent too late
+    assert page.query_params["gen"] == at
+    assert page.session_state["replay_playing"]
+    press(page, "go_play")
+    assert not page.session_state["replay_playing"]
+    last = page.select_slider(key="generation").options[-1]
+    page.select_slider(key="generation").set_value(int(last)).run()  # where playing has not been
+    assert page.query_params["gen"] == last
+
+
+def test_the_very_tokens_that_were_read_are_written_again_without_torch() -> None:
+    asked = Decide(Transcript("What is 2 + 3?", (TranscriptEntry(Role.WORKER, "jack", "answer 5"),)), 1, "k")
+    checkpoint = Checkpoint.begin(("jack",), EncoderIdentity("pocket", 96))
+    exact = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>worker jack\nanswer 5<|im_end|>\n"
+    prompt = prompt_tokens("pocket").prompt(asked, "segments")
+    read = tokenize_again(checkpoint, asked, Decision("jack", Role.WORKER, prompt_digest=prompt.digest))
+    assert read.text == f"{exact}<|im_start|>assistant\n<think>\n\n⟦</think>⟧\n\n"
+    assert read.matches
+    assert (read.position, read.cut_at, read.uncut) == (read.tokens - 2, None, read.tokens)
+    long = Decide(Transcript("word " * 40_000), 0, "k")
+    cut = tokenize_again(checkpoint, long, Decision("jack", Role.WORKER, prompt_digest="other"))
+    assert not cut.matches
+    assert cut.cut_at is not None
+    assert cut.tokens < cut.uncut
+    played = episode("e-said")
+    assert request_at(played, 2).transcript.entries[1].text == played.turns[1].reply.text
+    with pytest.raises(CheckpointError, match="not on this machine"):
+        prompt_tokens("nobody/nothing")
+
+
+def test_beside_the_newest_checkpoint_stands_the_oldest_that_played(samples: Store) -> None:
+    played = samples.checkpoints.ids_with_episodes()
+    kept = sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)
+    oldest, *_, newest = [one.id for one in kept if one.id in played]
+    names = playable(samples, kept[0].config["models"])
+    assert most_telling(samples, [one for one in names if one != newest], newest) == oldest
+    assert most_telling(samples, [one for one in names if one != oldest], oldest) == newest
+    assert most_telling(samples, ["random"], newest) == "random"
+    episode = samples.episodes.page(EpisodeFilter(policy=newest)).items[0].id
+    page = opened("replay", ep=episode, panel="other")
+    assert page.selectbox(key="other_checkpoint").value == oldest
+    assert "divergence" in shown(page)
+
+
+def test_checkpoints_that_never_played_come_last_and_say_so(headed: Store) -> None:
+    kept = {one.id: one for one in headed.checkpoints.list()}
+    played = headed.checkpoints.ids_with_episodes() & set(kept)
+    assert 0 < len(played) < len(kept)
+    names = [one for one in playable(headed, MODELS) if one in kept]
+    ran = [one in played for one in names]
+    assert ran == sorted(ran, reverse=True)
+    told = policy_label(headed)
+    assert ["played nothing yet" in told(one) for one in names] == [not one for one in ran]
+    assert "yet" not in told("random")
+
+
+def test_a_distance_and_no_preference_in_words() -> None:
+    even = Decision("a", Role.WORKER, model_probs=(0.5, 0.5, 0.0), role_probs=(1 / 3,) * 3)
+    assert has_no_preference(replace(even, model_mask=(True, True, False)))
+    assert not has_no_preference(even)
+    assert divergence_words(21.484) == "**far apart**: KL divergence, D_KL(recorded ‖ other), 21.5 nats"
+    assert divergence_words(0.0).startswith("**as good as the same**")
+    assert divergence_words(0.0).endswith(" 0.000 nats")
+    assert "inf" not in divergence_words(float("inf"))
+
+
+def test_panel_pair_and_policy_diff_tell_the_same_divergence() -> None:
+    played, shape = episode("e-kl"), (len(MODELS), len(ROLE_ORDER))
+    state = np.random.default_rng(4).normal(size=WIDTH).astype(np.float32)
+    ours, theirs = (decided(made(seed=seed), state, 2, "k") for seed in (0, 5))
+    z, masks = np.array([*theirs.model_logits, *theirs.role_logits]), [(True,) * n for n in shape]
+    panel = alternative_decision(ours, MODELS, played, 2, z, np.zeros(len(z)), masks).kl
+    pair = choice_kl(ours, MODELS, theirs, MODELS)
+    none, every = np.zeros(1, np.int64), [np.ones((1, n), bool) for n in shape]
+    at = Situations(none, none, none, every[0], every[1], np.full((1, 2), np.nan))
+    first, second = (
+        picks(np.array([[*one.model_logits, *one.role_logits]]), np.zeros((1, sum(shape))), at)
+        for one in (ours, theirs)
+    )
+    assert panel == pytest.approx(pair)
+    assert panel == pytest.approx(agreement(first, second, at).divergence[0])
+    assert panel != pytest.approx(choice_kl(theirs, MODELS, ours, MODELS))
+
+
+def test_each_tolerance_says_what_it_is_of(headed: Store) -> None:
+    recording = open_recording(headed, "e-head")
+    seen = DecisionContext(recording, 2, recording.decision(2), made(generation=1))  # type: ignore[arg-type]
+    assert seen.lens is not None
+    page = opened("replay", ep="e-head", t="3", panel="head")
+    at = [*MODELS].index(seen.decision.model)
+    against = runner_up(seen.decision.model_logits, at)
+    assert against is not None
+    one, other = seen.lens.tolerance[at], seen.lens.tolerance[against]
+    assert (
+        f"Tolerance of the lead: {one + other:#.2g}, of the one logit {one:#.2g} plus of the other {other:#.2g}."
+        in shown(page)
+    )
+    assert tolerance_words(seen.lens.tolerance.max(), "this").endswith(
+        f"at most {seen.lens.tolerance.max():#.2g}."
+    )
+    page = opened("replay", ep="e-head", t="3", panel="other", other=made(seed=5, generation=2).id)
+    theirs = lens_of(made(seed=5, generation=2), seen.decision.hidden_state, 2)
+    assert theirs is not None
+    assert tolerance_words(theirs.tolerance.max(), "the other") in shown(page)
+
+
+def test_another_checkpoint_is_told_where_it_would_have_left_and_what_it_played(samples: Store) -> None:
+    """Its way, by Policy diff, which reads the same states in another way."""
+    ids = [one.id for one in sorted(samples.checkpoints.list(), key=lambda one: one.generation or 0)]
+    played = samples.checkpoints.ids_with_episodes()
+    *_, other, newest = (one for one in ids if one in played)
+    told = 0
+    for one in samples.episodes.page(EpisodeFilter(policy=newest, min_turns=3), limit=6).items:
+        diff = read_diff(samples, EpisodeScope(episode=one.id), [newest, other], by_draw=True)
+        parted = [
+            turn.idx
+            for row, turn in enumerate(diff.turns)
+            if not diff.picks[1].unsure[row]
+            and (diff.checkpoints[1].models[diff.picks[1].slots[row]], ROLE_ORDER[diff.picks[1].roles[row]])
+            != (turn.model, turn.role)
+        ]
+        page = opened("replay", ep=one.id, t=str(one.turns), panel="other", other=other)
+        links = [link.label for link in page.page_link]
+        left = [link for link in links if "left this course" in link]
+        before = [index for index in parted if index < one.turns - 1]
+        assert [left[0].endswith(f"at turn {index + 1}") for index in before[:1]] == [True] * len(left)
+        assert bool(left) is bool(before)
+        told += len(left)
+        assert any(link.startswith("What generation") and "played on this task" in link for link in links)
+    assert told

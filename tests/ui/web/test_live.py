@@ -1,0 +1,338 @@
+"""Live: the form, a run under way and afterwards, and a run that outlives its browser."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import replace
+from urllib.parse import parse_qs
+
+import pytest
+from playwright.sync_api import Page
+
+from core.episode import Role
+from core.errors import StoreError
+from storage.filters.episode_filter import EpisodeFilter
+from storage.recorder import record
+from storage.rows.summaries import RunStatus
+from storage.shelves.runs import Runs
+from storage.store import Store
+from tests.browsing import settled
+from tests.builders.recorded import episode, events_of
+from tests.core.pool.faulty_server import fail
+from tests.ui.conftest import Served
+from tests.ui.pages import opened, press, shown, until, waiting
+from tests.ui.sums import Sums
+from ui.presentation.course import wrong_since
+from ui.runs.lease import owner
+from ui.runs.live import episode_of
+from ui.runs.plans import LivePlan, plan_of
+from ui.runs.queue import Ticket, enqueue
+from ui.runs.worker import play_claimed
+from ui.web.live.form import drawn_task
+from ui.web.live.start import STEPS
+from ui.web.pickers.checkpoints import playable
+
+
+def test_the_form_offers_what_fits_the_pool(store: Store) -> None:
+    page = opened("live")
+    assert page.selectbox(key="policy_choice").options[:2] == ["random model and role", "all models in turn"]
+    assert playable(store, ("adder", "guesser"))[2:] == ["single:adder", "single:guesser"]
+    assert not page.button(key="play").disabled
+
+
+def test_a_problem_is_drawn_by_number_and_the_dice_draw_another(store: Store) -> None:
+    page = opened("live")
+    first = page.code[0].value
+    page.button(key="another").click().run()
+    assert page.code[0].value != first
+    page.number_input(key="task_seed").set_value(1).run()
+    assert page.code[0].value == first
+    assert drawn_task("math", 5) == drawn_task("math", 5)
+    assert drawn_task("math", 5).family == "math"
+
+
+def test_an_own_question_needs_its_answer(store: Store) -> None:
+    page = opened("live")
+    page.session_state["problem_kind"] = "mine"
+    page.run()
+    assert page.button(key="play").disabled
+    page.text_area(key="own_question").set_value("What is 1 + 1?").run()
+    page.text_input(key="own_answer").set_value("2").run()
+    assert not page.button(key="play").disabled
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_starting_writes_the_run_down_and_opens_it(store: Store) -> None:
+    page = opened("live")
+    page.toggle(key="step_mode").set_value(True).run()
+    page.number_input(key="turn_budget").set_value(3).run()
+    page.button(key="play").click().run()
+    assert not page.exception
+    run = page.query_params["run"]
+    assert waiting(store) == [run]
+    kept = plan_of(store.runs.get(run), LivePlan)
+    assert (kept.turns, kept.step, kept.policy) == (3, True, "random")
+    assert store.runs.get(run).status is RunStatus.QUEUED
+    assert store.runs.control(run).paused
+    assert "waiting" in shown(page)
+
+
+def test_two_clicks_are_one_run_and_another_visit_is_another(store: Store, plan: LivePlan) -> None:
+    ticket = Ticket.new()
+    stepwise = replace(plan, step=True)
+    run, fresh = enqueue(store, stepwise, ticket)
+    assert (fresh, enqueue(store, stepwise, ticket)) == (True, (run, False))
+    page = opened("live")
+    first = page.session_state["ticket"]
+    assert page.run().session_state["ticket"] == first  # the same form, whatever is chosen in it
+    page.query_params["run"] = run
+    page.run()
+    page.query_params.clear()
+    assert page.run().session_state["ticket"] != first
+
+
+def test_a_paid_pool_asks_for_a_ceiling_first(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.price(3.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    page = opened("live")
+    assert "cost money" in page.warning[0].value
+    assert page.button(key="play").disabled
+    assert "what may be spent" in shown(page)
+    assert "Write the question" not in shown(page)
+    page.number_input(key="max_cost").set_value(0.5).run()
+    assert not page.button(key="play").disabled
+
+
+def test_the_ceiling_of_the_settings_is_the_ceiling_until_changed(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.price(3.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    monkeypatch.setenv("TRINITY_MAX_COST", "0.25")
+    page = opened("live")
+    assert page.number_input(key="max_cost").value == 0.25
+    assert not page.button(key="play").disabled
+
+
+def test_an_unknown_price_is_told_before_anything_is_queued(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = world.folder / "pool.toml"
+    pool.write_text("".join(line for line in _priced(world) if not line.startswith("price_")))
+    monkeypatch.setenv("SUMS_KEY", "k")
+    page = opened("live")
+    assert page.button(key="play").disabled
+    assert "price of adder, guesser is not known" in shown(page).replace("\\", "")
+
+
+def test_playing_a_paid_problem_again_shows_its_price_first(
+    world: Sums, store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = enqueue(store, plan, Ticket.new())[0]
+    play_claimed(store, run)
+    world.price(3.0)
+    monkeypatch.setenv("SUMS_KEY", "k")
+    page = opened("live", run=run)
+    assert "cost money" in page.warning[0].value
+    assert page.button(key="play_again").disabled
+    page.number_input(key="max_cost").set_value(0.5).run()
+    assert not page.button(key="play_again").disabled
+
+
+def _priced(world: Sums) -> list[str]:
+    world.price(3.0)
+    return (world.folder / "pool.toml").read_text().splitlines(keepends=True)
+
+
+def test_a_finished_run_shows_its_turns_and_leads_on(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, plan, Ticket.new())[0]
+    play_claimed(store, run)
+    page = opened("live", run=run)
+    text = shown(page)
+    assert "finished" in text
+    assert "answer **23**" in text
+    assert "What next" in text
+    turns = store.episodes.page(EpisodeFilter(run=run)).items[0].turns
+    assert turns > 1
+    assert f"Just before: **Turn {turns - 1} of {turns}**" in text
+    assert "guesser alone" in page.selectbox(key="swap_policy").options
+
+
+def test_a_wrong_run_leads_to_the_turn_that_made_it_so(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, replace(plan, task=replace(plan.task, answer="24")), Ticket.new())[0]
+    play_claimed(store, run)
+    page = opened("live", run=run)
+    assert store.episodes.of_run(run)[0].correct is False
+    at = wrong_since(store.episodes.outline(episode_of(run)))
+    assert at is not None
+    assert f"See turn {at + 1}, since which it is wrong, in Replay" in " ".join(
+        link.proto.label for link in page.page_link
+    )
+    there = {link.proto.page: parse_qs(link.proto.query_string) for link in reversed(page.page_link)}
+    assert there["replay"] == there["forks"] == {"ep": [episode_of(run)], "t": [str(at + 1)]}
+
+
+def test_before_the_first_turn_one_step_is_named_at_a_time(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, plan, Ticket.new())[0]
+    said = shown(opened("live", run=run))
+    assert f"**{STEPS[1]} …**" in said
+    assert f":gray[:material/radio_button_unchecked: {STEPS[2]}]" in said
+    assert "first start takes longest" in said
+    assert store.runs.claim(run, owner())
+    said = shown(opened("live", run=run))
+    assert f":green[:material/check:] :gray[{STEPS[1]}]" in said
+    assert f"**{STEPS[2]} …**" in said
+    begun = replace(episode(episode_of(run)), run_id=run)
+    list(record(store, events_of(begun, upto=1), owner=owner()))
+    said = shown(opened("live", run=run))
+    assert "Waiting for its first words" in said
+    assert "Still being written" not in said
+
+
+def test_a_failed_run_says_why(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, replace(plan, policy="cgone"), Ticket.new())[0]
+    play_claimed(store, run)
+    page = opened("live", run=run)
+    assert "cgone" in page.error[0].value
+    assert "failed" in shown(page)
+
+
+def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    _stop_before_the_second_turn(store, run)
+    page = opened("live", run=run)
+    assert "waiting for you" in shown(page)
+    assert "**Turn 1 of at most 5**" in shown(page)
+    page.selectbox(key="override_model").select("guesser").run()
+    assert page.button(key="take_over").disabled  # nothing is chosen for a reader
+    page.selectbox(key="override_role").select(Role.WORKER).run()
+    press(page, "take_over")
+    assert store.runs.override(episode_of(run), 1) == ("guesser", Role.WORKER)
+    press(page, "give_back")
+    assert store.runs.override(episode_of(run), 1) is None
+    assert "**Decide turn 2 yourself**" in shown(page)
+    page.selectbox(key="override_role").select(Role.THINKER).run()
+    page.button(key="take_over").click().run()
+    assert store.runs.override(episode_of(run), 1) == ("guesser", Role.THINKER)
+    assert "Turn 2 is yours" in shown(page)
+    page.button(key="next_turn").click().run()
+    until(lambda: len(store.episodes.outline(episode_of(run))) == 2)
+    until(lambda: store.episodes.outline(episode_of(run))[1].stage == "finished")
+    assert store.episodes.outline(episode_of(run))[1].origin == "override"
+    page.run()
+    page.button(key="stop").click().run()
+    assert store.runs.control(run).cancel
+
+
+def test_two_tabs_that_step_from_one_turn_play_one_turn(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    _stop_before_the_second_turn(store, run)
+    one, other = opened("live", run=run), opened("live", run=run)
+    one.button(key="next_turn").click().run()
+    until(lambda: [o.stage for o in store.episodes.outline(episode_of(run))] == ["finished"] * 2)
+    other.button(key="next_turn").click().run()  # as it showed the turn before
+    time.sleep(0.5)
+    assert len(store.episodes.outline(episode_of(run))) == 2
+    press(other.run(), "next_turn")
+    until(lambda: len(store.episodes.outline(episode_of(run))) == 3)
+
+
+def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
+    """One turn played, the run still claimed by a process that lives: this one."""
+    store.runs.step(run, 1)
+    worker = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
+    worker.start()
+    until(lambda: bool(store.episodes.of_run(run)))
+    until(lambda: [o.stage for o in store.episodes.outline(episode_of(run))] == ["finished"])
+    return worker
+
+
+@pytest.mark.process
+def test_a_dead_worker_is_called_stalled_and_another_goes_on(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, plan, Ticket.new())[0]
+    assert store.runs.claim(run, f"{socket.gethostname()}:999999999")
+    page = opened("live", run=run)
+    assert "has gone silent" in shown(page)
+    press(page, "resume")
+    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+    assert "finished" in shown(page.run())
+
+
+@pytest.mark.process
+def test_a_run_whose_worker_never_came_is_stalled_and_can_be_started_again(
+    store: Store, plan: LivePlan
+) -> None:
+    early = replace(store.runs, now=lambda: time.time() - 60)
+    run = enqueue(replace(store, runs=early), plan, Ticket.new())[0]
+    page = opened("live", run=run)
+    assert "No worker has come" in shown(page)
+    press(page, "resume")
+    until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
+
+
+def test_a_run_whose_key_is_refused_says_so_here_and_in_its_replay(
+    store: Store, plan: LivePlan, world: Sums
+) -> None:
+    world.server.answer = lambda _request: fail(401)
+    run = enqueue(store, plan, Ticket.new())[0]
+    play_claimed(store, run)
+    page = opened("live", run=run)
+    assert "refused the key" in page.error[0].value
+    assert "interrupted" in shown(page)
+    assert page.button(key="resume")
+    replay = shown(opened("replay", ep=episode_of(run)))
+    assert "failure of the infrastructure" in replay
+    assert "refused the key" in replay
+
+
+def test_the_replay_of_a_cancelled_run_does_not_speak_of_a_dead_process(store: Store, plan: LivePlan) -> None:
+    run = enqueue(store, replace(plan, step=True), Ticket.new())[0]
+    worker = _stop_before_the_second_turn(store, run)
+    store.runs.cancel(run)
+    worker.join(60)
+    page = opened("replay", ep=episode_of(run))
+    assert "interrupted: cancelled" in shown(page)
+    assert not {"died", "--resume"} & set(shown(page).split())
+    assert "Its run on the Live page" in shown(page)
+
+
+def test_a_store_that_fails_meanwhile_is_told_in_one_sentence(
+    store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("Nothing was stored: the disk is full.")
+
+    run = enqueue(store, plan, Ticket.new())[0]
+    assert store.runs.claim(run, owner())
+    monkeypatch.setattr(Runs, "pause", full)
+    page = opened("live", run=run)
+    press(page, "pause")
+    assert "disk is full" in page.toast[0].value
+    monkeypatch.setattr(Runs, "control", full)
+    page.run()
+    assert not page.exception
+    assert "This view cannot be shown" in shown(page)
+
+
+def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
+    tab.goto("/live")
+    tab.locator(".st-key-play button").wait_for()
+    settled(tab)
+    tab.locator(".st-key-policy_choice input").fill("random model and role")
+    tab.keyboard.press("Enter")
+    settled(tab)
+    tab.locator(".st-key-play button").click()
+    tab.wait_for_url("**/live?run=*")
+    run = tab.url.split("run=")[1]
+    tab.close()
+    end = time.monotonic() + 240
+    while served.store.runs.get(run).status in (RunStatus.QUEUED, RunStatus.RUNNING):
+        assert time.monotonic() < end, "the run did not end"
+        time.sleep(0.5)
+    ended = served.store.runs.get(run)
+    assert (ended.status, ended.error) == (RunStatus.FINISHED, None)
+    assert served.store.episodes.outline(episode_of(run))

@@ -1,0 +1,212 @@
+"""Ways through the app in a real browser: lists that are carried along, Back, Esc, the drawer, unknown addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qs, urlsplit
+
+from playwright.sync_api import Locator, Page, Position, TimeoutError
+
+from storage.analysis.pairs import CELLS, read_shared_tasks
+from storage.analysis.standings import PolicySide
+from storage.filters.episode_filter import EpisodeFilter
+from tests.browsing import settled
+from tests.builders.sample_store import checkpoint
+from tests.ui.conftest import Served
+from tests.ui.web.test_clicks import click_highest
+
+PHONE = {"width": 390, "height": 844}
+
+
+def test_a_row_of_a_filtered_list_carries_the_list_along(tab: Page, served: Served) -> None:
+    listed = [one.id for one in served.store.episodes.page(EpisodeFilter(correct="wrong"), limit=50).items]
+    everything = [one.id for one in served.store.episodes.page(EpisodeFilter(), limit=50).items]
+    assert listed[:3] != everything[:3]
+    at(tab, "/episodes?correct=wrong")
+    table = tab.get_by_test_id("stDataFrame")
+    link: Position = {"x": 58, "y": 52}  # in the first row; it opens once the pointer is over it
+    table.hover(position=link)
+    tab.wait_for_timeout(500)
+    with tab.context.expect_page() as popup:
+        table.click(position=link)
+    replay = popup.value
+    arrive(replay, "/replay", ep=listed[0])
+    still(replay)
+    for episode in listed[1:3]:
+        press(replay, "n", "/replay", ep=episode)
+    replay.reload()
+    press(replay, "p", "/replay", ep=listed[1])
+    press(replay, "Escape", "/episodes", correct="wrong")
+    replay.locator(".st-key-chip_correct").wait_for()
+    replay.go_back()
+    arrive(replay, "/replay", ep=listed[1])
+    replay.locator(".strip button").first.wait_for()
+
+
+def test_one_back_returns_to_the_page_as_it_was_left(tab: Page, served: Served) -> None:
+    # By a button, by a chart, by a click in the strip of a peek: each is one step.
+    one = served.store.episodes.page(EpisodeFilter(correct="wrong", min_turns=3)).items[0].id
+    compared = f"{checkpoint(8).id},{checkpoint(30).id}"
+    chart = tab.locator(".st-key-lengths .js-plotly-plot").first
+
+    def in_chart() -> None:
+        chart.scroll_into_view_if_needed()
+        click_highest(chart)
+
+    ways: dict[str, tuple[Callable[[], None], str]] = {
+        f"/replay?ep={one}&t=2": (tab.locator(".st-key-back_to_list button").first.click, "/episodes"),
+        f"/replay?ep={one}&t=3": (tab.locator(".st-key-fork_here button").first.click, "/forks"),
+        f"/checkpoints?c={compared}": (in_chart, "/episodes"),
+        f"/episodes?correct=wrong&peek={one}": (tab.locator(".strip button").first.click, "/replay"),
+    }
+    for address, (leave, there) in ways.items():
+        at(tab, address)
+        left = tab.url
+        leave()
+        arrive(tab, there)
+        tab.go_back()
+        tab.wait_for_url(left)
+        settled(tab)
+        assert tab.url == left
+
+
+def test_what_the_app_does_by_itself_is_no_step_back(tab: Page, served: Served) -> None:
+    one = served.store.episodes.page(EpisodeFilter(min_turns=3)).items[0]
+    at(tab, f"/replay?ep={one.id}&t=1")
+    steps: int = tab.evaluate("history.length")
+    tab.keyboard.press(" ")  # plays to the last turn
+    arrive(tab, "/replay", t=str(one.turns))
+    assert tab.evaluate("history.length") == steps + 1
+    tab.go_back()
+    arrive(tab, "/replay", t="1")
+
+
+def test_esc_in_a_field_leaves_the_field_and_not_the_page(tab: Page, served: Served) -> None:
+    one = served.store.episodes.page(EpisodeFilter(min_turns=3)).items[0]
+    at(tab, f"/replay?ep={one.id}&t=1")
+    field = tab.locator(".st-key-find input")
+    field.click()
+    field.press_sequentially("the")
+    tab.keyboard.press("Escape")
+    arrive(tab, "/replay", find="the")
+    assert not field.evaluate("field => field === document.activeElement")
+    tab.keyboard.press("Escape")
+    arrive(tab, "/episodes")
+
+
+def test_the_drawer_is_closed_when_a_page_is_chosen(tab: Page, served: Served) -> None:
+    tab.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    at(tab, "/")
+    drawer = tab.get_by_test_id("stSidebar")
+    tab.get_by_test_id("stExpandSidebarButton").click()
+    drawer.get_by_role("link", name="Glossary").click()
+    tab.wait_for_url("**/glossary")
+    closed = tab.locator('[data-testid="stSidebar"][data-collapsed="true"]')
+    closed.wait_for(state="attached")
+    assert in_sight(tab, tab.get_by_role("heading", name="Glossary").first)
+    tab.get_by_test_id("stExpandSidebarButton").click()
+    tab.locator('[data-testid="stSidebar"][data-collapsed="false"]').wait_for()
+    tab.reload()
+    closed.wait_for(state="attached")
+
+
+def test_an_unknown_address_is_said_to_be_none(tab: Page, served: Served) -> None:
+    tab.goto("/nosuchpage")
+    tab.get_by_text("There is no page /nosuchpage").wait_for()
+    settled(tab)
+    assert not tab.get_by_role("dialog").count()
+    tab.get_by_test_id("stMain").get_by_role("link", name="Home").click()
+    tab.get_by_text("Why did the coordinator do that?").wait_for()
+    assert not tab.get_by_text("There is no page").count()
+    tab.goto("/home")
+    tab.get_by_text("Why did the coordinator do that?").wait_for()
+    settled(tab)
+    assert not tab.get_by_role("dialog").count()
+
+
+def test_what_a_click_on_a_chart_lists_comes_into_sight(tab: Page, served: Served) -> None:
+    for size in ({"width": 1280, "height": 720}, PHONE):
+        tab.set_viewport_size(size)  # type: ignore[arg-type]
+        for chart in ("verifier_false_accept", "verifier_false_revise"):
+            at(tab, "/verifier")
+            drawn = tab.locator(f".st-key-{chart} .js-plotly-plot").first
+            drawn.scroll_into_view_if_needed()
+            click_highest(drawn)
+            tab.wait_for_url("**into=*")
+            opened = tab.locator(".st-key-behind")
+            opened.wait_for()
+            settled(tab)
+            tab.wait_for_timeout(500)
+            assert in_sight(tab, opened, at_least=200), (size, chart)
+
+
+def test_back_takes_what_was_opened_on_a_page_away_again(tab: Page, served: Served) -> None:
+    sides = PolicySide(checkpoint(0).id), PolicySide(checkpoint(30).id)
+    cell = next(cell for cell in CELLS if read_shared_tasks(served.store, *sides, (), cell=cell))
+    at(tab, "/checkpoints")
+    before = tab.url
+    tab.locator(f".st-key-cell_{cell} button").first.click()
+    tab.wait_for_url(f"**cell={cell}*")
+    settled(tab)
+    tab.go_back()
+    tab.wait_for_url(before)
+
+
+def at(tab: Page, address: str) -> None:
+    """Open a page and wait until it is still."""
+    tab.goto(address)
+    still(tab)
+
+
+def still(tab: Page) -> None:
+    """A page that was just loaded is drawn, and listens to keys."""
+    tab.get_by_test_id("stMain").get_by_role("heading").first.wait_for()
+    if "ep=" in tab.url or "peek=" in tab.url:
+        tab.locator(".strip button").first.wait_for()
+    settled(tab)
+
+
+def press(tab: Page, key: str, path: str, **wanted: str) -> None:
+    """A key of the page that leads there; pressed again where it was lost, as one pressed while the page is still being
+    drawn may be."""
+    still(tab)
+    tab.keyboard.press(key)
+    try:
+        tab.wait_for_url(_at(path, wanted), timeout=30_000)
+    except TimeoutError:
+        tab.keyboard.press(key)
+    arrive(tab, path, **wanted)
+
+
+def arrive(tab: Page, path: str, **wanted: str) -> None:
+    """The address comes to be this page with these parameters, and the page is still."""
+    tab.wait_for_url(_at(path, wanted))
+    settled(tab)
+
+
+def _at(path: str, wanted: Mapping[str, str]) -> Callable[[str], bool]:
+    def there(url: str) -> bool:
+        found = urlsplit(url)
+        asked = parse_qs(found.query)
+        return found.path == path and all(asked.get(name) == [value] for name, value in wanted.items())
+
+    return there
+
+
+def in_sight(tab: Page, what: Locator, at_least: int = 1) -> bool:
+    """Whether so many pixels of its height lie within the window."""
+    box, size = what.bounding_box(), tab.viewport_size
+    assert box
+    assert size
+    seen = min(box["y"] + box["height"], size["height"]) - max(box["y"], 0)
+    return box["x"] >= 0 and seen >= min(at_least, box["height"])
+
+
+def test_nothing_that_a_page_asks_for_is_missing(tab: Page, served: Served) -> None:
+    # Streamlit's script looks for its server below the page's own address first, unless it is told.
+    episode = served.store.episodes.page(limit=1).items[0].id
+    missing: list[str] = []
+    tab.on("response", lambda answer: missing.append(answer.url) if answer.status >= 400 else None)
+    for address in ("/episodes?correct=wrong", f"/replay?ep={episode}", "/"):
+        at(tab, address)
+    assert missing == []

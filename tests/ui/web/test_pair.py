@@ -1,0 +1,238 @@
+"""Two episodes: alignment, first divergence, modes, swapping, and the way into either replay."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.analysis.comparison import RULE_IN_SHORT, Alignment, AlignmentRow
+from core.analysis.metrics import kl_divergence
+from core.episode import Role
+from storage.recorder import record
+from storage.rows.summaries import TurnText
+from storage.shelves.episodes import Episodes
+from storage.store import Store, open_store
+from tests.builders.recorded import RUN, decision, episode, events_of
+from tests.ui.pages import app as new_tab
+from tests.ui.pages import assert_literal, opened_in, press, shown
+from ui.web.turns.pair_rows import divergence_kl
+from ui.web.views.pair import _more, visible
+
+pytestmark = pytest.mark.usefixtures("recorded")
+
+
+@pytest.fixture
+def app() -> AppTest:
+    """One tab, in which a test opens the page at several addresses."""
+    return new_tab()
+
+
+def opened(app: AppTest, **query: str) -> AppTest:
+    """The page at an address."""
+    return opened_in(app, "pair", **query)
+
+
+def test_it_opens_at_the_first_divergence(app: AppTest) -> None:
+    said = shown(opened(app, a="e-right", b="e-wrong"))
+    assert "first differ in **row 1**" in said
+    assert "**Row 1 of 5**" in said
+    assert "first divergence" in said
+
+
+def test_a_deep_link_opens_its_row_and_both_decisions(app: AppTest, recorded: Store) -> None:
+    said = shown(opened(app, a="e-right", b="e-wrong", t="4"))
+    assert "**Row 4 of 5**" in said
+    assert "answer [-32-]{+36+}" in said
+    assert "KL divergence" in said
+    table = app.dataframe[0].value
+    assert list(table["Row"]) == ["⚑ 1", "2", "3", "4 ◀", "5"]
+    assert "↻ Revise" in unquote(" ".join(table["B"].dropna()))
+    assert table["A"].iloc[3].startswith("/replay?ep=e-right&t=")
+    x, y = (recorded.episodes.outline(one)[3] for one in ("e-right", "e-wrong"))
+    assert table["B minus A"].iloc[3] == y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out
+    both = [recorded.episodes.get(one).turns[3].decision for one in ("e-right", "e-wrong")]
+    joint = [[m * r for m in one.model_probs for r in one.role_probs] for one in both]
+    assert table["KL"].iloc[3] == pytest.approx(kl_divergence(*joint))
+    assert len(app.get("plotly_chart")) == 1
+
+
+def test_the_first_divergence_is_pinned_above_rows_that_scroll(app: AppTest) -> None:
+    rows = list(opened(app, a="e-long", b="e-right", t="9").dataframe[0].value["Row"])
+    assert rows[0].startswith("⚑")
+    assert rows.count(rows[0]) == 2
+    assert "9 ◀" in rows
+
+
+def test_outcomes_stand_side_by_side(app: AppTest) -> None:
+    table = next(m.value for m in opened(app, a="e-right", b="e-wrong").markdown if "B minus A" in m.value)
+    assert "right" in table
+    assert "wrong" in table
+    assert "| Expected | 32 | 32 |" in table
+
+
+def test_an_episode_without_an_end_is_not_judged_and_its_turns_have_no_answer_yet(app: AppTest) -> None:
+    said = shown(opened(app, a="e-right", b="e-interrupted"))
+    assert "not judged" in said
+    assert "no answer yet" in set(app.dataframe[0].value["Answer of B"])
+
+
+def test_swapping_keeps_the_row(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-wrong", t="4")
+    press(app, "swap")
+    assert (app.query_params["a"], app.query_params["b"], app.query_params["t"]) == (
+        "e-wrong",
+        "e-right",
+        "4",
+    )
+    assert "answer [-36-]{+32+}" in shown(app)
+
+
+def test_swapping_keeps_a_row_that_only_one_side_has(
+    app: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "store.db"))
+    store = open_store(tmp_path / "store.db")
+    store.runs.create(RUN, "run", {})
+    thinks = episode("e-thinks", turns=1)
+    turn = replace(episode("e-checks", turns=1).turns[0], decision=decision(5, "beta", Role.VERIFIER))
+    assert turn.decision.model != thinks.turns[0].decision.model
+    for one in (thinks, replace(episode("e-checks"), turns=(turn,))):
+        list(record(store, events_of(one)))
+    store.close()
+    opened(app, a="e-checks", b="e-thinks", t="1")
+    for _ in range(3):
+        assert "▲ Verifier" in shown(app)
+        assert "● Thinker" not in shown(app)
+        press(app, "swap")
+
+
+def test_stepping_and_back_to_the_divergence(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-wrong")
+    press(app, "go_next")
+    assert app.query_params["t"] == "2"
+    press(app, "to_divergence")
+    assert "t" not in app.query_params
+    assert "**Row 1 of 5**" in shown(app)
+
+
+def test_equal_choices_say_so(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-failed")
+    opened(app, a="e-right", b="e-right")
+    assert "never differ" in shown(app)
+    app.segmented_control(key="pair_mode").set_value("differences").run()
+    assert "same choice in every row" in shown(app)
+
+
+def test_a_shorter_side_leaves_gaps(app: AppTest) -> None:
+    said = shown(opened(app, a="e-right", b="e-short", t="5"))
+    assert "No turn here" in said
+    assert "a turn only one side has" in said
+
+
+def test_different_tasks_are_warned_about(app: AppTest) -> None:
+    assert "different tasks" in shown(opened(app, a="e-right", b="e-hostile"))
+    assert "| Expected | 32 | \\:green" in shown(app)
+    app2 = shown(opened(app, a="e-right", b="e-wrong"))
+    assert "different tasks" not in app2
+
+
+def test_one_episode_offers_the_others_of_its_task(app: AppTest) -> None:
+    opened(app, a="e-right")
+    picker = app.selectbox(key="pick_b")
+    assert any("e-wrong" in option for option in picker.options)
+    assert not any("e-other" in option for option in picker.options)
+    picker.set_value("e-wrong").run()
+    assert app.query_params["b"] == "e-wrong"
+    assert "**Row 1 of 5**" in shown(app)
+
+
+def test_hostile_text_and_headless_policies_render(app: AppTest) -> None:
+    opened(app, a="e-hostile", b="e-random", t="2")
+    assert any("<img src=x onerror=alert(1)>" in block.value for block in app.code)
+    assert_literal(app)
+    assert "no probabilities" in shown(opened(app, a="e-random", b="e-random"))
+
+
+@pytest.mark.parametrize("other", ["e-running", "e-interrupted", "e-missing", "e-huge", "e-long"])
+def test_every_state_renders(app: AppTest, other: str) -> None:
+    assert "A shop sells" in shown(opened(app, a="e-right", b=other))
+
+
+def test_an_unknown_side_is_one_sentence(app: AppTest) -> None:
+    assert "cannot be shown" in shown(opened(app, a="e-right", b="gone"))
+
+
+ALIGNMENT = Alignment(
+    (AlignmentRow(0, 0, 0), AlignmentRow(1, 1, 2), AlignmentRow(2, 2, 0), AlignmentRow(3, None, 3)), 1
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows"),
+    [("all", [0, 1, 2, 3]), ("differences", [1, 3]), ("after", [1, 2, 3])],
+)
+def test_modes_choose_rows(mode: str, rows: list[int]) -> None:
+    assert visible(ALIGNMENT, mode) == rows
+
+
+def test_no_divergence_leaves_nothing_after_it() -> None:
+    assert visible(Alignment((AlignmentRow(0, 0, 0),), None), "after") == []
+
+
+def test_kl_divergence_matches_slots_by_name() -> None:
+    even, skew, names = (0.5, 0.5), (0.9, 0.1), ("x", "y")
+    expected = 0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)
+    assert divergence_kl(even, even, names, names) == 0
+    assert divergence_kl(even, skew, names, names) == pytest.approx(expected)
+    assert divergence_kl(skew, (0.1, 0.9), names, ("y", "x")) == 0
+    assert divergence_kl(even, even, names, ("x", "z")) is None
+    assert divergence_kl((), (), names, names) is None
+
+
+def test_a_link_keeps_the_rows_and_each_tab(app: AppTest) -> None:
+    opened(app, a="e-right", b="e-wrong", t="4", rows="after", show_b="raw")
+    assert app.segmented_control(key="pair_mode").value == "after"
+    assert app.segmented_control(key="pair_a_view").value == "reply"
+    assert app.segmented_control(key="pair_b_view").value == "raw"
+    app.segmented_control(key="pair_mode").set_value("differences").run()
+    assert app.query_params["rows"] == "differences"
+    press(app, "step_back")
+    assert app.segmented_control(key="pair_mode").value == "differences"
+
+
+def test_aligning_reads_the_replies_at_once(
+    app: AppTest, recorded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    original = type(recorded.episodes).text
+
+    def counted(self: Episodes, episode_id: str, index: int) -> TurnText:
+        read.append(index)
+        return original(self, episode_id, index)
+
+    monkeypatch.setattr(Episodes, "text", counted)
+    opened(app, a="e-long", b="e-random", t="1")
+    assert len(read) <= 4  # the texts of the row that is shown
+    replies = recorded.episodes.replies("e-long", 8)
+    assert replies == {i: recorded.episodes.text("e-long", i).reply[:8] for i in range(40)}
+    assert recorded.episodes.replies("e-running", 99)[2] == "12*3="
+
+
+def test_a_newcomer_reads_plain_sentences_and_no_minus_nothing(app: AppTest) -> None:
+    page = opened(app, a="e-right", b="e-wrong", t="4")
+    said = " ".join(one.value for one in page.caption)
+    for jargon in ("dynamic programming", "[-", "cost"):
+        assert jargon not in said
+    assert RULE_IN_SHORT in said
+    assert [_more(-0.001, 2), _more(0.004, 2), _more(0), _more(-1200), _more(0.25, 2)] == [
+        "0.00",
+        "0.00",
+        "0",
+        "-1,200",
+        "+0.25",
+    ]

@@ -1,0 +1,110 @@
+"""A store on a PostgreSQL server: every command and every page answers as on SQLite."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.filters.episode_filter import EpisodeFilter
+from tests.builders.sample_store import sample_store
+from tests.ui.pages import command, opened, shown
+from ui.web.kit import state
+
+pytestmark = pytest.mark.process
+
+BINARIES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
+
+#: What a reader may ask of the recorded episodes, each with an order that knows no ties and no missing values.
+READS = (
+    ("episodes", "--limit", "100", "--order", "oldest"),
+    ("episodes", "--where", 'correct == False and any(turn.verdict == "ACCEPT")', "--order", "oldest"),
+    ("episodes", "--where", 'count(turn.role == "W") >= 2 and not all(turn.model == "jack")'),
+    ("episodes", "--where", '"false_accept" in flags or margin < 0.5'),
+    ("episodes", "--where", 'search("many")', "--order", "oldest"),
+    ("episodes", "--order", "entropy"),
+    ("episodes", "--order", "tokens"),
+    ("episodes", "--where", 'any(turn.model == "jack" and turn.role == "worker") and turns <= 4'),
+    ("compare", "c8301nb0jls", "random", "--flips"),
+    ("routing",),
+    ("verifier",),
+    ("labels",),
+)
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """The URL of an empty database on a PostgreSQL server of this test's own."""
+    if BINARIES is None:
+        pytest.skip("no PostgreSQL: install Debian's package postgresql")
+    # Not pytest's folder: the server runs as a user who may not look into it.
+    folder = Path(tempfile.mkdtemp(prefix="trinity-postgres-"))
+    as_server = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+    if as_server:
+        shutil.chown(folder, "postgres")
+    try:
+        with _serving(folder, as_server) as url:
+            yield url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _serving(folder: Path, as_server: list[str]) -> Iterator[str]:
+    assert BINARIES is not None
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+
+    def do(program: str, *arguments: str) -> None:
+        subprocess.run(
+            [*as_server, str(BINARIES / program), *arguments], check=True, stdout=subprocess.DEVNULL
+        )
+
+    data = str(folder / "data")
+    do("initdb", "-D", data, "-A", "trust", "-U", "trinity", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+    do("pg_ctl", "-D", data, "-o", options, "-l", str(folder / "log"), "-w", "start")
+    try:
+        do("createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "trinity", "inspector")
+        yield f"postgresql://trinity@127.0.0.1:{port}/inspector"
+    finally:
+        do("pg_ctl", "-D", data, "-m", "immediate", "stop")
+
+
+def test_commands_and_pages_answer_as_on_sqlite(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = sample_store(database, n=12)
+    episode = store.episodes.page(EpisodeFilter(correct="wrong")).items[0].id
+    sqlite = f"sqlite:///{tmp_path / 'trinity.db'}"
+
+    def said(url: str, *arguments: str) -> Any:
+        assert command([*arguments, "--store", url, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    label = ("label", episode, "quality=good", "--turn", "1", "--author", "ada", "--store", database)
+    assert command(list(label)) == 0
+    capsys.readouterr()
+    for url, name in ((database, "from-postgres.jsonl"), (sqlite, "from-sqlite.jsonl")):
+        said(url, "export", "--all", "--out", str(tmp_path / name))
+        said(sqlite, "import", str(tmp_path / name))
+    exported = (tmp_path / "from-postgres.jsonl").read_bytes()
+    assert exported == (tmp_path / "from-sqlite.jsonl").read_bytes()
+    assert exported.count(b'"kind":"episode"') == 4 * (12 + 2) + 1  # policies, tasks, and an interrupted one
+    for asked in READS:
+        assert said(database, *asked) == said(sqlite, *asked), asked
+    monkeypatch.setenv("TRINITY_STORE", database)
+    for name in state.VIEWS:
+        page = opened(name, **({"ep": episode} if name == "replay" else {}))
+        assert not page.error, shown(page)
+    assert store.episodes.delete([episode]) == 1
+    store.close()

@@ -1,0 +1,251 @@
+"""Review and labels: a queue worked through by button, form, command and key, blind first, and nothing lost."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+from streamlit.testing.v1 import AppTest
+
+from core.errors import ConfigError
+from storage.filters.episode_filter import EpisodeFilter
+from storage.shelves.labels import Place, find_span
+from storage.store import Store, open_store
+from tests.browsing import settled
+from tests.hostile import HOSTILE
+from tests.ui.conftest import Served
+from tests.ui.pages import app, assert_literal, opened, opened_in, press, shown, until
+from tests.ui.sums import Sums
+from ui.runs.wiring import login
+from ui.web.views.review import KEYS
+
+QUEUE = {"family": "user", "order": "oldest"}  # eight episodes of the hostile tasks
+
+
+@pytest.fixture
+def mine(samples: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A copy of the samples, to write labels into."""
+    path = tmp_path / "trinity.db"
+    with sqlite3.connect(samples.engine.url.database or "") as source, sqlite3.connect(path) as copy:
+        source.backup(copy)
+    source.close()
+    copy.close()
+    monkeypatch.setenv("TRINITY_STORE", str(path))
+    opened_store = open_store(path)
+    yield opened_store
+    opened_store.close()
+
+
+def queue(store: Store) -> list[str]:
+    return [one.id for one in store.episodes.page(EpisodeFilter(family="user"), order="oldest").items]
+
+
+def here(page: AppTest) -> str:
+    return str(page.query_params["ep"])
+
+
+def test_a_queue_is_worked_through_blind_and_survives_a_reload(mine: Store) -> None:
+    ids = queue(mine)
+    page = opened("review", blind="1", **QUEUE)
+    assert here(page) == ids[0]
+    told = page.get("progress")[0].proto.text
+    assert "have labelled **0 of 8**" in told
+    assert "family user; live plays too, forks left out" in told.replace("\\", "")
+    assert "You read number 1 of the queue" in shown(page)
+    assert "what you think of it" in shown(page)
+    assert "expected **" not in shown(page)
+    assert "Open in Replay" not in shown(page)
+    press(page, "quick_label_2")
+    assert "expected **" in shown(page), "once it is judged, the outcome shows"
+    assert [(one.name, one.value, one.author) for one in mine.labels.of(ids[0])] == [
+        ("quality", "bad", login())
+    ]
+    press(page, "review_next")
+    assert here(page) == ids[1]
+    press(page, "queue_next")
+    press(page, "review_back")
+    assert here(page) == ids[1], "past the labelled one there is none before"
+    press(page, "go_on")
+    press(page, "quick_label_1")
+    assert (here(page), page.query_params["on"]) == (ids[2], "1")
+    press(page, "review_undo")
+    assert here(page) == ids[1]
+    assert mine.labels.of(ids[1]) == ()
+    assert [one.value for one in mine.labels.history(ids[1])] == ["good", ""]
+
+    again = opened("review", **QUEUE)  # another tab, or the same after a reload
+    assert here(again) == ids[1]
+    press(again, "quick_label_1")
+    press(again, "quick_label_2")
+    assert [one.value for one in mine.labels.of(ids[1])] == ["bad"]
+    press(again, "review_undo")
+    assert [one.value for one in mine.labels.of(ids[1])] == ["good"], "what it replaced counts again"
+    press(again, "quick_label_1")
+    assert mine.labels.of(ids[1]) == (), "the same label once more withdraws it"
+    for one in ids[1:]:
+        mine.labels.add(Place(one), "quality", "good", author=login())
+    done = opened("review", **QUEUE)
+    assert "every episode of this queue" in done.success[0].value
+    press(done, "again")
+    assert here(done) == ids[0]
+    assert_literal(done)
+
+
+def test_two_reviewers_are_told_apart_and_compared(mine: Store) -> None:
+    ids = queue(mine)
+    for i, one in enumerate(ids):
+        mine.labels.add(Place(one), "quality", "good" if i < 5 else "bad", author="ann <b>")
+    page = opened("review", **QUEUE)
+    assert "ann" in shown(page), "what others said"
+    page.text_input(key="label_author").set_value("  ben ").run()
+    for i in range(8):
+        press(page, "quick_label_1" if i in (0, 1, 2, 5) else "quick_label_2")
+        press(page, "review_next") if i < 7 else None
+    said = shown(page)
+    assert "Cohen's kappa **0.25**, 95 % interval" in said
+    assert "| **bad** | 2 | 1 |" in said
+    assert "| **good** | 2 | 3 |" in said
+    assert len([link for link in page.page_link if "good / bad" in link.value.replace("\\", "")]) == 2
+    assert_literal(page)
+    opened_in(page, "settings", part="you")
+    assert page.text_input(key="settings_author").value == "ben", "kept for the tab"
+
+
+def test_states_of_a_review(mine: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "holds no episode" in shown(opened("review", family="none such"))
+    stale = opened("review", ep="e-gone")
+    assert "This view cannot be shown" in shown(stale)
+    outside = next(one.id for one in mine.episodes.page().items if one.family != "user")
+    assert "Not in this queue" in shown(opened("review", ep=outside, **QUEUE))
+    saved = mine.views.add("strange tasks", {"family": "user", "order": "oldest"})
+    by_view = opened("review", view=saved.id)
+    assert (here(by_view), "of 8**" in by_view.get("progress")[0].proto.text) == (queue(mine)[0], True)
+    assert "so you know" in shown(opened("review", blind="1", correct="wrong"))
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "empty.db"))
+    assert "nothing to review" in shown(opened("review"))
+
+
+def test_the_panel_labels_a_turn_and_words_of_it(mine: Store) -> None:
+    one = queue(mine)[0]
+    reply = mine.episodes.text(one, 1).reply
+    page = opened("replay", ep=one, t="2")
+    assert not page.text_area
+    press(page, "label_toggle")
+    assert page.query_params["labels"] == "open"
+    press(page, "quick_label_3")
+    page.selectbox(key="label_name").set_value("note")
+    page.text_area(key="label_note").set_value(f"look: {HOSTILE[0]}")
+    page.text_input(key="label_quote").set_value("words that nobody said")
+    press(page, "label_add")
+    assert "These words do not stand in this turn" in page.toast[0].value
+    assert page.text_area(key="label_note").value, "nothing typed is lost"
+    page.text_input(key="label_quote").set_value("  ".join(reply.split()[:2]))
+    press(page, "label_add")
+    assert page.text_area(key="label_note").value == ""
+    first, second = mine.labels.of(one)
+    assert (first.place, first.name, first.value) == (Place(one, 1), "verdict", "wrong")
+    assert second.place.span is not None
+    assert second.quote == reply[slice(*second.place.span)]
+    assert HOSTILE[0] in shown(page)
+    assert_literal(page)
+    press(page, "withdraw_0")
+    assert [label.name for label in mine.labels.of(one)] == ["note"]
+    assert "verdict withdrawn" in shown(page)
+    page.segmented_control(key="label_about").set_value("episode").run()
+    press(page, "quick_label_1")
+    assert mine.labels.of(one)[-1].place == Place(one)
+    press(page, "label_toggle")
+    assert "labels" not in page.query_params
+
+
+def test_quoted_words_are_found_whatever_the_spaces() -> None:
+    assert find_span("so  the\nsum is 4", "the sum") == (4, 11)
+    for quote, said in (("x", "2 times"), ("y", "do not stand"), ("  ", "do not stand")):
+        with pytest.raises(ConfigError, match=said):
+            find_span("x and x", quote)
+
+
+def test_labels_on_the_command_line(mine: Store, world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRINITY_STORE", mine.url)
+    monkeypatch.setenv("TRINITY_LABELS", "style=terse, style=wordy")
+    one, two = queue(mine)[:2]
+    reply = mine.episodes.text(one, 0).reply
+    named = ("--turn", 1, "--quote", reply.split()[0], "--note", "why", "--author", "ann")
+    assert world.trinity("label", one, "quality=good", "cause=luck", *named).code == 0
+    first, _ = mine.labels.of(one)
+    assert (first.place.index, first.quote, first.note) == (0, reply.split()[0], "why")
+    said = world.trinity("labels", one, "--json").json
+    assert {label["turn"] for label in said["labels"]} == {1}  # as --turn counts
+    for author, value in (("ann", "good"), ("ben", "bad")):
+        world.trinity("label", two, f"quality={value}", "--author", author)
+    assert world.trinity("label", two, "quality=", "--author", "ben").code == 0
+    report = world.trinity("labels", "--json").json
+    assert [(name["name"], name["episodes"]) for name in report["names"]] == [("quality", 2), ("cause", 1)]
+    assert "quality=bad" in world.trinity("labels", two).out
+    assert world.trinity("labels", "--agreement", "quality", "--json").json["pairs"] == []
+    for arguments, said in (
+        (("label", one, "good"), "write NAME=VALUE"),
+        (("label", one, "a=b", "c="), "could be withdrawn"),
+        (("label", one, "a=b", "--quote", "x"), "needs --turn"),
+        (("label", "e-gone", "a=b"), "no episode e-gone"),
+        (("labels", one, "--agreement", "quality"), "not for both"),
+    ):
+        result = world.trinity(*arguments)
+        assert (result.code, result.err.count("\n")) == (1, 1)
+        assert said in result.err
+    assert {label.name for label in mine.labels.history(one)} == {"quality", "cause"}, "all or nothing"
+    page = opened_in(app(), "review")
+    assert page.button(key="quick_label_1").label == r"style\: terse"
+    monkeypatch.setenv("TRINITY_LABELS", "good")
+    assert "must list 1 to 9 labels" in world.trinity("labels").err
+
+
+def test_every_key_on_the_sheet_does_what_it_says(tab: Page, served: Served) -> None:
+    store = served.store
+    ids = [one.id for one in store.episodes.page(EpisodeFilter(family="user"), order="oldest").items]
+
+    def at(name: str) -> str | None:
+        return str(
+            tab.evaluate(
+                "new URLSearchParams(location.search).get(arguments[0])".replace("arguments[0]", repr(name))
+            )
+        )
+
+    def key(name: str) -> None:
+        tab.keyboard.press(name)
+        settled(tab)
+
+    tab.goto("/review?family=user&order=oldest")
+    tab.locator(".st-key-quick_label_1").wait_for()
+    settled(tab)
+    sheet = tab.get_by_role("dialog")
+    while not sheet.is_visible():  # a page just loaded may not listen to keys yet
+        key("h")
+    assert all(name in sheet.inner_text() for name, _ in KEYS)
+    key("Escape")
+    sheet.wait_for(state="hidden")
+    key("2")
+    until(lambda: [one.value for one in store.labels.of(ids[0])] == ["bad"])
+    key("j")
+    until(lambda: at("ep") == ids[1])
+    key("n")
+    until(lambda: at("ep") == ids[2])
+    key("p")
+    key("p")
+    until(lambda: at("ep") == ids[0])
+    key("n")
+    key("n")
+    key("k")
+    until(lambda: at("ep") == ids[1])
+    key("z")
+    until(lambda: at("blind") == "1")
+    key("a")
+    until(lambda: at("on") == "1")
+    key("1")
+    until(lambda: at("ep") == ids[2])
+    key("u")
+    until(lambda: at("ep") == ids[1])
+    until(lambda: store.labels.of(ids[1]) == ())

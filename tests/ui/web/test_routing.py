@@ -1,0 +1,173 @@
+"""Routing: the counts on the page, two policies set against each other, the turns behind a number, luck and regret."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from core.episode import Role
+from storage.analysis.regret import replicates
+from storage.analysis.routing import ModelInRole, traffic_of
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.engine import writing
+from storage.rows.schema import episode
+from storage.store import Store
+from tests.browsing import settled
+from tests.builders.sample_store import MODELS, checkpoint, sample_store
+from tests.ui.conftest import Served
+from tests.ui.pages import assert_literal, command, opened, shown
+from ui.presentation.words import move_key, parse_move
+from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.routing.figures import move_graph, moves_by_turn, replicate_tree
+from ui.web.views.routing import PARTS, into_words
+
+pytestmark = pytest.mark.usefixtures("samples")
+
+
+def test_the_page_counts_what_the_store_holds(samples: Store) -> None:
+    page = opened("routing")
+    found = traffic_of(samples, EpisodeFilter())[""]
+    assert f"{found.episodes:,} finished episodes, {found.total:,} turns" in page.markdown[0].value
+    table = page.dataframe[0].value
+    move, n = found.turns.most_common(1)[0]
+    assert list(table["turns"])[0] == n
+    assert (
+        table["open"][0]
+        == f"/episodes?forks=without&status=finished&model={move.model}&role={move.role.value}"
+    )
+    assert table["share"].sum() == pytest.approx(100)
+    assert_literal(page)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_opens_with_one_policy_and_with_two(part: str) -> None:
+    for query in ({"policy": "random"}, {"a": "random", "b": checkpoint(30).id, "off": MODELS[0]}):
+        page = opened("routing", part=part, **query)
+        assert_literal(page)
+    assert page.selectbox(key="scope_a").value == "random"
+    assert page.selectbox(key="scope_b").value == checkpoint(30).id
+
+
+def test_what_pays_claims_no_more_than_was_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = sample_store(tmp_path / "trinity.db", 12)
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    answer = opened("routing", part="pays").markdown[1].value.replace("\\", "")
+    assert answer.startswith("No model alone has played these tasks: atlas, abacus")
+    with writing(store.engine) as connection:
+        connection.execute(episode.update().where(episode.c.policy == "random").values(policy="single:atlas"))
+    page = opened("routing", part="pays", policy=checkpoint(30).id)
+    text = shown(page)
+    assert "atlas, the only model that has been played alone on these tasks" in text
+    assert "best of them, task by task" not in text
+    assert page.code[-1].value == (
+        "trinity run"
+        + "".join(f" --policy single:{model}" for model in MODELS if model != "atlas")
+        + " --tasks pocket/all --split test --n 12 --seed 3 --turns 5 --pool pocket"
+    )
+    with writing(store.engine) as connection:
+        connection.execute(
+            episode.update().where(episode.c.policy == checkpoint(0).id).values(policy="single:jack")
+        )
+    text = shown(opened("routing", part="pays", policy=checkpoint(30).id))
+    assert "the best of the 2 models that have been played alone" in text
+    assert "best of them, task by task" in text
+    store.close()
+
+
+def test_two_policies_are_chosen_and_let_go_in_the_address() -> None:
+    page = opened("routing", policy="random")
+    page.selectbox(key="scope_b").select(checkpoint(8).id).run()
+    assert (page.query_params["a"], page.query_params["b"]) == ("random", checkpoint(8).id)
+    assert "policy" not in page.query_params
+    page.selectbox(key="scope_b").select(None).run()
+    assert page.query_params["policy"] == "random"
+    assert "b" not in page.query_params
+
+
+def test_a_link_of_a_move_and_of_a_step_shows_their_turns(samples: Store) -> None:
+    found = traffic_of(samples, EpisodeFilter(policy="random"))[""]
+    (here, there), n = next(one for one in found.steps().most_common() if None not in one[0])
+    assert here is not None
+    assert there is not None
+    for said in (
+        move_key(here),
+        f"{move_key(here)}>{move_key(there)}",
+        f"{move_key(there)}@0",
+        f"start>{move_key(here)}",
+    ):
+        page = opened("routing", policy="random", into=said)
+        assert "Turns behind it" in shown(page)
+    rows = opened("routing", policy="random", part="order", into=f"{move_key(here)}>{move_key(there)}")
+    table = next(one.value for one in rows.dataframe if "question" in one.value)
+    assert len(table) == min(n, 50)
+    assert table["open"][0].startswith("/replay?ep=")
+    stale = opened("routing", into="nobody>nothing")
+    assert "names nothing that this page knows" in stale.info[0].value
+
+
+def test_what_an_address_looks_into_survives_names_with_signs() -> None:
+    for model in ("a:b", "x@y/z", "m > n"):
+        move = ModelInRole(model, Role.WORKER)
+        assert parse_move(move_key(move)) == move
+    assert into_words("worker:atlas@2") == (
+        "Worker on atlas at turn 3",
+        {"move": ModelInRole("atlas", Role.WORKER), "at": 2},
+    )
+    assert into_words("verifier:bo>end") is not None
+    assert into_words("") is None
+
+
+def test_a_filter_that_nothing_matches_says_so_and_leads_on() -> None:
+    page = opened("routing", policy="gone", family="nowhere")
+    assert "No finished episode here" in page.markdown[0].value
+    page.selectbox(key="scope_policy").select(None).run()
+    assert not page.exception
+
+
+def test_figures_are_valid_and_escape_foreign_names(samples: Store) -> None:
+    found = traffic_of(samples, EpisodeFilter())[""]
+    hostile = "<b>x</b>"
+
+    def renamed(move: ModelInRole | None) -> ModelInRole | None:
+        return ModelInRole(hostile, move.role) if move and move.model == "atlas" else move
+
+    found.links = Counter({(at, renamed(a), renamed(b)): n for (at, a, b), n in found.links.items()})
+    found.turns = Counter({move: n for was, n in found.turns.items() if (move := renamed(was))})
+    models = [hostile, *MODELS[1:]]
+    for draw in (move_graph, moves_by_turn):
+        assert hostile not in draw(found, models).to_json()
+    made = replicate_tree(replicates(samples, EpisodeFilter(), "random", "user-0001"))
+    tree = json.loads(made.to_json())["data"][0]
+    assert tree["values"][0] == sum(
+        v for v, p in zip(tree["values"], tree["parents"], strict=True) if p == "/"
+    )
+    assert matrix([[MatrixCell(None, "", "nothing")]], ["r"], ["c"], "#000").data
+
+
+def test_the_command_line_prints_the_same_counts(samples: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["routing", "--policy", "random", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = traffic_of(samples, EpisodeFilter(policy="random"))[""]
+    assert (told["episodes"], told["turns"]) == (found.episodes, found.total)
+    assert sum(one["turns"] for one in told["moves"]) == found.total
+    assert command(["routing"]) == 0
+    assert command(["routing", "--policy", "gone"]) == 1
+    assert "No finished episode matches" in capsys.readouterr().err
+
+
+def test_a_cell_is_clicked_and_its_turns_open(tab: Page, served: Served) -> None:
+    tab.goto("/routing")
+    settled(tab)
+    plot = tab.locator(".st-key-routing_who .nsewdrag").first
+    plot.wait_for()
+    box = plot.bounding_box()
+    assert box
+    # The Worker row, the first model: the middle of the second row of three.
+    tab.mouse.click(box["x"] + box["width"] / len(MODELS) / 2, box["y"] + box["height"] / 2)
+    tab.wait_for_url("**into=worker*")
+    tab.get_by_text("Turns behind it", exact=True).wait_for()
+    tab.get_by_role("link", name=f"Episodes with Worker on {MODELS[0]}").first.wait_for()

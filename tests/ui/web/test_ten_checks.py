@@ -1,0 +1,431 @@
+"""The ten checks that this inspector has to pass, one test each, in a real browser where they speak of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from math import comb
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import parse_qs, urlparse
+
+import numpy as np
+import pytest
+from playwright.sync_api import Dialog, Page, Position
+
+from core.episode import Status
+from storage.analysis.pairs import CELLS, read_shared_tasks
+from storage.analysis.policy_diff import read_diff
+from storage.analysis.second_opinions import EpisodeScope
+from storage.analysis.standings import PolicySide
+from storage.filters.episode_filter import EpisodeFilter
+from storage.reads import forks
+from storage.recorder import record, record_finished_run
+from storage.store import Store
+from tests.browsing import PATIENCE_S, environment, serving, settled
+from tests.builders.diffed import Diffed
+from tests.builders.recorded import episode, events_of, recorded_store
+from tests.builders.sample_store import EVOLVED, checkpoint
+from tests.ui.conftest import STREAMLIT, Served
+from tests.ui.pages import APP, assert_literal, opened, press, shown, waiting
+from tests.ui.sums import Sums
+from ui.runs.live import episode_of
+from ui.runs.plans import LivePlan, to_config
+from ui.runs.worker import play_claimed
+from ui.web.views.settings import key_sheets
+
+FIRST, LAST = checkpoint(0).id, checkpoint(30).id
+LIVE = "rliveread"
+
+
+@pytest.fixture(scope="module")
+def recorded_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The app over episodes of every state, one of 2,000 turns and one with a reply of 5 MB among them."""
+    folder = tmp_path_factory.mktemp("checks")
+    store = recorded_store(folder / "trinity.db")
+    long = episode("e-2000", ("36", "32") * 400, turns=2000, seed=22)
+    huge = episode("e-5mb", seed=23, said="word " * 1_050_000)
+    record_finished_run(
+        store, "rlong", {}, [dataclasses.replace(one, run_id="rlong") for one in (long, huge)]
+    )
+    with serving(STREAMLIT, folder, folder / "trinity.db") as address:
+        yield Served(address, store)
+    store.close()
+
+
+def query(page: Page) -> dict[str, str]:
+    """The address bar's parameters."""
+    return {name: values[0] for name, values in parse_qs(urlparse(page.url).query).items()}
+
+
+def arrive(page: Page, **wanted: str | None) -> None:
+    """The address bar comes to hold these parameters (None: not this one), and the page is still."""
+    end = time.monotonic() + PATIENCE_S
+    while any(query(page).get(name) != value for name, value in wanted.items()):
+        assert time.monotonic() < end, (page.url, wanted)
+        page.wait_for_timeout(50)
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+
+
+def go(page: Page, address: str) -> None:
+    """Open a page with a strip, and wait for it."""
+    page.goto(address)
+    page.locator(".strip button").first.wait_for()
+    settled(page)
+
+
+def test_1_from_the_flip_table_to_the_first_diverging_turn_in_two_clicks(tab: Page, served: Served) -> None:
+    sides = PolicySide(FIRST), PolicySide(LAST)
+    cell = next(cell for cell in CELLS if read_shared_tasks(served.store, *sides, (), cell=cell))
+    tab.goto("/checkpoints")
+    tab.locator(f".st-key-cell_{cell} button").first.click()  # the first
+    tab.wait_for_url(f"**cell={cell}*")
+    settled(tab)
+    table = tab.get_by_test_id("stDataFrame").nth(1)
+    link: Position = {"x": 45, "y": 52}  # in the first row; it opens once the pointer is over it
+    table.hover(position=link)
+    tab.wait_for_timeout(500)
+    with tab.context.expect_page(timeout=60_000) as popup:
+        table.click(position=link)  # the second
+    pair = popup.value
+    outcomes = read_shared_tasks(served.store, *sides, sides, cell=cell)[0].outcomes
+    pair.wait_for_url("**/pair?*")
+    assert pair.url.endswith("/pair?a={}&b={}".format(*(one.episode for one in outcomes if one)))
+    pair.get_by_text("first differ in").wait_for()
+    row = re.compile(r"^\s*Row .*first divergence", re.DOTALL)  # the row at hand, not the figure of that name
+    pair.get_by_test_id("stMarkdownContainer").filter(has_text=row).first.wait_for()
+
+
+def test_2_paired_p_and_interval_are_on_the_page(samples: Store) -> None:
+    told = {metric.label: metric.value for metric in opened("checkpoints").metric}
+    n = {
+        cell: len(read_shared_tasks(samples, PolicySide(FIRST), PolicySide(LAST), (), cell=cell))
+        for cell in CELLS
+    }
+    lost, won = n["only_a"], n["only_b"]
+    flips = lost + won
+    p = min(1.0, 2 * sum(comb(flips, k) for k in range(min(lost, won) + 1)) / 2**flips)
+    assert told["McNemar p"] == ("< 0.001" if p < 0.001 else f"{p:.3f}")
+    difference = 100 * (won - lost) / sum(n.values())
+    assert told["B minus A"] == f"{difference:+.1f} points"
+    low, high = (float(number) for number in re.findall(r"[-+]?\d+\.\d", told["95 % interval"]))
+    assert low <= difference <= high
+    assert low < high
+
+
+def test_3_a_pasted_link_restores_page_filters_episode_turn_panel_and_compare_set(
+    tab: Page, recorded_app: Served
+) -> None:
+    go(tab, f"{recorded_app.address}/replay?ep=e-wrong&t=2&only=changed")
+    for key, at in (("x", {"basket": "e-wrong"}), ("2", {"panel": "head"}), ("j", {"t": "4"})):
+        tab.keyboard.press(key)
+        arrive(tab, **at)
+    tab.keyboard.press("n")
+    arrive(tab, t="1")
+    tab.keyboard.press("x")
+    other = query(tab)["ep"]
+    arrive(tab, basket=f"e-wrong,{other}")
+    tab.keyboard.press("Escape")
+    tab.wait_for_url("**/episodes*")
+    arrive(tab, basket=f"e-wrong,{other}")
+    tab.locator(".st-key-facet_correct").get_by_text("right").first.click()
+    arrive(tab, correct="right")
+    links = [
+        tab.url,
+        f"{recorded_app.address}/replay?ep=e-wrong&t=4&panel=head&only=changed&basket=e-wrong,{other}",
+    ]
+    browser = tab.context.browser
+    assert browser is not None
+    for link in links:
+        fresh = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+        fresh.set_default_timeout(PATIENCE_S * 1000)
+        fresh.goto(link)
+        fresh.get_by_role("button", name="Episodes").or_(fresh.get_by_text("2 ticked")).first.wait_for()
+        settled(fresh)
+        assert parse_qs(urlparse(fresh.url).query) == parse_qs(urlparse(link).query)
+        if "/replay" in link:
+            fresh.get_by_text("Turn 4 of 5").first.wait_for()
+            assert fresh.locator(".strip button").count() == 2  # folded as it was
+            assert "primary" not in (fresh.locator(".st-key-panel_head button").get_attribute("kind") or "")
+            fresh.get_by_text("In the basket: 2").wait_for()
+            fresh.get_by_role("link", name="Compare the 2 in the basket").wait_for()
+        else:
+            fresh.locator(".st-key-chip_correct").wait_for()
+            fresh.get_by_text("2 ticked").wait_for()
+        fresh.context.close()
+
+
+#: What each key of Replay's sheet is to do, from e-wrong, turn 2: the keys pressed in turn, and where they lead.
+REPLAY: dict[str, list[tuple[str, dict[str, str | None]]]] = {
+    "J  or  →": [("j", {"t": "3"}), ("ArrowRight", {"t": "4"})],
+    "K  or  ←": [("k", {"t": "3"}), ("ArrowLeft", {"t": "2"})],
+    "Home / End": [("End", {"t": "5"}), ("Home", {"t": "1"})],
+    "V": [("v", {"t": "3"}), ("v", {"t": "5"})],
+    "B": [("b", {"t": "3"}), ("b", {"t": "4"})],
+    "O": [("o", {"t": "2"})],
+    "S": [("Home", {"t": "1"}), ("s", {"t": "4"})],
+    "M": [("m", {"t": "1"}), ("m", {"t": "2"})],
+    "L": [("l", {"labels": "open"}), ("l", {"labels": None})],
+    "Z": [("z", {"zen": "1"}), ("z", {"zen": None})],
+    "X": [("x", {"basket": "e-wrong"}), ("x", {"basket": None})],
+    "1 to 5": [
+        ("2", {"panel": "head"}),
+        ("3", {"panel": "other"}),
+        ("4", {"panel": "without"}),
+        ("5", {"panel": "near"}),
+        ("1", {"panel": None}),
+    ],
+    "Space": [("Home", {"t": "1"}), (" ", {"t": "5"})],  # playing goes on by itself, to the last turn
+}
+PAIR: dict[str, list[tuple[str, dict[str, str | None]]]] = {
+    "J  or  →": [("j", {"t": "3"}), ("ArrowRight", {"t": "4"})],
+    "K  or  ←": [("k", {"t": "3"}), ("ArrowLeft", {"t": "2"})],
+    "Home / End": [("End", {"t": "5"}), ("Home", {"t": "1"})],
+    "A  or  D": [("a", {"a": "e-wrong", "b": "e-right"}), ("d", {"a": "e-right", "b": "e-wrong"})],
+    "Space": [(" ", {"t": "5"})],
+    "F": [("f", {"t": None})],
+}
+EVOLUTION: dict[str, list[tuple[str, dict[str, str | None]]]] = {
+    "Home / End": [("Home", {"gen": "0"}), ("End", {"gen": "30"})],
+    "K  or  ←": [("k", {"gen": "8"}), ("ArrowLeft", {"gen": "0"})],
+    "J  or  →": [("j", {"gen": "8"}), ("ArrowRight", {"gen": "30"})],
+    "Space": [("Home", {"gen": "0"}), (" ", {"gen": "30"})],
+}
+
+
+def test_4_all_keys_on_the_help_sheet_work_with_the_strip_focused_and_not(
+    tab: Page, served: Served, recorded_app: Served
+) -> None:
+    sheets = {title: dict(keys) for title, keys in key_sheets().items()}
+    tested = {title: {"H", *keys} for title, keys in (("Two episodes", PAIR), ("Evolution", EVOLUTION))}
+    replay = recorded_app.address + "/replay?ep=e-wrong&t=2"
+    for focused in (True, False):
+        _press_all(tab, replay, REPLAY, strip=focused)
+        for key in "np":
+            before = query(tab)["ep"]
+            tab.keyboard.press(key)
+            tab.wait_for_url(lambda url, before=before: f"ep={before}" not in url)  # type: ignore[misc]
+            settled(tab)
+            if focused:
+                tab.locator('.strip [tabindex="0"]').first.focus()
+        assert query(tab)["ep"] == "e-wrong"
+        tab.keyboard.press("f")
+        tab.wait_for_url("**/forks?*ep=e-wrong*")
+        go(tab, replay)
+        if focused:
+            tab.locator('.strip [tabindex="0"]').first.focus()
+        tab.keyboard.press("Escape")
+        tab.wait_for_url("**/episodes*")
+    _press_all(tab, f"{recorded_app.address}/pair?a=e-right&b=e-wrong&t=2", PAIR, strip=True)
+    assert {"H", "N / P", "F", "Esc", *REPLAY} == set(sheets["Replay"])
+    tab.goto(f"/evolution?run={EVOLVED}")
+    tab.get_by_text("Generation 30 of 30").wait_for()
+    settled(tab)
+    _press_all(tab, "", EVOLUTION, strip=False)
+    ids = [one.id for one in recorded_app.store.episodes.page(EpisodeFilter(correct="right"), limit=2).items]
+    tab.goto(f"{recorded_app.address}/episodes?correct=right&peek={ids[0]}")
+    tab.locator(".strip button").first.wait_for()
+    settled(tab)
+    for key, one in (("j", ids[1]), ("k", ids[0])):
+        tab.keyboard.press(key)
+        arrive(tab, peek=one)
+    assert list(sheets["Episodes"]) == ["J / K"]
+    for title, keys in tested.items():
+        assert keys == set(sheets[title])
+    # Review presses its own in tests/ui/web/test_review.py, Live its one in test_live.py.
+    assert set(sheets) == {"Replay", "Two episodes", "Evolution", "Episodes", "Review", "Live"}
+
+
+def _press_all(
+    page: Page, address: str, keys: dict[str, list[tuple[str, dict[str, str | None]]]], *, strip: bool
+) -> None:
+    """Press every key at an address, and first the one that shows the sheet, on which they must all stand. With
+    `strip` a cell of the strip has the focus."""
+    if address:
+        go(page, address)
+    dialog = page.get_by_role("dialog")
+    end = time.monotonic() + PATIENCE_S
+    while not dialog.is_visible() and time.monotonic() < end:  # a page just loaded may not listen to keys yet
+        page.keyboard.press("h")
+        page.wait_for_timeout(500)
+    said = dialog.inner_text()
+    assert not [key for key in keys if key.replace("  ", " ") not in re.sub(r"\s+", " ", said)]
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="hidden")
+    settled(page)
+    for presses in keys.values():
+        for key, there in presses:
+            # With a cell focused Space presses that cell: so a page that plays has the focus elsewhere.
+            if strip and key != " ":
+                page.locator('.strip [tabindex="0"]').first.focus()
+            elif strip:
+                page.get_by_role("heading").first.click()
+            page.keyboard.press(key)
+            arrive(page, **there)
+
+
+def test_5_an_episode_of_2000_turns_and_a_reply_of_5_mb_open(tab: Page, recorded_app: Served) -> None:
+    go(tab, f"{recorded_app.address}/replay?ep=e-2000&t=1000")
+    tab.get_by_text("Turn 1000 of 2000").first.wait_for()
+    assert tab.locator(".strip button").count() == 200
+    tab.keyboard.press("j")
+    arrive(tab, t="1001")
+    tab.get_by_text("Turn 1001 of 2000").first.wait_for()
+    tab.locator(".st-key-go_to input").fill("1999")
+    tab.locator(".st-key-go_to input").press("Enter")
+    arrive(tab, t="1999")
+    go(tab, f"{recorded_app.address}/replay?ep=e-5mb&t=2")
+    body = tab.get_by_test_id("stCode").first
+    assert len(body.inner_text()) < 7000
+    tab.get_by_role("button", name="Show more of 5,250,000 characters").click()
+    tab.get_by_text("The first 400,000 of 5,250,000 characters").wait_for()
+    tab.keyboard.press("j")
+    arrive(tab, t="3")
+    tab.get_by_text("Turn 3 of 5").first.wait_for()
+
+
+def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalled(
+    tab: Page, recorded_app: Served
+) -> None:
+    store = recorded_app.store
+    whole = dataclasses.replace(episode(episode_of(LIVE), turns=18, seed=31), run_id=LIVE, turn_budget=18)
+    store.runs.create(LIVE, "live", to_config(LivePlan(whole.task, whole.policy, whole.models, turns=18)))
+    playing = record(store, events_of(dataclasses.replace(whole, status=Status.RUNNING)))
+
+    def play(turns: int) -> None:
+        done = 0
+        for happened in playing:
+            done += getattr(happened, "reply", None) is not None and hasattr(happened, "flags")
+            if done == turns:
+                return
+
+    play(4)
+    go(tab, f"{recorded_app.address}/live?run={LIVE}&t=4")
+    tab.get_by_text("Turn 4 of 4").first.wait_for()
+    assert not tab.get_by_role("switch", name="Follow").or_(tab.get_by_label("Follow")).first.is_checked()
+    tab.mouse.wheel(0, 120)
+    tab.wait_for_timeout(300)
+    place = tab.get_by_test_id("stMain").evaluate("one => one.scrollTop")
+    play(12)
+    tab.get_by_text("12 new turns").first.wait_for()
+    tab.get_by_text("Turn 4 of 16").first.wait_for()
+    assert query(tab)["t"] == "4"
+    assert tab.get_by_test_id("stMain").evaluate("one => one.scrollTop") == place
+    silent = dataclasses.replace(store.runs, now=lambda: time.time() - 21)
+    silent.heartbeat(LIVE)
+    tab.get_by_text("stalled").first.wait_for()
+    go(tab, f"{recorded_app.address}/replay?ep={whole.id}&t=3")
+    tab.get_by_text("Turn 3 of 16").first.wait_for()
+    tab.get_by_text("This episode has stalled").wait_for()
+    store.runs.heartbeat(LIVE)
+    tab.get_by_text("still being played").wait_for()
+    assert query(tab)["t"] == "3"
+
+
+def test_7_hostile_text_shows_as_text_and_no_request_leaves_the_page(tab: Page, recorded_app: Served) -> None:
+    dialogs: list[str] = []
+
+    def spoke(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    tab.on("dialog", spoke)
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    for where in ("replay?ep=e-hostile&t=2", "replay?ep=e-hostile&t=4", "pair?a=e-hostile&b=e-hostile&t=2"):
+        go(tab, f"{recorded_app.address}/{where}")
+        main = tab.get_by_test_id("stMain")
+        assert main.locator('a[href*="tracker"], img[src*="tracker"], iframe, script').count() == 0
+        said = main.inner_text()
+        for text in (":green-badge[ACCEPT]", "<img src=x onerror=alert(1)>", "␛", "⟨U+202E⟩"):
+            assert text in said
+    assert dialogs == []
+    assert not [url for url in asked if "tracker" in url]  # any other that leaves fails the fixture
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_8_a_fork_leaves_its_parent_as_it_was_and_shows_the_baselines_spread(
+    world: Sums, store: Store
+) -> None:
+    world.run("--policy", "single:guesser", "--n", "4", "--validate", "0")
+    parent = store.episodes.page(EpisodeFilter(flag="false_accept")).items[0].id
+    before, whole = forks.episode_digests(store, [parent]), store.episodes.get(parent)
+    page = opened("forks", ep=parent, t="3", change="verdict")
+    assert "Turns 1 to 2 stay as they are" in shown(page)
+    page.number_input(key="fork_n").set_value(2).run()
+    page.number_input(key="fork_baseline").set_value(2).run()
+    press(page, "fork_start")
+    (run,) = waiting(store)
+    assert play_claimed(store, run) == 0
+    assert forks.episode_digests(store, [parent]) == before
+    assert store.episodes.get(parent) == whole
+    said = shown(opened("forks", run=run))
+    assert "Every row of what was recorded hashes as before" in said
+    assert re.search(r"[Bb]aseline", said)
+    assert re.search(r"\[\d+\.\d %, \d+\.\d %\]|\d+\.\d to \d+\.\d|95 %", said)
+
+
+def test_9_policy_diff_works_with_the_network_off(diffed: Diffed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError("the network is off")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    a, b = diffed.a.id, diffed.b.id
+    page = opened("policy", c=f"{a},{b},{diffed.barred.id}", **{"with": b})
+    diff = read_diff(diffed.store, EpisodeScope(), [a, b, diffed.barred.id])
+    rate = diff.agreements[0].rate
+    assert rate is not None
+    metrics = {metric.label: metric.value for metric in page.metric}
+    assert metrics["Agreement"] == f"{100 * rate:.1f} %"
+    assert page.info[0].value.startswith("Teacher-forced")
+    assert "no usable hidden state was kept" in shown(page).replace("\\", "")
+    rows = page.dataframe[0].value
+    assert len(rows) == int(diff.agreements[0].differs.sum())
+    assert rows["kl"].is_monotonic_decreasing
+    assert rows["replay"][0].startswith("/replay?ep=")
+    assert_literal(page)
+    # What a click writes narrows the list, and stands in the address.
+    first = int(np.max(diff.partings[0].turns)) + 1
+    page.query_params["first"] = str(first)
+    page.run()
+    assert set(page.dataframe[0].value["turn"]) == {first}
+    press(page, "all_turns")
+    assert "first" not in page.query_params
+    page.selectbox(key="policy_base").select(b).run()
+    assert page.query_params["c"] == f"{b},{a},{diffed.barred.id}"
+    assert not page.exception
+
+
+@pytest.mark.process
+def test_10_with_the_sample_data_every_page_renders_with_no_key_no_gpu_and_no_torch(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from tests.ui.pages import opened, shown\n"
+        "from ui.runs import wiring\nfrom ui.web.kit import state\n"
+        "from storage.store import open_store\n"
+        "chosen = wiring.settings()\n"
+        "store = open_store(chosen.store)\n"
+        "wiring.import_samples(store, chosen)\n"
+        "one, two, *_ = (line.id for line in store.episodes.page().items)\n"
+        "about = {'replay': {'ep': one, 't': '2'}, 'pair': {'a': one, 'b': two}}\n"
+        "for name in state.VIEWS:\n"
+        "    page = opened(name, **about.get(name, {}))\n"
+        "    assert shown(page) and not page.error, name\n"
+        "    assert 'cannot be shown' not in shown(page), name\n"
+        "    assert not {'torch', 'transformers'} & set(sys.modules), name\n"
+    )
+    own = {
+        name: value
+        for name, value in environment(tmp_path).items()
+        if not name.endswith(("_API_KEY", "_TOKEN"))
+    } | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=APP.parents[1], env=own, capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

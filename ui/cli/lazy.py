@@ -1,0 +1,75 @@
+"""A group of commands that are listed by name and imported only when one of them is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Where a context keeps all that stands on the command line.
+_ARGUMENTS = "trinity.arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A command as the list of commands needs it: its function, or its own group of commands, as `module:name`, and its
+    help in one line."""
+
+    target: str
+    help: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self, name: str) -> Any:
+        """The command itself; its module is imported."""
+        module, _, attribute = self.target.partition(":")
+        found = getattr(import_module(module), attribute)
+        around = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        if isinstance(found, typer.Typer):
+            around.add_typer(found, name=name)
+        else:
+            around.command(name, context_settings=dict(self.settings))(found)
+        return get_group(around).commands[name]
+
+
+class LazyGroup(TyperGroup):
+    """Shows its commands by their one line, as `--help` and the shell's completion ask for them; `resolve_command`
+    imports the one that is called."""
+
+    listed: ClassVar[Mapping[str, Listed]] = {}
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, one in self.listed.items():
+            self.add_command(TyperCommand(name, help=one.help, rich_markup_mode=self.rich_markup_mode), name)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and name in self.listed:
+            command = self.listed[name].load(name)
+        return name, command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:  # a wrong option's class is typer's own, or click's, by typer's version
+            wrong = getattr(error, "option_name", None)
+            command = getattr(getattr(error, "ctx", None), "command", None)
+            if wrong is None or command is None or not hasattr(error, "possibilities"):
+                raise
+            from ui.cli.removed import instead_of
+
+            options = {one.name for one in command.params}
+            if refused := instead_of(wrong, command.name, options, ctx.meta[_ARGUMENTS]):
+                raise refused from None
+            raise

@@ -1,0 +1,78 @@
+"""Playing a run in this process, as every command does: the price first, then a new run or one to go on with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from ui.cli.console import say
+
+if TYPE_CHECKING:
+    from core.settings import Settings
+    from storage.store import Store
+    from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan
+    from ui.runs.play import Ready
+    from ui.runs.spending import Price
+
+P = TypeVar("P", "BatchPlan", "EvolutionPlan", "ForkPlan")
+
+
+def with_ceiling(plan: P, settings: Settings) -> P:
+    """A stored plan; a ceiling given now replaces the stored one."""
+    return plan if settings.max_cost_usd is None else replace(plan, max_cost_usd=settings.max_cost_usd)
+
+
+def agree(price: Price, *, agreed: bool = False, may_ask: bool = True) -> None:
+    """For models that cost money: say the most this can cost, and ask for a yes unless there is a ceiling or an earlier
+    yes. BudgetError when nobody can be asked."""
+    from ui.runs.spending import agree_to_cost
+
+    ask = may_ask and sys.stdin.isatty() and not agreed
+    if sentence := agree_to_cost(price, may_ask=ask, agreed=agreed):
+        say(sentence)
+        if ask and price.ceiling_usd is None:
+            typer.confirm("Start?", abort=True, err=True)
+
+
+@dataclass
+class Played:
+    """A run that is being played; `complete` once it came to its end."""
+
+    run: str
+    events: Iterator[Any]
+    complete: bool = False
+
+
+@contextmanager
+def playing(store: Store, ready: Ready, resume: str | None = None) -> Iterator[Played]:
+    """A new run of this plan, or `resume`, whose events the block consumes. Left early or without its end, it says how
+    to go on; by Ctrl-C the exit code is 130."""
+    from ui.runs.kinds import RUN_KINDS
+    from ui.runs.lease import owner, take_over
+    from ui.runs.play import play
+    from ui.runs.queue import Ticket, enqueue
+
+    run = resume or enqueue(store, ready.plan, Ticket.new(), owner=owner())[0]
+    take_over(store, run)
+    say(f"Run {run}")
+    again = RUN_KINDS[ready.plan.kind].resume_command(run)
+    go_on = f"Go on with: {again}" if again else "The same command goes on."
+    try:
+        with closing(play(store, run, ready)) as events:
+            played = Played(run, events)
+            yield played
+    except KeyboardInterrupt:
+        say(f"Interrupted; everything so far is kept. {go_on}")
+        raise typer.Exit(130) from None
+    ended = store.runs.get(run)
+    played.complete = ended.status == "finished"
+    if not played.complete:
+        if ended.error:
+            say(ended.error)
+        why = "Stopped" if ended.error else "It was asked to stop"
+        say(f"{why}; everything so far is kept. {go_on}")

@@ -1,0 +1,130 @@
+"""What a comparison of policies says in words, for every door."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.analysis.comparison import GAP, MODEL_ONLY, ROLE_ONLY, SAME, Comparison
+from storage.analysis.pairs import Cell
+from storage.analysis.standings import TaskSet
+from ui.presentation.theme import one_line
+
+#: More than this many policies in one picture can no longer be told apart.
+MOST_SIDES = 8
+#: Below this many discordant tasks no test can reach p < 0.05: the page says so rather than show a bare p.
+FEWEST_FLIPS = 6
+
+#: A cell of the 2x2 table as its button says it, B being compared with A.
+CELL_WORDS: dict[Cell, str] = {
+    "both_right": "both right",
+    "only_a": "lost by B",
+    "only_b": "won by B",
+    "both_wrong": "both wrong",
+}
+#: What the cost of an aligned row of two episodes means.
+ALIGNMENT_WORDS = {
+    SAME: "same model, same role",
+    ROLE_ONLY: "same role, another model",
+    MODEL_ONLY: "same model, another role",
+    GAP: "a turn only one side has",
+}
+
+
+def verdict(compared: Comparison, a: str = "A", b: str = "B") -> str:
+    """Is B better, and is it luck? One sentence that a reader can quote."""
+    points = 100 * compared.difference.difference
+    if compared.differing < FEWEST_FLIPS:
+        return (
+            f"Not enough to tell: they differ on {compared.differing} of {compared.n:,} tasks, and fewer than "
+            f"{FEWEST_FLIPS} can never show more than luck."
+        )
+    if compared.p < 0.05:
+        yes = f"Yes, {b} is better" if points > 0 else f"No, {a} is better"
+        return f"{yes}, by {abs(points):.1f} points; chance alone is an unlikely explanation."
+    return f"Not enough to tell: a difference of {points:+.1f} points over {compared.n:,} tasks may be luck."
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names without what stands in their brackets, where that leaves them apart."""
+    short = [name.split(" (")[0] for name in names]
+    return short if len(set(short)) == len(short) else list(names)
+
+
+def corrected_threshold(comparisons: int) -> float:
+    """The p below which a difference counts as more than luck among so many comparisons (Bonferroni)."""
+    return 0.05 / max(1, comparisons)
+
+
+def leading(best: str, rivals: Sequence[tuple[str, Comparison, int]]) -> str:
+    """Whom the most accurate policy cannot be told apart from, in a sentence. Each of the others comes with its
+    comparison, and 1 where the best is its B, -1 where it is its A."""
+    leads = {name: (one, sign * one.difference.difference) for name, one, sign in rivals}
+    tied = [name for name, (one, lead) in leads.items() if one.n and abs(lead) < 1e-9]
+    behind = [name for name, (one, lead) in leads.items() if one.n and lead <= -1e-9]
+    unclear = [
+        f"{name} ({100 * lead:+.1f} points, p {p_words(one.p)})"
+        for name, (one, lead) in leads.items()
+        if one.n
+        and lead >= 1e-9
+        and (one.p >= corrected_threshold(len(rivals)) or one.differing < FEWEST_FLIPS)
+    ]
+    head = f"{best} is ahead" if not tied else f"{enumerated([best, *tied])} are ahead, equally far"
+    if unclear:
+        head += f"; against {enumerated(unclear)} the difference may be luck"
+    elif len(tied) < len(rivals) and not behind:
+        head += " of the others, by more than chance alone explains"
+    parts = [head]
+    if behind:
+        parts.append(f"on the tasks that both played {enumerated(behind)} did better")
+    if apart := [name for name, (one, _) in leads.items() if not one.n]:
+        parts.append(f"no task is shared with {enumerated(apart)}")
+    return "; ".join(parts) + "."
+
+
+def tasks_words(sets: Sequence[TaskSet], most: int = 12) -> str:
+    """Which tasks and how many, plain text: `96 tasks: 48 of the test split (code 12, math 36), 48 of …`."""
+    splits: dict[str, list[TaskSet]] = {}
+    for one in sets:
+        splits.setdefault(one.split, []).append(one)
+    parts = []
+    for split, found in splits.items():
+        names = [f"{one_line(one.family, 30)} {one.n:,}" for one in found[:most]]
+        more = [f"{len(found) - most} more families"] if len(found) > most else []
+        n = sum(one.n for one in found)
+        words = f"the {one_line(split, 30)} split ({enumerated([*names, *more])})"
+        parts.append(words if len(splits) == 1 else f"{n:,} of {words}")
+    total = sum(one.n for one in sets)
+    return f"{total:,} {'tasks' if total != 1 else 'task'} of {', '.join(parts)}" if parts else "no tasks"
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def p_words(p: float) -> str:
+    """A p value: never a rounded-away 0."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_source(compared: Comparison) -> str:
+    """Which test the p comes from."""
+    return "exact McNemar test" if compared.exact else "sign-flip test by task"
+
+
+def points(ends: tuple[float, float]) -> str:
+    """An interval of a difference in percentage points: `+3.1 to +20.8`."""
+    return f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}"
+
+
+def basis(compared: Comparison) -> str:
+    """What the statistics rest on: tasks, episodes, flips."""
+    start = f"Over {compared.n:,} shared tasks, "
+    if not compared.repeats:
+        return start + f"one episode each; {compared.a_only + compared.b_only:,} solved by only one."
+    return (
+        start
+        + f"{compared.episodes_a:,} episodes of A and {compared.episodes_b:,} of B. Repeats of a task are drawn "
+        "and swapped together, so they count as one task; the table counts a task as solved when more than half of "
+        "its episodes are right."
+    )

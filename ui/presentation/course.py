@@ -1,0 +1,281 @@
+"""The course of an episode: what happened at each turn, where the blunders are, and its strip cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from core.episode import ROLE_ORDER, Flag, Role, Verdict
+from storage.rows.summaries import LOW_MARGIN, TurnOutline
+from ui.presentation.theme import (
+    FLAG_WORDS,
+    ROLE_STYLES,
+    correct_mark,
+    ink_on,
+    model_colour,
+    one_line,
+    verdict_mark,
+)
+
+
+class Happening(StrEnum):
+    """Something at a turn worth stopping at."""
+
+    FIRST_RIGHT = "first right"
+    FIXED = "fixed"
+    WRONG_SINCE = "wrong since here"
+    BROKE = "broke"
+    FALSE_ACCEPT = "false accept"
+    SENT_BACK = "right answer sent back"
+    LOW_MARGIN = "low margin"
+    UNREADABLE = "unreadable"
+    NOTHING_TO_JUDGE = "nothing to judge"
+    OVERRIDE = "by hand"
+    ERROR = "model failed"
+    CUT = "cut"
+
+
+#: Turns a reader should see first.
+BLUNDERS = frozenset({Happening.WRONG_SINCE, Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
+#: What a blunder is, in words, for sheets of keys.
+BLUNDER_WORDS = "a wrong answer that stayed, a right one lost or sent back, or a wrong one accepted"
+#: A low margin in words.
+LOW_WORDS = f"a margin below {LOW_MARGIN:g} logits"
+SENT_BACK_WORDS = "sent a right answer back"
+
+
+Tone = Literal["good", "bad", "warn", "info", "quiet"]
+Shape = Literal["circle", "square", "triangle"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellMark:
+    """A glyph with its word; the word is always there, in the cell or in its tooltip."""
+
+    glyph: str
+    word: str
+    tone: Tone = "quiet"
+
+
+@dataclass(frozen=True, slots=True)
+class StripCell:
+    """One turn as it is drawn. `entropy` is the share of its maximum (0 to 1); `label` says everything
+    in words."""
+
+    letter: str
+    shape: Shape
+    colour: str
+    ink: str
+    model: str
+    answer: CellMark
+    label: str
+    verdict: CellMark | None = None
+    marks: tuple[CellMark, ...] = ()
+    entropy: float | None = None
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One episode's cells; None is a gap left by an alignment. `name` is short, such as "A"."""
+
+    cells: tuple[StripCell | None, ...]
+    name: str = ""
+
+
+_MARKS: dict[Happening, CellMark] = {
+    Happening.FIRST_RIGHT: CellMark("★", "first right", "good"),
+    Happening.FIXED: CellMark("★", "fixed", "good"),
+    Happening.WRONG_SINCE: CellMark("✕", "wrong since here", "bad"),
+    Happening.BROKE: CellMark("✕", "broke it", "bad"),
+    Happening.FALSE_ACCEPT: CellMark("!", "false accept", "bad"),
+    Happening.SENT_BACK: CellMark("↩", SENT_BACK_WORDS, "bad"),
+    Happening.LOW_MARGIN: CellMark("≈", "low margin", "warn"),
+    Happening.UNREADABLE: CellMark("?", "unreadable", "warn"),
+    Happening.NOTHING_TO_JUDGE: CellMark("∅", "nothing to judge", "warn"),
+    Happening.OVERRIDE: CellMark("☞", "by hand", "info"),
+    Happening.ERROR: CellMark("⚠", "model failed", "bad"),
+    Happening.CUT: CellMark("…", "cut", "warn"),
+}
+#: At the first turn that another policy decided.
+NEW_DECIDER = CellMark("⇄", "new decider", "info")
+#: The answer in force after a turn: right, wrong, or judged by nobody.
+_ANSWERS: dict[bool | None, tuple[str, Tone]] = {
+    True: ("●", "good"),
+    False: ("✕", "bad"),
+    None: ("○", "quiet"),
+}
+_UNREADABLE = {Flag.VERDICT_UNREADABLE, Flag.NO_ANSWER, Flag.NO_SUGGESTION}
+_CUT = {Flag.TRUNCATED, Flag.PROMPT_OVERFLOW}
+_SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Role.VERIFIER: "triangle"}
+
+
+def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], ...]:
+    """What happened at each turn, in order; most turns have nothing."""
+    found: list[tuple[Happening, ...]] = []
+    wrong_from = wrong_since(outlines)
+    seen_right = False
+    before: bool | None = None
+    for outline in outlines:
+        now = outline.correct_after if outline.stage == "finished" else before
+        here: list[Happening] = []
+        if now is True and before is not True:
+            here.append(Happening.FIXED if seen_right else Happening.FIRST_RIGHT)
+        if before is True and now is not True:
+            here.append(Happening.BROKE)
+        elif outline.index == wrong_from:
+            here.append(Happening.WRONG_SINCE)
+        if outline.verdict is Verdict.ACCEPT and now is not True:
+            here.append(Happening.FALSE_ACCEPT)
+        if sent_back(outline):
+            here.append(Happening.SENT_BACK)
+        if outline.error or Flag.MODEL_ERROR in outline.flags:
+            here.append(Happening.ERROR)
+        if _UNREADABLE & set(outline.flags):
+            here.append(Happening.UNREADABLE)
+        if Flag.NOTHING_TO_JUDGE in outline.flags:
+            here.append(Happening.NOTHING_TO_JUDGE)
+        if _CUT & set(outline.flags):
+            here.append(Happening.CUT)
+        if outline.margin is not None and outline.margin < LOW_MARGIN:
+            here.append(Happening.LOW_MARGIN)
+        if outline.origin == "override":
+            here.append(Happening.OVERRIDE)
+        found.append(tuple(here))
+        seen_right, before = seen_right or now is True, now
+    return tuple(found)
+
+
+def wrong_since(outlines: Sequence[TurnOutline]) -> int | None:
+    """The turn since which the answer has been wrong, its index. Later turns may have missed chances to mend it. None
+    while the answer is right, there is none, or nobody judged it."""
+    since: int | None = None
+    for outline in outlines:
+        if outline.stage == "finished":
+            wrong = outline.correct_after is False
+            since = (outline.index if since is None else since) if wrong else None
+    return since
+
+
+def sent_back(outline: TurnOutline) -> bool:
+    """Whether a Verifier asked for a revision of a right answer."""
+    return (
+        outline.stage == "finished"
+        and outline.role is Role.VERIFIER
+        and outline.verdict is Verdict.REVISE
+        and outline.correct_after is True
+    )
+
+
+def blunders(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
+    """Indices of the turns at which it went wrong, a right answer was lost or sent back, or a wrong one accepted."""
+    return tuple(i for i, here in enumerate(happenings(outlines)) if BLUNDERS & set(here))
+
+
+def low_margins(outlines: Sequence[TurnOutline]) -> tuple[int, ...]:
+    """Indices of the turns whose decision hung on little."""
+    return tuple(i for i, o in enumerate(outlines) if o.margin is not None and o.margin < LOW_MARGIN)
+
+
+def next_of(turns: Sequence[int], after: int) -> int | None:
+    """The next of `turns` after the cursor, going round to the first; None when there are none."""
+    return next((turn for turn in turns if turn > after), turns[0] if turns else None)
+
+
+def turn_words(outline: TurnOutline, total: int | None) -> str:
+    """One turn as a sentence for a tooltip and for a screen reader; plain text. `total` is None while more turns may
+    come."""
+    parts = [
+        f"Turn {outline.index + 1}{'' if total is None else f' of {total}'}",
+        ROLE_STYLES[outline.role].word,
+        one_line(outline.model, 40),
+    ]
+    if outline.stage != "finished":
+        parts.append("not finished")
+        return ", ".join(parts)
+    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
+    if mark:
+        parts.append(mark.word)
+    if outline.answer_after is None:
+        parts.append("no answer yet")
+    else:
+        parts.append(
+            f"answer {one_line(outline.answer_after, 60)} is {correct_mark(outline.correct_after).word}"
+        )
+    if sent_back(outline):
+        parts.append(SENT_BACK_WORDS)
+    parts += [FLAG_WORDS[flag] for flag in outline.flags]
+    return ", ".join(parts)
+
+
+def cells(
+    outlines: Sequence[TurnOutline],
+    models: Sequence[str],
+    *,
+    running: bool = False,
+    only: Sequence[int] | None = None,
+) -> tuple[StripCell, ...]:
+    """The strip cells of an episode, or those of the turns `only`; `models` are its pool slots in head order. While
+    it is `running` its unfinished turn pulses."""
+    most_entropy = math.log(max(2, len(models) * len(ROLE_ORDER)))
+    marks = happenings(outlines)
+    turns = range(len(outlines)) if only is None else only
+    total = None if running else len(outlines)
+    return tuple(
+        _cell(outlines[i], outlines[i - 1] if i else None, models, total, marks[i], most_entropy, running)
+        for i in turns
+    )
+
+
+def lane(
+    outlines: Sequence[TurnOutline], models: Sequence[str], name: str = "", *, running: bool = False
+) -> Lane:
+    """One episode as a strip lane."""
+    return Lane(cells(outlines, models, running=running), name)
+
+
+def _cell(
+    outline: TurnOutline,
+    before: TurnOutline | None,
+    models: Sequence[str],
+    total: int | None,
+    here: Sequence[Happening],
+    most_entropy: float,
+    running: bool,
+) -> StripCell:
+    colour = model_colour(outline.model, models)
+    unfinished = outline.stage != "finished"
+    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
+    tone = {"green": "good", "red": "bad", "orange": "warn"}
+    uncertainty = None if outline.entropy is None else min(1.0, max(0.0, outline.entropy / most_entropy))
+    return StripCell(
+        letter=ROLE_STYLES[outline.role].letter,
+        shape=_SHAPES[outline.role],
+        colour=colour,
+        ink=ink_on(colour),
+        model=one_line(outline.model, 40),
+        verdict=None if mark is None else CellMark(mark.glyph, mark.word, tone.get(mark.tone, "quiet")),  # type: ignore[arg-type]
+        answer=CellMark("…", "writing" if running else "cut off", "quiet")
+        if unfinished
+        else _answer(outline, before),
+        marks=tuple(_MARKS[happening] for happening in here),
+        entropy=uncertainty,
+        label=turn_words(outline, total)
+        + ("" if uncertainty is None else f"; the bar: {100 * uncertainty:.0f} % unsure"),
+        pending=unfinished and running,
+    )
+
+
+def _answer(outline: TurnOutline, before: TurnOutline | None) -> CellMark:
+    """The answer in force after a turn; quiet where it stands since an earlier one."""
+    if outline.answer_after is None:
+        return CellMark("·", "no answer", "quiet")
+    text = one_line(outline.answer_after, 60) or "(empty)"
+    glyph, tone = _ANSWERS[outline.correct_after]
+    own = outline.role is Role.WORKER and Flag.NO_ANSWER not in outline.flags
+    if before is not None and not own and before.answer_after == outline.answer_after:
+        return CellMark(glyph, f"still {text}", "quiet")
+    return CellMark(glyph, text, tone)

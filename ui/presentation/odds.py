@@ -1,0 +1,173 @@
+"""The odds of one decision: every model and every role that could have been chosen, and how the choice came about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from core.episode import ROLE_ORDER, Decision, Role
+from ui.presentation.theme import model_colour, one_line, percent
+from ui.presentation.words import pair_words, role_word
+
+#: The words of an option that may not be chosen.
+MASKED = "masked"
+
+
+@dataclass(frozen=True, slots=True)
+class JointCell:
+    """One cell of the joint grid: probability 0 to 1, and whether it was chosen or is the likeliest."""
+
+    p: float
+    chosen: bool
+    likeliest: bool
+
+    @property
+    def percent(self) -> str:
+        """The probability in percent; a dot for next to nothing."""
+        return f"{100 * self.p:.0f}" if self.p >= 0.005 else "·"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A model or a role that could have been chosen."""
+
+    name: str
+    colour: str | None  # of a model's slot; roles have shapes
+    p: float
+    words: str
+    note: str  # chosen, argmax or nothing
+    logit: float | None
+    joint: tuple[JointCell, ...] = ()  # a model's cells, one per role
+    other: float | None = None  # its probability by another head
+
+
+def options(decision: Decision, models: Sequence[str]) -> tuple[list[Option], list[Option]]:
+    """Every model and every role with its probability; two empty lists for a policy without any."""
+    if not decision.model_probs or not decision.role_probs:
+        return [], []
+    grid = _grid(decision, models)
+    model_options = [
+        Option(
+            name,
+            model_colour(name, models),
+            p,
+            _words(p, decision.model_mask, i),
+            _note(name, decision.model, decision.argmax_model),
+            decision.model_logits[i] if decision.model_logits else None,
+            grid[i],
+        )
+        for i, (name, p) in enumerate(zip(models, decision.model_probs, strict=False))
+    ]
+    role_options = [
+        Option(
+            role_word(role),
+            None,
+            p,
+            _words(p, decision.role_mask, i),
+            _note(role, decision.role, decision.argmax_role),
+            decision.role_logits[i] if decision.role_logits else None,
+        )
+        for i, (role, p) in enumerate(zip(ROLE_ORDER, decision.role_probs, strict=True))
+    ]
+    return model_options, role_options
+
+
+def _grid(decision: Decision, models: Sequence[str]) -> list[tuple[JointCell, ...]]:
+    chosen = (decision.model, decision.role)
+    likeliest = (decision.argmax_model, decision.argmax_role)
+    return [
+        tuple(
+            JointCell(p * q, (name, role) == chosen, (name, role) == likeliest)
+            for role, q in zip(ROLE_ORDER, decision.role_probs, strict=True)
+        )
+        for name, p in zip(models, decision.model_probs, strict=False)
+    ]
+
+
+def _words(p: float, mask: Sequence[bool], i: int) -> str:
+    return MASKED if mask and not mask[i] else percent(p)
+
+
+def _note(name: object, chosen: object, likeliest: object) -> str:
+    return "chosen" if name == chosen else "argmax" if name == likeliest else ""
+
+
+def with_other_head(options: Sequence[Option], other: Sequence[float]) -> list[Option]:
+    """The options with another head's probabilities; their words say both, `recorded → other`."""
+    return [
+        option if option.words == MASKED else replace(option, other=p, words=f"{option.words} → {percent(p)}")
+        for option, p in zip(options, other, strict=False)
+    ]
+
+
+def undecided(options: Sequence[Option]) -> list[Option]:
+    """The options before anything is known about them."""
+    return [replace(option, words="–", note="") for option in options]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A pair that was not chosen: its probability and by how many nats the chosen pair was ahead of it."""
+
+    model: str
+    role: Role
+    p: float
+    margin: float
+
+
+def alternatives(decision: Decision, models: Sequence[str], top: int = 3) -> list[Alternative]:
+    """The likeliest pairs that were not chosen, best first; a negative margin means the choice was
+    behind it."""
+    if not decision.model_probs or not decision.role_probs:
+        return []
+    pairs = {
+        (model, role): p_model * p_role
+        for model, p_model in zip(models, decision.model_probs, strict=False)
+        for role, p_role in zip(ROLE_ORDER, decision.role_probs, strict=False)
+    }
+    mine = pairs.pop((decision.model, decision.role), 0.0)
+    ranked = sorted(pairs.items(), key=lambda pair: -pair[1])[:top]
+    return [
+        Alternative(model, role, p, math.log(mine / p) if mine > 0 else -math.inf)
+        for (model, role), p in ranked
+        if p > 0
+    ]
+
+
+def choice_words(decision: Decision, models: Sequence[str], strong: Callable[[str], str] = str) -> str:
+    """How the choice came about: sampled or argmax, likely or lucky, or made by hand. `strong` stresses a few words,
+    and escapes them where the text is markup."""
+
+    def pair(model: str, role: Role) -> str:
+        return strong(pair_words(role, one_line(model, 40)))
+
+    def joint_p(model: str, role: Role) -> str:
+        if model not in models or not decision.model_probs or not decision.role_probs:
+            return percent(0.0)
+        p_model = decision.model_probs[list(models).index(model)]
+        return percent(p_model * decision.role_probs[ROLE_ORDER.index(role)])
+
+    chosen, p = pair(decision.model, decision.role), joint_p(decision.model, decision.role)
+    likeliest = ""
+    if decision.argmax_model and decision.argmax_role is not None:
+        argmax = decision.argmax_model, decision.argmax_role
+        likeliest = f"; argmax would have been {pair(*argmax)} at {joint_p(*argmax)}"
+    if decision.origin == "override":
+        return f"{chosen} was chosen {strong('by hand')}{likeliest}."
+    if decision.origin == "suggested_role":
+        return f"The Thinker of the turn before asked for this role: {chosen}."
+    if not decision.model_probs:
+        return (
+            f"{chosen} was chosen {strong('without a head')}: this policy has no logits and no probabilities."
+        )
+    if not decision.role_probs:
+        drawn = percent(max(decision.model_probs))
+        return f"{chosen}: the model {strong('drawn at random')}, every allowed one at {drawn}, the role by a cycle."
+    if not decision.argmax_model:
+        return f"{strong('Drawn at random')}: {chosen}, like every allowed pair at {p}."
+    if not decision.sampled:
+        return f"{strong('Argmax')}: {chosen} is the likeliest pair at {p}."
+    if (decision.argmax_model, decision.argmax_role) == (decision.model, decision.role):
+        return f"{strong('Sampled')}, and it drew the likeliest pair: {chosen} at {p}."
+    return f"{strong('Sampled')}: it drew {chosen} at {p}{likeliest}."

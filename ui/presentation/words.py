@@ -1,0 +1,193 @@
+"""Values as words: times, sizes, costs, names of policies, runs and roles."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from core.episode import Role
+from storage.analysis.routing import ModelInRole
+from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnText
+from storage.shelves.labels import NOTE, Label, Place
+from storage.upkeep.retention import LOST, WORDS, Pruning
+from ui.presentation.theme import REVISE, ROLE_STYLES, one_line, plain, strip_legend
+
+#: What the policies that need no checkpoint do, in a few words.
+POLICY_WORDS = {
+    "random": "random model and role",
+    "random-model": "random model, fixed roles",
+    "round-robin": "all models in turn",
+}
+
+
+def policy_name(policy: str, generation: int | None = None) -> str:
+    """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`."""
+    if generation is not None:
+        return f"generation {generation} ({policy})"
+    if policy.startswith("single:"):
+        return f"{one_line(policy.removeprefix('single:'), 40)} alone"
+    return POLICY_WORDS.get(policy, one_line(policy, 40))
+
+
+def role_word(role: Role) -> str:
+    """Shape and word, as every axis names a role."""
+    style = ROLE_STYLES[role]
+    return f"{style.shape} {style.word}"
+
+
+def label_words(one: Label | tuple[str, str]) -> str:
+    """A label in a few words, plain text: `quality: good`; `note` for a note without a value."""
+    name, value = (one.name, one.value) if isinstance(one, Label) else one
+    return "note" if name == NOTE else f"{name}: {value}"
+
+
+def place_words(place: Place) -> str:
+    """`episode`, `turn 3`, `words of turn 3`."""
+    if place.index is None:
+        return "episode"
+    return f"{'words of ' if place.span else ''}turn {place.index + 1}"
+
+
+#: Longer texts are cut to this many characters until a reader asks for all of them, and to HARD_CUT even then.
+CUT, HARD_CUT = 6_000, 400_000
+#: As many lines at most: a browser lays each out for itself, and takes 16 s for 130,000 of them.
+LINES, HARD_LINES = 300, 3_000
+
+
+def seconds(value: float) -> str:
+    """A duration: `0.04 s`, `3.1 s`, `2 min 5 s`."""
+    if value >= 60:
+        return f"{int(value // 60)} min {value % 60:.0f} s"
+    return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
+
+
+def missing_reply_words(text: TurnText) -> str:
+    """Why there is no reply to read."""
+    removed = text.reply_removed
+    return f"What was said was removed on {plain(removed, 20)}." if removed else "The model said nothing."
+
+
+def word_diff(before: str, after: str) -> str:
+    """What changed word by word, marked in the text itself: `the [-cat-] {+dog+} sat`. Long texts are
+    cut first."""
+    old, new = (re.findall(r"\s+|\S+", side[:CUT]) for side in (before, after))
+    parts: list[str] = []
+    for kind, a0, a1, b0, b1 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            parts.append("".join(old[a0:a1]))
+            continue
+        if a1 > a0:
+            parts.append(f"[-{''.join(old[a0:a1])}-]")
+        if b1 > b0:
+            parts.append(f"{{+{''.join(new[b0:b1])}+}}")
+    cut = max(len(before), len(after)) - CUT
+    return "".join(parts) + (f"\n… compared up to {CUT:,} characters" if cut > 0 else "")
+
+
+def retention_words(pruning: Pruning) -> list[str]:
+    """What goes, what is lost with it and what stays, a sentence each."""
+    if not pruning.rows:
+        lines = [f"Nothing to remove: there are no {WORDS[pruning.what]} that may go."]
+    elif pruning.what == "runs":
+        lines = [f"{_count(len(pruning.runs), 'run')} with {_count(pruning.episodes, 'episode')} would go"]
+    else:
+        label_words = WORDS[pruning.what]
+        lines = [
+            f"{label_words[:1].upper()}{label_words[1:]} in {_count(pruning.episodes, 'episode')} would go"
+        ]
+    if pruning.rows:
+        lines[0] += f", about {size_words(pruning.size_bytes)}."
+        lines.append(LOST[pruning.what])
+    noun = "run" if pruning.what == "runs" else "episode"
+    return [*lines, *(f"Kept: {_count(n, noun)} {reason}." for reason, n in pruning.retained.items())]
+
+
+def size_words(size_bytes: int | None) -> str:
+    """`1.2 MB`, `340 GB`; a dash when it is not known."""
+    if size_bytes is None:
+        return "–"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= size:
+            return f"{size_bytes / size:,.1f} {unit}"
+    return f"{size_bytes:,} bytes"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def pair_words(role: Role, model: str) -> str:
+    """A role and a model in words, plain text: `Worker on atlas`."""
+    return f"{ROLE_STYLES[role].word} on {model}"
+
+
+def move_key(move: ModelInRole) -> str:
+    """A move as addresses name it: `worker:atlas`."""
+    return f"{move.role.value}:{move.model}"
+
+
+def parse_move(key: str) -> ModelInRole | None:
+    """Inverse of `move_key`; None for anything else."""
+    role, colon, model = key.partition(":")
+    return ModelInRole(model, Role(role)) if colon and model and role in set(Role) else None
+
+
+def move_words(move: ModelInRole | None, end: str = "the end") -> str:
+    """A move in words, plain text: `Worker on atlas`; `end` for None."""
+    return end if move is None else pair_words(move.role, move.model)
+
+
+def dollars(cost: float | None) -> str:
+    """A cost in USD, or `no price`."""
+    return "no price" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
+
+
+def cost_words(cost: float | None) -> str:
+    """A cost in USD, `free` or `price unknown`."""
+    return "price unknown" if cost is None else dollars(cost) if cost else "free"
+
+
+def per_solved(cost: float | None, right: int) -> str:
+    """Cost in USD per solved problem, failed attempts included; in words where there is no such number."""
+    return cost_words(cost) if not cost else dollars(cost / right) if right else "nothing solved"
+
+
+def deciders(
+    policy: str,
+    generation: int | None,
+    later: Mapping[int, str],
+    generations: Callable[[], Mapping[str, int | None]] = dict,
+) -> str:
+    """Who decided an episode, plain text: `jack alone, from turn 3 on random`. `later`: the policies that took over, by
+    turn. `generations` gives the generation of each checkpoint and is called only when `later` names somebody."""
+    generation_of = {policy: generation, **(generations() if later else {})}
+    names = {turn: policy_name(name, generation_of.get(name)) for turn, name in {0: policy, **later}.items()}
+    return ", ".join(f"from turn {turn + 1} on {name}" if turn else name for turn, name in names.items())
+
+
+def generations(checkpoints: Sequence[CheckpointSummary]) -> dict[str, int | None]:
+    """Checkpoint id -> generation."""
+    return {one.id: one.generation for one in checkpoints}
+
+
+def ago(at: float, now: float) -> str:
+    """How long ago, coarsely: `just now`, `5 min ago`, `3 days ago`."""
+    seconds = max(0.0, now - at)
+    for size, word in ((86400.0, "day"), (3600.0, "hour"), (60.0, "min")):
+        if seconds >= size:
+            n = int(seconds // size)
+            return f"{n} {word}{'s' if n > 1 and word != 'min' else ''} ago"
+    return "just now"
+
+
+def strip_text(strip: str) -> str:
+    """A stored turn strip with the marks of this app: ✓ accept, ↻ revise."""
+    return strip.replace("✗", REVISE.glyph)
+
+
+def strip_key(listed: Iterable[EpisodeSummary]) -> str:
+    """How the turn strips of these episodes are read, as markdown; which letter is which model, where they share one
+    pool."""
+    pools = {one.models for one in listed if one.models}
+    return strip_legend(pools.pop() if len(pools) == 1 else ())

@@ -1,0 +1,46 @@
+"""This program as it is installed and as a process: its version, the packages it stands on, and SIGTERM told like
+Ctrl-C. Imports nothing heavy, so that every command starts at once."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
+from types import FrameType
+
+PACKAGES = ("streamlit", "torch", "transformers", "sqlalchemy", "httpx", "numpy")
+
+
+def version() -> str:
+    """This program's version."""
+    try:
+        return installed("trinity-inspector")
+    except PackageNotFoundError:
+        return "unknown (run from a folder that was not installed)"
+
+
+def packages() -> dict[str, str]:
+    """Python and the packages that matter most, by name. Imports none of them."""
+    return {"python": sys.version.split()[0], **{name: installed(name) for name in PACKAGES}}
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """While the block runs, SIGTERM is told like Ctrl-C, so that what a process plays is marked as interrupted before
+    it leaves; only the main thread can see to that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,1 @@
+"""What can be begun, priced, played, stopped and resumed; the command line and the pages are doors over it."""

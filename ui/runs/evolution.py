@@ -1,0 +1,219 @@
+"""An evolution made ready, and played with every generation kept: for a terminal or a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from core.checkpoint import Checkpoint
+from core.coordinator.encoder import Encoder, load_encoder
+from core.coordinator.svf import dead_blocks, svf_layout
+from core.episode import Task
+from core.errors import ConfigError
+from core.evolution.controls import Control, controls
+from core.evolution.evolve import Generation, evolve
+from core.evolution.generation_stats import GenerationStats
+from core.evolution.learners import restored
+from core.evolution.sep_cma import default_population
+from core.pool.cache import CachedPool
+from core.pool.pool import Pool
+from core.tasks.graders import grade_many
+from core.tasks.sets import digest_of_tasks
+from storage.rows.summaries import CandidateSummary, GenerationSummary, RunStatus
+from storage.shelves.checkpoints import checkpoint_row
+from storage.shelves.paid_replies import PaidReplies
+from storage.store import Store
+from ui.runs import wiring
+from ui.runs.control import HaltingPool, Stopped
+from ui.runs.lease import owner
+from ui.runs.plans import RELEASED_SVF, EvolutionPlan, same_models
+from ui.runs.play import Ending
+from ui.runs.spending import MeteredPool
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionParts:
+    """All that an evolution needs besides the store. `notes` are worth telling before it begins."""
+
+    plan: EvolutionPlan
+    pool: Pool
+    encoder: Encoder
+    template: Checkpoint
+    tasks: list[Task]
+    validation: list[Task]
+    notes: tuple[str, ...] = ()
+
+    def play(self, store: Store, run: str) -> Generator[Generation, None, Ending]:
+        """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
+        person asks the run to, between two generations or two waves of calls."""
+        yield from evolve_stored(store, run, self)
+        return RunStatus.FINISHED, None
+
+
+def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
+    """The parts; everything that can be wrong is found here, before anything is written."""
+    tasks, validation, notes = plan.task_sets()
+    pool = wiring.resolve_pool(plan.pool)
+    models = tuple(spec.name for spec in pool.specs)
+    same_models(plan, models)
+    encoder = load_encoder(plan.encoder, processes=wiring.processes())
+    layout = _layout(plan.svf, encoder)
+    template = Checkpoint.begin(
+        models,
+        encoder.identity,
+        head_kind=plan.head,
+        svf_layout=layout,
+        svf_dead=dead_blocks(encoder.model, layout),
+        barred=plan.barred,
+        token_position=plan.token_position,
+        dtype=encoder.dtype,
+    )
+    plan = replace(plan, models=models, digest=digest_of_tasks(tasks))
+    return EvolutionParts(plan, pool, encoder, template, tasks, validation, tuple(notes))
+
+
+def with_default_population(parts: EvolutionParts) -> EvolutionParts:
+    """The same with as many candidates as sep-CMA-ES usually has for so many numbers."""
+    config = parts.plan.evolution
+    size = default_population(len(parts.template.vector), config.mirrored)
+    return replace(parts, plan=replace(parts.plan, evolution=replace(config, population=size)))
+
+
+def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
+    """The matrices whose singular values are evolved."""
+    if not svf:
+        return ()
+    depth = int(encoder.model.config.num_hidden_layers)
+    if svf == RELEASED_SVF:
+        return svf_layout(encoder.model, [max(0, depth - 2)], lm_head=True)
+    try:
+        named = {int(layer) for layer in svf.split(",")}
+        layers = sorted({layer + depth if layer < 0 else layer for layer in named})
+    except ValueError:
+        raise ConfigError(
+            f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, or 'released'."
+        ) from None
+    return svf_layout(encoder.model, layers, embeddings=False)
+
+
+def evolve_stored(store: Store, run_id: str, parts: EvolutionParts) -> Iterator[Generation]:
+    """The generations that are to come, with replies that are shared, counted and kept."""
+    earlier = store.evolution.generations(run_id)
+    kept = store.evolution.state(run_id)
+    ledger = store.evolution.paid_replies(run_id)
+    ledger.generation = earlier[-1].index + 1 if earlier else 0
+    spent = store.runs.spent_usd(run_id) + ledger.spent_usd(ledger.generation)
+    pool = MeteredPool(parts.pool, parts.plan.max_cost_usd, spent)
+    so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
+
+    def check() -> None:
+        if store.runs.control(run_id).cancel:
+            raise Stopped
+
+    shared = CachedPool(HaltingPool(pool, check), ledger=ledger)
+    keeper = Keeper(store, run_id, parts, pool, ledger, *so_far)
+    config, template = parts.plan.evolution, replace(parts.template, parent_run=run_id)
+    table: dict[str, Any] = {
+        "encoder": parts.encoder,
+        "pool": shared,
+        "grade": grade_many,
+        "tasks": parts.tasks,
+        "validation_tasks": parts.validation,
+    }
+    for generation in evolve(
+        config,
+        template,
+        start=restored(kept[1]) if kept else None,
+        next_tasks=GenerationStats.of(earlier[-1].stats).next_tasks if earlier else None,
+        **table,
+    ):
+        beside = []
+        if generation.index == config.generations and parts.plan.controls and parts.validation:
+            beside = controls(config, template, **table)
+        keeper.keep(generation, beside)
+        yield generation
+        if generation.index < config.generations:
+            check()
+
+
+@dataclass
+class Keeper:
+    """Stores each generation with its checkpoint and the optimiser's state in one transaction."""
+
+    store: Store
+    run_id: str
+    parts: EvolutionParts
+    pool: MeteredPool
+    ledger: PaidReplies
+    evaluations: int
+    wall_s: float
+    _since: float = field(default_factory=time.monotonic, init=False)
+
+    def keep(self, generation: Generation, beside: Sequence[Control] = ()) -> None:
+        """Commit a generation and what it is put beside; a resumed evolution goes on after it."""
+        self.store.runs.heartbeat(self.run_id, owner())  # refused when another process took the run over
+        config = self.parts.plan.evolution
+        fitness = [value for value in generation.fitness if np.isfinite(value)]
+        if generation.index == 0 and generation.validation is not None:
+            fitness = [generation.validation.accuracy]  # nobody competed yet
+        now = time.monotonic()
+        self.wall_s, self._since = self.wall_s + now - self._since, now
+        self.evaluations += len(generation.fitness) * generation.tasks_per_candidate
+        checkpoint = generation.checkpoint
+        row = checkpoint_row(
+            checkpoint.id,
+            checkpoint.to_config(),
+            checkpoint.to_bytes(),
+            run_id=self.run_id,
+            generation=generation.index,
+            kind=checkpoint.parts,
+            created=self.store.now(),
+        )
+        entry = GenerationSummary(
+            run_id=self.run_id,
+            index=generation.index,
+            best=max(fitness, default=0.0),
+            mean=float(np.mean(fitness)) if fitness else 0.0,
+            median=float(np.median(fitness)) if fitness else 0.0,
+            sigma=generation.state.step_size,
+            evaluations=self.evaluations,
+            wall_s=self.wall_s,
+            checkpoint_id=checkpoint.id,
+            stats=stats_of(generation, beside, self.pool.spent_usd).to_json(),
+        )
+        candidates = [
+            CandidateSummary(
+                index,
+                value if np.isfinite(value) else None,
+                generation.tasks_per_candidate,
+                generation.missing[index],
+            )
+            for index, value in enumerate(generation.fitness)
+        ]
+        self.store.evolution.add(entry, candidates, generation.state.to_bytes(), row)
+        self.ledger.generation = generation.index + 1
+        if generation.index == config.generations:
+            self.ledger.forget()
+        elif generation.index and generation.index % config.rotate_every == 0:
+            self.ledger.forget(before=self.ledger.generation)  # replies are drawn anew from here
+
+
+def stats_of(generation: Generation, beside: Sequence[Control], spent_usd: float) -> GenerationStats:
+    """What else is worth a curve: how the population played, what it took, and the mean on validation tasks."""
+    return GenerationStats(
+        calls=generation.calls,
+        calls_saved=generation.calls_saved,
+        decisions=generation.decisions,
+        forwards=generation.forwards,
+        next_tasks=generation.next_tasks,
+        distances=generation.distances,
+        steps=generation.steps,
+        episodes=generation.episodes,
+        validation=generation.validation,
+        controls={one.name: one.measured for one in beside},
+        spent_usd=spent_usd,
+    )

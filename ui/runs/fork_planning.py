@@ -1,0 +1,304 @@
+"""From an episode's turn, or a filter over many, to a plan of forks: what fits, by which pool, at what cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from core.episode import FORK, Change, Episode, Fork, Role, Verdict
+from core.errors import ConfigError, StoreError, TrinityError
+from core.play.forking import baseline_holds, check_change, child_seed, decided_by, prefix_digest, turns_left
+from core.play.policies import Cycle, follows_cycle
+from core.pool.spec import ModelSpec
+from core.settings import POCKET_POOL
+from storage.filters.episode_filter import EpisodeFilter
+from storage.reads import forks
+from storage.reads.forks import Child
+from storage.store import Store
+from ui.runs.plans import BatchPlan, Branch, ForkPlan, LivePlan, PooledPlan, RunPlan, known_plan
+from ui.runs.wiring import pool_specs
+
+#: At most so many children of one kind per turn, and so many episodes at once.
+MOST_CHILDREN, MOST_EPISODES = 64, 200
+
+#: Flags that point to the turn that a batch forks.
+BATCHES = {
+    "false_accept": "the turn that accepted a wrong answer",
+    "answer_broke": "the turn that lost a right answer",
+}
+#: Which turn of each episode a batch can fork, as its address says it in `at`; else by the flag it filters by.
+PLACES = BATCHES | {
+    "first": "the first turn",
+    "last": "the last turn",
+    "verifier": "the last turn of a Verifier",
+}
+
+
+def place_in_address(batch: str) -> str:
+    """Which turn a batch forks, of PLACES; empty when its address does not say."""
+    asked = dict(parse_qsl(batch))
+    return next((place for place in (asked.get("at"), asked.get("flag")) if place in PLACES), "")
+
+
+def turn_at(episode: Episode, place: str) -> int | None:
+    """The turn of an episode at such a place; None when it has none."""
+    turns = episode.turns
+    last = len(turns) - 1
+    match place:
+        case "first":
+            return 0 if turns else None
+        case "last":
+            return last if turns else None
+        case "verifier":
+            judged = (i for i in range(last, -1, -1) if turns[i].decision.role is Role.VERIFIER)
+            return next(judged, None)
+        case "false_accept":
+            wrong = turns and turns[-1].verdict is Verdict.ACCEPT and turns[-1].correct_after is False
+            return last if wrong else None
+    grades = [turn.correct_after for turn in turns]
+    broke = (i for i in range(1, len(grades)) if grades[i - 1] is True and grades[i] is False)
+    return next(broke, None)
+
+
+def found_by(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
+    """Episode ids and turns that a batch is about: the newest `most` that the filter's address finds and that have
+    such a turn.
+
+    ConfigError when it does not say which turn."""
+    if not (place := place_in_address(batch)):
+        raise ConfigError(
+            "A batch of forks needs flag=false_accept or flag=answer_broke in its filter, or at= "
+            f"{', '.join(PLACES)}."
+        )
+    where = EpisodeFilter.from_query(dict(parse_qsl(batch)))
+    newest, _ = forks.newest_episodes(store, where, max(1, min(most, MOST_EPISODES)))
+    ids = [one.id for one in newest]
+    whole = forks.parents(store, ids)
+    turns = [(one, turn_at(whole[one], place)) for one in ids if one in whole]
+    return [(name, turn) for name, turn in turns if turn is not None]
+
+
+def pool_of(store: Store, parent: Episode, chosen: str) -> str:
+    """The pool an episode can go on with: the one it was played with where that can still be had, else the
+    `chosen` one."""
+    plan = _plan_behind(store, parent)
+    own = plan.pool if isinstance(plan, PooledPlan) else ""
+    if own == POCKET_POOL or Path(own).is_file():
+        return own
+    return chosen if chosen == POCKET_POOL else str(Path(chosen).resolve())
+
+
+def digest_of(specs: Sequence[ModelSpec]) -> str:
+    """What a pool's models hash to: children of pools that differ in it cannot stand for each other."""
+    told = [
+        (one.name, one.model, one.provider, one.base_url, one.dialect, one.temperature, one.max_tokens)
+        + (sorted(one.role_temperature.items()), sorted(one.extra.items()))
+        for one in specs
+    ]
+    return hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:16]
+
+
+def plan_forks(
+    store: Store,
+    picks: Sequence[tuple[str, int]],
+    change: Change,
+    *,
+    n: int,
+    baseline: int,
+    pool: str,
+    specs: Sequence[ModelSpec],
+    encoder: str | None = None,
+    reuse: bool = True,
+    batch: str = "",
+) -> ForkPlan:
+    """What is played when this change is made at these turns (episode id, 0-based turn).
+
+    ConfigError, one sentence, when it makes no sense; in a batch, when it does so nowhere."""
+    if not (1 <= n <= MOST_CHILDREN and 1 <= baseline <= MOST_CHILDREN):
+        raise ConfigError(f"Play between 1 and {MOST_CHILDREN} forks, and as many of the baseline.")
+    parents = forks.parents(store, [name for name, _ in picks])
+    fitting, problem = _fitting(store, picks, parents, change, specs, bool(batch))
+    if not fitting:
+        raise ConfigError(problem or "No episode is found by this filter: nothing can be forked.")
+    digest, digests = digest_of(specs), forks.episode_digests(store, [parent.id for parent, _ in fitting])
+    children = forks.of_parents(store, [parent.id for parent, _ in fitting]) if reuse else []
+    branches = []
+    for parent, turn in fitting:
+        branch = _branch(store, parent, turn, change, n, baseline, digests[parent.id])
+        branches.append(replace(branch, reused=_standing(parent, branch, change, digest, children)))
+    return ForkPlan(
+        change,
+        tuple(branches),
+        pool,
+        digest,
+        tuple(spec.name for spec in specs),
+        encoder,
+        batch=batch,
+        question=fitting[0][0].task.question[:400],
+        skipped=len(picks) - len(fitting),
+    )
+
+
+def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
+    """The same plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
+    there is no room for more, or when it cannot be played any more."""
+    n, baseline = (
+        max(sizes) for sizes in zip(*((one.n, one.baseline) for one in plan.branches), strict=True)
+    )
+    pairs = min(pairs, MOST_CHILDREN - max(n, baseline))
+    if pairs < 1:
+        raise ConfigError(f"At most {MOST_CHILDREN} pairs are played at one turn, and these are there.")
+    return replace(
+        plan_forks(
+            store,
+            [(one.parent, one.turn) for one in plan.branches],
+            plan.change,
+            n=n + pairs,
+            baseline=baseline + pairs,
+            pool=plan.pool,
+            specs=pool_specs(plan.pool),
+            encoder=plan.encoder,
+            batch=plan.batch,
+        ),
+        max_cost_usd=plan.max_cost_usd,
+    )
+
+
+def _fitting(
+    store: Store,
+    picks: Sequence[tuple[str, int]],
+    parents: Mapping[str, Episode],
+    change: Change,
+    specs: Sequence[ModelSpec],
+    lenient: bool,
+) -> tuple[list[tuple[Episode, int]], str]:
+    """The turns that can be forked so, and why the first of the others cannot; ConfigError unless `lenient`."""
+    fitting: list[tuple[Episode, int]] = []
+    problem = ""
+    for name, turn in picks:
+        try:
+            if name not in parents:
+                raise StoreError(f"The store holds no episode {name}: 'trinity episodes' lists those it has.")
+            check_change(change, parents[name], turn)
+            _playable(store, parents[name], turn, change, specs)
+            fitting.append((parents[name], turn))
+        except TrinityError as error:
+            if not lenient:
+                raise
+            problem = problem or str(error)
+    return fitting, problem
+
+
+def _playable(store: Store, parent: Episode, turn: int, change: Change, specs: Sequence[ModelSpec]) -> None:
+    """ConfigError unless this pool and the policies at hand can go on with the episode."""
+    if day := parent.removed.get("prompts", parent.removed.get("texts")):
+        raise ConfigError(f"The texts of episode {parent.id} were removed on {day}: it cannot be played on.")
+    by_name = {spec.name: spec for spec in specs}
+    absent = [name for name in parent.models if name not in by_name]
+    if absent:
+        raise ConfigError(
+            f"The pool has no model '{absent[0]}', with which episode {parent.id} was played: "
+            "give the pool it was played with."
+        )
+    decided = decided_by(parent, turn)
+    for policy in dict.fromkeys((decided, change.value if change.kind == "policy" else decided)):
+        _known(store, parent, policy)
+    model = parent.turns[turn].decision.model
+    if change.kind == "temperature":
+        spec = by_name[model]
+        if spec.provider == "openai" and not spec.send_temperature:
+            raise ConfigError(f"Model '{model}' is never sent a temperature (send_temperature in pool.toml).")
+        if float(change.value) == spec.temperature_in(parent.turns[turn].decision.role):
+            raise ConfigError(
+                f"That changes nothing: '{model}' already writes at {change.value} in this role."
+            )
+
+
+def _known(store: Store, parent: Episode, policy: str) -> None:
+    if policy == "random" or follows_cycle(policy):
+        if policy.startswith("single:") and policy.removeprefix("single:") not in parent.models:
+            raise ConfigError(f"There is no model '{policy.removeprefix('single:')}' in the pool.")
+        return
+    if not store.checkpoints.has(policy):
+        raise ConfigError(
+            f"Policy '{policy}' is not in this store, so nothing can be decided by it: bring its checkpoint in "
+            "with 'trinity checkpoints import'."
+        )
+    config = store.checkpoints.get(policy).config
+    if tuple(config.get("models", ())) != parent.models:
+        raise ConfigError(f"Checkpoint {policy} chooses among other models than episode {parent.id}.")
+    if config.get("protocol", parent.protocol) != parent.protocol:
+        raise ConfigError(f"Checkpoint {policy} plays by other rules than episode {parent.id}.")
+
+
+def _branch(
+    store: Store, parent: Episode, turn: int, change: Change, n: int, baseline: int, digest: str
+) -> Branch:
+    plan = _plan_behind(store, parent)
+    left = turns_left(parent, turn, change)
+    return Branch(
+        parent.id,
+        turn,
+        prefix_digest(parent, turn),
+        digest,
+        n=n if left else 1,
+        baseline=baseline,
+        certain=not left,
+        left_out=_left_out(parent, plan),
+        cycles=_cycles(parent, change, plan),
+    )
+
+
+def _plan_behind(store: Store, parent: Episode) -> RunPlan | None:
+    """What the episode was played by; None where its run is gone or does not say."""
+    try:
+        return known_plan(store.runs.get(parent.run_id))
+    except StoreError:
+        return None
+
+
+def _left_out(parent: Episode, plan: RunPlan | None) -> tuple[str, ...]:
+    """The models that were masked when the episode was played; live runs knew before episodes said so themselves."""
+    return parent.left_out or (plan.left_out if isinstance(plan, LivePlan) else ())
+
+
+def _cycles(parent: Episode, change: Change, plan: RunPlan | None) -> dict[str, Cycle]:
+    """The cycles of roles that the episode's run had chosen for the policies that follow one."""
+    known: dict[str, Cycle] = {}
+    for one in plan.branches if isinstance(plan, ForkPlan) else [plan] if isinstance(plan, BatchPlan) else []:
+        known |= one.cycles
+    wanted = {parent.policy, *parent.deciders.values()}
+    wanted |= {change.value} if change.kind == "policy" else set()
+    return {name: cycle for name, cycle in known.items() if name in wanted}
+
+
+def _standing(
+    parent: Episode, branch: Branch, change: Change, pool_digest: str, children: Sequence[Child]
+) -> dict[str, str]:
+    """The children that need not be played again: same turns carried, same seed, played by the same."""
+    found: dict[str, str] = {}
+    for one in children:
+        part, number = one.fork.part, one.fork.number
+        if number is None or one.correct is None:
+            continue
+        own = change if part == FORK else None
+        held = stands(change, part)
+        wanted = Fork(parent.id, branch.turn, own, number, branch.prefix, pool_digest, held)
+        in_charge = decided_by(parent, branch.turn)
+        policy = change.value if part == FORK and change.kind == "policy" else in_charge
+        budget = branch.turn if part == FORK and change.kind == "stop" else parent.turn_budget
+        same = (one.fork, one.left_out, one.summary.policy) == (wanted, branch.left_out, policy)
+        same &= (one.turn_budget, one.argmax) == (budget, parent.argmax)
+        most = branch.n if part == FORK else branch.baseline
+        if same and number < most and one.seed == child_seed(parent, branch.turn, number):
+            found[f"{part}/{number}"] = one.id
+    return found
+
+
+def stands(change: Change, part: str) -> bool:
+    """Whether the forked turn of a child of this part is not decided anew: `Fork.held`."""
+    return part == FORK or baseline_holds(change)

@@ -1,0 +1,175 @@
+"""What a run of forks came to: each side's outcomes with intervals, their paired difference, and what it cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.analysis.metrics import PairedDifference, clustered_difference, clustered_share
+from core.episode import BASELINE, FORK
+from storage.reads import forks
+from storage.reads.forks import Child
+from storage.store import Store
+from ui.runs.plans import Branch, ForkPlan
+
+#: What a pair is, in a sentence.
+PAIR_WORDS = "A pair is one baseline and one fork that make the same random draws: they share a seed."
+
+
+@dataclass(frozen=True, slots=True)
+class ForkSide:
+    """The forks or the baseline: `right` of `n` that are over, `share` with its 95 % interval (over several episodes
+    the mean of their shares), how many are `wanted`; `certain`: nothing was left to chance."""
+
+    right: int
+    n: int
+    wanted: int
+    share: float | None
+    low: float
+    high: float
+    certain: bool
+    ids: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+        ci95 = None if self.certain else (self.low, self.high)
+        told = {"right": self.right, "n": self.n, "share": self.share, "ci95": ci95}
+        return {**told, "episodes": self.ids}
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """One forked turn with its children by number, as far as they have begun."""
+
+    branch: Branch
+    baseline: Mapping[int, Child]
+    forks: Mapping[int, Child]
+
+    def holds(self, episode_id: str | None) -> bool:
+        """Whether an episode is this branch's parent or one of its children."""
+        children = (*self.baseline.values(), *self.forks.values())
+        return episode_id in (self.branch.parent, *(one.id for one in children))
+
+    @property
+    def pairs(self) -> list[tuple[bool, bool]]:
+        """(baseline right, fork right) of each seed that both have finished. A fork that is certain stands beside
+        every seed."""
+        certain = self.forks.get(0) if self.branch.certain else None
+        both = ((one, certain or self.forks.get(number)) for number, one in sorted(self.baseline.items()))
+        return [
+            (a.correct, b.correct)
+            for a, b in both
+            if b is not None and a.correct is not None and b.correct is not None
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A run's forks beside their baseline. `difference` is fork minus baseline over pairs of one seed, clustered by
+    episode; `spent_usd` is None when a price is unknown; `gone` are children that stood in the store and were deleted
+    since."""
+
+    grown: tuple[Grown, ...]
+    baseline: ForkSide
+    fork: ForkSide
+    difference: PairedDifference
+    spent_usd: float | None
+    parents_unchanged: bool
+    gone: int = 0
+
+    @property
+    def open(self) -> int:
+        """Children that are not over."""
+        return self.baseline.wanted - self.baseline.n + self.fork.wanted - self.fork.n
+
+    @property
+    def verdict(self) -> str:
+        """The finding in one sentence a reader can quote."""
+        found = self.difference
+        if not found.n:
+            return "Nothing to compare yet: no pair has both a finished baseline and a finished fork."
+        points = f"{100 * found.difference:+.0f} points"
+        between = f"95 % interval {100 * found.low:+.0f} to {100 * found.high:+.0f}"
+        if found.low > 0 or found.high < 0:
+            does = "helps" if found.low > 0 else "hurts"
+            return f"The change {does}: {points} ({between}), more than the baseline's own spread explains."
+        pairs = f"{found.n} pair{'s' if found.n > 1 else ''} of baseline and fork"
+        return f"Not enough to tell: {points} ({between}) may be chance. {pairs}, each with the same random draws."
+
+
+def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
+    """The results of a run as they stand now: no texts are read but to see that the parents are as they were."""
+    own = forks.of_run(store, run_id)
+    stood = forks.by_id(store, _reused(plan))
+    grown = _all_grown(plan, [*own, *stood])
+    baseline, fork = _sides(grown)
+    costs = [one.spent_usd for one in own]
+    digests = forks.episode_digests(store, [branch.parent for branch in plan.branches])
+    return Results(
+        grown,
+        baseline,
+        fork,
+        _difference(grown, baseline, fork),
+        None if None in costs else sum(cost for cost in costs if cost is not None),
+        all(digests.get(branch.parent) == branch.digest for branch in plan.branches),
+        len(_reused(plan)) - len(stood),
+    )
+
+
+def read_tallies(store: Store, plans: Mapping[str, ForkPlan]) -> dict[str, tuple[ForkSide, ForkSide]]:
+    """Baseline and fork of many runs, by run: two queries."""
+    own = forks.of_runs(store, list(plans))
+    reused = dict.fromkeys(name for plan in plans.values() for name in _reused(plan))
+    stood = {one.id: one for one in forks.by_id(store, list(reused))}
+    return {
+        run: _sides(_all_grown(plan, [*own[run], *(stood[one] for one in _reused(plan) if one in stood)]))
+        for run, plan in plans.items()
+    }
+
+
+def _reused(plan: ForkPlan) -> list[str]:
+    return [name for branch in plan.branches for name in branch.reused.values()]
+
+
+def _all_grown(plan: ForkPlan, children: Iterable[Child]) -> tuple[Grown, ...]:
+    by_turn: dict[tuple[str, int], list[Child]] = defaultdict(list)
+    for child in children:
+        by_turn[child.fork.parent, child.fork.turn].append(child)
+    return tuple(_grown(branch, by_turn[branch.parent, branch.turn]) for branch in plan.branches)
+
+
+def _sides(grown: Sequence[Grown]) -> tuple[ForkSide, ForkSide]:
+    """Baseline and fork."""
+    certain = all(one.branch.certain for one in grown)
+    return (
+        _side([one.baseline for one in grown], sum(one.branch.baseline for one in grown), False),
+        _side([one.forks for one in grown], sum(one.branch.n for one in grown), certain),
+    )
+
+
+def _difference(grown: Sequence[Grown], baseline: ForkSide, fork: ForkSide) -> PairedDifference:
+    """Fork minus baseline, paired by seed. A certain fork of one turn has no spread: the baseline's is all there is."""
+    pairs = [one.pairs for one in grown]
+    if len(grown) > 1 or not fork.certain or not pairs[0]:
+        return clustered_difference(pairs)
+    end, share = float(fork.right), baseline.share or 0.0
+    return PairedDifference(end - share, end - baseline.high, end - baseline.low, len(pairs[0]))
+
+
+def _grown(branch: Branch, children: Iterable[Child]) -> Grown:
+    """A branch with its children by part and number."""
+    parts: dict[str, dict[int, Child]] = {BASELINE: {}, FORK: {}}
+    for one in children:
+        if one.fork.number is not None:
+            parts[one.fork.part][one.fork.number] = one
+    return Grown(branch, parts[BASELINE], parts[FORK])
+
+
+def _side(sides: Sequence[Mapping[int, Child]], wanted: int, certain: bool) -> ForkSide:
+    over = [[bool(one.correct) for one in side.values() if one.correct is not None] for side in sides]
+    right, n = sum(map(sum, over)), sum(map(len, over))
+    share, low, high = clustered_share(over)
+    ids = tuple(one.id for side in sides for one in side.values())
+    return ForkSide(right, n, wanted, share if n else None, low, high, certain and bool(n), ids)

@@ -1,0 +1,170 @@
+"""Plays a run of forks, the baseline first."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from core.episode import BASELINE, FORK, Decision, Episode, Event, Status
+from core.errors import ConfigError, StoreError
+from core.ids import episode_id
+from core.play.drive import drive_many
+from core.play.forking import HeldDecisions, decision_at, new_child
+from core.play.policies import Cycle
+from core.play.policy import Policy
+from core.pool.pool import Pool
+from core.tasks.graders import grade_many
+from storage.reads import forks
+from storage.recorder import record
+from storage.store import Store
+from ui.runs import wiring
+from ui.runs.control import GroupControl
+from ui.runs.fork_planning import digest_of, stands
+from ui.runs.lease import owner
+from ui.runs.plans import Branch, ForkPlan
+from ui.runs.play import Ending
+from ui.runs.spending import MeteredPool
+
+#: How many episodes are played side by side.
+WAVE = 64
+
+#: What makes episodes playable side by side: the policy that goes on, and the models it may not choose.
+_Table = tuple[str, bool, tuple[str, ...], tuple[tuple[str, Cycle], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ForkParts:
+    """All that a run of forks needs besides the store; `parents` by id."""
+
+    plan: ForkPlan
+    pool: Pool
+    parents: Mapping[str, Episode]
+
+    def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
+        """Play what the run still lacks, all of the baseline before the first fork, recording every event before it is
+        passed on. A stored reply is not asked for again. BudgetError where the ceiling is reached."""
+        control = GroupControl(store, run)
+        metered = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run))
+        policies = _Policies(store, self.plan)
+        for part in (BASELINE, FORK):
+            due = sorted(siblings(self.plan, run, self.parents, part), key=_table)
+            for _, group in groupby(due, key=_table):
+                table = list(group)
+                for start in range(0, len(table), WAVE):
+                    if not control.stop():
+                        yield from _wave(store, run, table[start : start + WAVE], policies, metered, control)
+        return control.ending(sum(one.summary.status is Status.MISSING for one in forks.of_run(store, run)))
+
+
+def prepare(store: Store, plan: ForkPlan) -> ForkParts:
+    """The parts of a plan; ConfigError or StoreError when it cannot be played as it was planned."""
+    parents = forks.parents(store, [branch.parent for branch in plan.branches])
+    if gone := [branch.parent for branch in plan.branches if branch.parent not in parents]:
+        raise StoreError(f"Episode {gone[0]}, which this run forks, is not in the store any more.")
+    pool = wiring.resolve_pool(plan.pool)
+    if digest_of(pool.specs) != plan.pool_digest:
+        raise ConfigError(
+            f"The models in {plan.pool} have changed since these forks were planned: plan them anew."
+        )
+    return ForkParts(plan, pool, parents)
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A child as it is born, how its turn t is decided (None: by its policy) and at which temperature."""
+
+    born: Episode
+    branch: Branch
+    decision: Decision | None
+    temperature: float | None
+
+
+def siblings(plan: ForkPlan, run: str, parents: Mapping[str, Episode], part: str) -> list[Sibling]:
+    """The children of one part ("baseline" or "fork") that the store did not hold when the run was planned."""
+    found: list[Sibling] = []
+    place = 0
+    for branch in plan.branches:
+        first = place if part == BASELINE else place + branch.baseline
+        for number in range(branch.baseline if part == BASELINE else branch.n):
+            if f"{part}/{number}" not in branch.reused:
+                name = episode_id(run, first + number)
+                found.append(_sibling(plan, branch, parents[branch.parent], part, number, run, name))
+        place += branch.baseline + branch.n
+    return found
+
+
+def _sibling(
+    plan: ForkPlan, branch: Branch, parent: Episode, part: str, number: int, run: str, name: str
+) -> Sibling:
+    change = plan.change if part == FORK else None
+    born = new_child(
+        parent,
+        branch.turn,
+        change,
+        number,
+        id=name,
+        run_id=run,
+        grade=grade_many,
+        pool=plan.pool_digest,
+        held=stands(plan.change, part),
+        left_out=branch.left_out,
+    )
+    decision = decision_at(parent, branch.turn, change) if stands(plan.change, part) else None
+    hot = float(plan.change.value) if change is not None and change.kind == "temperature" else None
+    return Sibling(born, branch, decision, hot)
+
+
+def _table(sibling: Sibling) -> _Table:
+    born, branch = sibling.born, sibling.branch
+    return born.policy, born.argmax, branch.left_out, tuple(sorted(branch.cycles.items()))
+
+
+class _Policies:
+    """The policies of a plan, each made ready once and only when something is left for it to play."""
+
+    def __init__(self, store: Store, plan: ForkPlan) -> None:
+        self._store, self._plan = store, plan
+        self._ready: dict[_Table, Policy] = {}
+
+    def at(self, sibling: Sibling) -> Policy:
+        """The policy that goes on with this child. ConfigError when it cannot."""
+        table = _table(sibling)
+        if table not in self._ready:
+            models = sibling.born.models
+            resolver = wiring.Policies(
+                self._store, models, argmax=table[1], encoder=self._plan.encoder, cycles=dict(table[3])
+            )
+            policy = resolver.resolve(table[0])
+            if policy.models != models:
+                raise ConfigError(f"Policy '{table[0]}' chooses among other models than the forked episode.")
+            self._ready[table] = policy
+        return self._ready[table]
+
+
+def _wave(
+    store: Store, run: str, wave: Sequence[Sibling], policies: _Policies, pool: Pool, control: GroupControl
+) -> Iterator[Event]:
+    """Some children of one table, side by side: those that are not over yet."""
+    held = {one.id: one for one in forks.by_id(store, [one.born.id for one in wave])}
+    due = [one for one in wave if one.born.id not in held or held[one.born.id].correct is None]
+    if not due:
+        return
+    forks.insert_children(store, [one.born for one in due], owner())
+    begun = {one.id: one for one in store.episodes.unfinished(run)}
+    policy = policies.at(due[0])
+    mask = tuple(model not in due[0].branch.left_out for model in policy.models)
+    where = {(one.born.id, one.branch.turn): one for one in due}
+    events = drive_many(
+        [begun[one.born.id] for one in due],
+        HeldDecisions(
+            policy, {place: one.decision for place, one in where.items() if one.decision is not None}
+        ),
+        pool,
+        grade_many,
+        model_mask=() if all(mask) else mask,
+        stop=control.stop,
+        stored_replies=store.episodes.stored_replies(run),
+        temperatures={place: one.temperature for place, one in where.items() if one.temperature is not None},
+    )
+    yield from record(store, events, owner=owner())

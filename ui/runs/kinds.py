@@ -1,0 +1,110 @@
+"""What each kind of run is called, who plays it, the page that shows it, and how one that stands still goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.rows.summaries import REPRODUCTION_KEY as REPRODUCTION
+from storage.rows.summaries import RunSummary
+from ui.presentation.theme import one_line
+from ui.runs.plans import (
+    BatchPlan,
+    EvolutionPlan,
+    ForkPlan,
+    LivePlan,
+    ReproducePlan,
+    RereadPlan,
+    known_plan,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KindOfRun:
+    """A kind of run as a reader knows it: `words` name it, `doing` says what it does while it runs, `page` shows it,
+    with `icon` beside links to it. `resumes`: that page has a button that goes on with it; `command` is what to type
+    instead, with the run's id after it, empty where nothing can be typed. `player` is the module whose `prepare` makes
+    such a plan ready; empty for what is never queued."""
+
+    words: str
+    doing: str
+    page: str
+    icon: str
+    resumes: bool = False
+    command: str = ""
+    player: str = ""
+
+    def resume_command(self, run_id: str) -> str:
+        """What to type to go on with a run; empty when there is nothing to type."""
+        return f"{self.command} {run_id}" if self.command else ""
+
+
+#: By the kind that the store keeps; a row of the paper's tables is kept as a batch run that names its row.
+RUN_KINDS: dict[str, KindOfRun] = {
+    "run": KindOfRun(
+        "batch run",
+        "playing",
+        "episodes",
+        ":material/table_rows:",
+        command="trinity run --resume",
+        player="ui.runs.batch",
+    ),
+    "live": KindOfRun(
+        "live play", "playing", "live", ":material/play_circle:", resumes=True, player="ui.runs.live"
+    ),
+    "evolve": KindOfRun(
+        "evolution",
+        "evolving",
+        "evolution",
+        ":material/trending_up:",
+        resumes=True,
+        command="trinity evolve --resume --name",
+        player="ui.runs.evolution",
+    ),
+    "fork": KindOfRun(
+        "run of forks",
+        "playing",
+        "forks",
+        ":material/call_split:",
+        resumes=True,
+        command="trinity fork --resume",
+        player="ui.runs.forks",
+    ),
+    "reencode": KindOfRun(
+        "reading again", "reading", "policy", ":material/menu_book:", resumes=True, player="ui.runs.rereading"
+    ),
+    "import": KindOfRun("imported episodes", "importing", "episodes", ":material/table_rows:"),
+    # Written whole once it is played: none is ever left half done.
+    "reproduction": KindOfRun("row of a table", "playing", "episodes", ":material/table_rows:"),
+}
+
+
+def kind_of(run: RunSummary) -> KindOfRun:
+    """The kind of a run."""
+    return RUN_KINDS["reproduction" if run.config.get(REPRODUCTION) else run.kind]
+
+
+def address_of(run: RunSummary) -> dict[str, str]:
+    """The query with which the page of its kind shows a run."""
+    if run.kind == "reencode":
+        plan = known_plan(run)
+        return plan.address() if isinstance(plan, RereadPlan) else {}
+    return {"run": run.id}
+
+
+def about(run: RunSummary, cut: int = 60) -> str:
+    """What a run is about, plain text on one line: its question, the row of a table it is, its name or its tasks; empty
+    where it does not say."""
+    match known_plan(run):
+        case LivePlan() as plan:
+            words = plan.task.question
+        case ForkPlan() as plan:
+            words = plan.question
+        case ReproducePlan() as plan:
+            words = f"{plan.label}, seed {plan.seed}"
+        case EvolutionPlan() as plan:
+            words = plan.name or plan.tasks
+        case BatchPlan() as plan:
+            words = plan.tasks
+        case _:
+            words = ""
+    return one_line(words, cut)

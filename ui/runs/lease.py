@@ -1,0 +1,92 @@
+"""Who works on a run: this process's name in the store, and taking over a run whose process died."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from functools import cache
+
+import psutil
+
+from core.errors import StoreError
+from storage.rows.summaries import RunStatus
+from storage.store import Store
+
+#: host:pid@start; older stores hold names without the start.
+_NAME = re.compile(r"(?P<host>.*):(?P<pid>[0-9]{1,10})(?:@(?P<start>[0-9]{1,18}))?")
+#: How far two readings of one process's start may lie apart, in hundredths of a second.
+_SLACK = 100
+
+
+def owner() -> str:
+    """This process: host, process id, and when it began, which tells it from a later process with the same id."""
+    return _named(os.getpid())
+
+
+def process_words(name: str | None) -> str:
+    """A process in words: by its number alone when it is one of this machine."""
+    found = _NAME.fullmatch(name or "")
+    if found and found["host"] == socket.gethostname():
+        return f"process {found['pid']}"
+    return f"process {found['host']}:{found['pid']}" if found else f"process {name or 'unknown'}"
+
+
+def is_dead(name: str | None) -> bool:
+    """Whether the named process surely is gone. False for another host's: its heartbeat has to tell."""
+    found = _NAME.fullmatch(name or "")
+    if found is None or found["host"] != socket.gethostname():
+        return False
+    try:
+        process = psutil.Process(int(found["pid"]))
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        return found["start"] is not None and abs(_start(process) - int(found["start"])) > _SLACK
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied:
+        return False
+
+
+@cache
+def _named(pid: int) -> str:
+    return f"{socket.gethostname()}:{pid}@{_start(psutil.Process(pid))}"
+
+
+def _start(process: psutil.Process) -> int:
+    """When a process began, in hundredths of a second: on Linux since the machine's start, because there the time of
+    day at which it began moves whenever the clock is set."""
+    since = psutil.boot_time() if psutil.LINUX else 0.0
+    began: float = process.create_time() - since
+    return round(100 * began)
+
+
+def mark_dead(store: Store) -> None:
+    """Runs whose process is gone, or has given no sign of life for long, become interrupted with their episodes."""
+    store.runs.mark_interrupted(is_dead=is_dead)
+
+
+def claim(store: Store, run_id: str) -> bool:
+    """Take a run for this process, at once when the process that has it is gone; False when it is not free."""
+    holder = store.runs.get(run_id).owner
+    return store.runs.claim(run_id, owner(), dead=holder if is_dead(holder) else None)
+
+
+def finish(
+    store: Store, run_id: str, status: RunStatus = RunStatus.FINISHED, error: str | None = None
+) -> None:
+    """This process is done with the run. StoreError when another has taken it over."""
+    store.runs.finish(run_id, status, error, owner=owner())
+
+
+def take_over(store: Store, run_id: str) -> None:
+    """See to it that this process has the run. StoreError when it is over or another process has it."""
+    run = store.runs.get(run_id)
+    if (run.status is RunStatus.RUNNING and run.owner == owner()) or claim(store, run_id):
+        return
+    run = store.runs.get(run_id)
+    if run.status is RunStatus.RUNNING:
+        raise StoreError(
+            f"Run {run_id} is being played by {process_words(run.owner)}: wait for it, or stop it first."
+        )
+    raise StoreError(f"Run {run_id} is {run.status}: there is nothing to resume.")

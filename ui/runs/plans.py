@@ -1,0 +1,305 @@
+"""What a run plays, kept with it so that its id is enough to play, show or resume it: one typed plan per kind.
+
+A plan is stored as its run's config, without its `kind`: that is a column of the run. `plan_of` reads it again, also
+what earlier versions of this program wrote. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, overload
+
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from core.episode import Change, Role, Task
+from core.errors import ConfigError, StoreError, TaskError, TrinityError
+from core.evolution.config import EvolveConfig
+from core.settings import POCKET_POOL
+from core.tasks.sets import digest_of_tasks, load_tasks
+from storage.analysis.second_opinions import EpisodeScope
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.summaries import REPRODUCTION_KEY, RunSummary
+
+#: The singular values that the authors' release evolves: of the second-to-last layer, and outside the layers.
+RELEASED_SVF = "released"
+#: Ten generations of the smallest population that sep-CMA-ES can have, eight tasks each.
+LEAST_BUDGET = 160
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
+    `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choice_usd` what choosing
+    them cost; `digest` is of the tasks."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
+
+    policies: tuple[str, ...]
+    tasks: str
+    split: str
+    n: int | None
+    seed: int
+    turns: int
+    argmax: bool
+    pool: str
+    models: tuple[str, ...] = ()
+    encoder: str | None = None
+    max_cost_usd: float | None = None
+    cycles: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
+    choice_usd: float = 0.0
+    digest: str = ""
+    kind: Literal["run"] = "run"
+
+    def load_tasks(self) -> list[Task]:
+        """The tasks, the same at every call; TaskError when their file changed since the run began."""
+        return unchanged(load_tasks(self.tasks, self.split, self.n, self.seed), self)
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """What is played live: the task `repeats` times, with seeds from `seed` on. `left_out` are models masked before the
+    softmax; `temperature` is at which the models are asked (None: as their pool says); `pace_s` is how long a
+    decision is shown before the model is asked; `pool` is "pocket" or a pool.toml's path."""
+
+    task: Task
+    policy: str
+    models: tuple[str, ...]
+    pool: str = POCKET_POOL
+    encoder: str | None = None
+    left_out: tuple[str, ...] = ()
+    turns: int = 5
+    seed: int = 0
+    argmax: bool = False
+    step: bool = False
+    pace_s: float = 0.0
+    max_cost_usd: float | None = None
+    repeats: int = 1
+    temperature: float | None = None
+    kind: Literal["live"] = "live"
+
+
+def _as_begun(evolution: Any) -> Any:
+    """An evolution begun before there was a choice made no difference between constant and other preferences."""
+    return {"constant_spread": None, **evolution} if isinstance(evolution, Mapping) else evolution
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionPlan:
+    """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
+    empty; `barred` and `token_position` as in a checkpoint; `controls`: whether they are played at the end;
+    `digest` tells when a task file changed."""
+
+    tasks: str
+    n: int | None
+    validation: int
+    pool: str
+    encoder: str
+    max_cost_usd: float | None
+    evolution: Annotated[EvolveConfig, BeforeValidator(_as_begun)]
+    name: str = ""
+    head: str = "linear"
+    svf: str = ""
+    barred: tuple[str, ...] = ()
+    token_position: int = -2
+    controls: bool = True
+    models: tuple[str, ...] = ()
+    digest: str = ""
+    kind: Literal["evolve"] = "evolve"
+
+    def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
+        """The tasks to evolve on, those to validate with, and what is worth telling about them."""
+        tasks = unchanged(load_tasks(self.tasks, "evolve", self.n, 0, at_most=True), self)
+        try:
+            if self.validation:
+                return tasks, load_tasks(self.tasks, "validation", self.validation, 0, at_most=True), []
+        except TaskError as error:
+            return tasks, [], [f"Nothing is validated: {error}"]
+        return tasks, [], []
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One forked turn. `n` forks and `baseline` unchanged children, of which the store already holds `reused`
+    ("fork/3" -> episode); `certain`: the change leaves nothing to play; `digest` is of the parent's rows, `cycles`
+    the roles of policies that follow a cycle."""
+
+    parent: str
+    turn: int  # 0-based
+    prefix: str
+    digest: str
+    n: int
+    baseline: int
+    certain: bool = False
+    reused: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    cycles: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPlan:
+    """One change at one turn of each of these episodes. `batch` is the query they were found by, `question` the
+    first one's, for lists; `skipped` counts episodes where the change made no sense."""
+
+    change: Change
+    branches: tuple[Branch, ...]
+    pool: str
+    pool_digest: str
+    models: tuple[str, ...]
+    encoder: str | None = None
+    max_cost_usd: float | None = None
+    batch: str = ""
+    question: str = ""
+    skipped: int = 0
+    kind: Literal["fork"] = "fork"
+
+    @property
+    def to_play(self) -> int:
+        """How many children are not there yet."""
+        return sum(one.n + one.baseline - len(one.reused) for one in self.branches)
+
+
+@dataclass(frozen=True, slots=True)
+class RereadPlan:
+    """Which checkpoints read which turns again; `turns` is how many readings that is in all, `compared` are all that
+    are put side by side, the baseline first, `encoder` as in settings; `where`, `episode` and `before` are the scope's,
+    the first as an address's query."""
+
+    checkpoints: tuple[str, ...]
+    where: Mapping[str, str]
+    episode: str | None
+    before: float | None
+    turns: int
+    compared: tuple[str, ...] = ()
+    encoder: str | None = None
+    kind: Literal["reencode"] = "reencode"
+
+    @property
+    def scope(self) -> EpisodeScope:
+        """The episodes that are read."""
+        return EpisodeScope(EpisodeFilter.from_query(self.where), self.episode, self.before)
+
+    def address(self) -> dict[str, str]:
+        """The query of the Policy diff page that it was begun on."""
+        return {"c": ",".join(self.compared), **self.where, **({"ep": self.episode} if self.episode else {})}
+
+    def asks_for(self, checkpoints: Sequence[str], scope: EpisodeScope) -> bool:
+        """Whether it is about some of these checkpoints and the same episodes, whenever it began."""
+        same = replace(self.scope, before=None) == replace(scope, before=None)
+        return same and set(self.checkpoints) <= set(checkpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play."""
+
+    budget: int = 30_720
+    n: int = 400
+    task_seed: int = 1
+    turns: int = 5
+    validation: int = 200
+    pool: str = POCKET_POOL
+    encoder: str = POCKET_POOL
+    tasks: str = "pocket"
+    held_out: str = "pocket/held-out"
+
+    def __post_init__(self) -> None:
+        if self.budget < LEAST_BUDGET:
+            raise ConfigError(
+                f"From a budget of {self.budget} episodes nothing can be learned: give at least {LEAST_BUDGET}."
+            )
+        for name in ("n", "turns", "validation"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"A reproduction with a {name} of {getattr(self, name)} measures nothing: give at least 1."
+                )
+
+    @property
+    def digest(self) -> str:
+        """Tells suites apart."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ReproducePlan:
+    """A row of the paper's tables, played under one seed: which row of which suite, under which policy, from which
+    evolution (a run's id, empty where none). `cycles`: the best cycle of each single model and its accuracy."""
+
+    row: str
+    label: str
+    seed: int
+    policy: str
+    evolution: str
+    suite: Suite
+    cycles: Mapping[str, tuple[tuple[Role, ...], float]] = field(default_factory=dict)
+    kind: Literal["reproduction"] = "reproduction"
+
+
+RunPlan = BatchPlan | LivePlan | EvolutionPlan | ForkPlan | RereadPlan | ReproducePlan
+#: Plans whose models may cost money.
+PooledPlan = BatchPlan | LivePlan | EvolutionPlan | ForkPlan
+P = TypeVar("P", bound=RunPlan)
+
+#: Reads and writes every plan, by its `kind`. What another version knew and this one does not is refused.
+RUN_PLAN: TypeAdapter[RunPlan] = TypeAdapter(
+    Annotated[RunPlan, Field(discriminator="kind")], config=ConfigDict(extra="forbid")
+)
+
+
+def to_config(plan: RunPlan) -> dict[str, Any]:
+    """A plan as its run's config, ready for JSON."""
+    config: dict[str, Any] = RUN_PLAN.dump_python(plan, mode="json", exclude={"kind"})
+    if isinstance(plan, ReproducePlan):  # kept as a batch run that names its row
+        return {
+            REPRODUCTION_KEY: {name: value for name, value in config.items() if name != "cycles" or value}
+        }
+    return config
+
+
+@overload
+def plan_of(run: RunSummary) -> RunPlan: ...
+@overload
+def plan_of(run: RunSummary, kind: type[P]) -> P: ...
+def plan_of(run: RunSummary, kind: type[Any] | None = None) -> Any:
+    """What a run plays; StoreError when it does not say so, or when that is not of this kind."""
+    row = run.config.get(REPRODUCTION_KEY)
+    tagged = {**run.config, "kind": run.kind} if row is None else {**row, "kind": "reproduction"}
+    try:
+        plan = RUN_PLAN.validate_python(tagged)
+    except (ValidationError, TypeError) as error:
+        raise StoreError(
+            f"What run {run.id} plays is not understood: it was recorded by another program, or by another version "
+            "of this one."
+        ) from error
+    if kind is not None and not isinstance(plan, kind):
+        raise StoreError(
+            f"Run {run.id} is of another kind ('{plan.kind}'): it cannot be shown or resumed so."
+        )
+    return plan
+
+
+def known_plan(run: RunSummary) -> RunPlan | None:
+    """What a run plays; None when it does not say so, as imported ones and those of another version."""
+    try:
+        return plan_of(run)
+    except TrinityError:
+        return None
+
+
+def unchanged(tasks: list[Task], plan: BatchPlan | EvolutionPlan) -> list[Task]:
+    """The tasks; TaskError when they are not those that the run began with."""
+    if plan.digest and digest_of_tasks(tasks) != plan.digest:
+        raise TaskError(
+            f"The tasks in {plan.tasks} have changed since this run began, so it cannot be resumed."
+        )
+    return tasks
+
+
+def same_models(plan: BatchPlan | EvolutionPlan, models: tuple[str, ...]) -> None:
+    """ConfigError when the plan's pool has other models than when its run began."""
+    if plan.models and models != plan.models:
+        raise ConfigError(
+            f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
+        )

@@ -1,0 +1,151 @@
+"""Runs that wait for a worker: writing a plan down as one, starting workers, telling which runs stand still."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from core.errors import ConfigError, StoreError
+from core.ids import run_id
+from storage.rows.summaries import RunKind, RunStatus, RunSummary
+from storage.shelves.runs import STALLED_AFTER_S
+from storage.store import Store
+from ui.runs import wiring
+from ui.runs.lease import is_dead, mark_dead
+from ui.runs.plans import EvolutionPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
+from ui.runs.slots import alive
+
+
+def start_worker(store: Store, run: str) -> int | None:
+    """See to it that a worker takes what waits: start one that outlives this process, unless there are as many as there
+    may be. Its process id; None when those that live will do. What it says goes to the log of `run`."""
+    if len(alive()) >= wiring.settings().workers:
+        return None  # one that is about to leave looks once more at what waits
+    # By the environment: a command line, and with it a database's password, is seen by everybody here.
+    environment = os.environ | {"TRINITY_STORE": store.address}
+    log = log_file(run)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ui.runs.worker"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+    # Waited for, so that a dead worker is gone for good and seen to be gone.
+    threading.Thread(target=process.wait, name=f"worker {process.pid}", daemon=True).start()
+    return process.pid
+
+
+def log_file(run: str) -> Path:
+    """Where the worker that plays a run writes what went wrong."""
+    return wiring.data_folder() / "workers" / f"{Path(run).name}.log"
+
+
+def resume(store: Store, run: str) -> None:
+    """Let a run that stands still wait for a worker again, and see to it that there is one. StoreError when it is
+    being played, or over."""
+    mark_dead(store)
+    holder = store.runs.get(run).owner
+    store.runs.requeue(run, dead=holder if is_dead(holder) else None)
+    start_worker(store, run)
+
+
+def is_stalled(run: RunSummary, now: float) -> bool:
+    """Whether the process that plays a run is gone or silent, or none has come to take it though none is busy."""
+    if run.status is RunStatus.QUEUED:
+        return now - (run.heartbeat or run.created) > STALLED_AFTER_S and not alive()
+    if run.status is RunStatus.RUNNING:
+        return is_dead(run.owner) or now - (run.heartbeat or run.created) > STALLED_AFTER_S
+    return False
+
+
+def has_died(run: RunSummary, now: float) -> bool:
+    """Whether the process that played a run went silent without a word, however long ago."""
+    return is_stalled(run, now) or (run.status is RunStatus.INTERRUPTED and run.finished is None)
+
+
+def starts_workers() -> bool:
+    """Whether the app starts workers itself; else somebody has to run `trinity worker`."""
+    return wiring.settings().workers > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Given out with each form: the same options from the same form are the same run."""
+
+    at: int
+    nonce: str
+
+    @classmethod
+    def new(cls) -> Ticket:
+        """One that nobody had before."""
+        return cls(int(time.time()), os.urandom(16).hex())
+
+    def run(self, config: Mapping[str, Any]) -> str:
+        """The id of the run that these options begin."""
+        told = json.dumps([self.nonce, dict(config)], sort_keys=True)
+        return run_id(self.at, hashlib.sha256(told.encode()).digest()[:16])
+
+
+def begin(store: Store, plan: RunPlan, ticket: Ticket) -> str:
+    """Write a plan down as a run that waits, and see to it that a worker takes it; the run's id. The same plan with the
+    same ticket is the same run."""
+    run, fresh = enqueue(store, plan, ticket)
+    if fresh:
+        start_worker(store, run)
+    return run
+
+
+def enqueue(store: Store, plan: RunPlan, ticket: Ticket, *, owner: str | None = None) -> tuple[str, bool]:
+    """Write a plan down as a run that waits, or that its `owner` plays at once; its id, and whether this call did it
+    and not one with the same ticket, or for the same transcripts, before. A live run in step mode waits before its
+    first decision. ConfigError when an evolution's name is taken."""
+    kind = cast(RunKind, plan.kind)
+    config = to_config(plan)
+    run = ticket.run(config)
+    if isinstance(plan, RereadPlan) and (other := _reading(store, plan)):
+        return other, False
+    if isinstance(plan, EvolutionPlan) and plan.name and find_evolution(store, plan.name) not in (None, run):
+        raise ConfigError(
+            f"There is an evolution named '{plan.name}': choose another name, or go on with that one."
+        )
+    try:
+        status = RunStatus.RUNNING if owner else RunStatus.QUEUED
+        store.runs.create(run, kind, config, status=status, owner=owner)
+    except StoreError:
+        store.runs.get(run)  # told when it was not there before either
+        return run, False
+    if isinstance(plan, LivePlan) and plan.step:
+        store.runs.pause(run)
+    return run, True
+
+
+def find_evolution(store: Store, name: str) -> str | None:
+    """The run of an evolution by its name or id; None when there is none."""
+    for run in store.runs.list(kind="evolve", limit=100_000):
+        if run.id == name or (
+            (plan := known_plan(run)) and isinstance(plan, EvolutionPlan) and plan.name == name
+        ):
+            return run.id
+    return None
+
+
+def _reading(store: Store, plan: RereadPlan) -> str | None:
+    """The run that reads these transcripts again already, waiting or under way."""
+    for run in store.runs.list(kind="reencode", limit=20):
+        other = known_plan(run) if run.status in (RunStatus.QUEUED, RunStatus.RUNNING) else None
+        if isinstance(other, RereadPlan) and other.asks_for(plan.checkpoints, plan.scope):
+            return run.id
+    return None

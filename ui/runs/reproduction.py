@@ -1,0 +1,236 @@
+"""Plays the rows of the paper's tables: evolves what has to be evolved, measures each row, keeps it as a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.encoder import Encoder, load_encoder
+from core.episode import Episode, Role, Status, Task
+from core.errors import ConfigError, PoolError
+from core.evolution.baselines import Arena, best_cycles, learned_router
+from core.evolution.combining import LABEL_REPEATS, cascade, labelled_router, majority_vote, mixture_of_agents
+from core.evolution.config import EvolveConfig, shape_of
+from core.evolution.cycles import ChosenCycle
+from core.evolution.fitness import play_all
+from core.evolution.generation_stats import GenerationStats
+from core.ids import run_id as mint
+from core.play.policies import RandomPolicy, single_policy
+from core.play.policy import Policy, new_episode
+from core.pool.cache import CachedPool
+from core.pool.pool import Pool
+from core.tasks.graders import grade_many
+from core.tasks.sets import load_tasks
+from storage.recorder import record_finished_run
+from storage.store import Store
+from ui.runs import wiring
+from ui.runs.paper_tables import EVOLVED, TableRow, suites
+from ui.runs.plans import EvolutionPlan, ReproducePlan, Suite, to_config
+from ui.runs.queue import find_evolution
+
+#: How often the mean is validated during each evolution; the best of them is what is measured.
+VALIDATIONS = 5
+#: Tasks on which cycles of roles and cascades are chosen.
+CHOOSING = 80
+
+
+@dataclass
+class Reproduction:
+    """A suite over one store. The pool's replies are shared between all rows of the process."""
+
+    store: Store
+    suite: Suite
+    metered: Pool
+    _cycles: dict[str, ChosenCycle] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def pool(self) -> CachedPool:
+        """Asks each model for the same thing once."""
+        return CachedPool(self.metered)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The suite's encoder."""
+        return load_encoder(self.suite.encoder, processes=wiring.processes())
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """The pool's slots."""
+        return tuple(spec.name for spec in self.metered.specs)
+
+    def tasks(self, row: TableRow) -> list[Task]:
+        """The test tasks of a row."""
+        suite = self.suite
+        spec = suite.held_out if row.held_out else suite.tasks
+        return load_tasks(spec, "test", suite.n, suite.task_seed, at_most=True)
+
+    def done(self) -> set[tuple[str, int]]:
+        """(row, seed) of all that the store has of this suite."""
+        return {(one.row, one.seed) for one in self._played_before()}
+
+    def _played_before(self) -> list[ReproducePlan]:
+        """The rows of this suite that the store has, newest first."""
+        return [one for suite, runs in suites(self.store) if suite == self.suite for one in runs.values()]
+
+    # Evolution
+
+    def plan(self, row: TableRow, seed: int) -> EvolutionPlan | None:
+        """The evolution behind a row; None when there is none."""
+        kind, _, name = row.how.partition(":")
+        if kind == "evolved":
+            stem, changes = name, dict(EVOLVED[name])
+        elif kind == "only":
+            best = self.ranked[int(name) - 1]
+            stem, changes = f"{best}-only", {"barred": tuple(model for model in self.models if model != best)}
+        else:
+            return None
+        suite = self.suite
+        evolution: Mapping[str, Any] = changes.pop("evolution", {})
+        shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
+        per_generation = shape.population * shape.tasks_per_candidate
+        generations = suite.budget // per_generation
+        config = EvolveConfig(
+            **{
+                **evolution,
+                "generations": generations,
+                "population": shape.population,
+                "tasks_per_candidate": shape.tasks_per_candidate,
+                "rotate_every": shape.rotate_every,
+                "turn_budget": suite.turns,
+                "validate_every": max(1, generations // VALIDATIONS),
+                "seed": seed,
+            }
+        )
+        plan = EvolutionPlan(
+            tasks=suite.tasks,
+            n=None if suite.tasks.endswith(".jsonl") else 1000,
+            validation=suite.validation,
+            pool=suite.pool,
+            encoder=suite.encoder,
+            max_cost_usd=None,
+            evolution=config,
+            controls=False,
+            **changes,
+        )
+        # By what it is, not by what it is measured with: suites that differ only in test tasks share it.
+        own = hashlib.sha256(json.dumps(to_config(plan), sort_keys=True).encode()).hexdigest()[:8]
+        return replace(plan, name=f"{stem}-seed{seed}-{own}")
+
+    def evolved(self, row: TableRow, seed: int) -> tuple[str, str]:
+        """(run, best validated checkpoint) of the finished evolution behind a row."""
+        plan = self.plan(row, seed)
+        run_id = find_evolution(self.store, plan.name) if plan else None
+        if run_id is None:
+            raise ConfigError(f"Row '{row.label}' has not been evolved yet.")
+        generations = self.store.evolution.generations(run_id)
+        validated = [(one, GenerationStats.of(one.stats).validation) for one in generations]
+        known = [(found.accuracy, -place) for place, (_, found) in enumerate(validated) if found]
+        best = generations[-max(known)[1]] if known else generations[-1]
+        assert best.checkpoint_id is not None  # every generation is kept with its checkpoint
+        return run_id, best.checkpoint_id
+
+    # What is chosen on validation tasks
+
+    @property
+    def cycles(self) -> Mapping[str, ChosenCycle]:
+        """The best cycle of roles of every single model, chosen once in a suite."""
+        if not self._cycles:
+            self._cycles = self._stored_cycles() or best_cycles(self._arena(0), self._choosing())
+        return self._cycles
+
+    @property
+    def ranked(self) -> list[str]:
+        """The pool's models, the best on validation tasks first."""
+        return sorted(self.models, key=lambda model: -self.cycles[model].accuracy)
+
+    def _stored_cycles(self) -> dict[str, ChosenCycle]:
+        found = next((one.cycles for one in self._played_before() if one.cycles), {})
+        return {name: ChosenCycle(cycle, accuracy) for name, (cycle, accuracy) in found.items()}
+
+    def _choosing(self) -> list[Task]:
+        return load_tasks(self.suite.tasks, "validation", CHOOSING, 0, at_most=True)
+
+    def _arena(self, seed: int) -> Arena:
+        return Arena(self.pool, grade_many, turn_budget=self.suite.turns, seed=seed)
+
+    def _training(self, repeats: int) -> list[Task]:
+        """Tasks that a learner which asks every model about each may use within the budget."""
+        n = max(1, min(1000, self.suite.budget // (repeats * len(self.models))))
+        return load_tasks(self.suite.tasks, "evolve", n, 0, at_most=True)
+
+    # Measuring
+
+    def measure(self, row: TableRow, seed: int) -> str:
+        """Play the row's test tasks and keep them as a finished run; its id. Nothing is kept before all is played."""
+        run_id = mint(int(time.time()), os.urandom(16))
+        tasks = self.tasks(row)
+        evolution, policy = "", None
+        if self.plan(row, seed) is not None:
+            evolution, checkpoint_id = self.evolved(row, seed)
+            checkpoint = wiring.stored_checkpoint(self.store, checkpoint_id)
+            policy = Coordinator(checkpoint, self.encoder)
+        played = self._played(row, seed, run_id, tasks, policy or self._policy(row, seed, tasks))
+        lost = [one for one in played if one.status is Status.MISSING]
+        if lost:
+            raise PoolError(
+                f"{len(lost)} of {len(played)} episodes of row '{row.label}' are missing "
+                f"({lost[0].error or 'no reason given'}): see that the models answer, then try again."
+            )
+        cycles = {name: (one.cycle, one.accuracy) for name, one in self._cycles.items()}
+        plan = ReproducePlan(row.key, row.label, seed, played[0].policy, evolution, self.suite, cycles)
+        record_finished_run(self.store, run_id, to_config(plan), played)
+        return run_id
+
+    def _played(
+        self, row: TableRow, seed: int, run_id: str, tasks: Sequence[Task], policy: Policy | None
+    ) -> list[Episode]:
+        turns, arena = row.turns or self.suite.turns, self._arena(seed)
+
+        def births(policy: Policy) -> list[Episode]:
+            return [
+                new_episode(run_id, place, task, policy, turns=turns, seed=seed, argmax=False)
+                for place, task in enumerate(tasks)
+            ]
+
+        if policy is not None:
+            return play_all(births(policy), policy, self.pool, grade_many)
+        best = self.ranked[0]
+        if row.how == "majority":
+            named = replace(single_policy(best, self.models, (Role.WORKER,)), id=f"majority:{best}")
+            return majority_vote(arena, best, births(named))
+        named = replace(single_policy(best, self.models, (Role.WORKER,)), id="mixture-of-agents")
+        return mixture_of_agents(arena, births(named))
+
+    def _policy(self, row: TableRow, seed: int, tasks: Sequence[Task]) -> Policy | None:
+        """The policy of a row that nothing is evolved for; None for those that are no policy."""
+        kind, _, rank = row.how.partition(":")
+        arena = self._arena(seed)
+        if kind == "single":
+            if int(rank) > len(self.models):
+                raise ConfigError(f"This pool has {len(self.models)} models: there is none of rank {rank}.")
+            model = self.ranked[int(rank) - 1]
+            return single_policy(model, self.models, self.cycles[model].cycle)
+        if kind == "random":
+            return RandomPolicy(self.models)
+        if kind == "cascade":
+            return cascade(arena, self._choosing())
+        if kind == "router":
+            return learned_router(arena, self.cycles, self.encoder, self._training(1), tasks)
+        if kind == "labels":
+            return labelled_router(arena, self.cycles, self.encoder, self._training(LABEL_REPEATS), tasks)
+        return None
+
+
+def possible(rows: Sequence[TableRow], n_models: int) -> Iterator[TableRow]:
+    """The rows that a pool of this size has: those by rank end with its last model."""
+    for row in rows:
+        kind, _, rank = row.how.partition(":")
+        if kind not in ("single", "only") or int(rank) <= n_models:
+            yield row

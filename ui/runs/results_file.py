@@ -1,0 +1,197 @@
+"""Rows of `trinity reproduce` as one readable JSON file: written from a store, read back for the page Results.
+
+The file holds figures, intervals and digests, no episodes; `sample_runs/results.json` is one that comes with the
+program. Shares and their differences are from 0 to 1. Null says that something is not known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from core.analysis.metrics import OverSeeds
+from core.errors import ConfigError, StoreError
+from storage.files.atomic import atomic_file
+from storage.store import Store
+from ui.program import version
+from ui.runs import wiring
+from ui.runs.paper_tables import PlayedRow, RowResult, Table, TableRow, label_of, outcomes
+from ui.runs.plans import Suite
+
+#: What comes with the program is called so, beside the sample runs.
+NAME = "results.json"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Figure(_Part):
+    """A mean with its 95 % interval; a null bound is not known."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, found: OverSeeds) -> Figure:
+        """Inverse of `over_seeds`."""
+        return cls(mean=found.mean, low=_known(found.low), high=_known(found.high))
+
+    @property
+    def over_seeds(self) -> OverSeeds:
+        """With NaN for a bound that is not known."""
+        low, high = (math.nan if one is None else one for one in (self.low, self.high))
+        return OverSeeds(self.mean, low, high)
+
+
+class Conditions(_Part):
+    """The fields of a `Suite`, as far as they are known."""
+
+    budget: int | None
+    n: int | None
+    task_seed: int | None
+    turns: int | None
+    validation: int | None
+    pool: str | None
+    encoder: str | None
+    tasks: str | None
+    held_out: str | None
+
+
+class ResultRow(_Part):
+    """One row over its seeds: `row` is its `Row.key`, `against` the difference to the coordinator on the same tasks and
+    seeds. `policies` are who played, checkpoint ids among them, seed by seed; `tasks_digest` is over the content of the
+    `n` tasks, `config_digest` over the suite, the row and the configurations of its evolutions."""
+
+    row: str
+    measure: Literal["accuracy", "tokens"]
+    label: str
+    value: Figure
+    against: Figure | None
+    by_family: dict[str, float] | None
+    by_seed: dict[str, float] | None
+    seeds: tuple[int, ...] | None
+    n: int | None
+    policies: tuple[str, ...] | None
+    tasks_digest: str | None
+    config_digest: str | None
+
+
+class Results(_Part):
+    """A whole file. `measured` is a day as YYYY-MM-DD, `program` the version that measured; `notes` are sentences that
+    belong beside the figures."""
+
+    format: Literal["trinity-results"] = "trinity-results"
+    version: Literal[1] = 1
+    measured: str
+    program: str | None
+    conditions: Conditions
+    notes: tuple[str, ...]
+    rows: tuple[ResultRow, ...]
+
+    def outcomes(self, table: Table) -> list[RowResult]:
+        """The rows of a table of which the file tells, in the table's order."""
+        found = {one.row: one for one in self.rows if one.measure == table.measure}
+        return [_outcome(row, found[row.key]) for row in table.rows if row.key in found]
+
+
+def _outcome(row: TableRow, kept: ResultRow) -> RowResult:
+    return RowResult(
+        row=row,
+        label=label_of(row, kept.policies or ()),
+        overall=kept.value.over_seeds,
+        by_family=kept.by_family or {},
+        by_seed={int(seed): value for seed, value in (kept.by_seed or {}).items()},
+        against=None if kept.against is None else kept.against.over_seeds,
+    )
+
+
+def shipped() -> Results | None:
+    """The results that came with the program; None where there are none. ConfigError for a damaged file."""
+    path = wiring.SAMPLE_RUNS / NAME
+    return read(path) if path.is_file() else None
+
+
+def read(path: Path) -> Results:
+    """The results that a file holds; ConfigError, one sentence, for one that cannot be read."""
+    try:
+        return Results.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        why = (
+            (error.strerror or str(error))
+            if isinstance(error, OSError)
+            else f"{'.'.join(str(part) for part in error.errors()[0]['loc']) or 'the file'}: "
+            f"{error.errors()[0]['msg']}"
+        )
+        raise ConfigError(
+            f"The results in {path} cannot be read ({why}): install the program anew, or write them with "
+            "`trinity reproduce --show --save FILE`."
+        ) from error
+
+
+def save(
+    store: Store, suite: Suite, tables: Sequence[Table], played: Mapping[str, Sequence[PlayedRow]], path: Path
+) -> int:
+    """Write the rows of these tables that a store holds, each once; returns how many.
+
+    The file appears whole or not at all. StoreError where there is no row, or for an unwritable place.
+    """
+    rows: dict[tuple[str, str], ResultRow] = {}
+    for table in tables:
+        if table.measure != "selection":
+            for one in outcomes(table, played):
+                made = _row(store, suite, table, one, played.get(one.row.key, ()))
+                rows.setdefault((made.measure, made.row), made)
+    if not rows:
+        raise StoreError(
+            "The store holds no row of these tables, so there is nothing to save: play them first."
+        )
+    runs = {some.kept.run_id for of in played.values() for some in of}
+    day = datetime.fromtimestamp(max(store.runs.get(run).created for run in runs), UTC)
+    results = Results(
+        measured=f"{day:%Y-%m-%d}",
+        program=version(),
+        conditions=Conditions(**asdict(suite)),
+        notes=(),
+        rows=tuple(rows.values()),
+    )
+    with atomic_file(path) as draft:
+        draft.write_text(results.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return len(rows)
+
+
+def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Sequence[PlayedRow]) -> ResultRow:
+    kept = [some.kept for some in played]
+    tasks = store.episodes.tasks(kept[0].run_id) if kept else []
+    configs = [store.runs.get(run.evolution).config for run in kept if run.evolution]
+    return ResultRow(
+        row=one.row.key,
+        measure="tokens" if table.measure == "tokens" else "accuracy",
+        label=one.label,
+        value=Figure.of(one.overall),
+        against=None if one.against is None else Figure.of(one.against),
+        by_family=dict(one.by_family),
+        by_seed={str(seed): value for seed, value in one.by_seed.items()},
+        seeds=tuple(one.by_seed),
+        n=len(tasks) or None,
+        policies=tuple(run.policy for run in kept) or None,
+        tasks_digest=_digest([asdict(task) for task in tasks]) if tasks else None,
+        config_digest=_digest([asdict(suite), one.row.key, configs]) if kept else None,
+    )
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

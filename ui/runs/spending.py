@@ -1,0 +1,220 @@
+"""What a run can cost at most, and keeping it below its ceiling: a price before it starts, a bound on every call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from urllib.parse import urlsplit
+
+from core.episode import BASELINE, FORK, Ask, Message, Reply, Task
+from core.errors import BudgetError
+from core.evolution.config import ADAPTED_AT_MOST, controls_at_most
+from core.evolution.cycles import CYCLES
+from core.play.forking import turns_left
+from core.play.policies import follows_cycle
+from core.pool.costs import QUESTION_TOKENS, CostBound, estimate_cost
+from core.pool.pool import Pool, closing
+from core.pool.spec import ModelSpec
+from storage.reads import forks
+from storage.store import Store
+from ui.presentation.words import dollars
+from ui.runs import wiring
+from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, LivePlan, PooledPlan, RunPlan
+
+
+def is_free(spec: ModelSpec) -> bool:
+    """Whether nobody bills for this model: a known price of 0, or a keyless server on this machine."""
+    if spec.price_in == 0 and spec.price_out == 0:
+        return True
+    on_this_machine = urlsplit(spec.base_url).hostname in ("127.0.0.1", "localhost", "::1")
+    return spec.provider != "openai" or (on_this_machine and not spec.api_key_env)
+
+
+def paid_models(specs: Iterable[ModelSpec]) -> list[ModelSpec]:
+    """The models that may cost money."""
+    return [spec for spec in specs if not is_free(spec)]
+
+
+def check_ceiling(specs: Sequence[ModelSpec], ceiling_usd: float | None) -> None:
+    """BudgetError when a ceiling is set that could not be kept, because a price is unknown."""
+    unknown = [spec.name for spec in paid_models(specs) if spec.price_in is None or spec.price_out is None]
+    if ceiling_usd is not None and unknown:
+        raise BudgetError(
+            f"The price of {', '.join(unknown)} is not known, so no spend ceiling can be kept: "
+            "write price_in and price_out (USD per million tokens) into pool.toml."
+        )
+
+
+def estimate(
+    specs: Sequence[ModelSpec],
+    episodes: int,
+    turn_budget: int,
+    questions: Iterable[str] = (),
+    first_turn: int = 0,
+) -> CostBound:
+    """The most that so many episodes can cost over the models that may cost money, in whose prompts the
+    others' replies stand too. A token of the `questions` is at least one byte. Turns before `first_turn` are
+    recorded."""
+    return estimate_cost(
+        paid_models(specs),
+        episodes,
+        turn_budget,
+        question_tokens=max((len(question.encode()) for question in questions), default=QUESTION_TOKENS),
+        longest_reply=max((spec.max_tokens for spec in specs), default=0),
+        first_turn=first_turn,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The most that a plan can ask for and cost over the models of its pool; `ceiling_usd` is what it may spend."""
+
+    most: CostBound
+    specs: tuple[ModelSpec, ...]
+    ceiling_usd: float | None
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether any of the models may cost money."""
+        return bool(paid_models(self.specs))
+
+
+def price(
+    store: Store,
+    plan: RunPlan,
+    specs: tuple[ModelSpec, ...] | None = None,
+    choosing: Sequence[Task] = (),
+) -> Price:
+    """What a plan can cost at most, before it is made ready. `specs` are those of its pool where they are known, and
+    `choosing` the tasks on which a batch run's role cycles are chosen first. What is read again costs nothing."""
+    if not isinstance(plan, PooledPlan):
+        return Price(estimate((), 0, 1), (), None)
+    specs = wiring.pool_specs(plan.pool) if specs is None else specs
+    match plan:
+        case BatchPlan():
+            tasks = plan.load_tasks()
+            tried = sum(follows_cycle(name) for name in plan.policies) * len(CYCLES) * len(choosing)
+            played = tried + len(tasks) * len(plan.policies)
+            most = estimate(specs, played, plan.turns, [task.question for task in (*tasks, *choosing)])
+        case LivePlan():
+            most = estimate(
+                specs, plan.repeats, plan.turns, [plan.task.question] if plan.task.question else ()
+            )
+        case EvolutionPlan():
+            most = _evolution(plan, specs)
+        case ForkPlan():
+            most = _forks(store, plan, specs)
+    return Price(most, specs, plan.max_cost_usd)
+
+
+def _evolution(plan: EvolutionPlan, specs: Sequence[ModelSpec]) -> CostBound:
+    config, (tasks, validation, _) = plan.evolution, plan.task_sets()
+    per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
+    played = config.generations * config.population * per_candidate
+    played += (1 + math.ceil(config.generations / config.validate_every)) * len(validation)
+    if plan.controls:
+        played += controls_at_most(len(specs), len(validation))
+    return estimate(specs, played, config.turn_budget, [task.question for task in (*tasks, *validation)])
+
+
+def _forks(store: Store, plan: ForkPlan, specs: Sequence[ModelSpec]) -> CostBound:
+    """Every child that is not there yet plays all its turns."""
+    parents = forks.parents(store, [branch.parent for branch in plan.branches])
+    parts: list[CostBound] = []
+    for branch in plan.branches:
+        if branch.parent not in parents:
+            continue  # deleted since: whoever plays it says so
+        parent = parents[branch.parent]
+        question = [parent.task.question + 3 * (plan.change.value if plan.change.kind == "reply" else "")]
+        for part, change, n in ((BASELINE, None, branch.baseline), (FORK, plan.change, branch.n)):
+            n -= sum(name.startswith(f"{part}/") for name in branch.reused)
+            left = turns_left(parent, branch.turn, change)
+            first = parent.turn_budget - left
+            parts.append(estimate(specs, n if left else 0, parent.turn_budget, question, first))
+    costs = [one.cost_usd for one in parts]
+    known = [cost for cost in costs if cost is not None]
+    return CostBound(
+        calls=sum(one.calls for one in parts),
+        tokens_in=sum(one.tokens_in for one in parts),
+        tokens_out=sum(one.tokens_out for one in parts),
+        cost_usd=sum(known) if len(known) == len(costs) else None,
+        unknown=tuple(dict.fromkeys(name for one in parts for name in one.unknown)),
+    )
+
+
+def agree_to_cost(asked: Price, *, may_ask: bool, agreed: bool) -> str | None:
+    """What to say before anything is spent; None when nothing can be. BudgetError when there is neither a
+    ceiling nor anyone who could be asked."""
+    most, ceiling_usd = asked.most, asked.ceiling_usd
+    check_ceiling(asked.specs, ceiling_usd)
+    if not asked.is_paid:
+        return None
+    unknown = f"an unknown cost (no price for {', '.join(most.unknown)})"
+    cost = unknown if most.cost_usd is None else f"at most {dollars(most.cost_usd)}"
+    if ceiling_usd is None and most.calls and not (may_ask or agreed):
+        raise BudgetError(
+            f"This may cost money (up to {most.calls:,} calls, {cost}): set a ceiling with --max-cost USD."
+        )
+    stop = "" if ceiling_usd is None else f" It stops before {dollars(ceiling_usd)} is exceeded."
+    return f"Up to {most.calls:,} calls, {cost}.{stop}"
+
+
+class MeteredPool:
+    """A pool that counts what is spent and never asks what together could go over the ceiling: calls that
+    fit are made first, then those that fit what is left. BudgetError when not a single one does."""
+
+    def __init__(self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0) -> None:
+        self._pool = pool
+        self._by_name = {spec.name: spec for spec in pool.specs}
+        self._ceiling_usd = ceiling_usd
+        self.spent_usd = spent_usd
+
+    def anew(self, spent_usd: float) -> MeteredPool:
+        """The pool below its ceiling, of which so much is spent."""
+        return MeteredPool(self._pool, self._ceiling_usd, spent_usd)
+
+    @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """The models in slot order."""
+        return self._pool.specs
+
+    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
+        """Answers of the pool behind, as they are ready."""
+        begin = 0
+        while begin < len(asks):
+            end = begin + self._affordable(asks[begin:])
+            with closing(self._pool.ask(asks[begin:end])) as replies:
+                for index, reply in replies:
+                    self.spent_usd += reply.usage.cost_usd or 0.0
+                    yield begin + index, reply
+            begin = end
+
+    def stream(self, ask: Ask) -> Iterator[str | Reply]:
+        """Pieces of the pool behind, then the whole reply."""
+        self._affordable([ask])
+        with closing(self._pool.stream(ask)) as pieces:
+            for piece in pieces:
+                if isinstance(piece, Reply):
+                    self.spent_usd += piece.usage.cost_usd or 0.0
+                yield piece
+
+    def _affordable(self, asks: Sequence[Ask]) -> int:
+        """How many of the asks, from the first on, surely fit what is left together: at least one."""
+        if self._ceiling_usd is None:
+            return len(asks)
+        most = accumulate(most_usd(self._by_name[ask.model], ask.messages) for ask in asks)
+        fitting = sum(self.spent_usd + together <= self._ceiling_usd for together in most)
+        if asks and not fitting:
+            raise BudgetError(
+                f"The next call could exceed the ceiling of {dollars(self._ceiling_usd)} "
+                f"({dollars(self.spent_usd)} spent): give a higher one with --max-cost."
+            )
+        return fitting
+
+
+def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:
+    """The most one call can cost in USD: a token is at least one byte of text."""
+    tokens_in = sum(len(message.content.encode()) + 16 for message in messages)
+    return (tokens_in * (spec.price_in or 0.0) + spec.max_tokens * (spec.price_out or 0.0)) / 1e6

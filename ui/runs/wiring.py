@@ -1,0 +1,232 @@
+"""Turns names into parts, once, at a door: settings, sample runs, pool, checkpoints and policies; SIGTERM into Ctrl-C.
+
+torch is imported only where a coordinator or a pocket model is needed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from core.checkpoint import Checkpoint, Dtype, load_checkpoint
+from core.episode import Role
+from core.errors import CheckpointError, ConfigError
+from core.play.policies import PLAN_WORK_CHECK, SINGLE, RandomPolicy, cycle_policy, follows_cycle
+from core.play.policy import Policy
+from core.pocket import MODELS, WEIGHTS
+from core.pocket.specs import pocket_spec
+from core.pool.pool import Pool
+from core.pool.spec import ModelSpec
+from core.processes import Processes
+from core.settings import POCKET_POOL, Settings, read_settings
+from storage.rows.engine import database_url
+from storage.shelves.labels import LONGEST_AUTHOR
+from storage.store import Store
+
+if TYPE_CHECKING:
+    from core.coordinator.coordinator import Coordinator
+    from core.coordinator.encoder import Encoder
+
+
+log = logging.getLogger(__name__)
+
+#: Beside the packages, in a checkout as in an installed wheel.
+SAMPLE_RUNS = Path(__file__).resolve().parents[2] / "sample_runs"
+
+
+def data_folder() -> Path:
+    """Where this user's store and settings file are."""
+    return platformdirs.user_data_path("trinity-inspector", appauthor=False)
+
+
+def settings(**arguments: object) -> Settings:
+    """The settings of this process; `arguments` that are None count as not given."""
+    return read_settings(arguments, os.environ, data_folder())
+
+
+def has_samples() -> bool:
+    """Whether sample runs came with this installation."""
+    return SAMPLE_RUNS.is_dir() and any(SAMPLE_RUNS.glob("*.jsonl*"))
+
+
+def wants_samples(store: Store, chosen: Settings) -> bool:
+    """Whether this store should be given the sample runs: it is empty, or never had them offered."""
+    return (
+        not store.read_only
+        and has_samples()
+        and (store.health().runs == 0 or not _samples_mark(chosen).exists())
+    )
+
+
+def import_samples(store: Store, chosen: Settings) -> None:
+    """Import the sample runs and remember it, so that runs a user deletes do not come back."""
+    from storage.files.interchange import import_runs
+
+    import_runs(store, SAMPLE_RUNS)
+    mark = _samples_mark(chosen)
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    except OSError as error:
+        log.warning("Sample runs that you delete will come back: %s cannot be written (%s)", mark, error)
+
+
+def _samples_mark(chosen: Settings) -> Path:
+    """An empty file whose name tells store and sample runs."""
+    names = sorted(f"{path.name}:{path.stat().st_size}" for path in SAMPLE_RUNS.glob("*.jsonl*"))
+    store = database_url(chosen.store).render_as_string(hide_password=False)  # however it was typed
+    digest = hashlib.sha256("\n".join([store, *names]).encode()).hexdigest()[:16]
+    return chosen.data_folder / "samples" / digest
+
+
+def resolve_pool(name: str | None, environment: Mapping[str, str] | None = None) -> Pool:
+    """The pool of a pool.toml, or the embedded one for "pocket" and None. Keys are in `environment`."""
+    if name is None or name == POCKET_POOL:
+        from core.pocket.pool import PocketPool
+
+        missing = [model for model in MODELS if not (WEIGHTS / model / "model.safetensors").exists()]
+        if missing:
+            raise ConfigError(
+                f"The pocket models {', '.join(missing)} have no weights in {WEIGHTS}: "
+                "install Trinity Inspector again, or train them with 'trinity pocket train'."
+            )
+        return PocketPool(processes=processes())
+    from core.pool_file import load_pool
+
+    return load_pool(Path(name), os.environ if environment is None else environment, processes())
+
+
+@cache
+def processes() -> Processes:
+    """Who shares the work of small models with this process: never more in all than the machine has cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    chosen = settings().processes
+    return Processes(
+        cores if chosen is None else min(chosen, cores),
+        preload=["core.pocket.pool", "core.coordinator.encoder"],
+    )
+
+
+def pool_specs(name: str) -> tuple[ModelSpec, ...]:
+    """The pool's slots without loading a model; ConfigError or PoolError as for the pool itself."""
+    if name == POCKET_POOL:
+        return tuple(pocket_spec(model) for model in MODELS)
+    return resolve_pool(name).specs
+
+
+def stored_checkpoint(store: Store, checkpoint_id: str) -> Checkpoint:
+    """A checkpoint of the store; StoreError when it has none of this id."""
+    summary = store.checkpoints.get(checkpoint_id)
+    return Checkpoint.from_bytes(summary.config, store.checkpoints.weights(checkpoint_id))
+
+
+def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = None) -> None:
+    """Put a checkpoint into the store; one that is there already stays as it is."""
+    if store.checkpoints.has(checkpoint.id):
+        return
+    store.checkpoints.add(
+        checkpoint.id,
+        checkpoint.to_config(),
+        checkpoint.to_bytes(),
+        run_id=run_id,
+        generation=checkpoint.generation,
+        kind=checkpoint.parts,
+    )
+
+
+def resolve_checkpoint(name: str, store: Store) -> Checkpoint:
+    """A checkpoint by its id in the store or by its folder's path."""
+    if os.path.isdir(name):  # of a name that no path can have: no error, no folder
+        return load_checkpoint(name)
+    _check_stored(name, store)
+    return stored_checkpoint(store, name)
+
+
+def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
+    """CheckpointError or ConfigError for a name that no policy can have, before anything heavy is loaded. The models of
+    a pool.toml are left to whoever reads it."""
+    from core.pocket import MODELS
+
+    for name in names:
+        if pool == POCKET_POOL and follows_cycle(name) and name != f"{SINGLE}*":
+            cycle_policy(name, MODELS, PLAN_WORK_CHECK)
+        if name != "random" and not follows_cycle(name) and not os.path.isdir(name):
+            _check_stored(name, store)
+
+
+def _check_stored(name: str, store: Store) -> None:
+    if not store.checkpoints.has(name):
+        raise CheckpointError(
+            f"There is no policy or checkpoint '{name}': see 'trinity checkpoints', or use single:MODEL, "
+            "single:*, random, random-model or round-robin."
+        )
+
+
+class Policies:
+    """Turns names of policies into policies over one pool; encoders are loaded once, and only when needed.
+
+    `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        models: tuple[str, ...],
+        *,
+        argmax: bool = False,
+        encoder: str | None = None,
+        cycles: Mapping[str, tuple[Role, ...]] | None = None,
+    ) -> None:
+        self._store = store
+        self._models = models
+        self._argmax = argmax
+        self._encoder_name = encoder
+        self._cycles = cycles or {}
+        self._encoders: dict[tuple[str, str], Encoder] = {}
+
+    def resolve(self, name: str) -> Policy:
+        """The policy of a name. Raises ConfigError or CheckpointError with one sentence."""
+        if name == "random":
+            return RandomPolicy(self._models)
+        if follows_cycle(name):
+            return cycle_policy(name, self._models, self._cycles.get(name, PLAN_WORK_CHECK))
+        return self.coordinator(resolve_checkpoint(name, self._store))
+
+    def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
+        """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
+        from core.coordinator.coordinator import Coordinator, check_fits
+
+        encoder = self.encoder(self._encoder_name or checkpoint.encoder.name, checkpoint.dtype)
+        check_fits(checkpoint, encoder, self._models)
+        return Coordinator(checkpoint, encoder, argmax=self._argmax)
+
+    def encoder(self, name: str, dtype: Dtype) -> Encoder:
+        """The encoder of this name, loaded at its first use."""
+        from core.coordinator.encoder import load_encoder
+
+        if (name, dtype) not in self._encoders:
+            self._encoders[name, dtype] = load_encoder(name, dtype=dtype, processes=processes())
+        return self._encoders[name, dtype]
+
+
+def expand(names: Sequence[str], models: Sequence[str]) -> list[str]:
+    """Policy names with `single:*` as one per model, each once, in order."""
+    every = [f"{SINGLE}{model}" for model in models]
+    expanded = [one for name in names for one in (every if name == f"{SINGLE}*" else [name])]
+    return list(dict.fromkeys(expanded))
+
+
+def login() -> str:
+    """The name one is logged in with on this machine."""
+    try:
+        return getpass.getuser()[:LONGEST_AUTHOR]
+    except (OSError, KeyError):  # a user id without a name, as in containers
+        return "reviewer"

@@ -1,0 +1,115 @@
+"""A worker process: takes the runs that pages have queued, whatever their kind, and sees them through one by one.
+
+    TRINITY_STORE=URL python -m ui.runs.worker
+
+The page never plays anything itself, so no click and no closed browser can end a run. A run is claimed in the store
+before it is played, so that no two workers play the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from core.errors import TrinityError
+from storage.rows.summaries import RunStatus
+from storage.store import Store, open_store
+from ui.program import interruptible
+from ui.runs import slots, wiring
+from ui.runs.lease import claim
+from ui.runs.play import play
+from ui.runs.queue import log_file
+
+log = logging.getLogger(__name__)
+
+#: How often a worker that stays looks whether a run waits, in seconds.
+LOOK_S = 0.5
+#: The exit code of a process that was stopped by Ctrl-C or SIGTERM.
+INTERRUPTED = 130
+
+
+def play_claimed(store: Store, run: str) -> int:
+    """Claim the run and see it through; the exit code. A failure is told in the run, in one sentence."""
+    if not claim(store, run):
+        return 0  # another worker has it, or it is over
+    try:
+        for _ in play(store, run):
+            pass
+    except TrinityError:  # not even the run could be told: another process has it, or it is gone
+        raise
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception:
+        log.exception("The worker of run %s broke", run)
+        return 1
+    return int(store.runs.get(run).status is RunStatus.FAILED)
+
+
+def serve(store: Store, most: int, *, stay: bool = False, told: Callable[[str], object] | None = None) -> int:
+    """Hold a slot below `most` and play what waits, the oldest first, one after another; the exit code. Leaves when
+    nothing waits, or at once when all slots are taken, unless it is to `stay`. `told` is given each run's id before it
+    is played."""
+    while True:
+        with slots.slot(most) as number:
+            if number is None or (code := _play_all(store, stay, told)):
+                return 0 if number is None else code
+        if store.runs.next_waiting() is None:  # after the slot is free: who queues now starts another
+            return 0
+
+
+def _play_all(store: Store, stay: bool, told: Callable[[str], object] | None) -> int:
+    """Play until nothing waits, or for ever; not 0 when it was interrupted."""
+    while True:
+        run = store.runs.next_waiting()
+        if run is None and not stay:
+            return 0
+        if run is None:
+            time.sleep(LOOK_S)
+            continue
+        if told is not None:
+            told(run)
+        if play_claimed(store, run) == INTERRUPTED:
+            return INTERRUPTED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process's door."""
+    parser = argparse.ArgumentParser(prog="python -m ui.runs.worker", description="Play the runs that wait.")
+    parser.add_argument("--run", help="play only this one, whatever waits")
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO)
+    settings = wiring.settings()
+    store = open_store(settings.store)
+    try:
+        with interruptible():
+            return (
+                play_claimed(store, asked.run)
+                if asked.run
+                else serve(store, settings.workers, told=_log_into)
+            )
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except TrinityError as error:
+        log.error("%s", error)
+        return 1
+    finally:
+        store.close()
+
+
+def _log_into(run: str) -> None:
+    """From here on, all that this process and its libraries say goes to the run's log."""
+    path = log_file(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(file, stream.fileno())
+    os.close(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

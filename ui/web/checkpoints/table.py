@@ -1,0 +1,154 @@
+"""The first panel of a comparison: how often each policy is right and at what cost, with what to be careful about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from core.analysis.comparison import Comparison, accuracy_over_tasks
+from storage.analysis.standings import Figures, PolicySide
+from ui.presentation.comparison import corrected_threshold, p_words
+from ui.presentation.glossary import define
+from ui.presentation.theme import label, percent
+from ui.presentation.words import per_solved
+from ui.web.checkpoints.figures import policy_styles
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.widgets import Standing, standings_figure
+from ui.web.pickers.line import ComparedPolicies
+
+#: How the table's columns read, each with what it counts.
+COLUMNS: dict[str, Any] = {
+    "Policy": st.column_config.TextColumn("Policy", help=define("Policy")),
+    "Accuracy": st.column_config.TextColumn(
+        "Accuracy", help="Share of its own finished episodes that ended right, with the 95 % interval"
+    ),
+    "episodes": st.column_config.LinkColumn("Episodes", display_text=r"#(.*)$", width=80),
+    "Points over A": st.column_config.TextColumn(
+        "Points over A", help="Its accuracy minus A's over the tasks that both played, in percentage points"
+    ),
+    "p": st.column_config.TextColumn(
+        "p against A",
+        help="How likely a difference from A this large would be by luck alone, were both equally good",
+    ),
+    "Turns": st.column_config.TextColumn("Turns", help="Mean per episode"),
+    "Accepted": st.column_config.TextColumn(
+        "Accepted", help="Share of its episodes that a Verifier ended with ACCEPT"
+    ),
+    "Wrong among accepted": st.column_config.TextColumn(
+        "Wrong among accepted", help=define("Wrong among accepted")
+    ),
+    "Tasks": st.column_config.TextColumn("Tasks", help="How many different tasks it has finished"),
+    "Seeds": st.column_config.TextColumn(
+        "Seeds", help="With how many different seeds it played; another seed draws other choices"
+    ),
+    "Missing": st.column_config.TextColumn("Missing", help=define("Missing")),
+}
+
+
+def standings(
+    line: ComparedPolicies,
+    found: Sequence[Figures],
+    compared: Mapping[PolicySide, Comparison],
+    names: Sequence[str],
+    leader: str,
+) -> None:
+    """Accuracy with its interval and what it cost, one line per policy; above it who is ahead, plain text."""
+    st.subheader("How often is each right, and at what cost?", help=define("Accuracy"))
+    if leader:
+        st.markdown(f"**{label(leader, 600)}**")
+    marked = [f"{mark(line, i)}{name}" for i, name in enumerate(names)]
+    styles = policy_styles(names)
+    rows = [
+        Standing(
+            marked[i],
+            one.summary.correct,
+            one.summary.n,
+            styles[i].colour,
+            accuracy_over_tasks(one.by_task, key=one.side.token)[1:],
+        )
+        for i, one in enumerate(found)
+    ]
+    plot(
+        standings_figure(rows),
+        key="accuracies",
+        small=True,
+        alt="Accuracy of each policy over its own finished episodes, with its 95 % interval",
+    )
+    st.dataframe(
+        figure_rows(found, compared, marked),
+        key="figures",
+        hide_index=True,
+        column_config=COLUMNS,
+        alt="What each policy did: accuracy, difference from A, cost, turns, accepts, episodes",
+    )
+    _cautions(found, compared)
+
+
+def mark(line: ComparedPolicies, i: int) -> str:
+    """What stands before the name of A and of B."""
+    return "A · " if i == line.a else "B · " if i == line.b else ""
+
+
+def figure_rows(
+    found: Sequence[Figures], compared: Mapping[PolicySide, Comparison], names: Sequence[str]
+) -> pd.DataFrame:
+    """One row per policy; the number of its episodes leads to them."""
+    rows = []
+    for one, name in zip(found, names, strict=True):
+        did, against = one.summary, compared.get(one.side)
+        low, high = accuracy_over_tasks(one.by_task, key=one.side.token)[1:]
+        rows.append(
+            {
+                "Policy": name,
+                "Accuracy": f"{percent(did.accuracy)} ({100 * low:.0f}–{100 * high:.0f})",
+                "episodes": f"{_episodes(one.side)}#{did.n:,}",
+                "Points over A": _minus(against),
+                "p": "–" if against is None or not against.n else p_words(against.p),
+                "Cost per solved": per_solved(did.cost_usd, did.correct),
+                "Tokens per solved": f"{did.tokens / did.correct:,.0f}" if did.correct else "–",
+                "Turns": "–" if did.mean_turns is None else f"{did.mean_turns:.2f}",
+                "Accepted": percent(did.accepted / did.n if did.n else None),
+                "Wrong among accepted": percent(did.false_accepts / did.accepted if did.accepted else None),
+                "Tasks": f"{one.tasks:,}",
+                "Seeds": f"{one.seeds:,}",
+                "Missing": f"{did.missing:,}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _minus(against: Comparison | None) -> str:
+    if against is None:
+        return "baseline"
+    return f"{100 * against.difference.difference:+.1f}" if against.n else "–"
+
+
+def _episodes(side: PolicySide, **narrowed: str | int) -> str:
+    return state.href("episodes", **to_episodes(side), **narrowed)
+
+
+def _cautions(found: Sequence[Figures], compared: Mapping[PolicySide, Comparison]) -> None:
+    sentences = []
+    if len({one.tasks for one in found}) > 1:
+        sentences.append(
+            "They did not play equally many tasks: accuracy is over each one's own tasks, points over A only over "
+            "those that both played."
+        )
+    if len(compared) > 1:
+        sentences.append(
+            f"{len(compared)} comparisons at once: with each more, luck alone makes one of them look real more often. "
+            f"So read each p against {corrected_threshold(len(compared)):.3f} (0.05 / {len(compared)}) "
+            "rather than 0.05."
+        )
+    if sentences:
+        st.caption(" ".join(sentences))
+
+
+def to_episodes(side: PolicySide) -> dict[str, str | None]:
+    """The list of a side's episodes, as parameters of its address."""
+    forks = "without" if side.run is None else None  # what counts for it
+    return {"policy": side.policy, "run": side.run, "forks": forks, "status": "finished"}

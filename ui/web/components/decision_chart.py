@@ -1,0 +1,81 @@
+"""The decision chart: a bar per model and per role and the joint grid of both, drawn in place, so that a step from turn
+to turn changes it and does not build it anew. Its camera saves it as every figure is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ui.presentation.odds import Option
+from ui.presentation.theme import NEUTRAL_COLOUR, one_line
+from ui.web.components import component
+from ui.web.kit.chart import file_name, image_format
+
+_CAMERA = (
+    '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M9 3 7.2 5H4a2 2 0 0 0-2 2v12a2 2 0 0 0 2 2h16a2 2 0 0 0 '
+    '2-2V7a2 2 0 0 0-2-2h-3.2L15 3zm3 15a5 5 0 1 1 0-10 5 5 0 0 1 0 10z"/></svg>'
+)
+_HTML = (
+    f'<div class="decision"><svg class="odds" role="img"></svg><button type="button">{_CAMERA}</button></div>'
+)
+#: A cell of so much probability, or of the grid's most, is the darkest.
+_DARKEST = 0.5
+
+
+def decision_chart(
+    models: Sequence[Option], roles: Sequence[Option], *, key: str, what: str, grid: bool = True
+) -> None:
+    """Draw the options of one decision. `what` says in words what the chart shows; a screen reader hears after it every
+    name with its odds."""
+    component("decision_chart", _HTML)(key=key, data=chart_data(models, roles, key=key, what=what, grid=grid))
+
+
+def chart_data(
+    models: Sequence[Option], roles: Sequence[Option], *, key: str, what: str, grid: bool = True
+) -> dict[str, Any]:
+    """What the chart is drawn from, foreign names cut to one line."""
+    most = max([_DARKEST, *(joint.p for option in models for joint in option.joint)])
+    return {
+        "models": [_bar(option) for option in models],
+        "roles": [_bar(option) for option in roles],
+        "columns": [one_line(option.name, 14) for option in models],
+        "cells": [
+            [
+                {
+                    "heat": round(option.joint[line].p / most, 3),
+                    "percent": option.joint[line].percent,
+                    "chosen": option.joint[line].chosen,
+                    "likeliest": option.joint[line].likeliest,
+                    "title": f"{role.name} on {one_line(option.name, 28)}: {option.joint[line].p:.4f}",
+                }
+                for option in models
+            ]
+            for line, role in enumerate(roles)
+        ]
+        if grid
+        else [],
+        "said": " ".join(
+            [
+                what,
+                *(
+                    f"{one_line(one.name, 28)} {one.words} {one.note}".strip() + "."
+                    for one in (*models, *roles)
+                ),
+            ]
+        ),
+        "saved": {"name": file_name(key), "format": image_format()},
+    }
+
+
+def _bar(option: Option) -> dict[str, Any]:
+    name = one_line(option.name, 28)
+    logit = "" if option.logit is None else f", logit {option.logit:+.4f}"
+    return {
+        "name": name,
+        "colour": option.colour or NEUTRAL_COLOUR,
+        "p": option.p,
+        "words": option.words,
+        "note": option.note,
+        "other": option.other,
+        "title": f"{name}: {option.p:.4f}{logit}",
+    }

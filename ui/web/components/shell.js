@@ -1,0 +1,48 @@
+// Installed once, on the window: it outlives the pages, their runs and this component's own place on the page.
+const DRAWER_PX = 768; // up to this width Streamlit lays the menu over the page
+
+// What is pushed without an act of the reader's since the last entry belongs to that entry.
+function oneActOneStep() {
+  let acted = false;
+  for (const act of ["pointerdown", "click", "keydown"]) {
+    window.addEventListener(act, event => { acted ||= event.isTrusted; }, true);
+  }
+  window.addEventListener("popstate", () => { acted = false; }, true);
+  const push = history.pushState.bind(history);
+  history.pushState = (...entry) => {
+    if (acted) push(...entry); else history.replaceState(...entry);
+    acted = false;
+  };
+}
+
+// Streamlit lets Esc through to the page's shortcuts from within a field, as no other key. They listen on the document.
+function escLeavesTheField() {
+  document.body.addEventListener("keydown", event => {
+    const field = event.composedPath()[0];
+    if (event.key !== "Escape" || !field.matches?.("input, textarea")) return;
+    event.stopPropagation();
+    field.blur();
+  });
+}
+
+function closeDrawer() {
+  if (window.innerWidth > DRAWER_PX) return;
+  const open = '[data-testid="stSidebar"][data-collapsed="false"] [data-testid="stSidebarCollapseButton"] button';
+  document.querySelector(open)?.click();
+}
+
+// Streamlit closes it only for browsers that call themselves mobile, and opens it again where it was last left open.
+function drawerCloses() {
+  document.body.addEventListener("click", event => {
+    if (event.target.closest?.('[data-testid="stSidebarNavLink"]')) setTimeout(closeDrawer);
+  });
+  closeDrawer();
+}
+
+export default function () {
+  if (window.trinityShell) return;
+  window.trinityShell = true;
+  oneActOneStep();
+  escLeavesTheField();
+  drawerCloses();
+}

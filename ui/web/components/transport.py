@@ -1,0 +1,238 @@
+"""The transport: stepping and playing through a replay by button and by key, at the pace of the text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import streamlit as st
+
+from ui.web.components.key_focus import key_focus
+
+SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+
+#: Keys and what they do, as a help sheet lists them.
+Keys = tuple[tuple[str, str], ...]
+
+_PLAYING, _SPEED, _DUE, _RECENT = "replay_playing", "replay_speed", "replay_due", "replay_recent"
+
+#: For so many seconds a browser may still report a step of the playing itself.
+_STALE_S = 2.5
+
+
+def keys_of(noun: str, *own: tuple[str, str]) -> Keys:
+    """Every key of a page that steps through `noun`s: those of the transport and the page's own."""
+    return (
+        ("J  or  →", f"next {noun}"),
+        ("K  or  ←", f"previous {noun}"),
+        ("Home / End", f"first / last {noun}"),
+        ("Space", "play or pause"),
+        *own,
+        ("H", "this help"),
+    )
+
+
+def dwell_s(characters: int, speed: float) -> float:
+    """How long a turn stays while playing, in seconds: 0.6 s plus reading time, between 0.6 s and 6 s,
+    by speed."""
+    return min(6.0, max(0.6, 0.6 + characters / 900)) / speed
+
+
+def playing(what: str) -> bool:
+    """Is this episode, or this pair, playing?"""
+    return st.session_state.get(_PLAYING) == what
+
+
+def stop() -> None:
+    """Stop playing; every step by hand does."""
+    st.session_state[_PLAYING] = None
+
+
+def speed() -> float:
+    """The reader's speed, 1 unless chosen."""
+    return float(st.session_state.get(_SPEED) or 1.0)
+
+
+def by_hand(go: Callable[[int], None]) -> Callable[[int], None]:
+    """A step that a reader takes: it stops the playing."""
+
+    def step(to: int) -> None:
+        stop()
+        go(to)
+
+    return step
+
+
+def from_widget(go: Callable[[int], None]) -> Callable[[int], None]:
+    """A step that a widget with a value reports, such as a slider. A place where playing itself was a moment ago does
+    not count: a browser that has not yet heard of the newest step sends the one before, and that must neither stop the
+    playing nor take it back."""
+
+    def step(to: int) -> None:
+        since = time.monotonic() - _STALE_S
+        if all(place != to or at < since for place, at in st.session_state.get(_RECENT, ())):
+            by_hand(go)(to)
+
+    return step
+
+
+def step_buttons(cursor: int, total: int, go: Callable[[int], None], keys: Keys) -> None:
+    """Back, next and the sheet of keys as buttons with words, in the row that the caller has opened."""
+    for words, key, shortcut, to in (
+        ("Back", "step_back", "K", cursor - 1),
+        ("Next", "step_next", "J", cursor + 1),
+    ):
+        st.button(
+            words,
+            key=key,
+            shortcut=shortcut,
+            type="tertiary",
+            disabled=not 0 <= to < total,
+            on_click=by_hand(go),
+            args=(to,),
+        )
+    help_button(keys)
+
+
+def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
+    """A field that goes to a turn by its number, for episodes whose strip shows only a part of the turns."""
+    st.session_state["go_to"] = cursor + 1
+    st.number_input(
+        "Go to turn",
+        1,
+        total,
+        key="go_to",
+        label_visibility="collapsed",
+        width=130,
+        help=f"Any turn from 1 to {total:,}",
+        on_change=lambda: from_widget(go)(int(st.session_state["go_to"]) - 1),
+    )
+
+
+def help_button(keys: Keys) -> None:
+    """The button, key H, that shows a page's keys."""
+    if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
+        _help(keys)
+
+
+@st.dialog("Keys", on_dismiss="rerun")
+def _help(keys: Keys) -> None:
+    st.markdown("\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in keys)]))
+    st.caption("Keys rest while you type in a field.")
+    st.toggle(
+        "Plain turn strip, without the component",
+        key="plain_strip_choice",
+        value=bool(st.session_state.get("plain_strip", False)),
+        on_change=_choose_plain,
+    )
+
+
+def _choose_plain() -> None:
+    st.session_state["plain_strip"] = st.session_state["plain_strip_choice"]
+
+
+def _play(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
+    """Play; from the start when at the end. Like `stop` it sets a state and does not toggle one: a click that arrives
+    twice, once with the playing's own rerun, must not undo itself."""
+    if playing(what):
+        return
+    st.session_state[_PLAYING] = what
+    st.session_state.pop(_DUE, None)
+    if cursor >= total - 1:
+        go(0)
+
+
+def transport(
+    what: str,
+    cursor: int,
+    total: int,
+    go: Callable[[int], None],
+    noun: str = "Turn",
+    where: str | None = None,
+) -> None:
+    """The bar at the foot of the page. `go(index)` moves the cursor over the `noun`s of `what`, an episode, a pair
+    or an evolution; `cursor` is 0-based. `where` says the place where that is not `Turn 1 of 5`."""
+    step = by_hand(go)
+    first, last = cursor <= 0, cursor >= total - 1
+    key_focus("tools_transport")
+    with (
+        st.bottom,
+        st.container(
+            horizontal=True,
+            horizontal_alignment="center",
+            vertical_alignment="center",
+            gap="small",
+            key="tools_transport",
+        ),
+    ):
+        for words, key, icon, shortcut, to, disabled in (
+            ("First", "go_first", "first_page", "Home", 0, first),
+            ("Previous", "go_back", "chevron_left", "Left", cursor - 1, first),
+            ("Next", "go_next", "chevron_right", "Right", cursor + 1, last),
+            ("Last", "go_last", "last_page", "End", total - 1, last),
+        ):
+            if words == "Next":
+                _play_button(what, cursor, total, go)
+            # An icon with its words in the tooltip, so that the whole bar fits a phone.
+            st.button(
+                "",
+                key=key,
+                icon=f":material/{icon}:",
+                shortcut=shortcut,
+                help=f"{words} {noun.lower()}",
+                on_click=step,
+                args=(to,),
+                disabled=disabled,
+            )
+        st.segmented_control(
+            "Speed",
+            SPEEDS,
+            key=_SPEED,
+            default=1.0,
+            required=True,
+            format_func=lambda value: f"{value:g}×",
+            label_visibility="collapsed",
+            persist_state="session",
+        )
+        st.caption(where or f"{noun} {cursor + 1} of {total}")
+
+
+def _play_button(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
+    plays = playing(what)
+    st.button(
+        "Pause" if plays else "Play",
+        key="go_play",
+        icon=":material/pause:" if plays else ":material/play_arrow:",
+        shortcut="Space",
+        type="primary",
+        on_click=stop if plays else _play,
+        args=() if plays else (what, cursor, total, go),
+        disabled=total < 2,
+    )
+
+
+def autoplay(what: str, cursor: int, total: int, characters: int, go: Callable[[int], None]) -> None:
+    """While playing: wait out this turn's dwell in a small fragment of its own, then go on and run the
+    page again."""
+    if not playing(what):
+        return
+    wait = dwell_s(characters, speed())
+    now = time.monotonic()
+    recent = [one for one in st.session_state.get(_RECENT, ()) if one[1] > now - 2 * _STALE_S]
+    st.session_state[_RECENT] = [*(one for one in recent if one[0] != cursor), (cursor, now)]
+    due = st.session_state.get(_DUE)
+    if due is None or due[0] != cursor:
+        st.session_state[_DUE] = (cursor, time.monotonic() + wait)
+
+    def advance() -> None:
+        due = st.session_state.get(_DUE)
+        if not playing(what) or due is None or due[0] != cursor or time.monotonic() < due[1] - 0.05:
+            return
+        st.session_state.pop(_DUE, None)
+        if cursor >= total - 1:
+            stop()
+        else:
+            go(cursor + 1)
+        st.rerun()
+
+    st.fragment(advance, run_every=wait, key="replay_tick")()

@@ -1,0 +1,208 @@
+"""The table of episodes: its rows and columns, the choice of columns, and the basket of ticked rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from core.episode import Status
+from storage.rows.summaries import CheckpointSummary, EpisodeSummary
+from ui.presentation.glossary import define
+from ui.presentation.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
+from ui.presentation.words import ago, dollars, generations, policy_name, strip_key, strip_text
+from ui.web.kit import state
+from ui.web.pickers.basket import held, hold
+from ui.web.pickers.facets import flag_word
+
+#: Widths that a reader can give the two columns of text, pixels.
+WIDTHS = {"narrow": (180, 130), "normal": (300, 215), "wide": (620, 420)}
+#: A cell is cut where its column ends, without a word: a question is cut before that, with an ellipsis. So many pixels
+#: are there for a character of it.
+_CHARACTER = 6
+_PEEKING = ("open", "answer", "question", "turns")
+
+
+def rows(
+    items: Sequence[EpisodeSummary],
+    generation_of: dict[str, int | None],
+    now: float,
+    width: str = "normal",
+) -> pd.DataFrame:
+    """The page's episodes as a table of plain values, every column there is; texts are shown as text, questions as much
+    of them as a column of this width can hold."""
+    fits = WIDTHS[width][0] // _CHARACTER
+    return pd.DataFrame(
+        {
+            "open": [state.href("replay", **state.replay_of_list(one.id)) for one in items],
+            "answer": [_answer_mark(one) for one in items],
+            "question": [one_line(one.question, fits) for one in items],
+            "turns": [strip_text(one.strip) for one in items],
+            "policy": [
+                policy_name(one.policy, one.generation or generation_of.get(one.policy)) for one in items
+            ],
+            "n": [one.turns for one in items],
+            "tokens": [one.tokens_in + one.tokens_out for one in items],
+            "margin": [one.min_margin for one in items],
+            "entropy": [one.mean_entropy for one in items],
+            "cost": [dollars(one.cost_usd) if one.cost_usd else "" for one in items],
+            "flags": [", ".join(flag_word(flag) for flag in one.flags) for one in items],
+            "when": [ago(one.started, now) for one in items],
+            "ended": [END_WORDS[one.end_reason] if one.end_reason else "" for one in items],
+            "given": [one_line(one.answer or "", 60) for one in items],
+            "family": [one_line(one.family, 30) for one in items],
+            "latency": [one.latency_s for one in items],
+            "read": [one.tokens_in for one in items],
+            "written": [one.tokens_out for one in items],
+            "task": [one_line(one.task_id, 40) for one in items],
+            "run": [one.run_id for one in items],
+            "id": [one.id for one in items],
+        }
+    )
+
+
+def _answer_mark(one: EpisodeSummary) -> str:
+    if one.status is not Status.FINISHED:
+        mark = STATUS_MARKS[one.status]
+        return f"{mark.glyph} {mark.word}"
+    mark = correct_mark(one.correct)
+    return f"{mark.glyph} {mark.word}"
+
+
+#: Column -> how it is called, and how it is drawn. The first ones are shown until others are chosen.
+_WORDS = {
+    "open": "Open",
+    "answer": "Answer",
+    "question": "Question",
+    "turns": "Turns",
+    "policy": "Policy",
+    "n": "n",
+    "tokens": "Tokens",
+    "margin": "Margin",
+    "entropy": "Entropy",
+    "cost": "Cost",
+    "flags": "Flags",
+    "when": "When",
+    "ended": "Ended",
+    "given": "Answer given",
+    "family": "Family",
+    "latency": "Seconds",
+    "read": "Tokens read",
+    "written": "Tokens written",
+    "task": "Task",
+    "run": "Run",
+    "id": "Episode",
+}
+_DEFAULT_COLUMNS = tuple(_WORDS)[:12]
+
+
+def _configured(width: str, legend: str) -> dict[str, Any]:
+    question, turns = WIDTHS[width]
+    text, number = st.column_config.TextColumn, st.column_config.NumberColumn
+    drawn: dict[str, Any] = {
+        "open": st.column_config.LinkColumn("Open", width=70, display_text="Replay"),
+        "answer": text("Answer", width=95),
+        "question": text("Question", width=question),
+        "turns": text("Turns", width=turns, help=legend),
+        "policy": text("Policy", width=190),
+        "n": number("n", width=40, help="Turns played"),
+        "tokens": number("Tokens", width=75, format="localized"),
+        "margin": number("Margin", width=70, format="%.2f", help=define("Margin")),
+        "entropy": number("Entropy", width=70, format="%.2f", help=define("Entropy")),
+        "cost": text("Cost", width=75),
+        "flags": text("Flags", width=180),
+        "when": text("When", width=95),
+        "latency": number("Seconds", width=75, format="%.1f", help="Of all calls together"),
+        "read": number("Tokens read", width=90, format="localized"),
+        "written": number("Tokens written", width=100, format="localized"),
+    }
+    return {name: drawn.get(name) or text(words) for name, words in _WORDS.items()}
+
+
+def columns_shown() -> list[str]:
+    """The columns the address asks for, in its order; else those last chosen in this tab, else the default ones."""
+    asked = (state.param("cols") or str(st.session_state.get("list_cols") or "")).split(",")
+    return [name for name in dict.fromkeys(asked) if name in _WORDS] or list(_DEFAULT_COLUMNS)
+
+
+def width_shown() -> str:
+    """How wide the columns of text are: the address, else what was last chosen in this tab."""
+    asked = state.param("width") or st.session_state.get("list_width")
+    return asked if asked in WIDTHS else "normal"
+
+
+def column_chooser() -> None:
+    """Which columns, in which order, how wide: kept in the address, and for this tab."""
+
+    def chosen() -> None:
+        columns = st.session_state["choose_columns"]
+        spelt = "" if tuple(columns) in ((), _DEFAULT_COLUMNS) else ",".join(columns)
+        width = st.session_state["choose_width"]
+        st.session_state["list_cols"], st.session_state["list_width"] = spelt, width
+        state.set_params(cols=spelt, width=None if width == "normal" else width)
+
+    st.session_state["choose_columns"] = columns_shown()
+    st.session_state["choose_width"] = width_shown()
+    with st.popover("Columns", icon=":material/view_column:", type="tertiary"):
+        st.multiselect(
+            "Columns, in this order",
+            list(_WORDS),
+            key="choose_columns",
+            format_func=lambda name: "Turns played" if name == "n" else _WORDS[name],
+            on_change=chosen,
+            help="Take one out and choose it again to put it last.",
+        )
+        st.segmented_control(
+            "Question and turns", list(WIDTHS), key="choose_width", required=True, on_change=chosen
+        )
+        st.caption("Kept in the address: a link or a saved view shows the same columns.")
+
+
+def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[CheckpointSummary]) -> None:
+    """Render one page of the list; ticked rows go into the basket."""
+    ids = [one.id for one in items]
+    key = f"episodes_{st.session_state.get('episodes_list', 0)}_{ids[0]}"
+    if key not in st.session_state:  # a page that comes anew shows which of its rows are in the basket
+        st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in held()]
+    table, legend = rows(items, generations(checkpoints), time.time(), width_shown()), strip_key(items)
+    chosen = [name for name in columns_shown() if name != "cost" or table["cost"].any()]
+    if state.param("peek"):
+        chosen = [name for name in chosen if name in _PEEKING] or list(_PEEKING)
+    if "turns" in chosen:
+        st.caption(legend)
+    st.dataframe(
+        table[chosen],
+        key=key,
+        column_config=_configured(width_shown(), legend),
+        hide_index=True,
+        height="content" if len(ids) < 18 else 640,
+        row_height=35,
+        selection_mode="multi-row",
+        selection_default={"selection": {"rows": st.session_state.get("ticked_at_first", [])}},
+        on_select=lambda: tick(ids, list(st.session_state[key].selection.rows)),
+        alt="Episodes, one row each",
+    )
+
+
+# The basket
+
+
+def tick(ids: Sequence[str], positions: Sequence[int]) -> None:
+    """Take note of the ticked rows of a page: they join those of other pages in the basket, and the one
+    ticked last is peeked at."""
+    before = held()
+    now = [ids[position] for position in positions if 0 <= position < len(ids)]
+    kept = [one for one in before if one in now or one not in ids]
+    fresh = [one for one in now if one not in before]
+    hold([*kept, *fresh])
+    state.set_params(peek=fresh[-1] if fresh else now[-1] if now else None)
+
+
+def empty_basket() -> None:
+    """Untick every row."""
+    hold([])
+    st.session_state["episodes_list"] = st.session_state.get("episodes_list", 0) + 1
+    state.set_params(peek=None)

@@ -1,0 +1,1 @@
+"""An evolution: the form that begins it, its generations, its heads."""

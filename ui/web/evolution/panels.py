@@ -1,0 +1,463 @@
+"""The panels of an evolution: progress, choices, pinned tasks, one generation's candidates, weights.
+
+All of them mark the chosen generation, `at` its position in the lineage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from core.analysis.head_lens import cosines, head_rows
+from core.episode import ROLE_ORDER
+from core.evolution.generation_stats import GenerationStats
+from storage.analysis.rescoring import Rescored
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.summaries import EpisodeSummary, GenerationSummary
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import ROLE_STYLES, label, one_line, percent
+from ui.presentation.words import policy_name
+from ui.web.evolution.figures import (
+    PATTERNS,
+    candidates_figure,
+    fitness_figure,
+    line_figure,
+    manner_figure,
+    shares_figure,
+)
+from ui.web.evolution.head_figures import choices_strip, cosine_figure, norms_figure
+from ui.web.evolution.lineage import AXES, Lineage, rank_correlation, tasks_each
+from ui.web.evolution.pinned import MOST_PINS, default_pins, heads_of, offered, own_plays, rescore
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.widgets import ink, nothing_here, states_removed
+
+_SHARES = {"pair": "Model and role", "model": "Model", "role": "Role"}
+
+
+def chart(
+    column: st.delta_generator.DeltaGenerator,
+    title: str,
+    figure: go.Figure,
+    *,
+    key: str,
+    alt: str,
+    help: str | None = None,
+    caption: str = "",
+) -> None:
+    """A figure in a box, under the question it answers."""
+    with column, st.container(border=True):
+        st.markdown(f"**{title}**", help=help)
+        plot(figure, key=key, small=True, alt=alt)
+        if caption:
+            st.caption(caption)
+
+
+def _axis() -> str:
+    return state.address_select(
+        "Along", {key: words.capitalize() for key, words in AXES.items()}, name="x", key="axis"
+    )
+
+
+# Progress
+
+
+def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
+    """Fitness with its noise, validation, controls; step size and what it cost."""
+    axis = _axis()
+    chart(
+        st.container(),
+        "Is it getting better, beyond chance?",
+        fitness_figure(lineage, axis, at, second),
+        key="fitness",
+        help=define("Noise band"),
+        alt="Best, mean and median fitness by generation with noise bands, validation with intervals, controls",
+        caption=_noise_words(lineage, at),
+    )
+    columns = st.columns(2)
+    for place, small in enumerate(_small_charts(lineage)):
+        chart(
+            columns[place % 2],
+            small.title,
+            line_figure(lineage, small.curves, axis, at),
+            key=f"small_{place}",
+            help=small.help,
+            alt=f"{small.words} by {AXES[axis]}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SmallChart:
+    """A chart over the generations: the question it answers, what it shows in `words`, its curves as (name, dash, one
+    value per generation)."""
+
+    title: str
+    words: str
+    curves: tuple[tuple[str, str, tuple[float | None, ...]], ...]
+    help: str | None = None
+
+
+def _small_charts(lineage: Lineage) -> tuple[_SmallChart, ...]:
+    """Step size and cost."""
+    generations = lineage.generations
+    reach = lineage.reach_words
+    return (
+        _SmallChart(
+            "How far does it still reach?",
+            reach,
+            ((reach, "solid", tuple(one.sigma for one in generations)),),
+            define("Sigma"),
+        ),
+        _SmallChart(
+            "How many episodes has it spent?",
+            "episodes",
+            (("episodes", "solid", tuple(float(one.evaluations) for one in generations)),),
+        ),
+        _SmallChart(
+            "How long has it taken, in minutes?",
+            "minutes",
+            (("minutes", "solid", tuple(one.wall_s / 60 for one in generations)),),
+        ),
+        _SmallChart(
+            "How many replies did a generation need?",
+            "replies",
+            tuple(
+                (name, dash, tuple(_count(lineage, place, key) for place in range(len(generations))))
+                for name, key, dash in (
+                    ("asked for", "calls", "solid"),
+                    ("known already", "calls_saved", "dash"),
+                )
+            ),
+            define("Known reply"),
+        ),
+    )
+
+
+def _count(lineage: Lineage, place: int, key: str) -> float | None:
+    """A count of one generation; None before anybody competed, or where it was not kept."""
+    found: float | None = getattr(lineage.stats[place], key)
+    return found if lineage.generations[place].index > 0 else None
+
+
+def _noise_words(lineage: Lineage, at: int) -> str:
+    """What the bands are, with the chosen generation's own numbers."""
+    place = max(at, 1) if len(lineage.generations) > 1 else at
+    tasks, played = tasks_each(lineage, place), lineage.plays[place]
+    each = f" ({tasks} tasks)" if tasks else ""
+    episodes = f" ({played.n:,} episodes)" if played else ""
+    sentence = (
+        f"Bands around the mean are one binomial standard error: the light one of a single candidate's fitness{each}, "
+        f"the dark one of the population's mean{episodes}, as if no two episodes shared a task. Diamonds: the mean on "
+        "held-apart tasks with its 95 % Wilson interval."
+    )
+    if (plan := lineage.plan) and (plan.evolution.diversity or plan.evolution.turn_cost):
+        sentence += " This fitness holds further terms beside the share of tasks solved; the bands do not."
+    return sentence
+
+
+# Choices
+
+
+def choices_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
+    """Selection shares by model and role, and how populations play; a second evolution on the same axes."""
+    with st.container(horizontal=True, gap="medium"):
+        by = state.address_select("Shares of", _SHARES, name="by", key="shares_by")
+        axis = _axis()
+    if not any(lineage.plays):
+        nothing_here("This run kept no shares: it was recorded by something else than an evolution.")
+        return
+    shown = [lineage] if second is None else [lineage, second]
+    ends = [one.axis(axis) for one in shown]
+    span = (min(min(x) for x in ends), max(max(x) for x in ends))
+    mark = lineage.axis(axis)[at]
+    for column, one in zip(st.columns(len(shown)), shown, strict=True):
+        name = "" if second is None else f" · {label(one.name, 30)} ({label(one.learner_words, 20)})"
+        chart(
+            column,
+            f"Who is chosen, in which role?{name}",
+            shares_figure(one, by, axis, mark if one is lineage else None, span, ink()),
+            key=f"shares_{one.run}",
+            help=define("Routing"),
+            alt=f"Stacked shares of all turns by {_SHARES[by].lower()}, generation after generation",
+            caption=_shares_words(by),
+        )
+    for column, (title, what, help) in zip(
+        st.columns(3),
+        (
+            ("How mixed are the choices? (nats)", "entropy", define("Selection entropy")),
+            ("How many turns does an episode take?", "turns", None),
+            ("How many episodes end by ACCEPT?", "accepted", None),
+        ),
+        strict=True,
+    ):
+        chart(
+            column,
+            title,
+            manner_figure(lineage, second, what, by, axis, at),
+            key=f"manner_{what}",
+            help=help,
+            alt=f"{title} By {AXES[axis]}",
+        )
+
+
+def _shares_words(by: str) -> str:
+    if by != "pair":
+        return "Shares of all turns of the whole population."
+    looks = ", ".join(f"{ROLE_STYLES[role].word} {words}" for role, (_, words) in PATTERNS.items())
+    return f"Shares of all turns of the whole population. A colour per model; {looks}. The order is that of the pool."
+
+
+# Pinned tasks
+
+
+def pinned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
+    """What every generation's head would choose at recorded turns of a few pinned episodes."""
+    heads = heads_of(store, lineage)
+    if not heads:
+        nothing_here("No checkpoint of this run is kept: its heads cannot be applied.")
+        return
+    if heads[-1].svf_layout:
+        st.info(
+            "This evolution changed the encoder too (SVF offsets), so what a generation would choose cannot be "
+            "found from stored hidden states: each generation would have read the transcript otherwise.",
+            icon=":material/info:",
+        )
+        return
+    counted = offered(store, lineage)
+    options = {one.id: one for one in (*counted, *own_plays(store, lineage))}
+    if not options:
+        nothing_here(
+            "No recorded episode has hidden states that these heads can read."
+            f"{states_removed(store, EpisodeFilter())} Record some with a checkpoint of this run, then come back:"
+        )
+        last = lineage.generations[-1].checkpoint_id
+        st.code(f"trinity run --policy {last} --tasks pocket/all --n 20", language=None)
+        return
+    pins = _pins(options, default_pins(counted))
+    if not pins:
+        nothing_here("Pin at least one episode above.")
+        return
+    found = rescore(store, lineage, pins)
+    if not found.lines:
+        gone = states_removed(store, [one.id for one in pins])
+        nothing_here(f"These episodes kept no hidden states: pin others.{gone}")
+        return
+    generation = lineage.indices[at]
+    chart(
+        st.container(),
+        "When did each choice come about?",
+        choices_strip(found, generation, ink()),
+        key="strip",
+        help=define("Pinned task"),
+        alt="For every recorded turn and generation, the model and role that its head would choose",
+        caption="A row per recorded turn, a column per generation. Colour: the model, stronger the surer the choice. "
+        "Letters: role (T, W, V) and slot, where a choice begins to stand. Every generation reads the same "
+        "recorded transcript; had it chosen otherwise, the next turns would have been others.",
+    )
+    st.caption(_tolerance_words(found))
+    _choices_table(found, generation)
+
+
+def _pins(options: dict[str, EpisodeSummary], usual: list[str]) -> list[EpisodeSummary]:
+    """The pinned episodes: those of the address, else the default ones."""
+    ids = [one for one in (state.param("ep") or "").split(",") if one]
+    known = [one for one in ids if one in options][:MOST_PINS]
+    if ids and len(known) < len(ids):
+        st.info(
+            "Some episodes of this link are gone or cannot be read by these heads; they are left out.",
+            icon=":material/info:",
+        )
+    chosen = known or usual
+    st.session_state["pins"] = chosen
+
+    def changed() -> None:
+        state.set_params(ep=",".join(st.session_state["pins"]))
+
+    st.multiselect(
+        "Pinned episodes",
+        list(options),
+        key="pins",
+        max_selections=MOST_PINS,
+        format_func=lambda value: (
+            f"{one_line(options[value].family, 12)} · {one_line(options[value].question, 48)} · "
+            f"{policy_name(options[value].policy, options[value].generation)}"
+        ),
+        on_change=changed,
+    )
+    return [options[one] for one in st.session_state["pins"]]
+
+
+def _tolerance_words(found: Rescored) -> str:
+    close = int(found.unsure.sum())
+    sentence = (
+        "The likeliest choice is shown; what was recorded may have been drawn. No model is asked: stored hidden "
+        "states go through stored heads. States are kept in half precision, which can move a logit here by up to "
+        f"±{found.tolerance:.3f}; choices closer than their own bound are grey and marked '?' ({close:,} of "
+        f"{found.unsure.size:,})."
+    )
+    if found.deviation is not None:
+        sentence += f" Against logits recorded by a generation itself, the largest difference is {found.deviation:.4f}."
+    return sentence
+
+
+def _choices_table(found: Rescored, generation: int) -> None:
+    column = min(range(len(found.generations)), key=lambda c: abs(found.generations[c] - generation))
+    st.markdown(f"**What would generation {found.generations[column]} choose, and what was recorded?**")
+    rows = []
+    for row, line in enumerate(found.lines):
+        unsure = bool(found.unsure[row, column])
+        role = ROLE_ORDER[found.roles[row, column]]
+        model = found.models[found.slots[row, column]]
+        now = "too close to tell" if unsure else f"{ROLE_STYLES[role].word} on {one_line(model, 24)}"
+        then = f"{ROLE_STYLES[line.role].word} on {one_line(line.model, 24)}"
+        lead = found.leads[row, column]
+        rows.append(
+            {
+                "task": f"{one_line(line.episode.family, 14)}, turn {line.index + 1}",
+                "now": now,
+                "same": "–" if unsure else "same" if now == then else "other",
+                "then": then,
+                "p": found.chances[row, column],
+                "lead": "–" if math.isinf(lead) else f"{lead:.2f}",
+                "replay": state.href("replay", ep=line.episode.id, t=line.index + 1),
+            }
+        )
+    st.dataframe(
+        pd.DataFrame(rows),
+        key=f"choices_{generation}",
+        hide_index=True,
+        height=min(38 + 35 * len(rows), 388),
+        column_config={
+            "task": st.column_config.TextColumn("Recorded turn", width=130),
+            "now": st.column_config.TextColumn("It would choose", width=170),
+            "same": st.column_config.TextColumn("", width=60),
+            "then": st.column_config.TextColumn("Recorded", width=170),
+            "p": st.column_config.ProgressColumn("Probability", min_value=0, max_value=1, format="percent"),
+            "lead": st.column_config.TextColumn("Lead, logits", width=90),
+            "replay": st.column_config.LinkColumn("Replay", display_text="Open", width=70),
+        },
+        alt="What the chosen generation would choose at every pinned turn, beside what was recorded",
+    )
+
+
+# Population
+
+
+def population_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
+    """One generation's candidates: fitness against distance from the mean, with the error of its tasks."""
+    one = lineage.generations[at]
+    if one.index == 0:
+        nothing_here("Nobody competed in generation 0: choose a later one.")
+        return
+    candidates = store.evolution.candidates(lineage.run, one.index)
+    if len(candidates) < 2:
+        words = (
+            "REINFORCE plays one policy" if lineage.learner == "reinforce" else "This run kept no candidates"
+        )
+        nothing_here(f"{words}: there is no population to show.")
+        return
+    known = [candidate for candidate in candidates if candidate.fitness is not None]
+    distances = distances_of(lineage.stats[at], len(candidates))
+    chart(
+        st.container(),
+        f"Which candidates of generation {one.index} did well, and how far out were they?",
+        candidates_figure(candidates, distances, one.mean),
+        key="candidates",
+        help=define("Candidate"),
+        alt="Fitness of each candidate with one standard error",
+        caption=_population_words(one, len(candidates), len(known), tasks_each(lineage, at)),
+    )
+    if distances is None:
+        st.caption("This run did not keep the candidates' distances: they are sorted by fitness instead.")
+        return
+    found = rank_correlation(
+        [distances[candidate.index] for candidate in known],
+        [candidate.fitness or 0.0 for candidate in known],
+    )
+    if found is not None:
+        st.caption(f"Rank correlation of distance and fitness: {found:+.2f} over {len(known):,} candidates.")
+
+
+def distances_of(told: GenerationStats, n: int) -> tuple[float, ...] | None:
+    """Every candidate's distance from the mean; None where they were not kept."""
+    return told.distances if len(told.distances) == n else None
+
+
+def _population_words(one: GenerationSummary, n: int, known: int, tasks: int | None) -> str:
+    lost = f" {n - known} have no fitness: all of their episodes are missing." if known < n else ""
+    each = f" over its {tasks} tasks" if tasks else ""
+    return (
+        f"{n:,} candidates, best {percent(one.best)}, mean {percent(one.mean)}. Bars: one binomial standard error of a "
+        f"candidate's fitness{each}.{lost}"
+    )
+
+
+# Weights
+
+
+def weights_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
+    """The length of each logit's row by generation, and which rows of the chosen head point the same way."""
+    heads = heads_of(store, lineage)
+    if not heads:
+        nothing_here("No checkpoint of this run is kept: there are no weights to show.")
+        return
+    found = [head_rows(head) for head in heads]
+    if found[-1] is None:
+        nothing_here(
+            f"A {heads[-1].head_kind} head bends what it reads before it scores it: its logits have no rows "
+            "in the state that could be compared."
+        )
+        return
+    rows = [one for one in found if one is not None]
+    generations = [head.generation or 0 for head in heads]
+    here = min(range(len(heads)), key=lambda place: abs(generations[place] - lineage.indices[at]))
+    norms = np.array([np.linalg.norm(one, axis=1) for one in rows])
+    models = heads[-1].models
+    left, right = st.columns(2)
+    chart(
+        left,
+        "How strongly does each logit read the state?",
+        norms_figure(norms, generations, models, generations[here]),
+        key="norms",
+        help=define("Head"),
+        alt="Norm of each logit's row by generation",
+        caption="The length of each logit's row of weights. A longer row makes a logit vary more with the transcript.",
+    )
+    zero = " Rows of zeros have no direction (–)." if not norms[here].all() else ""
+    chart(
+        right,
+        f"Which logits of generation {generations[here]} ask for the same?",
+        cosine_figure(cosines(rows[here]), models, ink()),
+        key="cosines",
+        help=define("Cosine"),
+        alt="Cosine of every pair of rows of the chosen head",
+        caption=f"Cosine between rows: 1 is the same direction, −1 the opposite.{zero}"
+        f"{_kind_words(heads[-1].head_kind)}",
+    )
+
+
+def _kind_words(kind: str) -> str:
+    if kind.startswith("block"):
+        return " Rows of different blocks read different numbers of the state, so their cosine is 0."
+    return {
+        "sparse": " Rows are taken after the weights of the numbers that this head reads.",
+        "turn-aware": " Rows read the state and the embedding of the turn.",
+    }.get(kind, "")
+
+
+Panel = Callable[[Store, Lineage, int, Lineage | None], None]
+#: Panel in the address -> its words and what draws it; the first is meant when the address says nothing.
+PANELS: dict[str, tuple[str, Panel]] = {
+    "progress": ("Progress", progress_panel),
+    "choices": ("Choices", choices_panel),
+    "pinned": ("Pinned tasks", pinned_panel),
+    "population": ("Population", population_panel),
+    "weights": ("Weights", weights_panel),
+}

@@ -1,0 +1,124 @@
+"""What every generation's head would choose at recorded turns: stored hidden states through stored heads, no model
+asked.
+
+States are kept as float16: a choice whose lead is within what that rounding can move is not claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from core.checkpoint import Checkpoint, reads_alike
+from core.errors import CheckpointError
+from storage.analysis.rescoring import RecordedTurn, Rescored, score
+from storage.filters.episode_filter import EpisodeFilter
+from storage.reads.episode_steps import read_decisions
+from storage.rows.summaries import CheckpointSummary, EpisodeSummary
+from storage.store import Store
+from ui.web.evolution.lineage import Lineage
+
+#: Recorded episodes that can be chosen from, and how many are shown at once.
+OFFERED, MOST_PINS = 80, 6
+#: The episodes that totals count: no fork, no live play, nothing decided by hand.
+_COUNTED = EpisodeFilter(status="finished", forks="without")
+
+
+def heads_of(store: Store, lineage: Lineage) -> tuple[Checkpoint, ...]:
+    """The checkpoint of every generation that has one, first to last; CheckpointError for a damaged one."""
+    return _heads(store, store.url, lineage.run, len(lineage.generations))
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _heads(_store: Store, url: str, run: str, n: int) -> tuple[Checkpoint, ...]:
+    return tuple(
+        Checkpoint.from_bytes(summary.config, weights)
+        for summary, weights in _store.checkpoints.of_run(run)
+        if summary.generation is not None
+    )
+
+
+# Which recorded episodes fit
+
+
+def offered(store: Store, lineage: Lineage) -> list[EpisodeSummary]:
+    """Finished episodes of checkpoints that read as this run's do: those of its own last generation that played,
+    before those of others, a few of every family first. Only such as totals count: what a person plays beside them
+    changes nothing here."""
+    fitting = _reading_alike(store, lineage)
+    found: dict[str, EpisodeSummary] = {}
+    for one in fitting:
+        families = store.episodes.facets(replace(_COUNTED, policy=one.id)).family
+        for family in sorted(families, key=lambda value: value.value):
+            where = replace(_COUNTED, policy=one.id, family=family.value)
+            for episode in store.episodes.page(where, order="oldest", limit=OFFERED // len(families)).items:
+                found.setdefault(episode.id, episode)
+        if len(found) >= OFFERED:
+            break
+    return list(found.values())
+
+
+def own_plays(store: Store, lineage: Lineage) -> list[EpisodeSummary]:
+    """The newest finished live plays, and plays with decisions by hand, of checkpoints that read as this run's do."""
+    fitting = {one.id for one in _reading_alike(store, lineage)}
+    where = EpisodeFilter(status="finished", q="measured == False")
+    played = store.episodes.page(where, limit=OFFERED).items
+    # The turns of a play that was handed to another policy are not all of one reading.
+    return [one for one in played if one.policy in fitting and "swapped" not in one.flags]
+
+
+def _reading_alike(store: Store, lineage: Lineage) -> list[CheckpointSummary]:
+    """The checkpoints that read as this run's do, its own and the latest generations first."""
+    kept = store.checkpoints.list()
+    ours = next((one for one in kept if one.run_id == lineage.run), None)
+    if ours is None:
+        return []
+    fitting = [one for one in kept if reads_alike(ours.config, one.config)]
+    return sorted(fitting, key=lambda one: (one.run_id == lineage.run, one.generation or 0), reverse=True)
+
+
+def default_pins(episodes: Sequence[EpisodeSummary]) -> list[str]:
+    """One episode per family, in the order offered."""
+    first: dict[str, str] = {}
+    for one in episodes:
+        first.setdefault(one.family, one.id)
+    return list(first.values())[:MOST_PINS]
+
+
+# Scoring
+
+
+def rescore(store: Store, lineage: Lineage, episodes: Sequence[EpisodeSummary]) -> Rescored:
+    """Every turn of the episodes through every generation's head. Remembered: nothing of it ever changes."""
+    return _rescored(
+        store, lineage, episodes, store.url, lineage.run, len(lineage.generations), _ids(episodes)
+    )
+
+
+def _ids(episodes: Sequence[EpisodeSummary]) -> tuple[str, ...]:
+    return tuple(one.id for one in episodes)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _rescored(
+    _store: Store,
+    _lineage: Lineage,
+    _episodes: Sequence[EpisodeSummary],
+    url: str,
+    run: str,
+    n: int,
+    ids: tuple[str, ...],
+) -> Rescored:
+    heads = heads_of(_store, _lineage)
+    if not heads:
+        raise CheckpointError("The store holds no checkpoint of this run: its heads cannot be applied.")
+    width = heads[-1].encoder.hidden_size
+    turns = [
+        (RecordedTurn(episode, index, decision.model, decision.role), decision)
+        for episode in _episodes
+        for index, decision in enumerate(read_decisions(_store, episode.id))
+        if len(decision.hidden_state) == 2 * width
+    ]
+    return score(heads, [line for line, _ in turns], [decision for _, decision in turns])

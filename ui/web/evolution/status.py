@@ -1,0 +1,96 @@
+"""Where an evolution stands: facts about it, how far it is, and what is shown before its first generation."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from storage.rows.summaries import RunStatus, RunSummary
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import label
+from ui.presentation.words import ago
+from ui.runs.plans import EvolutionPlan
+from ui.web.evolution.lineage import Lineage, read_lineage
+from ui.web.kit import state
+from ui.web.kit.widgets import nothing_here
+from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing
+
+TEXTS = RunTexts(
+    process="evolves",
+    stored="Every finished generation is kept, and every reply that was paid for.",
+    stop="Stop",
+    stop_help="Stops between two waves of calls. All that was paid for is kept, and it can be resumed.",
+    stopping="Stopping at the next safe moment: between two waves of calls …",
+)
+
+
+def headline(store: Store, run: RunSummary, lineage: Lineage) -> None:
+    """What it is, how far it came, why it stopped, and how to go on with it or remove it."""
+    done = lineage.indices[-1] if lineage.indices else 0
+    of = f" of {lineage.planned}" if lineage.planned else ""
+    facts = [
+        f"generation **{done}**{of}",
+        f":gray[{label(lineage.learner_words, 30)}]",
+        *_plan_words(lineage.plan),
+        f":gray[begun {ago(run.created, time.time())}]",
+    ]
+    go_on = "Go on after the last generation" if run.generations else "Start it again"
+    standing(store, run, TEXTS, facts, go_on=go_on)
+    if lineage.steps:
+        sizes = "; ".join(
+            f"{'singular values' if block == 'svf' else label(block, 20)}: {step.step_size:.3g}, which spreads the "
+            f"logits by {step.logit_spread:.3g}"
+            for block, step in lineage.steps.items()
+        )
+        st.caption(f"First step size of the {sizes}.", help=define("Sigma"))
+    if run.status in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.generations:
+        st.button(
+            "Remove it",
+            key="remove",
+            icon=":material/delete:",
+            help="Nothing was evolved; this frees its name.",
+            on_click=state.guarded(_remove, state.refused),
+            args=(store, run.id),
+        )
+
+
+def _plan_words(plan: EvolutionPlan | None) -> list[str]:
+    if plan is None:
+        return []
+    svf = f" with SVF {label(plan.svf, 20)}" if plan.svf else ""
+    return [
+        f":gray[tasks {label(plan.tasks, 40)}]",
+        f":gray[{label(plan.head, 20)} head{svf}]",
+        f":gray[seed {plan.evolution.seed}]",
+    ]
+
+
+def _remove(store: Store, run_id: str) -> None:
+    store.runs.delete(run_id)
+    state.replace_params({})
+
+
+def reached(store: Store, run: RunSummary) -> Reached:
+    """How many generations are played, and how long the others take by the pace of the last five."""
+    lineage = read_lineage(store, run)
+    done, planned = (lineage.indices[-1] if lineage.indices else -1), lineage.planned or 1
+    if done < 0:
+        return Reached(0, planned, "The encoder is loaded and the start is validated")
+    if done >= planned:
+        return Reached(done, planned, "The last generation is kept; the controls are played")
+    words = f"Generation {done + 1} of {planned} is being played"
+    if done < 2:
+        return Reached(done, planned, words)
+    last = lineage.generations[-min(5, done + 1) :]
+    pace_s = (last[-1].wall_s - last[0].wall_s) / max(1, last[-1].index - last[0].index)
+    return Reached(done, planned, words, pace_s * (planned - done))
+
+
+def before_the_first(run: RunSummary) -> None:
+    """The page of an evolution that has no generation."""
+    if is_under_way(run):
+        nothing_here("The first generation will appear here by itself.", ":material/hourglass_top:")
+    else:
+        nothing_here("It ended before its first generation: nothing was evolved.")

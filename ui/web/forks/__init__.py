@@ -1,0 +1,1 @@
+"""Forks of a turn: form, progress, results."""

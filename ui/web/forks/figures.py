@@ -1,0 +1,265 @@
+"""The variation tree of a forked turn: parent, baseline and forks merged by common prefix, a leaf per outcome."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import plotly.graph_objects as go
+
+from core.episode import BASELINE, FORK, Role, Verdict
+from storage.rows.summaries import TurnOutline
+from ui.presentation.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    ROLE_STYLES,
+    correct_mark,
+    layout,
+    model_colour,
+    one_line,
+    verdict_mark,
+)
+from ui.web.kit.figures import literal, unvalidated
+
+PARENT = "parent"
+#: At most so many different courses are drawn, the most frequent ones.
+MOST_LEAVES = 40
+_ROW_PX = 48
+#: Right of the last turn, for how a course ended; a line bends this far from the turns it joins, in turns.
+_ENDS_PX, _BEND = 168, 0.38
+
+Move = tuple[str, str, Role, Verdict | None, str | None, bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """An episode of the tree: what it is (parent, baseline or fork), its turns and its outcome."""
+
+    part: str
+    episode_id: str
+    outlines: tuple[TurnOutline, ...]
+    correct: bool | None
+
+
+@dataclass(slots=True)
+class Node:
+    """A turn that these paths share: their choices, verdicts and answers agree up to here."""
+
+    turn: int
+    outline: TurnOutline | None
+    paths: list[Path]
+    children: dict[Move, Node] = field(default_factory=dict)
+    y: float = 0.0
+
+    @property
+    def ends(self) -> list[Path]:
+        """The paths that end here."""
+        return [one for one in self.paths if len(one.outlines) <= self.turn + 1]
+
+
+def grow(paths: Sequence[Path], fork_turn: int) -> Node:
+    """The tree of the paths. From the forked turn on, forks stand apart from what was not changed."""
+    root = Node(-1, None, list(paths))
+    for path in paths:
+        node = root
+        for outline in path.outlines:
+            move = _move(path, outline, fork_turn)
+            node = node.children.setdefault(move, Node(outline.index, outline, []))
+            node.paths.append(path)
+    return root
+
+
+def _move(path: Path, outline: TurnOutline, fork_turn: int) -> Move:
+    side = FORK if path.part == FORK and outline.index >= fork_turn else BASELINE
+    answer = outline.answer_after
+    return side, outline.model, outline.role, outline.verdict, answer, outline.correct_after
+
+
+def tree_figure(paths: Sequence[Path], fork_turn: int, models: Sequence[str]) -> tuple[go.Figure, int]:
+    """The tree and how many different courses it leaves out. A point's customdata is its episode and turn (from 1); the
+    shared turns before the fork are drawn as far as the last two."""
+    root = grow(paths, fork_turn)
+    leaves = _laid_out(root)
+    keep = sorted(leaves, key=lambda node: (-_weight(node), node.y))[:MOST_LEAVES]
+    for place, node in enumerate(sorted(keep, key=lambda node: node.y)):
+        node.y = float(place)
+    chosen = {id(node) for node in keep}
+    _centre(root, chosen)
+    first = max(0, fork_turn - 2)
+    nodes = [node for node in _walk(root) if node.turn >= first and _is_kept(node, chosen)]
+    height = 84 + _ROW_PX * max(3, len(keep))
+    last = max((node.turn for node in nodes), default=0)
+    figure = unvalidated(
+        [*_edges(nodes, chosen, fork_turn), _points(nodes, models, len(nodes))],
+        layout(
+            height,
+            showlegend=False,
+            margin={"l": 8, "r": _ENDS_PX, "t": 30, "b": 8},
+            xaxis={
+                "range": [first - 0.5, last + 0.2],
+                "tickvals": list(range(first, last + 1)),
+                "ticktext": [f"turn {turn + 1}" for turn in range(first, last + 1)],
+                "side": "top",
+                "showgrid": False,
+                "zeroline": False,
+                "fixedrange": True,
+            },
+            yaxis={"visible": False, "range": [max(3, len(keep)) - 0.3, -0.7], "fixedrange": True},
+            annotations=_ends(keep),
+            shapes=[_line_before(fork_turn)],
+        ),
+    )
+    return figure, len(leaves) - len(keep)
+
+
+def _laid_out(root: Node) -> list[Node]:
+    """The nodes where courses end, from top to bottom: what was not changed first. Their `y` is their place."""
+    found: list[Node] = []
+
+    def walk(node: Node) -> None:
+        for move in sorted(
+            node.children, key=lambda move: (move[0] == FORK, -len(node.children[move].paths))
+        ):
+            walk(node.children[move])
+        if node.ends and node.turn >= 0:
+            node.y = float(len(found))
+            found.append(node)
+
+    walk(root)
+    return found
+
+
+def _weight(node: Node) -> int:
+    """Parents are always drawn, then what happened often."""
+    return len(node.ends) + 1000 * any(one.part == PARENT for one in node.ends)
+
+
+def _centre(node: Node, chosen: set[int]) -> None:
+    for child in node.children.values():
+        _centre(child, chosen)
+    below = [child.y for child in node.children.values() if _is_kept(child, chosen)]
+    if below and id(node) not in chosen:
+        node.y = (min(below) + max(below)) / 2
+
+
+def _is_kept(node: Node, chosen: set[int]) -> bool:
+    return id(node) in chosen or any(_is_kept(child, chosen) for child in node.children.values())
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    for child in node.children.values():
+        yield child
+        yield from _walk(child)
+
+
+def _edges(nodes: Sequence[Node], chosen: set[int], fork_turn: int) -> list[dict[str, Any]]:
+    """A line from each turn to the next, thicker where more episodes went; forks solid blue, others grey."""
+    shown = {id(node) for node in nodes}
+    lines: list[dict[str, Any]] = []
+    for node in nodes:
+        for move, child in node.children.items():
+            if id(child) in shown:
+                forked = move[0] == FORK and child.turn >= fork_turn
+                lines.append(
+                    {
+                        "type": "scatter",
+                        "mode": "lines",
+                        # It bends midway, so that no turn's words lie under it.
+                        "x": [node.turn, node.turn + _BEND, child.turn - _BEND, child.turn],
+                        "y": [node.y, node.y, child.y, child.y],
+                        "line": {
+                            "color": FIRST_COLOUR if forked else NEUTRAL_COLOUR,
+                            "width": min(7.0, 1.2 + 0.5 * len(child.paths)),
+                            "dash": "solid" if forked else "dot",
+                        },
+                        "hoverinfo": "skip",
+                    }
+                )
+    return lines
+
+
+def _points(nodes: Sequence[Node], models: Sequence[str], n: int) -> dict[str, Any]:
+    turns = [(node, node.outline) for node in nodes if node.outline is not None]
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [node.turn for node, _ in turns],
+        "y": [node.y for node, _ in turns],
+        "marker": {
+            "size": 17,
+            "symbol": [ROLE_STYLES[outline.role].symbol for _, outline in turns],
+            "color": [model_colour(outline.model, models) for _, outline in turns],
+            "line": {"width": 1, "color": "rgba(255,255,255,0.8)"},
+        },
+        "text": [_word(outline) for _, outline in turns],
+        "textposition": "bottom center",
+        "textfont": {"size": 10},
+        "customdata": [
+            [node.paths[0].episode_id, node.turn + 1, _hover(node, outline)] for node, outline in turns
+        ],
+        "hovertemplate": "%{customdata[2]}<extra></extra>",
+        "cliponaxis": False,
+    }
+
+
+def _word(outline: TurnOutline) -> str:
+    mark = verdict_mark(outline.verdict)
+    return (
+        f"{ROLE_STYLES[outline.role].letter} {literal(outline.model, 12)}{f' {mark.glyph}' if mark else ''}"
+    )
+
+
+def _hover(node: Node, outline: TurnOutline) -> str:
+    mark = correct_mark(outline.correct_after)
+    answer = (
+        "no answer yet" if outline.answer_after is None else f"answer {one_line(outline.answer_after, 60)}"
+    )
+    who = f"{ROLE_STYLES[outline.role].word} {one_line(outline.model, 40)}"
+    verdict = f", {outline.verdict}" if outline.verdict else ""
+    parts = ", ".join(f"{n} {part}" for part, n in _counted(node.paths).items())
+    judged = f" ({mark.word})" if outline.answer_after is not None else ""
+    return f"turn {node.turn + 1}: {literal(who, 80)}{verdict}<br>{literal(answer, 80)}{judged}<br>{parts}"
+
+
+def _counted(paths: Sequence[Path]) -> Counter[str]:
+    return Counter(path.part for path in paths)
+
+
+def _ends(leaves: Sequence[Node]) -> list[dict[str, Any]]:
+    """Right of each last turn: how it ended, with which answer, and in which part of the run."""
+    notes = []
+    for node in leaves:
+        mark = correct_mark(node.ends[0].correct)
+        answer = node.outline.answer_after if node.outline else None
+        turns = "no answer" if answer is None else literal(answer, 12) or "(empty)"
+        who = " · ".join(
+            "recorded" if part == PARENT else f"{n} {part}{'s' if n > 1 and part == FORK else ''}"
+            for part, n in _counted(node.ends).items()
+        )
+        notes.append(
+            {
+                "x": node.turn,
+                "y": node.y,
+                "xshift": 34,
+                "xanchor": "left",
+                "showarrow": False,
+                "align": "left",
+                "text": f'<b><span style="color:{mark.colour}">{mark.glyph}</span> {mark.word}</b> · {turns}<br>{who}',
+                "font": {"size": 11},
+            }
+        )
+    return notes
+
+
+def _line_before(fork_turn: int) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "x0": fork_turn - 0.5,
+        "x1": fork_turn - 0.5,
+        "y0": 0,
+        "y1": 1,
+        "yref": "paper",
+        "line": {"color": NEUTRAL_COLOUR, "width": 1, "dash": "dash"},
+    }

@@ -1,0 +1,275 @@
+"""What a run of forks came to, as its page shows it: progress, finding, variation tree, every child with its links."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import streamlit as st
+
+from core.analysis.metrics import PairedDifference
+from core.episode import BASELINE, FORK
+from storage.reads.episode_steps import read_head
+from storage.reads.forks import Child
+from storage.rows.summaries import RunSummary
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import NEUTRAL_COLOUR, STATUS_MARKS, badge, correct_mark, label, percent
+from ui.presentation.words import ago, dollars, policy_name, strip_key, strip_text
+from ui.runs.fork_results import PAIR_WORDS, ForkSide, Grown, Results
+from ui.runs.plans import Branch, ForkPlan
+from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
+from ui.web.forks.words import change_words
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.widgets import Standing, nothing_here, standings_figure
+from ui.web.progress.panel import Reached, RunTexts, standing
+
+TEXTS = RunTexts(
+    process="plays these forks",
+    stored="Every finished turn is kept.",
+    stop="Cancel",
+    stop_help="End the run now; finished turns are kept",
+    stopping="Cancelling at the next moment it can …",
+    pause="Pause",
+)
+#: At most so many episodes of a batch are listed.
+MOST_LISTED = 100
+
+
+def headline(store: Store, run: RunSummary, plan: ForkPlan, results: Results) -> None:
+    """Where the run stands, what went wrong, and how to go on with it."""
+    facts = (f"begun {ago(run.created, time.time())}", f"spent {label(dollars(results.spent_usd))}")
+    pool = f"pool {label(plan.pool, 60)}"
+    standing(store, run, TEXTS, [f":gray[{one}]" for one in (*facts, pool)], go_on="Go on")
+
+
+def reached(results: Results) -> Reached:
+    """How many children are finished."""
+    baseline, fork = results.baseline, results.fork
+    words = f"Baseline {baseline.n} of {baseline.wanted} · forks {fork.n} of {fork.wanted}"
+    return Reached(baseline.n + fork.n, baseline.wanted + fork.wanted, words)
+
+
+# The finding
+
+
+def finding(plan: ForkPlan, results: Results) -> None:
+    """The verdict in a sentence, and both sides with their intervals."""
+    st.subheader("Did the change matter?", help=define("Fork"))
+    with st.container(border=True):
+        if not results.baseline.n and not results.fork.n:
+            nothing_here("No child has finished yet.", ":material/hourglass_top:")
+            _proof(plan, results)
+            return
+        st.markdown(f"**{label(results.verdict, 400)}**")
+        if results.open:
+            st.caption(
+                f"So far: {results.open} of {results.baseline.wanted + results.fork.wanted} are not over."
+            )
+        standings = [
+            Standing("Baseline, unchanged", results.baseline.right, results.baseline.n, NEUTRAL_COLOUR),
+            Standing(f"Fork, {change_words(plan.change)}", results.fork.right, results.fork.n),
+        ]
+        if len(plan.branches) == 1 and not results.fork.certain:
+            plot(
+                standings_figure(standings),
+                key="fork_standings",
+                small=True,
+                alt=f"How often the baseline and the fork end right, with 95 % intervals. {results.verdict}",
+            )
+        _sides(results)
+        _proof(plan, results)
+
+
+def _sides(results: Results) -> None:
+    one, two, three = st.columns(3)
+    one.metric("Baseline ends right", _share(results.baseline), help=define("Baseline"))
+    one.caption(_spread(results.baseline))
+    two.metric("Fork ends right", _share(results.fork))
+    two.caption(_spread(results.fork))
+    three.metric("Difference, pair by pair", _points(results.difference), help=define("Paired difference"))
+    if results.difference.n:
+        low, high = results.difference.low, results.difference.high
+        over = f", clustered over {len(results.grown)} episodes" if len(results.grown) > 1 else ""
+        three.caption(
+            f"95 % interval {100 * low:+.0f} to {100 * high:+.0f} points, {results.difference.n} pairs{over}",
+            help=PAIR_WORDS,
+        )
+
+
+def _share(side: ForkSide) -> str:
+    return percent(side.share)
+
+
+def _spread(side: ForkSide) -> str:
+    if not side.n:
+        return "none has finished"
+    if side.certain:
+        return f"{side.right} of {side.n} · certain: nothing is left to chance"
+    return f"{side.right} of {side.n} · 95 % interval {percent(side.low)} to {percent(side.high)}"
+
+
+def _points(found: PairedDifference) -> str:
+    return f"{100 * found.difference:+.1f} points" if found.n else "–"
+
+
+def _proof(plan: ForkPlan, results: Results) -> None:
+    """The unchanged turns, and that the recorded episodes are unchanged; a click shows the hashes that prove it."""
+    one = plan.branches[0] if len(plan.branches) == 1 else None
+    if one is not None:
+        kept = (
+            "Nothing comes before it"
+            if not one.turn
+            else f"Kept: turn{'s 1 to' if one.turn > 1 else ''} {one.turn}"
+        )
+        st.caption(f":material/call_split: {kept}. {_anew(plan, one)}")
+    if results.parents_unchanged:
+        whose = "The recorded episode is" if one else f"All {len(plan.branches)} recorded episodes are"
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption(f":material/lock: {whose} unchanged.", width="content")
+            with st.popover("Proof", icon=":material/fingerprint:", type="tertiary"):
+                st.markdown("Every row of what was recorded hashes as before the forks.")
+                if one is not None:
+                    st.markdown(f"- the recorded episode `{one.digest[:16]}`")
+                    st.markdown(f"- the turns that were kept `{one.prefix[:16]}`", help=define("Prefix hash"))
+    else:
+        st.caption(
+            ":orange[:material/warning:] A forked episode was deleted, or is not what it was when this began."
+        )
+    if results.gone:
+        st.caption(f"{results.gone} children that were counted here were deleted since.")
+
+
+def _anew(plan: ForkPlan, one: Branch) -> str:
+    """What the children played themselves."""
+    turn = one.turn + 1
+    if one.certain:
+        return f"The baseline plays from turn {turn} on, the fork nothing."
+    return f"Played anew: from turn {turn} on{', which the fork has by hand' if plan.change.by_hand else ''}."
+
+
+# One turn: the tree and its children
+
+
+def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
+    """The variation tree of one forked turn; a click on a turn opens it in Replay."""
+    st.subheader("Where do the courses part?", help=define("Variation tree"))
+    parent = next(iter(store.episodes.summaries([grown.branch.parent])), None)
+    children = [*grown.baseline.values(), *grown.forks.values()]
+    ids = [one.id for one in children] + ([parent.id] if parent else [])
+    outlines = store.episodes.outlines(ids)
+    paths = [Path(PARENT, parent.id, tuple(outlines[parent.id]), parent.correct)] if parent else []
+    for part, side in ((BASELINE, grown.baseline), (FORK, grown.forks)):
+        paths += [Path(part, one.id, tuple(outlines[one.id]), one.correct) for one in side.values()]
+    paths = [one for one in paths if one.outlines]
+    if not children or not paths:
+        nothing_here("The tree grows with the first child.", ":material/hourglass_top:")
+        return
+    models = read_head(store, paths[0].episode_id).episode.models
+    figure, left_out = tree_figure(paths, grown.branch.turn, models)
+    with st.container(border=True):
+        st.caption(
+            f"Before the dashed line nothing differs. Grey and dotted: the recorded course and the baseline. Blue: "
+            f"{label(change_words(plan.change), 80)}. Letters are roles; a click opens the turn in Replay."
+        )
+        with st.container(key="wide_tree"):
+            event = plot(
+                figure,
+                key=f"fork_tree_{grown.branch.parent}_{len(children)}",
+                small=True,
+                on_select="rerun",
+                selection_mode="points",
+                alt=_tree_alt(grown),
+            )
+        if left_out:
+            st.caption(f"The {MOST_LEAVES} most frequent courses are drawn; {left_out} rarer ones are not.")
+    points = event["selection"]["points"]
+    if points:
+        ep, turn, _ = points[0]["customdata"]
+        # With the run, because the browser's way back leads over this page under the parameters of the next.
+        state.go("replay", ep=str(ep), t=int(turn), run=state.param("run"))
+
+
+def _tree_alt(grown: Grown) -> str:
+    parts = [
+        f"{sum(bool(one.correct) for one in side.values())} of {len(side)} {words} end right"
+        for words, side in (("baseline episodes", grown.baseline), ("forks", grown.forks))
+    ]
+    return f"Tree of courses from turn {grown.branch.turn + 1}: {', '.join(parts)}"
+
+
+def pairs_table(grown: Grown) -> None:
+    """Each seed's baseline and fork side by side, with links to replay and to a comparison with the parent."""
+    st.subheader("Every child, pair by pair", help=PAIR_WORDS)
+    numbers = sorted({*grown.baseline, *grown.forks})
+    certain = grown.branch.certain
+    st.caption(strip_key(one.summary for side in (grown.baseline, grown.forks) for one in side.values()))
+    with st.container(border=True):
+        sides = (
+            ("Baseline, unchanged", grown.baseline, numbers),
+            ("Fork", grown.forks, [0] if certain else numbers),
+        )
+        for column, (words, side, shown) in zip(st.columns(2), sides, strict=True):
+            with column:
+                st.markdown(
+                    f"**{words}**"
+                    + (" :gray[· certain: one is enough]" if side is grown.forks and certain else "")
+                )
+                for number in shown:
+                    _child_line(side.get(number), grown.branch.parent, number)
+
+
+def _child_line(child: Child | None, parent: str, number: int) -> None:
+    if child is None:
+        st.markdown(f":gray[{number + 1} · not begun]")
+        return
+    one = child.summary
+    mark = (
+        badge(correct_mark(child.correct)) if child.correct is not None else badge(STATUS_MARKS[one.status])
+    )
+    answer = "no answer" if one.answer is None else f"**{label(one.answer, 30) or '(empty)'}**"
+    answer = f" · {answer}" if child.correct is not None else ""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(
+            f":gray[{number + 1}] · {mark}{answer} · {label(strip_text(one.strip)) or '–'}", width="content"
+        )
+        state.page_link("replay", "Replay", ep=one.id, t=child.fork.turn + 1)
+        state.page_link("pair", "Beside the recorded one", a=parent, b=one.id, t=child.fork.turn + 1)
+
+
+def branches_table(store: Store, results: Results) -> None:
+    """A batch's episodes, those that the change moved most first; each opens its own tree."""
+    st.subheader("Episode by episode")
+    rows = sorted(results.grown, key=lambda one: -abs(_mean(one.pairs)))
+    parents_listed = [one.branch.parent for one in rows[:MOST_LISTED]]
+    parents = {one.id: one for one in store.episodes.summaries(parents_listed)}
+    with st.container(border=True):
+        for one in rows[:MOST_LISTED]:
+            parent = parents.get(one.branch.parent)
+            left, right = st.columns([3, 2], vertical_alignment="center")
+            left.button(
+                f":blue[{label(parent.question if parent else 'deleted since', 70) or '(no question)'}]",
+                key=f"open_{one.branch.parent}",
+                type="tertiary",
+                on_click=state.set_params,
+                kwargs={"ep": one.branch.parent},
+            )
+            by = f" · :gray[{label(policy_name(parent.policy, parent.generation), 40)}]" if parent else ""
+            right.markdown(f"{_tally(one)} · turn {one.branch.turn + 1}{by}")
+        if len(rows) > MOST_LISTED:
+            st.caption(f"The first {MOST_LISTED} of {len(rows)}.")
+
+
+def _tally(one: Grown) -> str:
+    sides = (("baseline", one.baseline), ("fork", one.forks))
+    parts = [
+        f"{words} {sum(bool(child.correct) for child in side.values())} of {len(side)}"
+        for words, side in sides
+    ]
+    points = f"**{100 * _mean(one.pairs):+.0f} points**" if one.pairs else "–"
+    return f"{points} · {' · '.join(parts)}"
+
+
+def _mean(pairs: Sequence[tuple[bool, bool]]) -> float:
+    return sum(b - a for a, b in pairs) / len(pairs) if pairs else 0.0

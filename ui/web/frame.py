@@ -1,0 +1,179 @@
+"""The web app's frame: page settings, the navigation and the one place where a broken store is told."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from ui.web.components.shell import shell
+from ui.web.kit import state
+
+ASSETS = Path(__file__).parents[1] / "assets"
+
+st.set_page_config(
+    page_title="Trinity Inspector",
+    page_icon=str(ASSETS / "icon.svg"),
+    layout="wide",
+    initial_sidebar_state="auto",
+    menu_items={"About": "Trinity Inspector: see why a coordinator of language models did what it did."},
+)
+st.html(ASSETS / "narrow.css")
+st.logo(str(ASSETS / "logo.svg"), size="medium")
+
+#: What the first page is called within Streamlit, where two pages cannot have one name; no address shows it.
+START = "start"
+
+
+def _page(
+    name: str, title: str, icon: str, help: str, *, default: bool = False, hidden: bool = False
+) -> StreamlitPage:
+    """A page of `ui/views/`; a hidden one is reached by links, not by the menu."""
+    return st.Page(
+        state.VIEWS[name],
+        title=title,
+        icon=f":material/{icon}:",
+        url_path=START if default else name,
+        default=default,
+        visibility="hidden" if hidden else "visible",
+        help=help,
+    )
+
+
+#: What is in the menu, by what a reader is about to do.
+MENU = {
+    "": [
+        _page(
+            "home",
+            "Home",
+            "home",
+            "Where to begin, the newest runs and episodes, and how the store is doing.",
+            default=True,
+        ),
+        _page(
+            "episodes",
+            "Episodes",
+            "table_rows",
+            "Every recorded episode: filter, search, peek, and tick two to compare.",
+        ),
+        _page(
+            "replay",
+            "Replay",
+            "smart_display",
+            "One episode, turn by turn: what was chosen, what was said, what became of the answer.",
+            hidden=True,
+        ),
+        _page(
+            "pair",
+            "Two episodes",
+            "compare",
+            "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
+            hidden=True,
+        ),
+        # The first page's own address is `/`: whoever types `/home` shall find it too.
+        _page("home", "Home", "home", "Where to begin.", hidden=True),
+    ],
+    "Compare": [
+        _page(
+            "checkpoints",
+            "Checkpoints",
+            "balance",
+            "Up to eight coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
+        ),
+        _page(
+            "policy",
+            "Policy diff",
+            "difference",
+            "What other checkpoints would choose at the recorded turns, without asking a model.",
+        ),
+    ],
+    "Run": [
+        _page(
+            "live", "Live", "play_circle", "Play a new problem now and watch every decision as it is made."
+        ),
+        _page(
+            "forks",
+            "Forks",
+            "call_split",
+            "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
+        ),
+    ],
+    "Analyse": [
+        _page(
+            "evolution",
+            "Evolution",
+            "trending_up",
+            "How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
+        ),
+        _page(
+            "results",
+            "Results",
+            "leaderboard",
+            "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
+        ),
+        _page(
+            "routing",
+            "Routing",
+            "route",
+            "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
+        ),
+        _page(
+            "verifier",
+            "Verifier & cost",
+            "fact_check",
+            "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
+        ),
+        _page(
+            "separability",
+            "Separability",
+            "scatter_plot",
+            "Hidden states and logits as points: do task families and chosen models lie apart?",
+        ),
+    ],
+    "More": [
+        _page(
+            "review",
+            "Review",
+            "rate_review",
+            "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
+        ),
+        _page(
+            "data",
+            "Data",
+            "database",
+            "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
+        ),
+        _page(
+            "settings",
+            "Settings & health",
+            "settings",
+            "The keys of every page, the store and its tables, who works on what, caches and versions.",
+        ),
+        _page(
+            "glossary",
+            "Glossary",
+            "menu_book",
+            "The words used here: logit, margin, flip, SVF and the others.",
+        ),
+    ],
+}
+
+
+def _unknown(path: str) -> None:
+    """What is shown at an address that no page has, in place of Streamlit's own dialog and the first page."""
+    state.failed(f"There is no page /{path} here: choose one in the menu, or go on from here.")
+
+
+asked = unquote(urlsplit(st.context.url or "").path).strip("/")
+if asked and "/" not in asked and asked not in {one.url_path for group in MENU.values() for one in group}:
+    none = st.Page(partial(_unknown, asked), title="No such page", url_path=asked, visibility="hidden")
+    MENU[""].append(none)
+
+shell()
+page = st.navigation(MENU, position="top")
+state.remember_place(page.url_path)
+state.renew_ticket(page.url_path)
+page.run()

@@ -1,0 +1,1 @@
+"""What every page uses: state and addresses, figures, text blocks, small widgets."""

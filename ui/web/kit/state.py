@@ -1,0 +1,280 @@
+"""What a page knows when it starts: the opened store, the address bar, and how to get to another page.
+
+The address bar has one owner, this module. Every view is a link: a page reads its parameters with `param`,
+changes them with `set_params` and never keeps in session state what a reader might want to share. Pages are
+files in `ui/views/` that Streamlit runs as `__main__`; each ends with `state.run(show)` under that name.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NoReturn, ParamSpec
+from urllib.parse import parse_qsl, urlencode
+
+import streamlit as st
+
+from core.errors import TrinityError
+from storage.store import Store, open_store
+from ui.presentation.theme import label, plain
+from ui.runs import wiring
+from ui.runs.lease import mark_dead
+from ui.runs.queue import Ticket
+
+P = ParamSpec("P")
+
+#: Page name (its URL path) -> its file, relative to ui/web/frame.py.
+VIEWS: dict[str, str] = {
+    name: f"views/{name}.py"
+    for name in (
+        "home",
+        "episodes",
+        "replay",
+        "pair",
+        "checkpoints",
+        "policy",
+        "evolution",
+        "routing",
+        "verifier",
+        "separability",
+        "results",
+        "live",
+        "forks",
+        "data",
+        "glossary",
+        "review",
+        "settings",
+    )
+}
+
+_LIST_KEY, _PLACE_KEY, _TICKET, _ADDRESS = "episode_list_query", "last_place", "ticket", "address_shown"
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _opened(url: str) -> Store:
+    opened = open_store(url)
+    gc.collect()
+    gc.freeze()  # what is imported stays: a full collection that walks it holds a page up by 0.1 s
+    return opened
+
+
+def store() -> Store:
+    """The store, opened once per server process, with what a dead process left running marked as such.
+
+    StoreError with one sentence when it cannot be opened."""
+    opened = _opened(wiring.settings().store)
+    mark_dead(opened)
+    return opened
+
+
+def run(show: Callable[[], None]) -> None:
+    """Run a page; a user's mistake becomes an error box with its one sentence, never a traceback."""
+    guarded(show)()
+    _show_address(inspect.getfile(show))
+
+
+def _show_address(page: str) -> None:
+    """See to it that the browser shows this view's parameters: a link from a page to itself runs the page with new
+    ones, and leaves the old ones in the address bar. What it shows already it is not shown twice."""
+    here = page, st.query_params.to_dict()
+    before = st.session_state.get(_ADDRESS)
+    if before is not None and before[0] == page and before != here:
+        st.query_params.from_dict(here[1])
+    st.session_state[_ADDRESS] = here
+
+
+def guarded(do: Callable[P, object], show: Callable[[str], object] | None = None) -> Callable[P, None]:
+    """`do`, with a user's mistake shown as its one sentence: by `failed` (the error box), or by `show`, such as
+    `refused` in a callback."""
+
+    def guard(*arguments: P.args, **named: P.kwargs) -> None:
+        try:
+            do(*arguments, **named)
+        except TrinityError as error:
+            (show or failed)(str(error))
+
+    return guard
+
+
+def refused(sentence: str) -> None:
+    """Why what was clicked did not happen; the page stays."""
+    st.toast(label(sentence, 400), icon=":material/error:")
+
+
+def failed(sentence: str) -> None:
+    """The error state every page shares: what is wrong, and two ways on."""
+    with st.container(border=True):
+        st.markdown(":red[:material/error:] **This view cannot be shown**")
+        st.text(plain(sentence))
+        with st.container(horizontal=True):
+            st.page_link(VIEWS["episodes"], label="All episodes", icon=":material/table_rows:")
+            st.page_link(VIEWS["home"], label="Home", icon=":material/home:")
+
+
+def param(name: str) -> str | None:
+    """One query parameter of the address bar; None when absent or empty."""
+    return st.query_params.get(name) or None
+
+
+def int_param(name: str, low: int, high: int, default: int) -> int:
+    """A whole number from the address bar, held within [low, high]; `default` when it is no number."""
+    try:
+        value = int(st.query_params.get(name, ""))
+    except ValueError:
+        value = default
+    return max(low, min(high, value))
+
+
+def set_params(**values: str | int | None) -> None:
+    """Change some query parameters and keep the others; None removes one."""
+    for name, value in values.items():
+        if value is None or value == "":
+            if name in st.query_params:
+                del st.query_params[name]
+        elif st.query_params.get(name) != str(value):
+            st.query_params[name] = str(value)
+
+
+#: The widgets with which one of several values is chosen.
+_SELECTS: dict[str, Callable[..., object]] = {
+    "list": st.selectbox,
+    "segments": st.segmented_control,
+    "pills": st.pills,
+}
+
+
+def select(
+    words: str,
+    options: Mapping[str, str],
+    chosen: str | None,
+    write: Callable[[str | None], object],
+    *,
+    key: str,
+    widget: Literal["list", "segments", "pills"] = "list",
+    **look: Any,
+) -> None:
+    """A choice among `options` (value -> its words) that shows `chosen`, whatever was chosen here before; a new choice
+    goes to `write`. `look`: further arguments of the widget."""
+    st.session_state[key] = chosen
+    _SELECTS[widget](
+        words,
+        list(options),
+        key=key,
+        format_func=options.__getitem__,
+        on_change=lambda: write(st.session_state[key]),
+        **look,
+    )
+
+
+def address_select(
+    words: str,
+    options: Mapping[str, str],
+    *,
+    name: str,
+    key: str,
+    default: str | None = None,
+    forgets: Sequence[str] = (),
+    widget: Literal["list", "segments", "pills"] = "segments",
+    **look: Any,
+) -> str:
+    """A choice among `options` (value -> its words) that stands in the address as `name`. Where the address says
+    nothing, or what is not offered, `default` is meant, else the first option, which is then left out of the address.
+    `forgets`: parameters that a new choice removes. `look`: further arguments of the widget."""
+    meant = default or next(iter(options))
+    value = param(name) or meant
+    value = value if value in options else meant
+
+    def write(new: str | None) -> None:
+        stands = None if default is None and new == meant else new
+        set_params(**{**dict.fromkeys(forgets), name: stands})
+
+    if widget == "segments":
+        look = {"required": True, "label_visibility": "collapsed"} | look
+    select(words, options, value, write, key=key, widget=widget, **look)
+    return value
+
+
+def replace_params(values: Mapping[str, str]) -> None:
+    """Make the query exactly `values`, in one step."""
+    if st.query_params.to_dict() != dict(values):
+        st.query_params.from_dict(dict(values))
+
+
+def href(page: str, **params: str | int | None) -> str:
+    """A link to another view, relative to the server: `/replay?ep=e1&t=3`."""
+    query = urlencode({name: value for name, value in params.items() if value not in (None, "")})
+    return f"/{page}?{query}" if query else f"/{page}"
+
+
+def here() -> str:
+    """The full address of this view, to be copied."""
+    query = urlencode(st.query_params.to_dict())
+    return f"{st.context.url or ''}{'?' if query else ''}{query}"
+
+
+def go(page: str, **params: str | int | None) -> NoReturn:
+    """Leave for another view now."""
+    st.switch_page(VIEWS[page], query_params={k: str(v) for k, v in params.items() if v not in (None, "")})
+
+
+def page_link(
+    page: str, label: str, *, icon: str | None = None, help: str | None = None, **params: str | int | None
+) -> None:
+    """A link to another view. `label` is markdown: foreign text goes through `theme.label`."""
+    st.page_link(
+        VIEWS[page],
+        label=label,
+        icon=icon,
+        help=help,
+        query_params={k: str(v) for k, v in params.items() if v not in (None, "")},
+    )
+
+
+def remember_list(query: Mapping[str, str]) -> None:
+    """Keep the episode list's address in this tab, so that leaving a replay leads back to the same page."""
+    st.session_state[_LIST_KEY] = dict(query)
+
+
+def list_query() -> dict[str, str]:
+    """The address of the episode list that the reader came from: the one this page's address carries, else as it was
+    last seen in this tab; empty at first."""
+    if carried := param("list"):
+        remember_list(dict(parse_qsl(carried)))
+    return dict(st.session_state.get(_LIST_KEY, {}))
+
+
+def replay_of_list(episode_id: str) -> dict[str, str]:
+    """The parameters of a replay that is opened from the episode list: they carry the list along, for a row opens in a
+    tab of its own."""
+    return {"ep": episode_id, "list": urlencode(list_query())}
+
+
+def renew_ticket(page: str) -> None:
+    """A new ticket whenever the reader comes to another page or run; what is clicked twice has one."""
+    place = page, param("run")
+    if _TICKET not in st.session_state or st.session_state[_TICKET][0] != place:
+        st.session_state[_TICKET] = place, Ticket.new()
+
+
+def ticket() -> Ticket:
+    """The ticket of the form at hand."""
+    found: Ticket = st.session_state[_TICKET][1]
+    return found
+
+
+def remember_place(page: str) -> None:
+    """Keep where in this tab something is being read, so that Home leads back to it."""
+    if page in ("replay", "pair", "review") and (param("ep") or param("a")):
+        st.session_state[_PLACE_KEY] = page, st.query_params.to_dict()
+
+
+def last_place() -> tuple[str, dict[str, str]] | None:
+    """The page and address of what was read last in this tab; None at first."""
+    found: tuple[str, dict[str, str]] | None = st.session_state.get(_PLACE_KEY)
+    return found
+
+
+def back_to_list() -> NoReturn:
+    """Return to the episode list as it was left."""
+    st.switch_page(VIEWS["episodes"], query_params=list_query())

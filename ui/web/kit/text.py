@@ -1,0 +1,53 @@
+"""A block of foreign text, shown as text and cut where it is long."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import streamlit as st
+
+from ui.presentation.theme import plain
+from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES
+
+
+def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:
+    """Show foreign text as text. A long one is cut, with its size and a button that shows more."""
+    if not body:
+        st.caption(empty)
+        return
+    short, long = beginning(body, CUT, LINES), beginning(body, HARD_CUT, HARD_LINES)
+    more = st.session_state.get(f"{key}_all", False)
+    shown = long if more else short
+    height: int | Literal["content"] = "content" if len(shown) == len(short) else 640
+    st.code(plain(shown), language=None, wrap_lines=True, height=height)
+    if len(shown) == len(body):
+        return
+    if not more:
+        st.button(
+            f"Show {'all' if len(long) == len(body) else 'more of'} {len(body):,} characters",
+            key=f"{key}_more",
+            on_click=_show_all,
+            args=(f"{key}_all",),
+            type="tertiary",
+        )
+        return
+    st.caption(f"The first {len(shown):,} of {len(body):,} characters.")
+    st.download_button(
+        f"Save all {len(body):,} characters as a text file",
+        lambda: body.encode("utf-8", "replace"),
+        file_name="text.txt",
+        mime="text/plain",
+        on_click="ignore",
+        key=f"{key}_save",
+        icon=":material/download:",
+        type="tertiary",
+    )
+
+
+def beginning(body: str, characters: int, lines: int) -> str:
+    """The start of a text, of at most so many characters and lines."""
+    return "".join(body[:characters].splitlines(keepends=True)[:lines])
+
+
+def _show_all(flag: str) -> None:
+    st.session_state[flag] = True

@@ -1,0 +1,120 @@
+"""Small pieces that several pages share: marks of runs and episodes, accuracy figures, tables, the empty state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
+
+from core.analysis.metrics import wilson_interval
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.summaries import EpisodeSummary, PolicySummary, RunStatus, RunSummary
+from storage.store import Store
+from storage.upkeep.retention import last_removed
+from ui.presentation.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    RUN_MARKS,
+    STALLED,
+    Mark,
+    badge,
+    correct_mark,
+    label,
+)
+from ui.presentation.words import policy_name, strip_text
+from ui.runs.kinds import kind_of
+from ui.web.kit.estimates import Estimate, estimates_figure
+
+
+def run_mark(run: RunSummary, *, stalled: bool) -> Mark:
+    """Where a run stands, in the words of its kind."""
+    if stalled:
+        return STALLED
+    mark = RUN_MARKS[run.status]
+    return replace(mark, word=kind_of(run).doing) if run.status is RunStatus.RUNNING else mark
+
+
+def outcome_badge(summary: EpisodeSummary) -> str:
+    """Right, wrong or not judged, as Streamlit markdown."""
+    return badge(correct_mark(summary.correct))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One policy's accuracy: `correct` of `n` finished episodes. `ends` is its 95 % interval when that is not
+    Wilson's, as where tasks were played more than once."""
+
+    name: str
+    correct: int
+    n: int
+    colour: str = FIRST_COLOUR
+    ends: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, summary: PolicySummary) -> Standing:
+        """From a run's policy summary; checkpoints stand out, the rest is grey."""
+        colour = NEUTRAL_COLOUR if summary.generation is None else FIRST_COLOUR
+        return cls(policy_name(summary.policy, summary.generation), summary.correct, summary.n, colour)
+
+
+def standings_figure(standings: Sequence[Standing]) -> go.Figure:
+    """Accuracy of each policy with its 95 % interval, one line each, first on top."""
+    found = []
+    for one in standings:
+        if one.n:
+            low, high = one.ends or wilson_interval(one.correct, one.n)
+            detail = f"{one.correct:,} of {one.n:,} right"
+            found.append(Estimate(one.name, one.correct / one.n, low, high, detail, colour=one.colour))
+    return estimates_figure(found)
+
+
+def is_dark() -> bool:
+    """Whether the reader's page is dark."""
+    return st.context.theme.type == "dark"
+
+
+def ink() -> str:
+    """The colour of numbers drawn on a chart's tinted cells."""
+    return "#E4E9F0" if is_dark() else "#111827"
+
+
+def episode_line(summary: EpisodeSummary, name: str) -> str:
+    """One episode as a line of markdown under its link: outcome, strip, policy."""
+    return f"{outcome_badge(summary)} · {label(strip_text(summary.strip)) or '–'} · :gray[{label(name, 60)}]"
+
+
+def table(
+    columns: Mapping[str, tuple[str | ColumnConfig, Sequence[Any]]],
+    *,
+    key: str,
+    at_most: int = 9,
+    height: int = 320,
+    **more: Any,
+) -> None:
+    """A table of columns by name, each with its heading (words or a column configuration) and its values. One of
+    `at_most` rows or more scrolls within `height` pixels; `more` goes to `st.dataframe`."""
+    rows = max(len(values) for _, values in columns.values())
+    st.dataframe(
+        {name: values for name, (_, values) in columns.items()},
+        key=key,
+        hide_index=True,
+        height="content" if rows < at_most else height,
+        column_config={name: heading for name, (heading, _) in columns.items()},
+        **more,
+    )
+
+
+def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:
+    """The empty state: what is missing, said once; the caller adds the action that fills it."""
+    st.markdown(f":gray[{icon} {sentence}]")
+
+
+def states_removed(store: Store, where: EpisodeFilter | Sequence[str]) -> str:
+    """A sentence, after a space, that says when hidden states of these episodes were removed; empty: never. Asked for
+    where some are missing."""
+    day = last_removed(store, "states", where)
+    return f" Some hidden states were removed, last on {label(day, 20)}." if day else ""

@@ -1,0 +1,1 @@
+"""A task played live: form, controls, the turn at hand."""

@@ -1,0 +1,268 @@
+"""The form of the Live page: which problem, who decides under which settings, and what it may cost."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from core.episode import Grader, Task
+from core.errors import ConfigError
+from core.pocket import FAMILIES
+from core.pool.spec import ModelSpec
+from core.tasks.sets import load_tasks
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import label
+from ui.runs.plans import LivePlan
+from ui.runs.spending import paid_models
+from ui.web.kit import state
+from ui.web.kit.text import text_block
+from ui.web.pickers.checkpoints import playable, policy_label
+
+ANY = "any family"
+#: Ways to play -> their words, and what they do.
+WAYS = {
+    "watch": ("Watch it", "One episode, every decision shown for a second before its model answers."),
+    "step": (
+        "Step by step",
+        "It waits before every turn: go on, decide yourself, or put another coordinator in charge.",
+    ),
+    "many": ("Several times", "The same problem again and again with other seeds: how much of it is luck?"),
+}
+SEVERAL, MOST_REPEATS = 5, 32
+_KINDS = {"drawn": "Drawn at random", "mine": "My own question"}
+_GRADERS: dict[Grader, str] = {
+    "exact": "same text",
+    "number": "same number",
+    "choice": "same choice (A, B, …)",
+}
+
+
+def choose_task() -> Task | None:
+    """The problem: drawn by family and number, or one's own; None until it is complete."""
+    st.subheader("Problem")
+    with st.container(border=True):
+        kind = st.segmented_control(
+            "Where the problem comes from",
+            list(_KINDS),
+            default="drawn",
+            required=True,
+            key="problem_kind",
+            format_func=lambda value: _KINDS[value],
+            label_visibility="collapsed",
+            persist_state="session",
+        )
+        if kind == "mine":
+            return _own_task()
+        left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
+        family = left.selectbox(
+            "Family",
+            [ANY, *FAMILIES],
+            key="family_choice",
+            help="Which kind of problem of the embedded world; none of them was evolved on.",
+            persist_state="session",
+        )
+        if "task_seed" not in st.session_state:
+            st.session_state["task_seed"] = 1
+        number = middle.number_input(
+            "Number",
+            min_value=0,
+            max_value=999_999,
+            step=1,
+            key="task_seed",
+            help="The same number is the same problem, today and anywhere.",
+            persist_state="session",
+        )
+        right.button(
+            "Another", key="another", icon=":material/casino:", help="Draw another problem", on_click=_another
+        )
+        task = drawn_task(family, int(number))
+        text_block(task.question, key="drawn_question")
+        st.caption(f"{task.family} · a test task · expected answer: {label(task.answer)}")
+        return task
+
+
+def _another() -> None:
+    st.session_state["task_seed"] = (int(st.session_state["task_seed"]) * 48271 + 11) % 999_983
+
+
+def drawn_task(family: str, seed: int) -> Task:
+    """The pocket test task of this number; any family: the number decides that too."""
+    chosen = FAMILIES[seed % len(FAMILIES)] if family == ANY else family
+    return load_tasks(f"pocket/{chosen}", "test", 1, seed)[0]
+
+
+def _own_task() -> Task | None:
+    question = st.text_area(
+        "Question",
+        key="own_question",
+        height=110,
+        max_chars=20_000,
+        help="Any text. The pocket models know the embedded world only; name a pool.toml for real ones.",
+        persist_state="session",
+    )
+    left, right = st.columns([3, 2])
+    answer = left.text_input(
+        "Expected answer",
+        key="own_answer",
+        max_chars=2_000,
+        help="What the last Worker's answer is held against; no model is shown it.",
+        persist_state="session",
+    )
+    grader = right.selectbox(
+        "How it is checked",
+        list(_GRADERS),
+        key="own_grader",
+        help="Whether an answer counts as right: letter by letter, as a number, or as a choice.",
+        persist_state="session",
+        format_func=lambda value: _GRADERS[value],
+    )
+    if not question.strip() or not answer.strip():
+        return None
+    name = hashlib.sha256(f"{question}\n{answer}\n{grader}".encode()).hexdigest()[:8]
+    return Task(f"own-{name}", question.strip(), answer.strip(), grader, "own", "live")
+
+
+def choose_policy(store: Store, models: tuple[str, ...]) -> str:
+    """Who decides: a checkpoint that fits the pool, or a policy that needs none."""
+    policies = playable(store, models)
+    if asked := state.param("play"):
+        if asked in policies:
+            st.session_state["policy_choice"] = asked
+        else:
+            st.info(f"{label(asked, 40)} does not fit this pool: choose another.", icon=":material/info:")
+    return st.selectbox(
+        "Who decides",
+        policies,
+        key="policy_choice",
+        format_func=policy_label(store),
+        help=define("Policy"),
+        on_change=state.set_params,
+        kwargs={"play": None},
+        persist_state="session",
+    )
+
+
+def choose_way() -> None:
+    """One of three ways to play, each a handful of settings that can be changed below."""
+    many, step = int(st.session_state.get("repeats", 1)) > 1, bool(st.session_state.get("step_mode"))
+    st.session_state["way"] = "step" if step else "many" if many else "watch"
+    st.segmented_control(
+        "How it is played",
+        list(WAYS),
+        key="way",
+        required=True,
+        format_func=lambda value: WAYS[value][0],
+        on_change=_set_way,
+    )
+    st.caption(WAYS[str(st.session_state["way"])][1])
+
+
+def _set_way() -> None:
+    way = st.session_state["way"]
+    st.session_state["step_mode"] = way == "step"
+    st.session_state["repeats"] = SEVERAL if way == "many" else 1
+    st.session_state["pace"] = 0.0 if way == "many" else 1.0
+
+
+def choose_settings(models: tuple[str, ...], pool: str, encoder: str | None, policy: str) -> LivePlan:
+    """Everything else, as a plan that still lacks its task."""
+    for name, value in (("step_mode", False), ("repeats", 1), ("pace", 1.0)):
+        st.session_state.setdefault(name, value)
+    plan = _playing(_choices(LivePlan(Task("", "", ""), policy, models, pool, encoder)))
+    left_out = st.pills(
+        "Models left out",
+        models,
+        selection_mode="multi",
+        key="left_out",
+        format_func=lambda name: label(name, 30),
+        help=define("Mask"),
+        persist_state="session",
+    )
+    step = st.toggle(
+        "Step by step",
+        key="step_mode",
+        help="The run waits before every decision. You let it go on, make the decision yourself, or put another "
+        "coordinator in charge.",
+        persist_state="session",
+    )
+    if len(left_out) == len(models):
+        raise ConfigError("Every model is left out: leave at least one in.")
+    return replace(plan, left_out=tuple(left_out), step=step)
+
+
+def _choices(plan: LivePlan) -> LivePlan:
+    """How the coordinator's choices are taken, for how many turns."""
+    left, middle, right = st.columns(3)
+    how = left.segmented_control(
+        "Choices are",
+        ["sampled", "argmax"],
+        default="sampled",
+        required=True,
+        key="how",
+        help=define("Argmax and sampling"),
+        persist_state="session",
+    )
+    turns = middle.number_input(
+        "Turn budget",
+        1,
+        50,
+        5,
+        key="turn_budget",
+        help="The most turns one episode may take. It ends sooner when a Verifier accepts the answer.",
+        persist_state="session",
+    )
+    seed = right.number_input(
+        "Seed",
+        0,
+        999_999,
+        0,
+        key="seed",
+        help="The same seed draws the same choices again. Repeats count on from it.",
+        persist_state="session",
+    )
+    return replace(plan, argmax=how == "argmax", turns=int(turns), seed=int(seed))
+
+
+def _playing(plan: LivePlan) -> LivePlan:
+    """How often the problem is played, at which temperature and pace."""
+    left, middle, right = st.columns(3)
+    repeats = left.number_input(
+        "Repeats",
+        1,
+        MOST_REPEATS,
+        key="repeats",
+        help="How often the problem is played, one episode after another: it shows what is luck.",
+        persist_state="session",
+    )
+    temperature = middle.number_input(
+        "Temperature",
+        0.0,
+        2.0,
+        None,
+        0.1,
+        key="temperature",
+        placeholder="as the pool says",
+        help="At which the models write: 0 is the likeliest word each time, higher is more varied. Empty: as each "
+        "model's entry in the pool says.",
+        persist_state="session",
+    )
+    pace = right.select_slider(
+        "Wait before each answer",
+        [0.0, 1.0, 2.0, 5.0],
+        key="pace",
+        format_func=lambda value: f"{value:g} s" if value else "no wait",
+        help="How long each decision stands on the page before its model is asked.",
+        persist_state="session",
+    )
+    return replace(plan, repeats=int(repeats), temperature=temperature, pace_s=float(pace))
+
+
+def what_will_run(specs: Sequence[ModelSpec], plan: LivePlan) -> str:
+    """The bound on what is played, in a sentence."""
+    times = "One episode" if plan.repeats == 1 else f"{plan.repeats} episodes"
+    free = "" if paid_models(specs) else " Nothing is paid: these models are free."
+    return f"{times} of at most {plan.turns} turn{'s' if plan.turns > 1 else ''}.{free}"

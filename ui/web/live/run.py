@@ -1,0 +1,439 @@
+"""A live run as one watches it: where it stands, its episodes, the turn at hand, and where it leads when it is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from core.episode import EndReason, Status
+from core.errors import ConfigError, StoreError
+from storage.rows.summaries import EpisodeSummary, RunStatus, RunSummary
+from storage.store import Store
+from ui.presentation.course import NEW_DECIDER, Lane, lane, wrong_since
+from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
+from ui.presentation.words import deciders, dollars, policy_name, strip_key, strip_text
+from ui.runs.kinds import about
+from ui.runs.live import episode_of
+from ui.runs.plans import LivePlan, plan_of
+from ui.runs.queue import is_stalled
+from ui.runs.spending import paid_models, price
+from ui.web.components.turn_strip import turn_strip
+from ui.web.kit import state
+from ui.web.kit.cache import pool_specs
+from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
+from ui.web.live.start import before_the_first_turn
+from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_label
+from ui.web.progress.ceiling import spending
+from ui.web.progress.panel import Reached, bar, standing
+from ui.web.turns.decision import decision_panel
+from ui.web.turns.panels import decider_words
+from ui.web.turns.recording import Recording, open_recording
+from ui.web.turns.turn_card import announcement, before_card, turn_card
+
+#: How often a run under way is read again, in seconds.
+REFRESH_S = 0.7
+#: From so long a wait on, the page says for how long it has been, in seconds.
+LONG_S = 8.0
+
+#: Plays a plan: writes the run down, sees to a worker and opens it.
+Start = Callable[[Store, LivePlan], object]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run with its episodes begun so far, oldest first, the one that is looked at, and how many turns were over when
+    they were read."""
+
+    run: RunSummary
+    plan: LivePlan
+    episodes: Sequence[EpisodeSummary]
+    recording: Recording | None
+    played: int
+    now: float
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more happens by itself."""
+        return self.run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether its process is gone or silent."""
+        return is_stalled(self.run, self.now)
+
+    @property
+    def steered(self) -> bool:
+        """Whether a process plays it, which can be paused and stopped."""
+        return self.run.status is RunStatus.RUNNING and not self.stalled
+
+    @property
+    def writing(self) -> bool:
+        """Whether an unfinished turn of the episode at hand is under way and not cut off."""
+        return self.recording is not None and self.recording.running and not self.stalled
+
+    @property
+    def newest(self) -> bool:
+        """Whether the newest episode is looked at."""
+        return self.recording is not None and self.recording.summary.id == self.episodes[-1].id
+
+
+def run_page(store: Store, run_id: str, start: Start) -> None:
+    """The page of a run, read again while it is under way."""
+    try:
+        run = store.runs.get(run_id)
+    except StoreError:
+        _gone(run_id)
+        return
+    if run.kind != "live":
+        raise ConfigError(f"Run {run_id} was not started here: open its episodes from the list.")
+    st.button(
+        "All runs",
+        key="new_problem",
+        icon=":material/arrow_back:",
+        type="tertiary",
+        help="The queue, and the form for another problem",
+        on_click=state.set_params,
+        kwargs={"run": None, "t": None, "ep": None},
+    )
+    st.markdown(f"#### {label(about(run, 240), 220)}")
+    if run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
+        st.fragment(
+            lambda: state.guarded(_watch)(store, run_id, start), run_every=REFRESH_S, key="live_tail"
+        )()
+    else:
+        _watch(store, run_id, start)
+
+
+def _gone(run_id: str) -> None:
+    st.info(
+        f"The store holds no run {label(run_id, 40)} any more: it was deleted, or the link is of another store.",
+        icon=":material/link_off:",
+    )
+    st.button(
+        "To the runs there are", key="new_problem", on_click=state.set_params, kwargs={"run": None, "t": None}
+    )
+
+
+def _watch(store: Store, run_id: str, start: Start) -> None:
+    """What the run has come to."""
+    seen = _read(store, run_id)
+    was_over = st.session_state.get("live_over") == run_id
+    if seen.over and not was_over:
+        st.session_state["live_over"] = run_id
+        st.rerun()
+    if not seen.over and was_over:
+        del st.session_state["live_over"]
+    # Slots that are always there: what stands below keeps its place, and no ghost of it stays behind.
+    top, controls, repeats, stage, onward = (st.container() for _ in range(5))
+    with top:
+        _headline(store, seen)
+    with controls:
+        if seen.steered:
+            bar(store, seen.run, TEXTS, _reached(seen, seen.recording))
+            run_controls(store, seen.run, seen.recording, newest=seen.newest, next_turn=seen.played + 1)
+        elif seen.over and seen.recording is not None and seen.recording.summary.correct is False:
+            _what_went_wrong(seen.recording)
+    with repeats:
+        if seen.plan.repeats > 1 and seen.episodes:
+            _repeats(seen)
+    with stage:
+        if seen.recording is not None and seen.recording.outlines:
+            _stage(seen, seen.recording)
+        elif not seen.over and not seen.stalled:
+            begun = seen.recording is not None
+            before_the_first_turn(store, seen.run, seen.plan.models, seen.now, begun=begun)
+    with onward:
+        if seen.over and seen.recording is not None:
+            _afterwards(store, seen, start)
+
+
+def _read(store: Store, run_id: str) -> Watched:
+    run = store.runs.get(run_id)
+    played = store.runs.turns_played(run_id)  # before what is shown: never ahead of it
+    episodes = sorted(store.episodes.of_run(run_id), key=lambda one: one.id)
+    chosen_id = state.param("ep")
+    chosen = next((one for one in episodes if one.id == chosen_id), episodes[-1] if episodes else None)
+    recording = open_recording(store, chosen.id) if chosen else None
+    return Watched(run, plan_of(run, LivePlan), episodes, recording, played, time.time())
+
+
+# Where it stands
+
+
+def _headline(store: Store, seen: Watched) -> None:
+    go_on = "Go on after the last turn" if seen.run.started else "Try again"
+    standing(
+        store,
+        seen.run,
+        TEXTS,
+        _facts(store, seen),
+        go_on=go_on,
+        between_turns=seen.newest and between_turns(seen.recording),
+        last_sign=last_call(seen),
+    )
+
+
+def _reached(seen: Watched, recording: Recording | None) -> Reached:
+    """How many turns of the only play are played, or how many plays of several are finished."""
+    turn, most = (len(recording.outlines) if recording else 0), seen.plan.turns
+    if seen.plan.repeats == 1:
+        return Reached(turn, most, f"Turn {turn} of at most {most}")
+    finished = sum(one.status is Status.FINISHED for one in seen.episodes)
+    return Reached(finished, seen.plan.repeats, f"{finished} of {seen.plan.repeats} plays finished")
+
+
+def _facts(store: Store, seen: Watched) -> list[str]:
+    recording, plan = seen.recording, seen.plan
+    if recording is None:
+        return [f":gray[at most {plan.turns} turns, seed {plan.seed}]"]
+    summary, parts = recording.summary, []
+    if plan.repeats > 1:
+        parts.append(f"play {[one.id for one in seen.episodes].index(summary.id) + 1} of {plan.repeats}")
+    if summary.status is Status.FINISHED:
+        outcome = correct_mark(summary.correct)
+        parts.append(f"answer **{label(summary.answer or '–', 60)}** is {badge(outcome)}")
+    if summary.end_reason is not None and summary.end_reason is not EndReason.CANCELLED:
+        parts.append(END_WORDS[summary.end_reason])
+    by = deciders(
+        summary.policy, summary.generation, recording.episode.deciders, lambda: generation_of(store)
+    )
+    parts.append(f":gray[{label(by, 200)}]")
+    if not seen.steered or plan.repeats > 1:  # else the bar says it
+        parts.append(f":gray[turn {len(recording.outlines)} of at most {recording.episode.turn_budget}]")
+    parts.append(f":gray[expected answer {label(recording.episode.task.answer, 40)}]")
+    if paid_models(pool_specs(plan.pool)):
+        most = "" if plan.max_cost_usd is None else f" of at most {dollars(plan.max_cost_usd)}"
+        parts.append(f":gray[spent {label(dollars(store.runs.spent_usd(seen.run.id)) + most)}]")
+    call = under_way(recording)
+    if not seen.over and not seen.stalled and call and seen.now - call[1] > LONG_S:
+        parts.append(f":orange[waiting for {call[0]} for {seen.now - call[1]:.0f} s]")
+    return parts
+
+
+def under_way(recording: Recording) -> tuple[str, float] | None:
+    """The call that is under way, as markdown, and since when; None between two turns."""
+    last = recording.outlines[-1] if recording.outlines else None
+    if last is None or last.stage != "asked":
+        return None
+    return f"**{label(last.model, 40)}** as {ROLE_STYLES[last.role].word}", last.started
+
+
+def last_call(seen: Watched) -> str:
+    """What a run was doing when it was heard of last, as markdown."""
+    heard = (
+        "" if seen.run.heartbeat is None else f" Its last sign of life was at {clock(seen.run.heartbeat)}."
+    )
+    recording = seen.recording
+    if recording is None:
+        return f"It had not begun its first turn.{heard}"
+    if call := under_way(recording):
+        return f"It was waiting for {call[0]} since {clock(call[1])}, turn {len(recording.outlines)}.{heard}"
+    return f"It was about to decide turn {len(recording.outlines) + 1}.{heard}"
+
+
+def clock(at: float) -> str:
+    """A time of day on this machine's clock: 14:02:11."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+# Its episodes
+
+
+def _repeats(seen: Watched) -> None:
+    """Every repeat as a row: its number, seed, turns and outcome; a click shows it below."""
+    finished = [one for one in seen.episodes if one.status is Status.FINISHED]
+    right = sum(one.correct is True for one in finished)
+    share = f" · {right} right" if finished else ""
+    with st.container(border=True, gap="xsmall"):
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            st.markdown(f"**{len(finished)} of {seen.plan.repeats} played{share}**", width="content")
+            _on_from_repeats(seen, len(finished))
+        shown = seen.recording.summary.id if seen.recording else ""
+        by_id = {one.id: one for one in seen.episodes}
+        st.caption(strip_key(seen.episodes))
+        for index in range(seen.plan.repeats):
+            one = by_id.get(episode_of(seen.run.id, index))
+            _repeat(seen, index, one, one is not None and one.id == shown)
+
+
+def _on_from_repeats(seen: Watched, finished: int) -> None:
+    state.page_link("episodes", "As a list of episodes", icon=":material/table_rows:", run=seen.run.id)
+    if finished > 1:
+        state.page_link(
+            "routing",
+            "As a tree of moves",
+            icon=":material/account_tree:",
+            help="Where the repeats part, and how each way ended",
+            part="luck",
+            run=seen.run.id,
+            policy=seen.plan.policy,
+            task=seen.plan.task.id,
+        )
+
+
+def _repeat(seen: Watched, index: int, one: EpisodeSummary | None, shown: bool) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(
+            f"Play {index + 1}",
+            key=f"repeat_{index}",
+            type="secondary" if shown else "tertiary",
+            icon=":material/visibility:" if shown else None,
+            disabled=one is None,
+            on_click=state.set_params,
+            kwargs={"ep": one.id if one else None, "t": 1},
+            width=110,
+        )
+        seed = f":gray[seed {seen.plan.seed + index}]"
+        if one is None:
+            st.markdown(f":gray[waits] · {seed}", width="content")
+            return
+        mark = correct_mark(one.correct) if one.status is Status.FINISHED else STATUS_MARKS[one.status]
+        ended = f" · {END_WORDS[one.end_reason]}" if one.end_reason else ""
+        answer = f" · answer **{label(one.answer, 30)}**" if one.answer else ""
+        st.markdown(
+            f"{badge(mark)}{answer}{ended} · {label(strip_text(one.strip)) or '–'} · {seed}", width="content"
+        )
+
+
+# The turn at hand
+
+
+def _stage(seen: Watched, recording: Recording) -> None:
+    """The replay of what there is: the newest turn while following, else the one in the address."""
+    outlines = recording.outlines
+    total = len(outlines)
+    cursor = total - 1 if state.param("t") is None else state.int_param("t", 1, total, total) - 1
+    st.session_state["live_cursor"] = recording.summary.id, cursor
+    turn_strip(
+        [_marked(recording, running=seen.writing)],
+        cursor,
+        lambda turn: state.set_params(ep=recording.summary.id, t=turn + 1),
+        key="live_strip",
+        name="Turns of this run",
+        said=announcement(outlines, cursor),
+    )
+    if not seen.over:
+        _news(seen, total - 1 - cursor)
+    left, right = st.columns([3, 2], gap="medium")
+    decision = recording.decision(cursor)
+    at_most = recording.episode.turn_budget if recording.running else None
+    with left, st.container(border=True):
+        turn_card(
+            outlines,
+            cursor,
+            recording.text,
+            decision,
+            key="live_card",
+            tab="show",
+            running=seen.writing,
+            at_most=at_most,
+            asked_s=max(0.0, seen.now - outlines[cursor].started),
+        )
+    if cursor:  # quick models answer before one has read: their words stay for a turn
+        with left, st.container(border=True):
+            before_card(outlines, cursor, recording.reply_text, at_most)
+    with right, st.container(border=True):
+        st.markdown("**Decision**")
+        decision_panel(decision, recording.models, key="live_decision", by=decider_words(recording, cursor))
+
+
+def _marked(recording: Recording, *, running: bool) -> Lane:
+    """The strip's lane, with where another policy took over."""
+    drawn = lane(recording.outlines, recording.models, running=running)
+    swapped = recording.episode.deciders
+    return replace(
+        drawn,
+        cells=tuple(
+            replace(cell, marks=(*cell.marks, NEW_DECIDER)) if cell is not None and index in swapped else cell
+            for index, cell in enumerate(drawn.cells)
+        ),
+    )
+
+
+def _news(seen: Watched, newer: int) -> None:
+    """While Follow is off: how much came in since, and the way to it."""
+    if state.param("t") is None and state.param("ep") is None:
+        return
+    later = [one for one in seen.episodes if seen.recording and one.id > seen.recording.summary.id]
+    count = newer + sum(max(one.turns, 1) for one in later)
+    if count:
+        st.button(
+            f"{count} new turn{'s' if count > 1 else ''}",
+            key="news",
+            icon=":material/arrow_downward:",
+            help="Go to the newest turn and follow",
+            on_click=follow,
+        )
+
+
+# Where it leads
+
+
+def _afterwards(store: Store, seen: Watched, start: Start) -> None:
+    """Its replay, the same problem under another checkpoint, both together."""
+    recording = seen.recording
+    assert recording is not None
+    st.subheader("What next")
+    left, right = st.columns(2, gap="large")
+    with left, st.container(border=True):
+        st.markdown("**The same problem, another checkpoint**")
+        state.guarded(_again, lambda sentence: st.caption(label(sentence, 400)))(store, seen.plan, start)
+    with right, st.container(border=True):
+        state.page_link(
+            "replay",
+            "**Step through it in Replay**",
+            icon=":material/smart_display:",
+            ep=recording.summary.id,
+        )
+        same = store.episodes.same_task(recording.summary.id, limit=6)
+        if same:
+            st.caption("Compare it with other episodes of the same problem")
+        for other in same:
+            state.page_link(
+                "pair",
+                f"{label(policy_name(other.policy, other.generation), 60)} · {badge(correct_mark(other.correct))}",
+                icon=":material/compare:",
+                a=other.id,
+                b=recording.summary.id,
+            )
+
+
+def _what_went_wrong(recording: Recording) -> None:
+    """A wrong answer's ways on: its replay at the turn that made it so, and what else could have been done there."""
+    at, last = wrong_since(recording.outlines), len(recording.outlines)
+    turn = last if at is None else at + 1
+    where = f"its last turn, {turn}" if at is None else f"turn {turn}, since which it is wrong"
+    with st.container(horizontal=True, gap="medium"):
+        for page, words, icon in (
+            ("replay", f"**See {where}, in Replay**", ":material/smart_display:"),
+            ("forks", f"What if turn {turn} had gone otherwise?", ":material/call_split:"),
+        ):
+            state.page_link(page, words, icon=icon, ep=recording.summary.id, t=turn)
+
+
+def _again(store: Store, plan: LivePlan, start: Start) -> None:
+    """A form that plays this plan under another policy, with what that may cost."""
+    others = [one for one in playable(store, plan.models) if one != plan.policy]
+    policy = st.selectbox(
+        "Who decides",
+        others,
+        others.index(most_telling(store, others, plan.policy) or others[0]),
+        key="swap_policy",
+        format_func=policy_label(store),
+    )
+    specs = pool_specs(plan.pool)
+    ceiling, to_do = spending(price(store, plan, specs), plan.max_cost_usd)
+    again = st.button(
+        "Play it again",
+        key="play_again",
+        type="primary",
+        icon=":material/swap_horiz:",
+        disabled=bool(to_do),
+    )
+    if to_do:
+        st.caption(label(to_do, 400))
+    if again:
+        start(store, replace(plan, policy=policy, max_cost_usd=ceiling))

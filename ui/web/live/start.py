@@ -1,0 +1,72 @@
+"""What a live run's page shows before the first turn: what has to happen until then, and which step it is at."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from storage.rows.summaries import RunStatus, RunSummary
+from storage.store import Store
+from ui.runs import queue
+from ui.runs.slots import alive
+from ui.web.live.controls import TEXTS
+from ui.web.progress import status
+from ui.web.progress.panel import stop_button
+from ui.web.turns.decision import undecided_panel
+
+#: What happens between the button and the first decision, in order.
+STEPS = (
+    "The run is written down",
+    "A worker, a process of its own, starts",
+    "The worker loads the coordinator and the models",
+    "The coordinator reads the question and decides the first turn",
+)
+_WAITS = "No turn is decided yet. *Next turn* lets the coordinator decide the first one."
+_FIRST = (
+    "The first start takes longest, often ten seconds: libraries, coordinator and models are read from disk. "
+    "Later runs begin sooner."
+)
+
+
+def before_the_first_turn(
+    store: Store, run: RunSummary, models: tuple[str, ...], now: float, *, begun: bool
+) -> None:
+    """The steps to the first decision, and the place where it will stand. `begun`: the episode is under way."""
+    if begun and store.runs.control(run.id).paused:
+        with st.container(border=True):
+            st.markdown(f":gray[:material/hourglass_top: {_WAITS}]")
+        return
+    at = 3 if begun else 2 if run.status is RunStatus.RUNNING else 1
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        with st.container(border=True, gap="small"):
+            _steps(store, run, at, now)
+        if at == 1:
+            stop_button(store, run, TEXTS)
+    with right, st.container(border=True):
+        if begun:
+            undecided_panel(models, key="live_undecided")
+        else:
+            st.markdown("**Then, turn by turn**")
+            st.caption(
+                "The coordinator chooses a model and a role, and here you see how sure it was. The model replies, its "
+                "words appear as they come, until a Verifier accepts an answer or the turns are spent."
+            )
+
+
+def _steps(store: Store, run: RunSummary, at: int, now: float) -> None:
+    for place, words in enumerate(STEPS):
+        if place < at:
+            st.markdown(f":green[:material/check:] :gray[{words}]")
+        elif place > at:
+            st.markdown(f":gray[:material/radio_button_unchecked: {words}]")
+        else:
+            doing = status.waiting_words(store, run) if at == 1 and _in_line() else f"{words} …"
+            since = run.created if at == 1 or run.started is None else run.started
+            st.markdown(f":material/hourglass_top: **{doing}** :gray[{max(0.0, now - since):.0f} s]")
+    if at < 3:
+        st.caption(_FIRST)
+
+
+def _in_line() -> bool:
+    """Whether a run that is queued waits for anything but the start of its own worker."""
+    return bool(alive()) or not queue.starts_workers()

@@ -1,0 +1,1 @@
+"""How a page lets its reader choose episodes, policies and checkpoints."""

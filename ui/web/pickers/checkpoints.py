@@ -1,0 +1,166 @@
+"""The checkpoints of a store as decisions need them: each with its head, and which read transcripts alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from core.checkpoint import Checkpoint, same_reading, same_slots
+from storage.analysis.standings import count_shared_tasks, policies_with_episodes
+from storage.rows.summaries import CheckpointSummary
+from storage.store import Store
+from ui.presentation.comparison import MOST_SIDES
+from ui.presentation.theme import plain
+from ui.presentation.words import generations, policy_name
+from ui.web.kit.cache import cached
+
+#: Checkpoints that are offered for comparison with one, its own run's first.
+MOST_OFFERED = 300
+
+
+def checkpoint_of(store: Store, policy: str) -> Checkpoint | None:
+    """The checkpoint that a policy is; None when the store holds none of this name. CheckpointError for a damaged
+    one."""
+    return _checkpoint(store, store.url, policy)
+
+
+@st.cache_resource(max_entries=64, ttl=600, show_spinner=False)
+def _checkpoint(_store: Store, url: str, policy: str) -> Checkpoint | None:
+    found = _store.checkpoints.find(policy)
+    return None if found is None else Checkpoint.from_bytes(found[0].config, found[1])
+
+
+@st.cache_resource(max_entries=4, ttl=60, show_spinner=False)
+def _all(_store: Store, url: str) -> list[CheckpointSummary]:
+    return _store.checkpoints.list()
+
+
+def generation_of(store: Store) -> dict[str, int | None]:
+    """Checkpoint id -> generation, as of a minute ago at most."""
+    return {one.id: one.generation for one in _all(store, store.url)}
+
+
+def others(store: Store, checkpoint: Checkpoint) -> list[CheckpointSummary]:
+    """The other checkpoints with the same reading and the same slots: those that played first, of these those of the
+    same run, of these the newest."""
+    own: dict[str, Any] = checkpoint.to_config()
+    checkpoints = _all(store, store.url)
+    run = next((one.run_id for one in checkpoints if one.id == checkpoint.id), None)
+    fitting = [
+        one
+        for one in checkpoints
+        if one.id != checkpoint.id and same_reading(own, one.config) and same_slots(own, one.config)
+    ]
+    fitting.sort(key=lambda one: (one.run_id == run, one.run_id or "", one.generation or 0), reverse=True)
+    return played_first(store, fitting)[:MOST_OFFERED]
+
+
+def played_first(store: Store, ordered: Sequence[CheckpointSummary]) -> list[CheckpointSummary]:
+    """Those that decided an episode before those that never did; else the order that they come in."""
+    played = store.checkpoints.ids_with_episodes()
+    return sorted(ordered, key=lambda one: one.id not in played)
+
+
+def playable(store: Store, models: Sequence[str]) -> list[str]:
+    """Policies that fit the pool: checkpoints that played first, the newest first, then those that need none."""
+    fitting = [one for one in store.checkpoints.list() if list(one.config.get("models", [])) == list(models)]
+    fitting.sort(key=lambda one: (one.created, one.generation or 0), reverse=True)
+    ordered = [one.id for one in played_first(store, fitting)]
+    return [*ordered, "random", "round-robin", *(f"single:{model}" for model in models)]
+
+
+def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:
+    """Which of these policies shows most beside `own`: of the checkpoints that played, those of its run where there
+    are any, the oldest when `own` is the newest, else the newest. None: there are no names."""
+    played = store.checkpoints.ids_with_episodes()
+    checkpoints = {one.id: one for one in store.checkpoints.list()}
+    ours = checkpoints.get(own)
+    seen = [checkpoints[name] for name in names if name in played]
+    kin = [one for one in seen if ours and one.run_id == ours.run_id] or seen
+    if not kin:
+        return names[0] if names else None
+    oldest, newest = min(kin, key=_age), max(kin, key=_age)
+    return (newest if ours is None or _age(ours) < _age(newest) else oldest).id
+
+
+def _age(one: CheckpointSummary) -> tuple[float, int]:
+    return one.created, one.generation or 0
+
+
+def policy_label(store: Store) -> Callable[[str], str]:
+    """How a list names a policy, plain text: `generation 30 (csv47tl0o65)`, and which checkpoints never played."""
+    names = generations(store.checkpoints.list())
+    played = store.checkpoints.ids_with_episodes()
+
+    def words(name: str) -> str:
+        idle = " · has played nothing yet" if name in names and name not in played else ""
+        return plain(f"{policy_name(name, names.get(name))}{idle}", 90)
+
+    return words
+
+
+def readers(store: Store, checkpoint: Checkpoint) -> Sequence[str]:
+    """The checkpoints whose recorded states can be compared with this one's: itself, and all that read as it does with
+    no SVF in between."""
+    own = checkpoint.to_config()
+    plain = [
+        one
+        for one in _all(store, store.url)
+        if not one.config.get("svf_layout") and not checkpoint.svf_layout
+    ]
+    alike = [one.id for one in plain if same_reading(own, one.config)]
+    return sorted({checkpoint.id, *alike})
+
+
+@cached
+def prefers_nothing(store: Store, checkpoint: str) -> bool:
+    """Whether all parameters of a checkpoint's head are zero and its choices are drawn among everything; False for
+    what is no stored checkpoint."""
+    found = store.checkpoints.find(checkpoint)
+    if found is None:
+        return False
+    one = Checkpoint.from_bytes(found[0].config, found[1])
+    return not (one.head_vector.any() or one.head.argmax or one.model_mask or one.role_mask)
+
+
+def like_chance(store: Store, policies: Sequence[str], say: Callable[[str], str]) -> str:
+    """Why checkpoints among these policies have the numbers of `random`, plain text; empty where none does or `random`
+    is not among them. `say` names a policy."""
+    if "random" not in policies:
+        return ""
+    neutral = [one for one in dict.fromkeys(policies) if one != "random" and prefers_nothing(store, one)]
+    return " ".join(
+        f"{say(one)} prefers nothing: all parameters of its head are zero, so it draws evenly like “{say('random')}”. "
+        "With the same seeds both make the same choices, and their numbers are the same."
+        for one in neutral
+    )
+
+
+#: Part of the newest checkpoint's tasks that another must have played to be compared with it.
+_ENOUGH = 0.5
+
+
+@cached
+def default_checkpoints(store: Store) -> list[str]:
+    """Ids of the newest evolution's checkpoints that have recorded episodes of the same tasks, oldest generation
+    first: at most MOST_SIDES, the oldest, the newest and evenly between. Empty when no evolution has two of them."""
+    here = {one.policy for one in policies_with_episodes(store)}
+    evolutions: dict[str | None, list[str]] = {}
+    for one in store.checkpoints.list():
+        if one.id in here and one.generation is not None:
+            evolutions.setdefault(one.run_id, []).append(one.id)
+    for ids in evolutions.values():
+        shared = count_shared_tasks(store, ids[-1], ids)
+        same = [one for one in ids if shared.get(one, 0) >= _ENOUGH * shared[ids[-1]]]
+        if len(same) > 1:
+            return evenly(same, MOST_SIDES)
+    return []
+
+
+def evenly(ids: Sequence[str], most: int) -> list[str]:
+    """At most so many of them (two or more): the first, the last, and evenly between."""
+    if len(ids) <= most:
+        return list(ids)
+    return [ids[round(i * (len(ids) - 1) / (most - 1))] for i in range(most)]

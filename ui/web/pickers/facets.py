@@ -1,0 +1,280 @@
+"""The sidebar of the Episodes page, its facets with their counts, and the chips of what is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+import streamlit as st
+
+from core.episode import EndReason, Flag, Status
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.summaries import CheckpointSummary, Facets, FacetValue, SavedView
+from storage.store import Store
+from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
+from ui.presentation.words import generations, policy_name
+from ui.web.kit import state
+from ui.web.kit.cache import cached
+
+#: Where a page of the list begins; gone as soon as it becomes another list.
+CURSORS = ("after", "before", "last")
+_SHORT_FLAGS = {
+    "false_accept": "false accept",
+    "answer_broke": "right answer lost",
+    "low_margin": "low margin",
+    "override": "decision taken over",
+    "swapped": "coordinator swapped",
+    Flag.VERDICT_UNREADABLE.value: "verdict unreadable",
+    Flag.SELF_VERIFIED.value: "self-verified",
+    Flag.PROMPT_OVERFLOW.value: "transcript cut",
+    Flag.TRUNCATED.value: "reply cut",
+}
+_OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
+_BY_HAND = (
+    " A live play, or one with a decision taken by hand, is no measurement: a person chose the problem, the settings "
+    "or a turn."
+)
+_FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
+
+
+@cached
+def facets_of(store: Store, where: EpisodeFilter) -> Facets:
+    """Counts by field over the filtered episodes, each field without its own condition."""
+    return store.episodes.facets(where)
+
+
+def change(**values: str | int | None) -> None:
+    """Change the filter or the order; the cursor belongs to the old list, the basket does not."""
+    state.set_params(**{**dict.fromkeys(CURSORS), **values})
+    st.session_state["episodes_list"] = st.session_state.get("episodes_list", 0) + 1
+
+
+def show_facets(
+    where: EpisodeFilter,
+    facets: Facets,
+    checkpoints: Sequence[CheckpointSummary],
+    counted: EpisodeFilter | None = None,
+) -> None:
+    """Render the sidebar. `counted`: what a page that adds up counts, as `measured` gives it."""
+    generation_of = generations(checkpoints)
+    st.markdown("**Filters**")
+    _pills("correct", "Answer", where.correct, facets.correct, lambda value: _OUTCOMES.get(value, value))
+    _pills("family", "Family", where.family, facets.family, lambda value: label(value, 30))
+    _choice(
+        "policy",
+        "Policy",
+        where.policy,
+        facets.policy,
+        lambda value: policy_name(value, generation_of.get(value)),
+    )
+    _choice("run", "Run", where.run, facets.run, lambda value: one_line(value, 30))
+    _pills("end_reason", "Ended", where.end_reason, facets.end_reason, _end_word)
+    _pills("flag", "Flags", where.flag, facets.flag, flag_word)
+    if len(facets.status) > 1 or where.status:
+        _pills(
+            "status", "Status", where.status, facets.status, lambda value: STATUS_MARKS[Status(value)].word
+        )
+    if len(facets.generation) > 1 or where.generation is not None:
+        chosen = None if where.generation is None else str(where.generation)
+        _choice("generation", "Generation", chosen, facets.generation, lambda value: f"generation {value}")
+    _turns(where, facets)
+    fork_switch(counted or where, facets, change, totals=counted is not None)
+    _turn_filters(where)
+
+
+def fork_switch(
+    where: EpisodeFilter, facets: Facets, change: Callable[..., None], *, totals: bool = False
+) -> None:
+    """Whether forks count, and live plays where totals leave them out (`forks` is "without"); nothing where there are
+    none. `totals`: the page adds up. `change` sets parameters of the address."""
+    both = facets.by_hand > 0 and (where.forks == "without" or (totals and where.forks is not None))
+    n = facets.forks + facets.by_hand * both
+    if not n and where.forks in (None, "without"):
+        return
+    what = " and ".join(["Forks"] * (not both or facets.forks > 0) + ["live plays"] * both).capitalize()
+    words = {"with": f"with {n:,}"}
+    if facets.forks or where.forks == "only":
+        words["only"] = f"only the {facets.forks:,} forks" if both else f"only these {facets.forks:,}"
+    state.select(
+        what if where.forks in words else f"{what}, left out",
+        words,
+        where.forks if where.forks in words else None,
+        lambda value: change(forks=value),
+        key="facet_forks",
+        widget="pills",
+        help="A fork carries turns of another episode, so it is not counted as a play of its own unless you say so."
+        + _BY_HAND * both,
+    )
+
+
+def _turns(where: EpisodeFilter, facets: Facets) -> None:
+    """How many turns were played; a click means exactly so many."""
+    exact = (
+        str(where.min_turns) if where.min_turns is not None and where.min_turns == where.max_turns else None
+    )
+    _pills(
+        "turns",
+        "Turns played",
+        exact,
+        facets.turns[:12],
+        lambda value: f"{value} {'turn' if value == '1' else 'turns'} ·",
+        ("min_turns", "max_turns"),
+    )
+
+
+def _end_word(value: str) -> str:
+    return END_WORDS[EndReason(value)]
+
+
+def flag_word(value: str) -> str:
+    """A flag of a turn or of a whole episode, in a few words."""
+    return _SHORT_FLAGS.get(value) or FLAG_WORDS[Flag(value)]
+
+
+def _set_from(key: str, name: str) -> None:
+    change(**{name: st.session_state[key]})
+
+
+def counted(values: Sequence[FacetValue], chosen: str | None) -> dict[str, int]:
+    """How many episodes have each value; a chosen value that none has counts 0."""
+    counts = {one.value: one.n for one in values}
+    return counts if chosen is None or chosen in counts else {chosen: 0, **counts}
+
+
+def _pills(
+    name: str,
+    words: str,
+    chosen: str | None,
+    values: Sequence[FacetValue],
+    say: Callable[[str], str],
+    sets: Sequence[str] = (),
+) -> None:
+    """A facet with few values: all in view with their counts; a second click lets go. It `sets` these fields of
+    the filter, else the one of its `name`."""
+    counts = counted(values, chosen)
+    if not counts:
+        return
+    state.select(
+        words,
+        {value: f"{say(value)} {n:,}" for value, n in counts.items()},
+        chosen,
+        lambda value: change(**dict.fromkeys(sets or (name,), value)),
+        key=f"facet_{name}",
+        widget="pills",
+    )
+
+
+def _choice(
+    name: str, words: str, chosen: str | None, values: Sequence[FacetValue], say: Callable[[str], str]
+) -> None:
+    """A facet with many values: a list to search in."""
+    counts = counted(values, chosen)
+    if len(counts) < 2 and chosen is None:
+        return
+    state.select(
+        words,
+        {value: f"{say(value)} · {n:,}" for value, n in counts.items()},
+        chosen,
+        lambda value: change(**{name: value}),
+        key=f"facet_{name}",
+        placeholder="any",
+    )
+
+
+def _turn_filters(where: EpisodeFilter) -> None:
+    """Conditions on single turns: they are few, and hidden until wanted."""
+    in_use = any((where.model, where.role, where.min_turns, where.max_turns))
+    with st.expander("Turns", expanded=in_use):
+        state.select(
+            "Has a turn in the role",
+            {role.value: f"{look.shape} {look.word}" for role, look in ROLE_STYLES.items()},
+            where.role,
+            lambda role: change(role=role),
+            key="facet_role",
+            widget="pills",
+        )
+        st.session_state["facet_model"] = where.model or ""
+        st.text_input(
+            "… by the model",
+            key="facet_model",
+            placeholder="model name",
+            on_change=_set_from,
+            args=("facet_model", "model"),
+        )
+        for name, words in (("min_turns", "At least"), ("max_turns", "At most")):
+            key = f"facet_{name}"
+            st.session_state[key] = getattr(where, name)
+            st.number_input(
+                f"{words} so many turns",
+                min_value=0,
+                max_value=999_999,
+                step=1,
+                key=key,
+                placeholder="any",
+                on_change=_set_from,
+                args=(key, name),
+            )
+
+
+def show_chips(
+    where: EpisodeFilter, checkpoints: Sequence[CheckpointSummary], saved: SavedView | None = None
+) -> None:
+    """Every condition in force, each let go with one click; the expression stands in its own line."""
+    active = where.without("q").to_query()
+    if where.min_turns is not None and where.min_turns == where.max_turns:
+        del active["max_turns"]
+    if not active and saved is None:
+        return
+    generation_of = generations(checkpoints)
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        if saved is not None:
+            st.button(
+                f"view: {label(saved.name, 60)}",
+                key="chip_view",
+                icon=":material/close:",
+                on_click=change,
+                kwargs={"view": None},
+                help="Leave this saved view",
+            )
+        for name, value in active.items():
+            words = (
+                policy_name(value, generation_of.get(value)) if name == "policy" else _value_word(name, value)
+            )
+            st.button(
+                f"{_field_words(name, where)} {label(words, 40)}",
+                key=f"chip_{name}",
+                icon=":material/close:",
+                type="secondary",
+                on_click=change,
+                kwargs=dict.fromkeys(("min_turns", "max_turns") if _exact(name, where) else (name,)),
+                help="Let this condition go",
+            )
+        if len(active) + (saved is not None) + (where.q is not None) > 1:
+            st.button("Clear all", key="chip_all", type="tertiary", on_click=clear)
+
+
+def _exact(name: str, where: EpisodeFilter) -> bool:
+    return name == "min_turns" and where.min_turns == where.max_turns
+
+
+def _field_words(name: str, where: EpisodeFilter) -> str:
+    return "turns =" if _exact(name, where) else _FIELD_WORDS.get(name, name)
+
+
+def _value_word(name: str, value: str) -> str:
+    match name:
+        case "flag":
+            return flag_word(value)
+        case "end_reason":
+            return _end_word(value)
+        case "text":
+            return f"“{value}”"
+        case "forks" if value == "without":
+            return "and live plays left out"
+        case _:
+            return value
+
+
+def clear() -> None:
+    """Let every condition go, the saved view too."""
+    change(view=None, **{field.name: None for field in fields(EpisodeFilter)})

@@ -1,0 +1,121 @@
+"""Saved views on the pages: which one the address names, and saving, renaming and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+import streamlit as st
+
+from core.errors import StoreError
+from storage.filters.episode_filter import EpisodeFilter, as_expression, filter_of_address
+from storage.filters.expression import Among, ExpressionError, Name, write_expression
+from storage.rows.summaries import EpisodeSummary, Order, SavedView
+from storage.shelves.saved_views import LONGEST_NAME
+from storage.store import Store
+from ui.presentation.theme import label
+from ui.web.kit import state
+
+#: What a view keeps of its page besides the filter.
+LOOKS = ("order", "group", "cols", "width")
+
+
+def named_view(store: Store, query: Mapping[str, str]) -> SavedView | None:
+    """The view that an address names; StoreError when it is gone."""
+    return store.views.get(query["view"]) if query.get("view") else None
+
+
+def views_popover(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:
+    """Save this list under a name; open, rename and delete saved ones."""
+    with st.popover("Views", icon=":material/bookmark:", type="tertiary"):
+        with st.form("save_view", clear_on_submit=True, border=False):
+            name = st.text_input(
+                "Keep this list as",
+                key="view_name",
+                max_chars=LONGEST_NAME,
+                placeholder="False accepts of generation 30",
+            )
+            if st.form_submit_button("Save view", icon=":material/bookmark_add:", type="primary"):
+                state.guarded(_save, state.refused)(store, name, query, where)
+        views = store.views.list(50)
+        if not views:
+            st.caption(
+                "A view keeps filters, order, columns and grouping. Its link always shows what matches then."
+            )
+        for view in views:
+            _line(store, view)
+
+
+def _save(store: Store, name: str, query: Mapping[str, str], where: EpisodeFilter) -> None:
+    """The new view stands for the list with the filter of the view it was made from."""
+    looks = {look: query[look] for look in LOOKS if query.get(look)}
+    own = {} if "view" not in query else {"q": as_expression(where)}
+    view = store.views.add(name, (own or EpisodeFilter.from_query(query).to_query()) | looks)
+    state.replace_params({"view": view.id})
+    st.rerun()
+
+
+def _line(store: Store, view: SavedView) -> None:
+    def renamed() -> None:
+        store.views.rename(view.id, st.session_state[f"rename_{view.id}"])
+
+    def deleted() -> None:
+        store.views.delete(view.id)
+        if state.param("view") == view.id:
+            state.set_params(view=None)
+
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        state.page_link("episodes", label(view.name, LONGEST_NAME), icon=":material/bookmark:", view=view.id)
+        st.space("stretch")
+        with st.popover("", icon=":material/edit:", type="tertiary", help="Rename or delete"):
+            st.text_input(
+                "Name",
+                view.name,
+                key=f"rename_{view.id}",
+                max_chars=LONGEST_NAME,
+                on_change=state.guarded(renamed, state.refused),
+            )
+            st.button(
+                "Delete this view",
+                key=f"delete_view_{view.id}",
+                icon=":material/delete:",
+                help="Its episodes stay.",
+                on_click=state.guarded(deleted, state.refused),
+            )
+
+
+def keep_basket(store: Store, ids: list[str]) -> SavedView:
+    """A view of exactly these episodes. StoreError for none."""
+    if not ids:
+        raise StoreError("Tick some episodes first: a view of them is then kept under its own link.")
+    filter_text = write_expression(Among(Name("id"), tuple(ids)))
+    return store.views.add(f"{len(ids)} chosen episodes", {"q": filter_text})
+
+
+def order_of(query: Mapping[str, str]) -> Order:
+    """The order that a list's address asks for, newest first unless it is a known one."""
+    return next((known for known in get_args(Order) if known == query.get("order")), "newest")
+
+
+def neighbours(
+    store: Store, summary: EpisodeSummary, query: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """(previous, next) episode ids; None at an end. `query` is the list's address, empty for all of them."""
+    return _around(store, store.url, summary.id, summary.run_id, summary.policy, tuple(sorted(query.items())))
+
+
+@st.cache_resource(max_entries=256, ttl=60, show_spinner=False)
+def _around(
+    _store: Store, url: str, episode_id: str, run_id: str, policy: str, query: tuple[tuple[str, str], ...]
+) -> tuple[str | None, str | None]:
+    """Looked up once for all the steps through an episode."""
+    own, listed = EpisodeFilter(run=run_id, policy=policy), dict(query)
+    try:
+        where = filter_of_address(listed, named_view(_store, listed))
+    except (ExpressionError, StoreError):  # the list said so; the reader is here for the episode
+        where = own
+    return (
+        _store.episodes.neighbours(episode_id, where, order=order_of(listed))
+        or _store.episodes.neighbours(episode_id, own, order="oldest")
+        or (None, None)
+    )

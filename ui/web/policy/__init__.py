@@ -1,0 +1,1 @@
+"""Checkpoints over the same recorded turns."""

@@ -1,0 +1,305 @@
+"""The panels of a policy diff: agreement with its interval, where two part, what they pick, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from core.analysis.agreement import NEVER, Agreement, FirstDifferences, Flags, confusion, divergence_by_turn
+from core.episode import ROLE_ORDER, Role
+from storage.analysis.policy_diff import PolicyDiff, Source
+from storage.analysis.second_opinions import EpisodeScope
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.policy_diff import (
+    AgreementRate,
+    agreement_rates,
+    agreement_rates_by_family,
+    pair_letter,
+    pair_name,
+    trust_lines,
+)
+from ui.presentation.theme import ROLE_STYLES, ROLES_LEGEND, label, one_line, percent
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.widgets import ink, nothing_here, states_removed
+from ui.web.policy.figures import confusion_figure, divergence_figure, firsts_figure, shares_figure
+
+#: Rows of the list of turns.
+MOST_ROWS = 200
+_KL = "KL divergence"
+
+
+# All of them beside the baseline
+
+
+def show_overview(diff: PolicyDiff, names: Mapping[str, str]) -> None:
+    """Every checkpoint's agreement with the baseline, and how far each lies from it turn by turn; of two alone the
+    details say as much."""
+    st.caption(
+        f"{len(diff.turns):,} turns of {len(set(diff.at.episodes.tolist())):,} episodes. Intervals are of 95 %, over "
+        "tasks; turns too close to call are left out."
+    )
+    if len(diff.checkpoints) == 2:
+        return
+    base = label(names[diff.checkpoints[0].id], 60)
+    shares = agreement_rates(diff, names)
+    left, right = st.columns(2)
+    with left, st.container(border=True, height="stretch"):
+        st.markdown(f"**How often would each choose as {base} does?**", help=define("Agreement"))
+        _shares(shares, "agreements", "Agreement of each checkpoint with the baseline and its 95 % interval")
+    with right:
+        _divergence([(one.name, found) for one, found in zip(shares, diff.agreements, strict=True)])
+
+
+def _shares(shares: Sequence[AgreementRate], key: str, alt: str, click: str = "") -> None:
+    if all(one.rate is None for one in shares):
+        nothing_here("Every turn is too close to call: one of them hardly prefers anything.")
+        return
+    clicked: dict[str, Any] = {"on_select": _clicked(key, click), "selection_mode": "points"} if click else {}
+    plot(shares_figure(shares), key=key, small=True, alt=alt, **clicked)
+
+
+def _divergence(others: Sequence[tuple[str, Agreement]]) -> None:
+    lines = [(name, divergence_by_turn(found)) for name, found in others]
+    with st.container(border=True, height="stretch"):
+        st.markdown("**How far apart are they, turn by turn?**", help=define(_KL))
+        plot(
+            divergence_figure(lines),
+            key="divergences",
+            small=True,
+            alt="Mean divergence from the baseline by turn",
+        )
+        never = sum(one.infinite for _, turns in lines for one in turns)
+        more = f" {never:,} are infinite, where one never chooses what A may, and left out." if never else ""
+        st.caption(f"Mean KL divergence, D_KL(A ‖ other), of model and role together.{more}")
+
+
+# Two of them in detail
+
+
+def show_detail(diff: PolicyDiff, names: Mapping[str, str]) -> None:
+    """The baseline and one other: where they part, by family, what they pick, and the turns."""
+    others = {one.id: names[one.id] for one in diff.checkpoints[1:]}
+    chosen = next(iter(others))
+    if len(others) > 1:
+        st.markdown("**In detail: A beside**")
+        options = {one: label(name, 60) for one, name in others.items()}
+        chosen = state.address_select("Beside A", options, name="with", key="beside")
+    place = list(others).index(chosen)
+    found, parted = diff.agreements[place], diff.partings[place]
+    a, b = names[diff.checkpoints[0].id], others[chosen]
+    st.subheader(f"A · {label(a, 60)}, B · {label(b, 60)}", anchor=False)
+    _figures(found, parted)
+    left, right = st.columns(2)
+    with left:
+        _firsts(parted)
+    families = agreement_rates_by_family(diff, found)
+    if len(others) == 1:
+        with right:
+            _divergence([(b, found)])
+        right = st.container()
+    with right:
+        if len(families) > 1:
+            _families(families)
+    _confusion(diff, found, place + 1, (a, b))
+    _turns(diff, found, parted, place + 1)
+
+
+def _figures(found: Agreement, parted: FirstDifferences) -> None:
+    low, high = found.interval
+    with st.container(horizontal=True, gap="large"):
+        st.metric("Agreement", percent(found.rate), help=define("Agreement"), width="content")
+        turns = "–" if found.rate is None else f"{percent(low)} to {percent(high)}"
+        st.metric("95 % interval", turns, width="content")
+        st.metric("Choose otherwise", f"{int(found.differs.sum()):,} turns", width="content")
+        st.metric(
+            "Too close to call",
+            f"{int(found.close.sum()):,} turns",
+            help=define("Too close to call"),
+            width="content",
+        )
+        never = int(((parted.turns == NEVER) & parted.sure).sum())
+        st.metric("Never part", f"{never:,} of {len(parted.turns):,} episodes", width="content")
+
+
+def _firsts(parted: FirstDifferences) -> None:
+    with st.container(border=True, height="stretch"):
+        st.markdown("**At which turn do they first part?**", help=define("First disagreement"))
+        plot(
+            firsts_figure(parted, ink()),
+            key="firsts",
+            small=True,
+            on_select=_clicked("firsts", "first"),
+            selection_mode="points",
+            alt="Episodes by the first turn at which the two choose otherwise",
+        )
+        st.caption(
+            "Episodes by that turn, the number over a bar for all of it. Striped: a turn before it was too close to "
+            "call or could not be judged. A click lists the turns."
+        )
+
+
+def _families(shares: Sequence[AgreementRate]) -> None:
+    with st.container(border=True, height="stretch"):
+        st.markdown("**In which family of tasks do they agree?**")
+        _shares(shares, "family_agreements", "Agreement by family of tasks with its 95 % interval", "family")
+        st.caption("A click keeps that family's episodes only.")
+
+
+def _confusion(diff: PolicyDiff, found: Agreement, other: int, names: tuple[str, str]) -> None:
+    counts = confusion(diff.picks[0], diff.picks[other], found.called)
+    with st.container(border=True):
+        st.markdown("**Whom would B call where A would call another?**", help=define("Routing"))
+        if not counts.any():
+            nothing_here("Every turn is too close to call.")
+            return
+        models = diff.checkpoints[0].models
+        plot(
+            confusion_figure(counts, models, names, ink()),
+            key="confusion",
+            small=True,
+            on_select=_clicked("confusion", "cell"),
+            selection_mode="points",
+            alt="How often B picks each pair where A picks a row's pair",
+        )
+        letters = ", ".join(
+            f"{pair_letter(slot * len(ROLE_ORDER))[-1]} {label(model, 24)}"
+            for slot, model in enumerate(models)
+        )
+        st.caption(
+            f"Turns that could be called; framed cells are agreement. {ROLES_LEGEND}; {letters}. "
+            "A click lists a cell's turns."
+        )
+
+
+def _clicked(key: str, name: str) -> Callable[[], None]:
+    """A click on a point writes what it stands for into the address, in the place of what
+    another click wrote there."""
+
+    def chosen() -> None:
+        points = st.session_state[key].selection.points
+        if points:
+            turns = points[0]["customdata"]
+            value = str(turns[0] if isinstance(turns, list) else turns)
+            state.set_params(**{"first": None, "cell": None, name: value})
+
+    return chosen
+
+
+# The turns
+
+
+def narrowed(diff: PolicyDiff, found: Agreement, parted: FirstDifferences, other: int) -> tuple[Flags, str]:
+    """The turns that the address narrows the list to, and these in words (empty: those at which they differ)."""
+    at = found.at
+    first, cell = state.param("first"), state.param("cell")
+    if first == "never" or (first or "").isdecimal():
+        turn = NEVER if first == "never" else int(first or 0) - 1
+        episodes = parted.episodes[parted.turns == turn]
+        rows = np.isin(at.episodes, episodes)
+        if turn == NEVER:
+            return rows, "of episodes in which they never part"
+        return rows & (at.indices == turn) & found.differs, f"at which they first part, turn {turn + 1}"
+    pair = (cell or "").split("-")
+    size = len(diff.checkpoints[0].models) * len(ROLE_ORDER)
+    if len(pair) == 2 and all(one.isdecimal() and int(one) < size for one in pair):
+        a, b = int(pair[0]), int(pair[1])
+        rows = (diff.picks[0].pairs == a) & (diff.picks[other].pairs == b) & found.called
+        models = diff.checkpoints[0].models
+        return rows, f"at which A picks {pair_name(a, models)} and B {pair_name(b, models)}"
+    return found.differs, ""
+
+
+def _turns(diff: PolicyDiff, found: Agreement, parted: FirstDifferences, other: int) -> None:
+    rows, words = narrowed(diff, found, parted, other)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.subheader(
+            f"Turns {label(words, 120)}" if words else "Turns at which they disagree most",
+            anchor=False,
+            width="content",
+        )
+        if words:
+            st.button(
+                "All disagreements",
+                key="all_turns",
+                icon=":material/close:",
+                type="tertiary",
+                on_click=state.set_params,
+                kwargs={"first": None, "cell": None},
+            )
+    order = np.flatnonzero(rows)
+    order = order[np.argsort(-found.divergence[order], kind="stable")]
+    if not len(order):
+        nothing_here("No turn is of this kind." if words else "At no turn do they surely choose otherwise.")
+        return
+    st.dataframe(
+        turn_rows(diff, found, other, order[:MOST_ROWS].tolist()),
+        key="policy_turns",
+        hide_index=True,
+        height=min(38 + 35 * min(len(order), MOST_ROWS), 388),
+        column_config={
+            "replay": st.column_config.LinkColumn("Replay", display_text="Open", width=70),
+            "turn": st.column_config.NumberColumn("Turn", width=50),
+            "kl": st.column_config.NumberColumn("KL, nats", format="%.2f", width=80, help=define(_KL)),
+            "a": st.column_config.TextColumn("A would choose", width=170),
+            "b": st.column_config.TextColumn("B would choose", width=170),
+            "recorded": st.column_config.TextColumn("Recorded", width=160),
+            "family": st.column_config.TextColumn("Family", width=90),
+            "question": st.column_config.TextColumn("Question", width="large"),
+        },
+        alt="The turns with both choices, the largest divergence first, each with a link to its replay",
+    )
+    if len(order) > MOST_ROWS:
+        st.caption(f"The first {MOST_ROWS} of {len(order):,}, those furthest apart first.")
+
+
+def turn_rows(diff: PolicyDiff, found: Agreement, other: int, rows: Sequence[int]) -> pd.DataFrame:
+    """Turns with both choices and what was recorded, each with a link to its replay."""
+    models, turns = diff.checkpoints[0].models, [diff.turns[row] for row in rows]
+    episodes = [diff.judged.episodes[turn.episode_id] for turn in turns]
+    second = diff.checkpoints[other].id
+    a, b = diff.picks[0], diff.picks[other]
+    return pd.DataFrame(
+        {
+            "replay": [
+                state.href("replay", ep=turn.episode_id, t=turn.idx + 1, panel="other", other=second)
+                for turn in turns
+            ],
+            "turn": [turn.idx + 1 for turn in turns],
+            "kl": [float(found.divergence[row]) for row in rows],
+            "a": [f"{_said(int(a.pairs[row]), models)}, {a.chances[row]:.0%}" for row in rows],
+            "b": [f"{_said(int(b.pairs[row]), models)}, {b.chances[row]:.0%}" for row in rows],
+            "recorded": [
+                f"{ROLE_STYLES[Role(turn.role)].word} on {one_line(turn.model, 24)}" for turn in turns
+            ],
+            "family": [one_line(one.family, 30) for one in episodes],
+            "question": [one_line(one.question, 110) for one in episodes],
+        }
+    )
+
+
+def _said(pair: int, models: Sequence[str]) -> str:
+    return one_line(pair_name(pair, models), 34)
+
+
+# How far it can be trusted
+
+
+def show_trust(
+    store: Store, scope: EpisodeScope, diff: PolicyDiff, names: Mapping[str, str], *, opened: bool = False
+) -> None:
+    """Which turns of the scope are used and which are not, and how well recorded logits are met."""
+    skipped = sum(diff.skipped().values())
+    words = f"Which turns are used ({len(diff.turns):,}), which are not ({skipped:,}), and how exact this is"
+    with st.expander(words, icon=":material/verified_user:", expanded=opened):
+        for line in trust_lines(diff, names):
+            st.markdown(f"- {label(line, 600)}")
+        if Source.NO_STATE in diff.skipped():
+            where = scope.where if scope.episode is None else [scope.episode]
+            if gone := states_removed(store, where).strip():
+                st.markdown(f"- {gone}")

@@ -1,0 +1,1 @@
+"""Where a run stands, what it may cost, and how to go on with it."""

@@ -1,0 +1,102 @@
+"""The queue of runs: what waits, who plays what, what has stalled, what is done; and taking a waiting one out."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from storage.rows.summaries import RunStatus, RunSummary
+from storage.store import Store
+from ui.presentation.theme import WARN_COLOUR, Mark, badge, label
+from ui.presentation.words import ago
+from ui.runs.kinds import about, address_of, kind_of
+from ui.runs.lease import process_words
+from ui.runs.plans import LivePlan, known_plan
+from ui.runs.queue import has_died
+from ui.web.kit import state
+from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.progress import status
+
+#: How often the queue is read again, in seconds.
+REFRESH_S = 2.0
+#: At most so many runs that are over are listed, and so many that are under way.
+MOST_DONE, MOST_OPEN = 8, 30
+PAUSED = Mark("‖", ":material/pause_circle:", "waiting for you", "orange", WARN_COLOUR)
+
+
+def queue_panel(store: Store) -> None:
+    """The queue, read again while one looks at it."""
+    st.fragment(state.guarded(lambda: _queue(store)), run_every=REFRESH_S, key="live_queue")()
+
+
+def _queue(store: Store) -> None:
+    now = time.time()
+    waiting = store.runs.waiting()
+    playing = store.runs.list(status=RunStatus.RUNNING, limit=MOST_OPEN)
+    over = [run for run in store.runs.list(kind="live", limit=MOST_OPEN) if not _is_open(run)]
+    st.subheader("Runs", help="Each is played by a worker process; those that wait are taken in order.")
+    st.caption(status.workers_words(len(waiting)))
+    if not (waiting or playing or over):
+        nothing_here("None yet. The first one will be listed here.")
+        return
+    for run in playing:
+        _row(store, run, now)
+    for place, run in enumerate(waiting[:MOST_OPEN], 1):
+        _row(store, run, now, place)
+    if len(waiting) > MOST_OPEN:
+        st.caption(f"… and {len(waiting) - MOST_OPEN} more that wait")
+    if over and (waiting or playing):
+        st.markdown("**Over**")
+    for run in over[:MOST_DONE]:
+        _row(store, run, now)
+
+
+def _is_open(run: RunSummary) -> bool:
+    return run.status in (RunStatus.QUEUED, RunStatus.RUNNING)
+
+
+def _row(store: Store, run: RunSummary, now: float, place: int | None = None) -> None:
+    """One run: what it is, where it stands, who plays it, and a way out for one that waits."""
+    with st.container(border=True, gap=None):
+        _title(run)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption(" · ".join(_facts(store, run, now, place)), width="stretch")
+            if place is not None:
+                st.button(
+                    "Take out",
+                    key=f"cancel_{run.id}",
+                    icon=":material/close:",
+                    type="tertiary",
+                    help="Cancel this run before it begins",
+                    on_click=state.guarded(store.runs.cancel, state.refused),
+                    args=(run.id,),
+                )
+
+
+def _title(run: RunSummary) -> None:
+    """What a run is about, leading to the page that shows it."""
+    words = f":blue[{label(about(run, 240), 64) or label(run.id)}]"
+    # A link: a button within this fragment would run the fragment alone, and the page would stay as it was.
+    state.page_link(kind_of(run).page, words, **address_of(run))
+
+
+def _facts(store: Store, run: RunSummary, now: float, place: int | None) -> list[str]:
+    died = has_died(run, now)
+    mark = run_mark(run, stalled=died)
+    if run.status is RunStatus.RUNNING and not died and store.runs.control(run.id).paused:
+        mark = PAUSED
+    parts = [badge(mark)]
+    if run.kind != "live":
+        parts.append(kind_of(run).words)
+    if place is not None:
+        parts.append(f"number {place} in line")
+    elif run.status is RunStatus.RUNNING and not died:
+        parts.append(f"by {label(process_words(run.owner), 40)}")
+    plan = known_plan(run)
+    plays = plan.repeats if isinstance(plan, LivePlan) else 1
+    if plays > 1:
+        parts.append(f"{run.finished_episodes} of {plays} played, {run.correct} right")
+    elif run.kind == "live" and run.finished_episodes:
+        parts.append(":green[● right]" if run.correct else ":red[✕ wrong]")
+    return [*parts, ago(run.created, now)]

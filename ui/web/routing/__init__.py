@@ -1,0 +1,1 @@
+"""Who is chosen for what, and whether it was worth it."""

@@ -1,0 +1,376 @@
+"""Parts of the Routing page about what coordination is good for: against models alone, against luck, and without
+a model of the pool."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import streamlit as st
+
+from core.play.policies import SINGLE
+from storage.analysis.regret import (
+    Contestant,
+    Mean,
+    Regret,
+    Replicate,
+    regret,
+    replicated_tasks,
+    replicates,
+)
+from storage.analysis.routing import pool_order
+from storage.analysis.standings import policies_with_episodes
+from storage.analysis.without_model import Without, without_models
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    correct_mark,
+    label,
+    one_line,
+    percent,
+    plain,
+)
+from ui.presentation.words import strip_text
+from ui.runs.plans import BatchPlan, known_plan
+from ui.web.kit import state
+from ui.web.kit.cache import cached
+from ui.web.kit.chart import plot
+from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit.figures import horizontal_bars, literal
+from ui.web.kit.widgets import nothing_here, table
+from ui.web.pickers.checkpoints import default_checkpoints, like_chance
+from ui.web.pickers.facets import facets_of
+from ui.web.pickers.scope import Scope, ScopeSide
+from ui.web.routing.figures import replicate_tree
+
+_pool_order = cached(pool_order)
+_regret = cached(regret)
+_replicated = cached(replicated_tasks)
+_played = cached(policies_with_episodes)
+_without = cached(without_models)
+ORACLE = "the best of them, task by task"
+
+
+def compared_with_models(store: Store, scope: Scope) -> None:
+    """The policy against every model alone, on the tasks that all played."""
+    st.subheader("Does coordinating pay?", help=define("Regret"))
+    for side in scope.sides:
+        policy = _chosen_policy(store, side)
+        if policy is None:
+            nothing_here("This needs a policy that is no single model. Choose one above.")
+            continue
+        found = _regret(store, side.where, policy)
+        alone = {one.name.removeprefix(SINGLE) for one in found.contestants if one.name}
+        alone |= {policy.removeprefix(SINGLE)} if policy.startswith(SINGLE) else set()
+        left = [model for model in _pool_order(store, side.where) if model not in alone]
+        _against(found, scope, side.letter, left)
+        if left:
+            _to_play(store, side, policy, left, bool(alone))
+    policies = [policy for side in scope.sides if (policy := _chosen_policy(store, side))]
+    if same := like_chance(store, policies, scope.say):
+        st.caption(label(same, 600))
+
+
+def _some_policy(store: Store, side: ScopeSide) -> str | None:
+    """The newest of the checkpoints that other pages compare by default, else the policy with most episodes that is not
+    a single model, checkpoints first."""
+    known = {one.id for one in store.checkpoints.list()}
+    preferred = default_checkpoints(store)[-1:]
+    played = [one.value for one in facets_of(store, side.where).policy if not one.value.startswith(SINGLE)]
+    return next(
+        (one for wanted in (preferred, known) for one in played if one in wanted),
+        played[0] if played else None,
+    )
+
+
+def _chosen_policy(store: Store, side: ScopeSide) -> str | None:
+    return side.where.policy or _some_policy(store, side)
+
+
+def _to_play(store: Store, side: ScopeSide, policy: str, left: Sequence[str], some: bool) -> None:
+    """How the models that have not been played alone on these tasks can be."""
+    names = label(", ".join(left), 200)
+    st.markdown(
+        f"{'Not played alone on these tasks yet' if some else 'No model alone has played these tasks'}: {names}. "
+        "From a terminal, on the tasks of the same run:"
+    )
+    st.code(plain(play_alone(store, side.where.run, policy, left)), language=None, wrap_lines=True)
+
+
+def play_alone(store: Store, run: str | None, policy: str, models: Sequence[str]) -> str:
+    """The command that plays models alone on the tasks of a policy's run, the newest where none is meant."""
+    runs = [one.run for one in _played(store) if one.policy == policy and run in (None, one.run)]
+    plans = [plan for one in runs if isinstance(plan := known_plan(store.runs.get(one)), BatchPlan)]
+    words = [word for model in models for word in ("--policy", f"{SINGLE}{model}")]
+    of = asdict(plans[0]) if plans else {"tasks": "…"}
+    for name in ("tasks", "split", "n", "seed", "turns", "pool"):
+        if of.get(name) is not None:
+            words += [f"--{name}", str(of[name])]
+    return " ".join(["trinity", "run", *(word if word == "…" else shlex.quote(word) for word in words)])
+
+
+def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> None:
+    name = scope.say(found.policy)
+    st.markdown(f"**{letter + ' · ' if letter else ''}{label(name, 60)}**")
+    if not found.tasks:
+        return
+    st.markdown(verdict(found, scope, whole_pool=not left))
+    contestants = _shown_contestants(found)
+    shares, points = st.columns(2, gap="large")
+    with shares:
+        st.caption(
+            f"Share solved of the {found.tasks:,} tasks that all have played, 95 % interval over tasks"
+        )
+        rows = [(name, found.accuracy, True)] + [
+            (_name(one, scope), one.accuracy, False) for one in contestants
+        ]
+        plot(
+            estimates_figure([_estimate(name, mean, ours) for name, mean, ours in rows]),
+            key=f"solved_{letter}",
+            small=True,
+            alt="; ".join(f"{name} {percent(mean.value)}" for name, mean, _ in rows),
+        )
+    with points:
+        st.caption(
+            f"How far {label(name, 40)} is ahead on the same tasks, in points; left of the line it is behind"
+        )
+        ahead = [(_name(one, scope), one.ahead) for one in contestants]
+        plot(
+            estimates_figure(
+                [Estimate("", 0.0, 0.0, 0.0)]
+                + [_estimate(other, mean, mean.low > 0) for other, mean in ahead],
+                signed=True,
+            ),
+            key=f"ahead_{letter}",
+            small=True,
+            alt="; ".join(f"{100 * mean.value:+.1f} points to {other}" for other, mean in ahead),
+        )
+    oracle = (
+        "The best of them, task by task, is what a perfect choice of one model per task would solve. It is flattered "
+        "by luck: with several models, or several tries, one is right by chance. "
+    )
+    several = contestants[-1].name is None
+    st.caption(f"{oracle if several else ''}Tasks count once, however often they were played.")
+    if found.left_out:
+        named = ", ".join(f"{scope.say(policy)} ({n:,})" for policy, n in found.left_out.items())
+        st.caption(f"Left out, because they share too few tasks: {label(named, 200)}.")
+    _missed(found, letter)
+
+
+def _shown_contestants(found: Regret) -> Sequence[Contestant]:
+    """The contestants; the best of them task by task only where there are several to choose from."""
+    alone = [one for one in found.contestants if one.name is not None]
+    return alone if len(alone) == 1 else found.contestants
+
+
+def verdict(found: Regret, scope: Scope, *, whole_pool: bool) -> str:
+    """The answer in one sentence, as markdown. `whole_pool`: every model of the pool was played alone."""
+    alone = [one for one in found.contestants if one.name is not None]
+    best = max(alone, key=lambda one: one.accuracy.value)
+    ahead = best.ahead
+    name, other = label(scope.say(found.policy), 60), label((best.name or "").removeprefix(SINGLE), 60)
+    points = f"{abs(100 * ahead.value):.1f} points (95 % {100 * ahead.low:+.1f} to {100 * ahead.high:+.1f})"
+    if len(alone) == 1 and not whole_pool:
+        other = f"{other}, the only model that has been played alone on these tasks,"
+    elif whole_pool:
+        other = f"the best model alone, {other},"
+    else:
+        other = f"{other}, the best of the {len(alone)} models that have been played alone on these tasks,"
+    if ahead.low > 0:
+        return f"**Yes.** {name} solves more than {other} by {points}."
+    if ahead.high < 0:
+        return f"**No.** {name} solves less than {other} by {points}."
+    return f"**Not enough to tell.** {name} and {other} differ by {points}."
+
+
+def _name(one: Contestant, scope: Scope) -> str:
+    return ORACLE if one.name is None else scope.say(one.name)
+
+
+def _estimate(name: str, mean: Mean, stands_out: bool) -> Estimate:
+    colour = FIRST_COLOUR if stands_out else NEUTRAL_COLOUR
+    return Estimate(name, mean.value, mean.low, mean.high, colour=colour)
+
+
+def _missed(found: Regret, letter: str) -> None:
+    if not found.missed:
+        return
+    with st.expander(
+        f"Tasks where a model alone did better ({len(found.missed)}{'+' if len(found.missed) == 50 else ''})",
+        icon=":material/table_rows:",
+    ):
+        ours = [one.ours.wrong_episode or one.ours.right_episode for one in found.missed]
+        theirs = [one.theirs.right_episode or one.theirs.wrong_episode for one in found.missed]
+        table(
+            {
+                "pair": (
+                    st.column_config.LinkColumn("Both episodes", display_text="Side by side", width=110),
+                    [state.href("pair", a=a, b=b) for a, b in zip(ours, theirs, strict=True)],
+                ),
+                "question": (
+                    st.column_config.TextColumn("Question", width="large"),
+                    [one_line(one.question, 100) for one in found.missed],
+                ),
+                "ours": ("Right here", [f"{one.ours.right} of {one.ours.n}" for one in found.missed]),
+                "best": (
+                    "Best model alone",
+                    [one_line(one.best.removeprefix(SINGLE), 40) for one in found.missed],
+                ),
+                "theirs": ("Right there", [f"{one.theirs.right} of {one.theirs.n}" for one in found.missed]),
+            },
+            key=f"missed_{letter}",
+        )
+
+
+# Luck
+
+
+def replicated_tasks_panel(store: Store, scope: Scope) -> None:
+    """Tasks that one policy played several times, one of them as a tree."""
+    st.subheader("Where does luck enter?")
+    side = scope.sides[-1]
+    tasks = _replicated(store, side.where)
+    chosen, policy = state.param("task"), side.where.policy
+    if chosen is None and tasks:
+        chosen, policy = tasks[0].task_id, tasks[0].policy
+    elif chosen is not None and policy is None:
+        policy = next((one.policy for one in tasks if one.task_id == chosen), None)
+    if chosen is None or policy is None:
+        nothing_here(
+            "No policy has played a task more than once here. Play the same file of tasks again with another seed:"
+        )
+        st.code("trinity run --policy … --tasks … --seed 1", language=None)
+        return
+    found = replicates(store, side.where, policy, chosen)
+    if len(found) > 1:
+        _tree(
+            found, next((one.question for one in tasks if one.task_id == chosen), chosen), scope.say(policy)
+        )
+    else:
+        nothing_here("This task has not been played more than once by one policy of this selection.")
+    st.markdown("**Other tasks played several times**, those with the most mixed outcome first")
+    query = {**side.where.to_query(), "part": "luck"}
+    table(
+        {
+            "open": (
+                st.column_config.LinkColumn("Tree", display_text="Show", width=70),
+                [
+                    state.href("routing", **{**query, "task": one.task_id, "policy": one.policy})
+                    for one in tasks
+                ],
+            ),
+            "question": (
+                st.column_config.TextColumn("Question", width="large"),
+                [one_line(one.question, 100) for one in tasks],
+            ),
+            "policy": ("Policy", [scope.say(one.policy) for one in tasks]),
+            "n": (st.column_config.NumberColumn("Played"), [one.n for one in tasks]),
+            "right": (st.column_config.NumberColumn("Right"), [one.right for one in tasks]),
+        },
+        key="replicated",
+    )
+
+
+def _tree(found: Sequence[Replicate], question: str, policy: str) -> None:
+    right = sum(one.correct is True for one in found)
+    st.markdown(
+        f"{label(policy, 60)} played this task **{len(found)} times, {right} right**: {label(question, 120)}"
+    )
+    st.caption(
+        "From top to bottom, turn by turn: episodes stay together while they make the same moves; the last cell says "
+        "how they ended. Width is how many. Click a cell to enlarge it."
+    )
+    plot(
+        replicate_tree(found),
+        key="replicate_tree",
+        small=True,
+        alt="; ".join(f"{strip_text(one.strip)} {correct_mark(one.correct).word}" for one in found[:20]),
+    )
+    with st.expander("Each of them", icon=":material/table_rows:"):
+        marks = [correct_mark(one.correct) for one in found]
+        table(
+            {
+                "open": (
+                    st.column_config.LinkColumn("Open", display_text="Replay", width=80),
+                    [state.href("replay", ep=one.episode_id) for one in found],
+                ),
+                "answer": ("Answer", [f"{mark.glyph} {mark.word}" for mark in marks]),
+                "turns": (
+                    st.column_config.TextColumn("Turns", width="large"),
+                    [strip_text(one.strip) for one in found],
+                ),
+            },
+            key="replicate_rows",
+        )
+
+
+# Without a model
+
+
+def without_model(store: Store, scope: Scope) -> None:
+    """What would be picked if some models could not be."""
+    st.subheader("What if a model were not there?")
+    side = scope.sides[-1]
+    models = _pool_order(store, side.where)
+    off = [one for one in (state.param("off") or "").split(",") if one in models]
+    st.session_state["routing_off"] = off
+    st.pills(
+        "Leave out",
+        models,
+        key="routing_off",
+        selection_mode="multi",
+        format_func=lambda model: label(model, 30),
+        on_change=lambda: state.set_params(off=",".join(st.session_state["routing_off"]) or None),
+    )
+    if not off:
+        nothing_here(
+            "Tick the models to leave out: an outage, or one that you would rather not pay for.",
+            ":material/touch_app:",
+        )
+        return
+    if len(off) == len(models):
+        nothing_here("Nobody is left to choose from: keep one model at least.")
+        return
+    found = _without(store, side.where, off)
+    if not found.turns:
+        nothing_here("These episodes have no decisions with logits, so there is nothing to choose again.")
+        return
+    _changed_picks(found, side)
+
+
+def _changed_picks(found: Without, side: ScopeSide) -> None:
+    changes = (
+        ("Picks that would change", "turns", found.changed, found.turns),
+        ("Episodes touched", "episodes", found.touched, found.episodes),
+    )
+    for column, (title, unit, n, of) in zip(st.columns(2), changes, strict=True):
+        column.metric(
+            title, f"{n:,} of {of:,}", f"{percent(n / of)} of {unit}", delta_color="off", delta_arrow="off"
+        )
+    if found.takers:
+        st.markdown(
+            "**Who would step in?** Probability of the others, renormalised, over the picks that change"
+        )
+        total = sum(found.takers.values()) or 1.0
+        shares = {name: p / total for name, p in found.takers.items()}
+        plot(
+            horizontal_bars(
+                list(shares.values()),
+                [literal(name, 30) for name in shares],
+                [NEUTRAL_COLOUR] * len(shares),
+                [percent(share) for share in shares.values()],
+            ),
+            key="takers",
+            small=True,
+            alt="; ".join(f"{name} {percent(share)}" for name, share in shares.items()),
+        )
+        if found.read < found.changed:
+            st.caption(f"Over {found.read:,} of these picks.")
+    st.caption(
+        "No model is asked: stored logits are read without the models left out. From the first changed pick on, an "
+        "episode would have gone another way; how it would have ended, only playing tells."
+    )
+    side.link("Episodes of this selection")

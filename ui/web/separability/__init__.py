@@ -1,0 +1,1 @@
+"""How well decisions can be read off hidden states."""

@@ -1,0 +1,158 @@
+"""The figures of separability: clouds of decisions by class, and how well each class is read beside the paper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from core.analysis.separability import (
+    PUBLISHED_ACCURACY,
+    SPACE_WORDS,
+    TARGET_WORDS,
+    Accuracy,
+    Projection,
+    Score,
+)
+from ui.presentation.theme import (
+    CLASS_COLOURS,
+    CLASS_SYMBOLS,
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    SECOND_COLOUR,
+    UNKNOWN_COLOUR,
+    layout,
+    model_colour,
+)
+from ui.web.kit.figures import literal, ticks
+
+#: Classes with a colour of their own; the smaller ones are one grey class.
+MOST_CLASSES = len(CLASS_SYMBOLS)
+
+#: More points than these are drawn smaller.
+CROWD = 600
+
+
+@dataclass(frozen=True, slots=True)
+class ClassStyle:
+    """How one class of points is drawn."""
+
+    name: str
+    colour: str
+    symbol: str
+
+
+def class_styles(labels: Sequence[str], slots: Sequence[str] = ()) -> dict[str, ClassStyle]:
+    """A look per class. Models keep colour and symbol of their slot; other classes have theirs in order of name."""
+    counts = Counter(labels)
+    chosen = sorted(sorted(counts, key=lambda name: (-counts[name], name))[:MOST_CLASSES])
+    order = [name for name in slots if name in chosen] + [name for name in chosen if name not in slots]
+    found = {}
+    for position, name in enumerate(order):
+        place = slots.index(name) if name in slots else position
+        colour = model_colour(name, slots) if slots else CLASS_COLOURS[place % len(CLASS_COLOURS)]
+        found[name] = ClassStyle(literal(name, 20), colour, CLASS_SYMBOLS[place % MOST_CLASSES])
+    rest = ClassStyle("all others", UNKNOWN_COLOUR, "circle-open")
+    return found | {name: rest for name in counts if name not in found}
+
+
+def cloud(
+    projection: Projection, labels: Sequence[str], drawn: dict[str, ClassStyle], told: Sequence[str]
+) -> go.Figure:
+    """Points in the plane by class. `told` is what hovering says of each; `customdata` its position."""
+    members: dict[ClassStyle, list[int]] = {look: [] for look in drawn.values()}
+    for position, name in enumerate(labels):
+        members[drawn[name]].append(position)
+    xy = projection.xy.round(4)
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{look.name} ({len(own)})",
+            "x": xy[own, 0].tolist(),
+            "y": xy[own, 1].tolist(),
+            "customdata": own,
+            "hovertext": [told[i] for i in own],
+            "hovertemplate": "%{hovertext}<extra></extra>",
+            "marker": {
+                "color": look.colour,
+                "symbol": look.symbol,
+                "size": 8 if len(labels) <= CROWD else 6,
+                "opacity": 0.8,
+                "line": {"width": 1, "color": look.colour},
+            },
+        }
+        for look, own in members.items()
+    ]
+    axis = {"zeroline": False, "showgrid": False, "showticklabels": False, "ticks": "", "automargin": True}
+    return go.Figure(
+        data=data,
+        layout=layout(
+            380,
+            xaxis=axis | {"title": {"text": projection.axes[0], "standoff": 6}},
+            yaxis=axis | {"title": {"text": projection.axes[1], "standoff": 6}},
+            legend={"orientation": "h", "yanchor": "top", "y": -0.12, "xanchor": "left", "x": 0},
+            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            hovermode="closest",
+        ),
+        _validate=False,  # ten times slower over a thousand points; the tests do it
+    )
+
+
+def readings(measured: Sequence[Accuracy]) -> go.Figure:
+    """Accuracy of both SVMs per target and space with the majority class as a bar, the paper's figures below."""
+    rows = list(measured)[::-1]
+    places = list(range(len(rows)))
+    names = [f"{TARGET_WORDS[one.target]}<br>from {SPACE_WORDS[one.space]}" for one in rows]
+    published = [PUBLISHED_ACCURACY[one.target, one.space] for one in rows]
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": "majority class, this run",
+            "x": [one.majority for one in rows],
+            "y": [place + 0.16 for place in places],
+            "width": 0.44,
+            "marker": {"color": NEUTRAL_COLOUR, "opacity": 0.35},
+            "hovertemplate": "always the majority class: %{x:.1%}<extra>this run</extra>",
+        },
+        _dots("linear SVM, this run", [one.linear for one in rows], 0.28, "diamond", FIRST_COLOUR),
+        _dots("RBF SVM, this run", [one.rbf for one in rows], 0.06, "diamond-open", FIRST_COLOUR),
+        _dots("linear SVM, paper", [one.linear for one in published], -0.2, "star", SECOND_COLOUR),
+        _dots("RBF SVM, paper", [one.rbf for one in published], -0.38, "star-open", SECOND_COLOUR),
+    ]
+    return go.Figure(
+        data=data,
+        layout=layout(
+            110 + 84 * len(rows),
+            xaxis={"range": [0, 1.04], "tickformat": ".0%", "dtick": 0.25, "zeroline": False},
+            yaxis=ticks(names) | {"range": [-0.6, len(rows) - 0.4], "automargin": True, "showgrid": False},
+            legend={"orientation": "h", "yanchor": "top", "y": -0.1, "xanchor": "left", "x": 0},
+            margin={"l": 8, "r": 8, "t": 4, "b": 8},
+        ),
+        _validate=False,
+    )
+
+
+def _dots(name: str, scores: Sequence[Score], offset: float, symbol: str, colour: str) -> dict[str, Any]:
+    """One mark per row, `offset` above its place, with a bar of one standard deviation where it is told."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [one.mean for one in scores],
+        "y": [place + offset for place in range(len(scores))],
+        "error_x": {"type": "data", "array": [one.std or 0 for one in scores], "thickness": 1.5, "width": 4},
+        "marker": {"symbol": symbol, "size": 10, "color": colour, "line": {"width": 1.5, "color": colour}},
+        "customdata": [shown(one) for one in scores],
+        "hovertemplate": f"{name}: %{{customdata}}<extra></extra>",
+    }
+
+
+def shown(score: Score) -> str:
+    """`71.3 ± 1.6 %`, never broken over two lines; without a deviation `100.0 %`."""
+    deviation = "" if score.std is None else f"\u00a0±\u00a0{100 * score.std:.1f}"
+    return f"{100 * score.mean:.1f}{deviation}\u00a0%"

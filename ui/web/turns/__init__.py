@@ -1,0 +1,1 @@
+"""One turn, one episode: cards, decisions, labels, and what stands beside them."""

@@ -1,0 +1,99 @@
+"""The decision of one turn: why this model in this role, in words, as bars, as a grid and in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from core.episode import ROLE_ORDER, Decision
+from ui.presentation.glossary import define, explain
+from ui.presentation.odds import alternatives, choice_words, options, undecided
+from ui.presentation.theme import ROLE_STYLES, label, one_line, percent
+from ui.presentation.words import pair_words
+from ui.web.components.decision_chart import decision_chart
+
+
+def choice_markdown(decision: Decision, models: Sequence[str]) -> str:
+    """How the choice came about, as markdown."""
+    hand = ":blue[:material/front_hand:] " if decision.origin == "override" else ""
+    return hand + choice_words(decision, models, lambda text: f"**{label(text)}**")
+
+
+def decision_panel(
+    decision: Decision | None, models: Sequence[str], *, key: str, by: str | None = None
+) -> None:
+    """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
+    that decided, shown where several decided the episode."""
+    if decision is None:
+        st.caption("No decision is stored for this turn.")
+        return
+    if by is not None:
+        st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
+    st.markdown(choice_markdown(decision, models), help=explain("Softmax", "Argmax and sampling"))
+    if not decision.model_probs or not decision.role_probs:
+        st.caption(
+            "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."
+        )
+        return
+    slots = tuple(models)
+    chosen = one_line(pair_words(decision.role, decision.model), 90)
+    decision_chart(
+        *options(decision, slots),
+        key=f"{key}_chart",
+        what=f"Probability of each model and of each role. {chosen} was chosen.",
+    )
+    st.caption(
+        "Grid: joint probability of model and role in percent; full ring: chosen, dotted ring: argmax.",
+        help=define("Joint grid"),
+    )
+    if decision.argmax_model:
+        _runners_up(decision, slots)
+    if decision.model_logits:
+        # Closed, it costs a step nothing.
+        with st.expander("Logits", key=f"{key}_logits", on_change="rerun") as numbers:
+            if numbers.open:
+                st.caption(define("Logit"))
+                _numbers(decision, slots)
+
+
+def undecided_panel(models: Sequence[str], *, key: str) -> None:
+    """The place of the first decision, before there is one: as large as the decision, so that nothing moves then."""
+    st.markdown("**Decision**")
+    st.caption(
+        "Which model will be asked first, and in which role? It shows here once the coordinator has decided."
+    )
+    nothing = Decision(
+        "", ROLE_ORDER[0], model_probs=(0.0,) * len(models), role_probs=(0.0,) * len(ROLE_ORDER)
+    )
+    decision_chart(
+        *(undecided(side) for side in options(nothing, models)),
+        key=f"{key}_chart",
+        what="Every model and every role; nothing is decided yet.",
+    )
+
+
+def _runners_up(decision: Decision, models: tuple[str, ...]) -> None:
+    rows = [
+        f"| {ROLE_STYLES[o.role].shape} {label(pair_words(o.role, o.model), 60)} | {percent(o.p)} | {o.margin:+.2f} |"
+        for o in alternatives(decision, models)
+    ]
+    if rows:
+        st.markdown("\n".join(["| Instead of it | p | choice ahead by |", "|:--|--:|--:|", *rows]))
+        st.caption(
+            "Ahead by: difference of log-probabilities in nats; below zero the draw went against the odds."
+        )
+
+
+def _numbers(decision: Decision, models: tuple[str, ...]) -> None:
+    names = [*(label(name, 40) for name in models), *(ROLE_STYLES[role].word for role in ROLE_ORDER)]
+    logits = [*decision.model_logits, *decision.role_logits]
+    probs = [*decision.model_probs, *decision.role_probs]
+    rows = [
+        f"| {name} | {logit:+.4f} | {p:.4f} |" for name, logit, p in zip(names, logits, probs, strict=False)
+    ]
+    st.markdown("\n".join(["| | logit | p |", "|:--|--:|--:|", *rows]))
+    if decision.hidden_state:
+        st.caption(
+            f"Read from a hidden state of {len(decision.hidden_state) // 2:,} numbers, kept as float16."
+        )

@@ -1,0 +1,308 @@
+"""The figures of an episode and of two turns: uncertainty and use over turns, what made a lead, two choices.
+
+They are cached, for a step through an episode draws the same figure again and again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import plotly.graph_objects as go
+
+from core.analysis.head_lens import Part
+from core.episode import ROLE_ORDER, Decision, Role
+from storage.rows.summaries import LOW_MARGIN, TurnOutline
+from ui.presentation.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    ROLE_STYLES,
+    SECOND_COLOUR,
+    WARN_COLOUR,
+    layout,
+    model_colour,
+    percent,
+)
+from ui.presentation.words import role_word
+from ui.web.kit.figures import literal, named_axis, unvalidated
+
+_ENTROPY_COLOUR, _MARGIN_COLOUR = "#7C5CBF", "#0E8A8A"
+#: The most turns drawn as bars; more are drawn as areas, which stay fast.
+_MOST_BARS = 200
+#: What use can be measured by, as the address says it -> its words and its unit.
+MEASURES = {
+    "tokens": ("Tokens", "tokens"),
+    "cost": ("Cost", "USD"),
+    "time": ("Time", "seconds"),
+}
+
+
+def part_name(part: Part, width: int, others: int) -> str:
+    """What a summand is called: a number of the state, a direction that the head reads, the turn, or all others."""
+    if part.place < 0:
+        return f"all {others:,} others"
+    if part.place < width:
+        return f"h[{part.place}]"
+    return f"turn[{part.place - width}]" if width else f"direction {part.place}"
+
+
+def parts_figure(parts: Sequence[Part], width: int, total: int) -> go.Figure:
+    """What each part gives to the difference of two logits, the largest on top: rightwards for the choice."""
+    names = [part_name(part, width, total - len(parts) + 1) for part in parts]
+    reach = max((abs(part.gives) for part in parts), default=1.0) * 1.45
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": list(range(len(parts))),
+        "x": [part.gives for part in parts],
+        "text": [f"{part.gives:+.3f}" for part in parts],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "marker": {
+            "color": [
+                NEUTRAL_COLOUR if one.place < 0 else FIRST_COLOUR if one.gives >= 0 else SECOND_COLOUR
+                for one in parts
+            ]
+        },
+        "customdata": [
+            [name, "" if part.value != part.value else f"<br>the number itself is {part.value:.4f}"]
+            for name, part in zip(names, parts, strict=True)
+        ],
+        "hovertemplate": "%{customdata[0]} gives %{x:+.4f}%{customdata[1]}<extra></extra>",
+    }
+    return unvalidated(
+        [bars],
+        layout(
+            len(parts) * 22 + 16,
+            xaxis={
+                "range": [-reach, reach],
+                "fixedrange": True,
+                "showticklabels": False,
+                "showgrid": False,
+                "zeroline": True,
+                "zerolinecolor": NEUTRAL_COLOUR,
+                "title": None,
+            },
+            yaxis=named_axis(names, autorange="reversed", showgrid=False, title=None),
+            showlegend=False,
+            margin={"l": 8, "r": 8, "t": 4, "b": 4},
+        ),
+    )
+
+
+def usage(outline: TurnOutline, measure: str) -> float | None:
+    """What one turn used, in the unit of the measure; None for a cost without a known price."""
+    if measure == "cost":
+        return outline.cost_usd
+    return outline.latency_s if measure == "time" else float(outline.tokens_in + outline.tokens_out)
+
+
+def usage_over_turns(
+    outlines: Sequence[TurnOutline], models: tuple[str, ...], measure: str
+) -> go.Figure | None:
+    """What the turns so far have used together, by model, the models stacked in slot order. None when it is known
+    for no turn."""
+    spent = tuple((one.model, usage(one, measure)) for one in outlines if one.stage == "finished")
+    if not any(value is not None for _, value in spent):
+        return None
+    return _usage(spent, models, measure)
+
+
+@lru_cache(maxsize=256)
+def _usage(spent: tuple[tuple[str, float | None], ...], models: tuple[str, ...], measure: str) -> go.Figure:
+    turns = list(range(1, len(spent) + 1))
+    used = [name for name in models if any(model == name for model, _ in spent)]
+    used += sorted({model for model, _ in spent} - set(models))
+    data: list[dict[str, Any]] = []
+    for name in used:
+        so_far, total = [], 0.0
+        for model, value in spent:
+            total += (value or 0.0) if model == name else 0.0
+            so_far.append(total)
+        colour = model_colour(name, models)
+        style: dict[str, Any] = {"type": "bar", "marker": {"color": colour}}
+        if len(spent) > _MOST_BARS:
+            style = {
+                "type": "scatter",
+                "mode": "lines",
+                "stackgroup": "all",
+                "line": {"color": colour, "width": 1},
+            }
+        data.append(
+            style
+            | {
+                "x": turns,
+                "y": so_far,
+                "name": literal(name),
+                "hovertemplate": f"{literal(name)}: %{{y:,.4~g}}<extra></extra>",
+            }
+        )
+    return unvalidated(
+        data,
+        layout(
+            200,
+            xaxis=_turn_axis(len(spent), 0.6),
+            yaxis=_axis_from_zero(MEASURES[measure][1]),
+            barmode="stack",
+            bargap=0.35,
+            hovermode="x unified",
+            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        ),
+    )
+
+
+def _turn_axis(last: int, beyond: float) -> dict[str, Any]:
+    return {
+        "range": [0.6, last + beyond],
+        "dtick": max(1, math.ceil(last / 20)),
+        "tick0": 1,
+        "fixedrange": True,
+        "title": {"text": "turn"},
+        "showgrid": False,
+    }
+
+
+def uncertainty_over_turns(outlines: Sequence[TurnOutline]) -> go.Figure | None:
+    """Entropy (nats) and logit margin of every decision, low margins marked. None when no decision of the episode has
+    them."""
+    points = tuple((o.index + 1, o.role, o.entropy, o.margin) for o in outlines)
+    if all(entropy is None and margin is None for _, _, entropy, margin in points):
+        return None
+    return _uncertainty(points)
+
+
+@lru_cache(maxsize=256)
+def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...]) -> go.Figure:
+    turns = [turn for turn, _, _, _ in points]
+    symbols = [ROLE_STYLES[role].symbol for _, role, _, _ in points]
+    data = [
+        _line(
+            turns,
+            [entropy for _, _, entropy, _ in points],
+            symbols,
+            "entropy (nats)",
+            _ENTROPY_COLOUR,
+            "solid",
+        ),
+        _line(
+            turns, [margin for _, _, _, margin in points], symbols, "margin (logits)", _MARGIN_COLOUR, "dot"
+        )
+        | {"yaxis": "y2"},
+    ]
+    low = [(turn, margin) for turn, _, _, margin in points if margin is not None and margin < LOW_MARGIN]
+    if low:
+        data.append(
+            {
+                "type": "scatter",
+                "x": [turn for turn, _ in low],
+                "y": [margin for _, margin in low],
+                "yaxis": "y2",
+                "name": f"margin below {LOW_MARGIN:g}",
+                "mode": "markers",
+                "marker": {"symbol": "circle-open", "size": 17, "color": WARN_COLOUR, "line": {"width": 2}},
+                "hoverinfo": "skip",
+            }
+        )
+    last = max(turns)
+    return unvalidated(
+        data,
+        layout(
+            190,
+            xaxis=_turn_axis(last, 0.4),
+            # Each on a scale of its own: margins are often ten times an entropy.
+            yaxis=_axis_from_zero("entropy"),
+            yaxis2=_axis_from_zero("margin") | {"overlaying": "y", "side": "right", "showgrid": False},
+            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            hovermode="x unified",
+        ),
+    )
+
+
+def _axis_from_zero(title: str) -> dict[str, Any]:
+    return {
+        "rangemode": "tozero",
+        "fixedrange": True,
+        "nticks": 5,
+        "tickmode": "auto",
+        "title": {"text": title, "font": {"size": 11}},
+    }
+
+
+def _line(
+    turns: list[int], values: list[float | None], symbols: list[str], name: str, colour: str, dash: str
+) -> dict[str, Any]:
+    """One curve over the turns, its markers in the shapes of the roles."""
+    return {
+        "type": "scatter",
+        "x": turns,
+        "y": values,
+        "name": name,
+        "mode": "lines+markers",
+        "line": {"color": colour, "width": 2, "dash": dash},
+        "marker": {"symbol": symbols, "size": 9},
+        "hovertemplate": f"turn %{{x}}: {name} %{{y:.3f}}<extra></extra>",
+    }
+
+
+@lru_cache(maxsize=256)
+def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: tuple[str, ...]) -> go.Figure:
+    """Both softmaxes of two decisions, A's bar above B's for every model and role; each side's choice is
+    named. Slots are matched by name; a side without a slot, or without a head, has no bar there."""
+    models = (*a_models, *(name for name in b_models if name not in a_models))
+    names = [literal(name) for name in models] + [role_word(role) for role in ROLE_ORDER]
+    data = []
+    for side, decision, own, colour in (
+        ("A", a, a_models, FIRST_COLOUR),
+        ("B", b, b_models, SECOND_COLOUR),
+    ):
+        by_model = dict(zip(own, decision.model_probs, strict=False))
+        by_role = dict(zip(ROLE_ORDER, decision.role_probs, strict=False))
+        probs = [*(by_model.get(name) for name in models), *(by_role.get(role) for role in ROLE_ORDER)]
+        picks = {len(models) + ROLE_ORDER.index(decision.role)}
+        picks |= {models.index(decision.model)} if decision.model in models else set()
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": side,
+                "y": list(range(len(names))),
+                "x": probs,
+                "text": [
+                    "" if p is None else f"{side} {percent(p)}{'  <b>chosen</b>' if i in picks else ''}"
+                    for i, p in enumerate(probs)
+                ],
+                "textposition": "outside",
+                "cliponaxis": False,
+                "marker": {
+                    "color": colour,
+                    "opacity": [1.0 if i in picks else 0.4 for i in range(len(names))],
+                },
+                "hovertemplate": f"{side}: %{{x:.4f}}<extra></extra>",
+            }
+        )
+    edge = len(models) - 0.5
+    border = {
+        "type": "line",
+        "xref": "x domain",
+        "yref": "y",
+        "x0": 0,
+        "x1": 1,
+        "y0": edge,
+        "y1": edge,
+        "line": {"color": NEUTRAL_COLOUR, "width": 1},
+        "opacity": 0.5,
+    }
+    return unvalidated(
+        data,
+        layout(
+            len(names) * 42 + 24,
+            barmode="group",
+            xaxis={"range": [0, 1.4], "visible": False, "fixedrange": True},
+            yaxis=named_axis(names, autorange="reversed", showgrid=False, title=None),
+            showlegend=False,
+            margin={"l": 8, "r": 0, "t": 4, "b": 4},
+            shapes=[border],
+        ),
+    )

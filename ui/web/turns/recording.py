@@ -1,0 +1,88 @@
+"""One recorded episode as pages read it: its head and outline at once, decisions and texts turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import streamlit as st
+
+from core.episode import Decision, Episode, Status
+from core.play.deciders import decider_at
+from storage.reads.episode_steps import BegunTurn, read_head, read_turns
+from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
+from storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """An episode without its turns, its summary, the outlines of its turns, and ways to read one turn. `forked`: it is
+    a fork or has forks; `labelled`: somebody has labelled it."""
+
+    store: Store
+    summary: EpisodeSummary
+    episode: Episode  # turns left out
+    outlines: tuple[TurnOutline, ...]
+    forked: bool = False
+    labelled: bool = False
+    loaded: Mapping[int, BegunTurn] = field(default_factory=dict)
+
+    @property
+    def running(self) -> bool:
+        """Is it still being played?"""
+        return self.episode.status is Status.RUNNING
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The pool slots in head order."""
+        return self.episode.models
+
+    def decided_by(self, index: int) -> str:
+        """The policy that decided turn `index`."""
+        return decider_at(self.episode.policy, self.episode.deciders, index)
+
+    def preloaded(self, index: int) -> Recording:
+        """The recording with turn `index` and the one before it loaded, both by one query."""
+        return replace(self, loaded=read_turns(self.store, self.episode.id, {max(0, index - 1), index}))
+
+    def unjudged(self) -> Recording:
+        """The recording without what was found out about its turns."""
+        hidden = {"correct_after": None, "flags": (), "margin": None, "entropy": None}
+        outlines = tuple(replace(one, **hidden) for one in self.outlines)  # type: ignore[arg-type]
+        return replace(self, outlines=outlines)
+
+    def decision(self, index: int) -> Decision | None:
+        """The decision of turn `index`; None when there is no such turn."""
+        found = self._turn(index)
+        return found.decision if found else None
+
+    def reply_text(self, index: int) -> TurnText:
+        """The reply and reasoning of turn `index`, without what its model was sent."""
+        found = self._turn(index)
+        return found.text if found else self.text(index)
+
+    def text(self, index: int) -> TurnText:
+        """All texts of turn `index`; its prompt can be far longer than its reply."""
+        return self.store.episodes.text(self.episode.id, index)
+
+    def _turn(self, index: int) -> BegunTurn | None:
+        return self.loaded.get(index) or read_turns(self.store, self.episode.id, {index}).get(index)
+
+
+def open_recording(store: Store, episode_id: str) -> Recording:
+    """The recording of an episode; StoreError when there is none with this id."""
+    head = read_head(store, episode_id)
+    outlines = (_cached_outlines if head.episode.status is Status.FINISHED else _outlines)(
+        store, store.url, head.summary
+    )
+    return Recording(store, head.summary, head.episode, outlines, head.forked, head.labelled)
+
+
+def _outlines(store: Store, url: str, summary: EpisodeSummary) -> tuple[TurnOutline, ...]:
+    return tuple(store.episodes.outline(summary.id))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _cached_outlines(_store: Store, url: str, summary: EpisodeSummary) -> tuple[TurnOutline, ...]:
+    """Outlines of a finished episode, cached because its turns never change."""
+    return _outlines(_store, url, summary)

@@ -1,0 +1,195 @@
+"""The card of one turn: its reply, its prompt and reasoning, and what it changed.
+
+Used by Replay, Two episodes and Live. Everything a model wrote is shown as text, never as markdown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from core.episode import Decision, Flag, Role
+from storage.rows.summaries import TurnOutline, TurnText
+from ui.presentation.course import SENT_BACK_WORDS, sent_back, turn_words
+from ui.presentation.theme import FLAG_WORDS, ROLE_STYLES, badge, correct_mark, label, plain, verdict_mark
+from ui.presentation.words import dollars, missing_reply_words, seconds, word_diff
+from ui.web.kit import state
+from ui.web.kit.text import text_block
+
+#: What a card can show of its turn, as the address says it -> its words.
+VIEWS = {
+    "reply": "Reply",
+    "saw": "What it saw",
+    "reasoning": "Reasoning",
+    "raw": "Raw",
+    "diff": "Diff to previous answer",
+}
+
+
+def turn_heading(
+    outline: TurnOutline, total: int, *, running: bool = False, at_most: int | None = None
+) -> str:
+    """`Turn 4 of 7 · ▲ Verifier · delta · Revise · 812 tokens · 3.1 s · $0.004` as markdown with foreign
+    text escaped. While more turns may come `at_most` says how many there can be."""
+    look = ROLE_STYLES[outline.role]
+    parts = [
+        f"**Turn {outline.index + 1} of {total if at_most is None else f'at most {at_most}'}**",
+        f"{look.shape} {look.word}",
+        f"**{label(outline.model, 40)}**",
+    ]
+    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
+    if mark:
+        parts.append(badge(mark))
+    if outline.stage == "asked":
+        parts.append(":blue[:material/edit_note: writing]" if running else ":orange[cut off]")
+    else:
+        parts += [
+            f":gray[{outline.tokens_in + outline.tokens_out:,} tokens]",
+            f":gray[{seconds(outline.latency_s)}]",
+            f":gray[{label(dollars(outline.cost_usd))}]",
+        ]
+    return " · ".join(parts)
+
+
+def turn_card(
+    outlines: Sequence[TurnOutline],
+    index: int,
+    text: Callable[[int], TurnText],
+    decision: Decision | None,
+    *,
+    key: str,
+    tab: str,
+    running: bool = False,
+    at_most: int | None = None,
+    asked_s: float = 0.0,
+    also: Callable[[int], None] | None = None,
+) -> None:
+    """The card of turn `index`. `text` reads one turn's texts and is called only for what is shown; `tab` is
+    the address's name for what that is; `running` tells a turn being played from one that was cut off; `at_most`
+    is the turn budget while more turns may come; `asked_s` says for how many seconds a reply has been waited for, on a
+    page that goes on counting; `also` draws more below what its model saw."""
+    outline = outlines[index]
+    st.markdown(turn_heading(outline, len(outlines), running=running, at_most=at_most))
+    _outcome(outlines, index)
+    view = state.address_select("What to show of this turn", VIEWS, name=tab, key=f"{key}_view")
+    place = f"{key}_{outline.episode_id}_{index}_{view}"
+    if view == "saw":
+        _prompt(text(index), key=place)
+        if also is not None:
+            also(index)
+    elif view == "reasoning":
+        text_block(
+            text(index).reasoning, key=place, empty="The model gave no reasoning apart from its reply."
+        )
+    elif view == "raw":
+        text_block(turn_json(outline, text(index), decision), key=place)
+    elif view == "diff":
+        _diff_view(outlines, index, text, key=place)
+    else:
+        _reply(outline, text(index), key=place, running=running, asked_s=asked_s)
+
+
+def before_card(
+    outlines: Sequence[TurnOutline],
+    index: int,
+    text: Callable[[int], TurnText],
+    at_most: int | None = None,
+) -> None:
+    """What the turn before said, short, so that a step can be read without going back."""
+    st.caption(f"Just before: {turn_heading(outlines[index - 1], len(outlines), at_most=at_most)}")
+    body = text(index - 1).reply
+    st.code(plain(body, 400) or "(nothing)", language=None, wrap_lines=True)
+
+
+def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
+    """The answer after this turn, what became of it, and everything flagged."""
+    outline = outlines[index]
+    badges = [f":orange-badge[{FLAG_WORDS[flag]}]" for flag in outline.flags]
+    if outline.origin == "override":
+        badges.insert(0, ":blue-badge[chosen by hand]")
+    elif outline.origin == "suggested_role":
+        badges.insert(0, ":blue-badge[role suggested by the Thinker]")
+    if sent_back(outline):
+        badges.insert(0, f":red-badge[:material/undo: {SENT_BACK_WORDS}]")
+    if outline.stage == "finished":
+        mark = correct_mark(outline.correct_after)
+        if outline.answer_after is None:
+            badges.insert(0, ":gray-badge[no answer yet]")
+        else:
+            before = outlines[index - 1].answer_after if index else None
+            kept = " (unchanged)" if before == outline.answer_after else ""
+            answer = label(outline.answer_after, 80) or "(empty)"
+            badges.insert(0, f":{mark.tone}-badge[{mark.icon} answer {answer} {mark.word}{kept}]")
+    if badges:
+        st.markdown(" ".join(badges))
+    if outline.error:
+        st.text(f"The model failed: {plain(outline.error, 2000)}")
+
+
+def _reply(outline: TurnOutline, text: TurnText, *, key: str, running: bool, asked_s: float) -> None:
+    if text.reasoning:
+        st.caption(f"It reasoned first, in {len(text.reasoning):,} characters: see Reasoning.")
+    waiting = running and outline.stage == "asked"
+    wait = f"Waiting for its first words{f', {asked_s:.0f} s …' if asked_s else '.'}"
+    text_block(text.reply, key=key, empty=wait if waiting else missing_reply_words(text))
+    if outline.stage != "finished" and (text.reply or not waiting):
+        st.caption("Still being written." if waiting else "This turn was never finished.")
+
+
+def _prompt(text: TurnText, *, key: str) -> None:
+    """What was sent to the model."""
+    for i, message in enumerate(text.messages):
+        st.caption(f"{message.role} message, {len(message.content):,} characters")
+        text_block(message.content, key=f"{key}_{i}", empty="An empty message.")
+    if not text.messages and text.prompt_removed:
+        st.caption(f"What was sent was removed on {label(text.prompt_removed, 20)}.")
+    elif not text.messages:
+        st.caption("Nothing was sent: this turn ended before its model was asked.")
+
+
+def turn_json(outline: TurnOutline, text: TurnText, decision: Decision | None) -> str:
+    """Everything stored about the turn but what was sent to its model, as JSON of ASCII characters only, so that
+    every one of the reply's shows."""
+    stored = {
+        "episode": outline.episode_id,
+        "turn": outline.index + 1,
+        "stage": outline.stage,
+        "role": outline.role,
+        "model": outline.model,
+        "origin": outline.origin,
+        "verdict": outline.verdict,
+        "answer_after": outline.answer_after,
+        "correct_after": outline.correct_after,
+        "flags": list(outline.flags),
+        "tokens_in": outline.tokens_in,
+        "tokens_out": outline.tokens_out,
+        "cost_usd": outline.cost_usd,
+        "latency_s": outline.latency_s,
+        "error": outline.error,
+        "reasoning": text.reasoning,
+        "reply": text.reply,
+    }
+    if decision and decision.model_logits:
+        stored["model_logits"] = [round(value, 6) for value in decision.model_logits]
+        stored["role_logits"] = [round(value, 6) for value in decision.role_logits]
+    return json.dumps(stored, indent=2, ensure_ascii=True)
+
+
+def _diff_view(
+    outlines: Sequence[TurnOutline], index: int, text: Callable[[int], TurnText], *, key: str
+) -> None:
+    """This reply against the latest earlier Worker reply: what an answer became."""
+    earlier = next((i for i in range(index - 1, -1, -1) if outlines[i].role is Role.WORKER), None)
+    if earlier is None:
+        st.caption("No Worker has answered before this turn.")
+        return
+    before, after = text(earlier).reply, text(index).reply
+    st.caption(f"Turn {earlier + 1} (Worker) to turn {index + 1}: [-removed-] {{+added+}}")
+    text_block(word_diff(before, after), key=key, empty="Both say nothing.")
+
+
+def announcement(outlines: Sequence[TurnOutline], index: int) -> str:
+    """What a screen reader hears when the cursor arrives at a turn."""
+    return turn_words(outlines[index], len(outlines)) if 0 <= index < len(outlines) else ""

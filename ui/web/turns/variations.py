@@ -1,0 +1,112 @@
+"""The forks of an episode as a tree: each with where it leaves its parent, how it ended, and a link to that turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from storage.reads.episode_steps import FAMILY, Variation, read_family
+from storage.store import Store
+from ui.presentation.theme import STATUS_MARKS, badge, correct_mark, label
+from ui.presentation.words import strip_text
+from ui.web.kit import state
+
+
+def family_of(store: Store, episode_id: str) -> list[Variation]:
+    """Every episode that shares recorded turns with this one by a fork, parents first; empty for one that neither is
+    a fork nor has any."""
+    found = _family(store, store.url, episode_id)
+    return found if len(found) > 1 else []
+
+
+@st.cache_resource(max_entries=256, ttl=10, show_spinner=False)
+def _family(_store: Store, url: str, episode_id: str) -> list[Variation]:
+    """Cached for a few steps; forks that are being played appear soon enough."""
+    return read_family(_store, episode_id)
+
+
+def branch_turns(family: Sequence[Variation], episode_id: str) -> frozenset[int]:
+    """The turns (0-based) at which forks leave an episode."""
+    return frozenset(
+        one.fork_turn for one in family if one.parent == episode_id and one.fork_turn is not None
+    )
+
+
+def variation_tree(family: Sequence[Variation], episode_id: str) -> None:
+    """What became of the forks, each run of them in one line with its distinct courses; nothing without forks."""
+    if not family:
+        return
+    with st.expander(f"Variations: {len(family) - 1} forks", icon=":material/account_tree:", expanded=True):
+        st.markdown(f"The first recording · {_ending(family[0])}{_here(family[:1], episode_id)}")
+        _branches(family, family[0], episode_id)
+        if len(family) >= FAMILY:
+            st.caption(f"The first {FAMILY} of this family.")
+
+
+def _branches(family: Sequence[Variation], parent: Variation, episode_id: str) -> None:
+    """Every run that forked `parent`, then each different course of it; forks of forks below their own course."""
+    runs: dict[tuple[str, int], list[Variation]] = {}
+    for one in family:
+        if one.parent == parent.summary.id:
+            runs.setdefault((one.summary.run_id, one.fork_turn or 0), []).append(one)
+    forked = {one.parent for one in family}
+    for (run_id, turn), children in runs.items():
+        _run_line(run_id, turn, children, parent.depth + 1)
+        for course in _courses(children):
+            _course_line(course, episode_id, turn)
+            for child in course:
+                if child.summary.id in forked:
+                    _branches(family, child, episode_id)
+
+
+def _courses(children: Sequence[Variation]) -> list[list[Variation]]:
+    """The children by who was called and how it ended, the most frequent course first."""
+    found: dict[tuple[object, ...], list[Variation]] = {}
+    for one in children:
+        summary = one.summary
+        found.setdefault((summary.strip, summary.status, summary.correct), []).append(one)
+    return sorted(found.values(), key=lambda course: -len(course))
+
+
+def _run_line(run_id: str, turn: int, children: Sequence[Variation], depth: int) -> None:
+    right = sum(one.summary.correct is True for one in children)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(
+            f"{_indent(depth)}└ **turn {turn + 1}** played {_times(len(children))} from there, {right} ended right"
+        )
+        if "forks" in state.VIEWS:
+            state.page_link("forks", "What the change did", icon=":material/fork_right:", run=run_id)
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
+
+
+def _course_line(course: Sequence[Variation], episode_id: str, turn: int) -> None:
+    first = course[0]
+    often = f"{len(course)} × " if len(course) > 1 else ""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        words = f"{_indent(first.depth + 1)}{often}{_ending(first)}{_here(course, episode_id)}"
+        if len(course) == 1 and first.summary.id == episode_id:
+            st.markdown(words)
+            return
+        state.page_link("replay", words, ep=first.summary.id, t=turn + 1)
+        state.page_link(
+            "pair", "beside this one", icon=":material/compare:", a=episode_id, b=first.summary.id
+        )
+
+
+def _ending(one: Variation) -> str:
+    """How an episode ended and who was called, as markdown."""
+    summary = one.summary
+    end = badge(correct_mark(summary.correct)) if summary.finished else badge(STATUS_MARKS[summary.status])
+    return f"{end} · {label(strip_text(summary.strip)) or '–'}"
+
+
+def _here(course: Sequence[Variation], episode_id: str) -> str:
+    return " · **this one**" if any(one.summary.id == episode_id for one in course) else ""
+
+
+def _indent(depth: int) -> str:
+    return "\u2003" * (2 * depth)  # spaces of our own width: four common ones would make it code

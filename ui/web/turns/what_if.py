@@ -1,0 +1,369 @@
+"""Panels on what else a decision could have been: by another checkpoint, without a model, and near decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import streamlit as st
+
+from core.analysis.head_lens import (
+    AlternativeDecision,
+    alternative_decision,
+    decision_without,
+    lens_of,
+)
+from core.checkpoint import Checkpoint
+from core.episode import ROLE_ORDER, Decision
+from core.heads import Array, common_mask
+from storage.filters.episode_filter import EpisodeFilter, for_totals
+from storage.reads.episode_steps import read_decisions, read_second_opinion
+from storage.rows.summaries import CheckpointSummary
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.odds import options, with_other_head
+from ui.presentation.theme import ROLE_STYLES, badge, correct_mark, label, percent, plain
+from ui.presentation.words import pair_words, policy_name
+from ui.web.components.decision_chart import decision_chart
+from ui.web.kit import state
+from ui.web.pickers.checkpoints import checkpoint_of, most_telling, others, policy_label, readers
+from ui.web.turns.lens import DecisionContext, tolerance_words, why_not_recomputed
+from ui.web.turns.neighbour_states import COUNTED, SAMPLE, SHOWN, ChoiceCount, neighbourhood
+
+#: A divergence below so many nats -> in words.
+_DIVERGENCES = ((0.001, "as good as the same"), (0.1, "close together"), (1.0, "some way apart"))
+#: The most turns searched for the first at which two checkpoints choose otherwise.
+MOST_EARLIER_TURNS = 100
+#: The most choices of near decisions that are named; the others are counted together.
+_MOST_CHOICES = 6
+#: Probabilities that differ by less are the same.
+_SAME_P = 1e-6
+
+# Another checkpoint
+
+
+def other_checkpoint_panel(context: DecisionContext) -> None:
+    """What another head would have made of the same transcript, its probabilities over these bars."""
+    if context.checkpoint is None:
+        st.caption(why_not_recomputed(context))
+        return
+    offered = others(context.recording.store, context.checkpoint)
+    if not offered:
+        st.caption(
+            "The store holds no other checkpoint that reads as this one does and chooses among the same models."
+        )
+        return
+    chosen = _pick_other(context.recording.store, offered, context.checkpoint.id)
+    logits = _other_logits(context, chosen)
+    if logits is None:
+        return
+    z, tolerance, theirs = logits
+    found = _by_other(context, context.decision, context.index, z, tolerance, theirs)
+    name = label(policy_name(chosen.id, chosen.generation), 60)
+    if has_no_preference(found.decision):
+        st.markdown(
+            f"{name} **has no preference yet: every pair is equally likely**. By the random numbers of this turn it "
+            f"{_choice_sentence(found, context)}."
+            if found.draw
+            else f"{name} **has no preference yet: every pair is equally likely**."
+        )
+    else:
+        st.markdown(f"{name} {_choice_sentence(found, context)}.")
+    _other_course(context, chosen.id, theirs, name)
+    st.markdown(f"Over all pairs the two are {divergence_words(found.kl)}.", help=define("KL divergence"))
+    models, roles = options(context.decision, context.recording.models)
+    decision_chart(
+        with_other_head(models, found.decision.model_probs),
+        with_other_head(roles, found.decision.role_probs),
+        key="other_chart",
+        what="Probability of each model and of each role, as recorded and by the other checkpoint.",
+        grid=False,
+    )
+    st.caption(
+        f"Bars: recorded. Open diamonds: the other checkpoint. {tolerance_words(found.tolerance, 'the other')} "
+        "Only the first turn at which it chooses otherwise is certain: from there on it would have read another text."
+    )
+
+
+def _by_other(
+    context: DecisionContext, decision: Decision, index: int, z: Array, tolerance: Array, theirs: Checkpoint
+) -> AlternativeDecision:
+    """A decision of the episode by the other checkpoint's logits, under its masks."""
+    masks = [
+        common_mask(mask, own)
+        for mask, own in zip(
+            (decision.model_mask, decision.role_mask), (theirs.model_mask, theirs.role_mask), strict=True
+        )
+    ]
+    return alternative_decision(
+        decision, context.recording.models, context.recording.episode, index, z, tolerance, masks
+    )
+
+
+def _other_course(context: DecisionContext, policy: str, theirs: Checkpoint, name: str) -> None:
+    """Whether the other checkpoint would have come to this turn, and links to what it played on this task."""
+    diverged = _first_divergence(context, theirs)
+    if diverged is not None:
+        here_link(f"It would have left this course at turn {diverged + 1}", diverged)
+    own = context.recording.summary
+    where = for_totals(EpisodeFilter(task=own.task_id, family=own.family, policy=policy))
+    for other in context.recording.store.episodes.page(where, limit=1).items:
+        words = f"What {name} played on this task: {badge(correct_mark(other.correct))}, {other.turns} turns"
+        state.page_link("pair", words, icon=":material/compare:", a=own.id, b=other.id)
+
+
+def _first_divergence(context: DecisionContext, theirs: Checkpoint) -> int | None:
+    """The first turn before this one at which it would surely have chosen otherwise, of the first MOST_EARLIER_TURNS;
+    None where there is none or its encoder is another."""
+    if theirs.svf_layout or context.checkpoint is None or context.checkpoint.svf_layout:
+        return None
+    recording = context.recording
+    before = read_decisions(recording.store, recording.episode.id)
+    for index, decision in enumerate(before[: min(context.index, MOST_EARLIER_TURNS)]):
+        lens = lens_of(theirs, decision.hidden_state, index)
+        if lens is None or not decision.model_logits or not decision.role_logits:
+            continue
+        found = _by_other(context, decision, index, lens.logits, lens.tolerance, theirs)
+        slot, role = found.pair
+        if not found.unsure and (recording.models[slot], role) != (decision.model, decision.role):
+            return index
+    return None
+
+
+def has_no_preference(decision: Decision) -> bool:
+    """Whether every pair that may be chosen is equally likely, as before an evolution."""
+    sides = (
+        (decision.model_probs, decision.model_mask),
+        (decision.role_probs, decision.role_mask),
+    )
+    open_to = [
+        [p for p, free in zip(probs, mask or (True,) * len(probs), strict=True) if free]
+        for probs, mask in sides
+    ]
+    return all(max(ps) - min(ps) < _SAME_P for ps in open_to if ps)
+
+
+def divergence_words(kl: float) -> str:
+    """D_KL(recorded || other) in nats as words, with its number, as markdown."""
+    words = next((words for below, words in _DIVERGENCES if kl < below), "far apart")
+    if math.isinf(kl):
+        return f"**{words}**: the other never takes something that could have been taken here"
+    return f"**{words}**: KL divergence, D_KL(recorded ‖ other), {kl:.{3 if kl < 1 else 1}f} nats"
+
+
+def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:
+    """The other checkpoint, which stands in the address; at first the one that shows most beside this one."""
+    by_id = {one.id: one for one in offered}
+    named = policy_label(store)
+    chosen = state.address_select(
+        "Other checkpoint",
+        {one: plain(f"{named(one)}{_described(by_id[one])}", 120) for one in by_id},
+        name="other",
+        key="other_checkpoint",
+        default=most_telling(store, list(by_id), own),
+        widget="list",
+        label_visibility="collapsed",
+    )
+    return by_id[chosen]
+
+
+def _described(one: CheckpointSummary) -> str:
+    """SVF and run of a checkpoint, for the end of its name."""
+    svf = ", SVF" if one.config.get("svf_layout") else ""
+    return f"{svf} · run {one.run_id or 'unknown'}"
+
+
+def _other_logits(
+    context: DecisionContext, chosen: CheckpointSummary
+) -> tuple[Array, Array, Checkpoint] | None:
+    """The other checkpoint's logits here, their tolerances, and itself; None, after saying what to do, where they
+    cannot be had."""
+    store = context.recording.store
+    theirs = checkpoint_of(store, chosen.id)
+    if theirs is None or context.checkpoint is None:
+        return None
+    if not theirs.svf_layout and not context.checkpoint.svf_layout:
+        lens = lens_of(theirs, context.decision.hidden_state, context.index)
+        if lens is None:
+            st.caption(why_not_recomputed(context))
+            return None
+        return lens.logits, lens.tolerance, theirs
+    kept = read_second_opinion(store, context.recording.episode.id, context.index, theirs.id)
+    if kept is None:
+        st.info(
+            "SVF changes the encoder itself, so the stored state is not what this checkpoint would have read: its "
+            "encoder has to read the transcript again first. Policy diff does that.",
+            icon=":material/info:",
+        )
+        if "policy" in state.VIEWS:
+            state.page_link(
+                "policy",
+                "Read it again on the Policy diff page",
+                icon=":material/difference:",
+                ep=context.recording.episode.id,
+                c=f"{context.checkpoint.id},{theirs.id}",
+            )
+        return None
+    z = np.array([*kept[0], *kept[1]])
+    return z, np.zeros(len(z)), theirs
+
+
+def _choice_sentence(found: AlternativeDecision, context: DecisionContext) -> str:
+    """What would have been chosen, as the end of a sentence in markdown."""
+    slot, role = found.pair
+    models, decision = context.recording.models, context.decision
+    words = label(pair_words(role, models[slot]), 60)
+    how = "would have drawn" if found.draw else "would have chosen"
+    if found.unsure:
+        return (
+            f"{how} **{words}**, or not: :orange[too close to call] within the tolerance of one logit, "
+            f"{found.tolerance:#.2g} at most"
+        )
+    if (models[slot], role) == (decision.model, decision.role):
+        return f"{how} :green[:material/check: the same], **{words}**"
+    return f"{how} :orange[:material/call_split: otherwise]: **{words}**"
+
+
+# Without a model
+
+
+def leave_out_panel(context: DecisionContext) -> None:
+    """What the recorded logits choose once some models or roles are left out: exactly, from stored numbers."""
+    models = context.recording.models
+    barred = _leave_out(models)
+    found = decision_without(context.decision, models, context.recording.episode, context.index, barred)
+    if found is None:
+        st.warning(
+            "Leave at least one model and one role in that were allowed here.", icon=":material/block:"
+        )
+        return
+    if barred:
+        st.markdown(f"Without them the coordinator {_choice_sentence(found, context)}.")
+    else:
+        st.caption("Untick models or roles: their logits are removed and the rest share the probability.")
+    slot, role = found.pair
+    decision_chart(
+        *options(replace(found.decision, model=models[slot], role=role), models),
+        key="mask_chart",
+        what="Probabilities of what is left in: each model and each role.",
+    )
+    if barred:
+        _over_episode(context, barred)
+
+
+def _leave_out(models: Sequence[str]) -> frozenset[str]:
+    """What is left out. It stands in the address by slot number and role letter: `without=2,V`."""
+    codes = {str(slot + 1): name for slot, name in enumerate(models)}
+    letters = {ROLE_STYLES[role].letter: role for role in ROLE_ORDER}
+    asked = set((state.param("without") or "").split(","))
+    for key, codes_of in (("mask_models", codes), ("mask_roles", letters)):
+        st.session_state[key] = [code for code in codes_of if code not in asked]
+
+    def changed() -> None:
+        kept = {*st.session_state["mask_models"], *st.session_state["mask_roles"]}
+        state.set_params(without=",".join(code for code in (*codes, *letters) if code not in kept))
+
+    st.pills(
+        "Models left in",
+        list(codes),
+        key="mask_models",
+        selection_mode="multi",
+        format_func=lambda code: label(codes[code], 30),
+        on_change=changed,
+    )
+    st.pills(
+        "Roles left in",
+        list(letters),
+        key="mask_roles",
+        selection_mode="multi",
+        format_func=lambda code: ROLE_STYLES[letters[code]].word,
+        on_change=changed,
+    )
+    return frozenset(
+        [codes[code] for code in asked if code in codes]
+        + [letters[code].value for code in asked if code in letters]
+    )
+
+
+def _over_episode(context: DecisionContext, barred: frozenset[str]) -> None:
+    """How many of the episode's choices would have been others, and where the first is."""
+    recording = context.recording
+    decided, changed = 0, []
+    for index, decision in enumerate(read_decisions(recording.store, recording.episode.id)):
+        if not decision.model_logits or not decision.role_logits:
+            continue
+        found = decision_without(decision, recording.models, recording.episode, index, barred)
+        decided += 1
+        if found is None:
+            continue
+        slot, role = found.pair
+        if (recording.models[slot], role) != (decision.model, decision.role):
+            changed.append(index)
+    if not changed:
+        st.caption(f"None of this episode's {decided} choices would have been another.")
+        return
+    st.caption(
+        f"{len(changed)} of this episode's {decided} choices would have been others. From the first on the transcript "
+        "would have been another, so only that one is certain."
+    )
+    here_link(f"Turn {changed[0] + 1} is the first", changed[0])
+
+
+# Neighbours
+
+
+def neighbours_panel(context: DecisionContext) -> None:
+    """Decisions of other episodes that were read from nearly the same state: what was chosen, how they ended."""
+    if context.checkpoint is None or not context.decision.hidden_state:
+        st.caption(why_not_recomputed(context))
+        return
+    found = neighbourhood(
+        context.recording.store,
+        readers(context.recording.store, context.checkpoint),
+        context.decision.hidden_state,
+        context.recording.episode.id,
+        context.decision.prompt_digest,
+    )
+    if found is None or not found.near:
+        st.caption("The store holds no other decision that was read by the same encoder.")
+        return
+    st.markdown(f"**What did the {len(found.near)} nearest decisions choose, and how did it end?**")
+    first, rest = found.choices[:_MOST_CHOICES], found.choices[_MOST_CHOICES:]
+    rows = [
+        _choice_row(f"{ROLE_STYLES[one.role].shape} {label(pair_words(one.role, one.model), 60)}", [one])
+        for one in first
+    ]
+    rows += [_choice_row("any other", rest)] if rest else []
+    st.markdown("\n".join(["| Chosen there | times | ended right |", "|:--|--:|--:|", *rows]))
+    for one in found.near[:SHOWN]:
+        mark = correct_mark(one.turn.correct)
+        same = ", the same text" if one.same_text else ""
+        state.page_link(
+            "replay",
+            f"{one.cosine:.4f}{same} · {ROLE_STYLES[one.turn.role].shape} {label(one.turn.model, 24)} · "
+            f":{mark.tone}[{mark.icon} {mark.word}] · {label(one.turn.question, 40)}",
+            ep=one.turn.episode_id,
+            t=one.turn.index + 1,
+            panel="near",
+        )
+    sampled = f", a fixed sample of {found.total:,}" if found.total > SAMPLE else ""
+    st.caption(
+        f"By cosine of hidden states, out of {found.compared:,} decisions of other episodes, same encoder{sampled}; "
+        f"the table counts the nearest {min(COUNTED, len(found.near))}.",
+        help=define("Cosine"),
+    )
+
+
+def _choice_row(words: str, of: Sequence[ChoiceCount]) -> str:
+    """A row of the table: how often it was chosen, and how it ended where that was judged."""
+    judged = sum(one.judged for one in of)
+    right = percent(sum(one.right for one in of) / judged) if judged else "–"
+    return f"| {words} | {sum(one.n for one in of)} | {right} |"
+
+
+def here_link(words: str, index: int) -> None:
+    """A link to another turn of this view, everything else kept."""
+    query = st.query_params.to_dict() | {"t": str(index + 1)}
+    state.page_link("replay", words, icon=":material/arrow_forward:", **query)

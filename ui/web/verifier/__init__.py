@@ -1,0 +1,1 @@
+"""Verdicts and what a solved problem cost."""

@@ -1,0 +1,292 @@
+"""Checkpoints: up to eight policies on the same tasks, flips first, and whether the difference is more than luck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import streamlit as st
+
+from core.analysis.comparison import Comparison, MatchedTasks, compare
+from storage.analysis.pairs import matched_tasks
+from storage.analysis.standings import (
+    Figures,
+    PolicyInRun,
+    PolicySide,
+    courses,
+    figures,
+    policies_with_episodes,
+    task_sets,
+)
+from storage.rows.summaries import CheckpointSummary
+from storage.store import Store
+from ui.presentation.comparison import MOST_SIDES, leading, short_names, tasks_words
+from ui.presentation.theme import label, one_line
+from ui.presentation.words import generations, policy_name
+from ui.runs.kinds import about
+from ui.web.checkpoints.panels import (
+    Address,
+    behaviour,
+    budgets_of,
+    config_differences,
+    families,
+    flips,
+    tasks,
+)
+from ui.web.checkpoints.table import standings
+from ui.web.kit import state
+from ui.web.kit.cache import cached
+from ui.web.kit.widgets import nothing_here
+from ui.web.pickers.checkpoints import default_checkpoints, like_chance
+from ui.web.pickers.line import ComparedPolicies, line_of, listed, parted, shared_runs, within
+
+_played = cached(policies_with_episodes)
+_figures = cached(figures)
+_matched = cached(matched_tasks)
+_courses = cached(courses)
+_task_sets = cached(task_sets)
+#: The address's word for the episodes of every run.
+EVERY_RUN = "every"
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    st.title("Checkpoints")
+    st.caption(
+        "Policies on the tasks that they share. Look first at those that only one of two solved: an average hides "
+        "what was won and lost."
+    )
+    here = _played(store)
+    checkpoints = store.checkpoints.list()
+    generation_of = generations(checkpoints)
+    if len({one.policy for one in here}) < 2 and len(here) < 2:
+        nothing_here("A comparison needs two policies that have played; this store has fewer.")
+        state.page_link("home", "See how to record or load some", icon=":material/home:")
+        return
+    policies = list(dict.fromkeys(one.policy for one in here))
+    defaults = default_checkpoints(store) or (policies if len(policies) < 3 else policies[:2])
+    line, gone = line_of(st.query_params.to_dict(), here, defaults)
+    if gone:
+        names = ", ".join(policy_name(token, generation_of.get(token)) for token in gone)
+        st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
+    if line is None:
+        _token_bar(_offered(here, generation_of), parted(state.param("c") or ""))
+        nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
+        return
+    line, address = _choose(store, line, here, generation_of)
+    _compare(store, line, checkpoints, [_name(side, generation_of) for side in line.sides], address)
+
+
+def _compare(
+    store: Store,
+    line: ComparedPolicies,
+    checkpoints: Sequence[CheckpointSummary],
+    names: Sequence[str],
+    address: Address,
+) -> None:
+    """The rows of the page: how each did, flips of B against A with their tasks, how each went about it."""
+    found = _figures(store, line.sides)
+    shared = dict(zip(line.others, _matched(store, line.base, line.others), strict=True))
+    compared = {side: _over(families, f"{line.base.token}/{side.token}") for side, families in shared.items()}
+    standings(line, found, compared, names, _leading(store, line, found, compared, names))
+    st.caption(
+        label(f"Counted here: recorded episodes, over {tasks_words(_task_sets(store, line.sides))}.", 900)
+    )
+    short = dict(zip((side.policy for side in line.sides), short_names(names), strict=True))
+    if same := like_chance(store, list(short), short.__getitem__):
+        st.caption(label(same, 600))
+    if compared[line.chosen].n:
+        named = dict(zip(line.sides, short_names(names), strict=True))
+        flips(compared[line.chosen], address, named[line.base], named[line.chosen])
+        tasks(store, line, shared[line.chosen], names, address)
+        families(line, shared[line.chosen], address)
+    else:
+        nothing_here(
+            "A and B have no finished task in common. Choose other policies, or play the same tasks."
+        )
+    budgets = [budgets_of(store, side) for side in line.sides]
+    behaviour(line, _courses(store, line.sides), budgets, _slots(checkpoints, line), names)
+    _at_the_same_turns(line, checkpoints)
+    config_differences(line, checkpoints, names)
+
+
+def _leading(
+    store: Store,
+    line: ComparedPolicies,
+    found: Sequence[Figures],
+    compared: Mapping[PolicySide, Comparison],
+    names: Sequence[str],
+) -> str:
+    """The policies from which the most accurate of three or more does not differ surely, plain text."""
+    if len(line.sides) < 3:
+        return ""
+    best = max(found, key=lambda one: one.summary.accuracy or 0.0).side
+    others = [side for side in line.sides if side != best]
+    short = dict(zip(line.sides, short_names(names), strict=True))
+    pairs = _matched(store, best, tuple(others))
+    rivals = [
+        (short[side], compared[best], 1)  # the page's own p, the other way round
+        if side == line.base
+        else (short[side], _over(families, f"{best.token}/{side.token}"), -1)
+        for side, families in zip(others, pairs, strict=True)
+    ]
+    return leading(short[best], rivals)
+
+
+def _over(families: Mapping[str, Sequence[MatchedTasks]], key: str) -> Comparison:
+    return compare([one for family in families.values() for one in family], key=key)
+
+
+def _at_the_same_turns(line: ComparedPolicies, checkpoints: Sequence[CheckpointSummary]) -> None:
+    """The way on to what the checkpoints among them would each choose, with the same baseline."""
+    known = {one.id for one in checkpoints}
+    stored = [side.policy for side in (line.base, *line.others) if side.policy in known]
+    if len(stored) > 1:
+        state.page_link(
+            "policy",
+            "What would each choose at the same turns? Policy diff",
+            icon=":material/difference:",
+            c=",".join(stored),
+            **{"with": line.chosen.policy if line.chosen.policy in stored[1:] else None},
+        )
+
+
+# Choosing
+
+
+def _name(side: PolicySide, generation_of: Mapping[str, int | None]) -> str:
+    """A side in words, plain text; its run only where it names one of its own."""
+    return policy_name(side.policy, generation_of.get(side.policy))
+
+
+def _offered(here: Sequence[PolicyInRun], generation_of: Mapping[str, int | None]) -> dict[str, str]:
+    """Who can be compared: token -> words. A policy that played in several runs is also offered run by run."""
+    runs: dict[str, list[str]] = {}
+    for one in here:
+        runs.setdefault(one.policy, []).append(one.run)
+    options = {policy: policy_name(policy, generation_of.get(policy)) for policy in runs}
+    options |= {
+        PolicySide(policy, run).token: f"{policy_name(policy, generation_of.get(policy))} in {run}"
+        for policy, several in runs.items()
+        if len(several) > 1
+        for run in several
+    }
+    return options
+
+
+def _token_bar(
+    offered: Mapping[str, str], chosen: Sequence[str], line: ComparedPolicies | None = None
+) -> None:
+    """Who is compared, in order."""
+    options = dict(offered)
+    for token in chosen:
+        options.setdefault(token, one_line(token, 60))
+    st.session_state["policies"] = [token for token in chosen if token in options]
+    st.multiselect(
+        "Policies",
+        list(options),
+        key="policies",
+        format_func=lambda token: options.get(token, token),
+        max_selections=MOST_SIDES,
+        placeholder="Choose up to eight",
+        on_change=_chosen,
+        args=(line,),
+    )
+
+
+def _chosen(line: ComparedPolicies | None) -> None:
+    """The bar has changed: A and B stay who they are, unless they are no longer in it."""
+    tokens = st.session_state["policies"]
+    were = {"base": line.base.token, "b": line.chosen.token} if line else {}
+    held = {name: token for name, token in were.items() if token in tokens}
+    gone = dict.fromkeys(("base", "b", "run_a", "run_b", "kind", "page", "family"))
+    state.set_params(**(gone | held), c=listed(tokens))
+
+
+def _choose(
+    store: Store,
+    line: ComparedPolicies,
+    here: Sequence[PolicyInRun],
+    generation_of: Mapping[str, int | None],
+) -> tuple[ComparedPolicies, Address]:
+    """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant, and all of it
+    as address parameters."""
+    offered = {side.token: _name(side, generation_of) for side in line.sides} | _offered(here, generation_of)
+    _token_bar(offered, [side.token for side in line.sides], line)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        _pick("A, the baseline", "base", line, offered)
+        st.button(
+            "",
+            key="swap",
+            icon=":material/swap_horiz:",
+            help="Swap A and B",
+            on_click=state.set_params,
+            kwargs=line.swapped().params(),
+        )
+        _pick("B", "b", line, offered)
+        for words, icon, by in (("earlier", "arrow_back", -1), ("later", "arrow_forward", 1)):
+            if len(line.sides) > 2:
+                st.button(
+                    "",
+                    key=f"move_{words}",
+                    icon=f":material/{icon}:",
+                    help=f"Move B {words} in the order",
+                    disabled=line.moved(by) == line,
+                    on_click=state.set_params,
+                    kwargs=line.moved(by).params(),
+                )
+        run = _run(store, line, here)
+    return within(line, here, run), {**line.params(), "run": run or EVERY_RUN}
+
+
+def _pick(words: str, name: Literal["base", "b"], line: ComparedPolicies, offered: Mapping[str, str]) -> None:
+    """A choice of A or of B among all who have played; of those compared alone where no more fit."""
+    tokens = [side.token for side in line.sides]
+    full = len(tokens) >= MOST_SIDES
+    state.select(
+        words,
+        {token: offered.get(token, token) for token in (tokens if full else [*tokens, *offered])},
+        (line.base if name == "base" else line.chosen).token,
+        lambda token: state.set_params(**line.taking(name, str(token))),
+        key=f"side_{name}",
+        help=f"{MOST_SIDES} policies are the most: take one away above to choose another." if full else None,
+        width=320,
+    )
+
+
+def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> str | None:
+    """The run whose episodes count, None for every run; by default the newest that all of them share."""
+    options = shared_runs(line, here)
+    free = {side.policy for side in line.sides if side.run is None}
+    if not options or len({one.run for one in here if one.policy in free}) == 1:
+        return options[0] if options else None
+    default = options[0] if all(_has(here, policy, options[0]) for policy in free) else EVERY_RUN
+    words = {run.id: f"{run.id} · {about(run)}" for run in store.runs.list(limit=200)}
+    chosen = state.address_select(
+        "Episodes of",
+        {EVERY_RUN: "every run", **{run: words.get(run, run) for run in options}},
+        name="run",
+        key="comparison_run",
+        default=default,
+        forgets=("page",),
+        widget="list",
+        width=280,
+        help="Forks and live plays never count: what a person changed or chose there is not the policy's own play.",
+    )
+    return None if chosen == EVERY_RUN else chosen
+
+
+def _has(here: Sequence[PolicyInRun], policy: str, run: str) -> bool:
+    return any((one.policy, one.run) == (policy, run) for one in here)
+
+
+def _slots(checkpoints: Sequence[CheckpointSummary], line: ComparedPolicies) -> list[str]:
+    """Pool slots in head order, from the first policy that is a checkpoint; empty when none is."""
+    by_id = {one.id: one for one in checkpoints}
+    ours = [by_id[side.policy] for side in line.sides if side.policy in by_id]
+    return [str(model) for model in ours[0].config.get("models", [])] if ours else []
+
+
+if __name__ == "__main__":
+    state.run(show)

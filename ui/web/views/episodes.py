@@ -1,0 +1,360 @@
+"""Episodes: every recorded episode, filtered, searched and paged in SQL; peek at one, tick two to compare.
+
+The whole view is in the address bar: filters under the names of EpisodeFilter (`q` is the filter line), `view`,
+`order`, `group`, `cols`, the cursor (`after`, `before` or `last`) and `peek`. No turn text is read but that of the
+peeked episode.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from core.errors import StoreError
+from storage.filters.episode_filter import EpisodeFilter, as_expression, filter_of_address
+from storage.filters.expression import Among, ExpressionError, Name, write_expression
+from storage.filters.vocabulary import FIELDS
+from storage.rows.summaries import EpisodeSummary, Facets, Order, Page, SavedView
+from storage.store import Store
+from ui.export.formats import FORMATS
+from ui.presentation.theme import label, plain
+from ui.runs.fork_planning import BATCHES, MOST_EPISODES
+from ui.web.components.filter_line import filter_line
+from ui.web.components.transport import Keys
+from ui.web.episodes.groups import GROUPS, group_asked, show_groups
+from ui.web.episodes.peek import show_preview
+from ui.web.episodes.table import column_chooser, empty_basket, show_table
+from ui.web.kit import state
+from ui.web.kit.widgets import nothing_here
+from ui.web.pickers.basket import held, put_in_address
+from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
+from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
+
+PAGE_SIZE = 50
+KEYS: Keys = (("J / K", "next / previous episode, while one is peeked at"),)
+ORDERS: dict[Order, str] = {
+    "newest": "newest first",
+    "oldest": "oldest first",
+    "turns": "most turns",
+    "tokens": "most tokens",
+    "cost": "dearest",
+    "latency": "slowest",
+    "margin": "smallest margin",
+    "entropy": "most undecided",
+}
+#: Questions that the filter line answers; a click asks them.
+EXAMPLES = {
+    "More than three turns": "turns > 3",
+    "Wrong, and about numbers": 'correct == False and family in ("math", "sequences")',
+    "A wrong answer was accepted": 'correct == False and any(turn.role == "V" and turn.verdict == "ACCEPT")',
+    "A right answer was lost on the way": "correct == False and any(turn.correct)",
+    "Chance, not the head, chose a turn": "any(turn.sampled and turn.margin < 0.5)",
+    "The verifier judged three times or more": 'count(turn.role == "V") >= 3',
+    "No thinker at all, and still right": 'correct and all(turn.role != "T")',
+    "Nobody has labelled it yet": "labels == 0",
+}
+
+
+#: Where a list can be taken -> what is done with it there.
+_WAYS_ON: dict[str, tuple[str, str]] = {
+    "review": ("Review: read and label one after the other", ":material/rate_review:"),
+    "routing": ("Routing: who was called in which role", ":material/route:"),
+    "verifier": ("Verifier & cost: whom to trust, and what it cost", ":material/fact_check:"),
+    "policy": ("Policy diff: what other checkpoints would have chosen", ":material/difference:"),
+    "data": ("Data: save them as files", ":material/database:"),
+}
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    query = st.query_params.to_dict()
+    view = _view(store, query)
+    query = st.query_params.to_dict()
+    own = EpisodeFilter.from_query(query)
+    state.remember_list({name: value for name, value in query.items() if name not in ("peek", "basket")})
+    try:
+        where, mistake = filter_of_address(query, view), None
+    except ExpressionError as error:
+        where, mistake = own.without("q"), error
+    checkpoints = store.checkpoints.list()
+    facets = facets_of(store, where)
+    with st.sidebar:
+        show_facets(own, facets, checkpoints)
+    st.title("Episodes")
+    _lines(store, own, facets, mistake)
+    show_chips(own, checkpoints, view)
+    if mistake is not None:
+        return
+    _tools(store, query, where)
+    by = group_asked()
+    if by is not None:
+        if not show_groups(store, by, where, query, checkpoints):
+            _empty(where)
+        return
+    page = store.episodes.page(where, order=order_of(query), limit=PAGE_SIZE, **_cursor())
+    if not page.items:
+        _empty(where)
+        return
+    _pager(store, page, where)
+    peeked = state.param("peek")
+    if peeked is None:
+        show_table(page.items, checkpoints)
+        return
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        show_table(page.items, checkpoints)
+    with right, st.container(border=True):
+        show_preview(store, peeked, [one.id for one in page.items])
+
+
+def _view(store: Store, query: Mapping[str, str]) -> SavedView | None:
+    """The view of the address, which takes over its order, groups and columns when it is opened. One that is
+    gone is said to be, and the list goes on without it."""
+    try:
+        view = named_view(store, query)
+    except StoreError as error:
+        words = f"{label(str(error), 200)} The episodes below are shown without it."
+        st.warning(words, icon=":material/bookmark_remove:")
+        return None
+    if view is not None and st.session_state.get("view_opened") != view.id:
+        state.set_params(**{look: view.query.get(look) for look in LOOKS if look not in query})
+    st.session_state["view_opened"] = None if view is None else view.id
+    return view
+
+
+def _cursor() -> dict[str, Any]:
+    if state.param("last"):
+        return {"last": True}
+    return {name: value for name in ("after", "before") if (value := state.param(name))}
+
+
+# Above the list
+
+
+def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
+    """The filter line with its help and its error, and the search."""
+    line, search = st.columns([5, 3], vertical_alignment="center", gap="small")
+    with line:
+        filter_line(
+            where.q or "",
+            {name: [one.value for one in getattr(facets, name)] for name in ("family", "policy", "run")}
+            | {f"label.{name}": words for name, words in store.labels.vocabulary().items()},
+            lambda text: change(q=text),
+            key="filter_line",
+            placeholder="Filter, e.g.  turns > 3  for more than three turns",
+            wrong=mistake is not None,
+        )
+    st.session_state["search_text"] = where.text or ""
+    search.text_input(
+        "Search",
+        key="search_text",
+        label_visibility="collapsed",
+        icon=":material/search:",
+        max_chars=200,
+        placeholder="Search questions and replies …",
+        on_change=lambda: change(text=st.session_state["search_text"]),
+    )
+    if mistake is not None:
+        with st.container(border=True):
+            st.markdown(
+                f":red[:material/error:] **{label(mistake.sentence[:1].upper() + mistake.sentence[1:], 400)}**"
+            )
+            st.code(plain(mistake.pointer), language=None)
+            st.caption(f"Column {mistake.column}. Nothing is listed until the filter can be read.")
+            _help()
+
+
+def _help() -> None:
+    """What can be written, with questions to begin from; drawn only when it is opened."""
+    with st.popover(
+        "What can I ask?", icon=":material/help:", type="tertiary", key="filter_help", on_change="rerun"
+    ) as opened:
+        if not opened.open:
+            return
+        st.markdown("**Ask in one line.** Suggestions come as you type; Enter applies.")
+        with st.container(gap=None):
+            for words, filter_text in EXAMPLES.items():
+                st.button(
+                    words, key=f"example_{words}", type="tertiary", on_click=change, kwargs={"q": filter_text}
+                )
+                st.caption(f"`{filter_text}`")
+        st.markdown(
+            '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
+            'text · `"low_margin" in flags` · `and` `or` `not` and brackets join · `any(…)` `all(…)` `count(…)` ask '
+            "about turns (`turn.role`) or labels (`label.name`) · `None` is unknown: `!=` finds it, `<` and `>` do "
+            'not · `search("…")` is the search box.'
+        )
+        st.dataframe(
+            {
+                "field": list(FIELDS),
+                "kind": [one.kind for one in FIELDS.values()],
+                "meaning": [_meaning(name) for name in FIELDS],
+            },
+            key="filter_fields",
+            hide_index=True,
+            height=320,
+            alt="The fields of the filter language",
+        )
+
+
+def _meaning(name: str) -> str:
+    field = FIELDS[name]
+    listed = f": {', '.join(field.choices)}" if field.kind in ("choice", "set") else ""
+    return f"{field.words}{listed}"
+
+
+def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:
+    """What can be asked, order, grouping, columns, saved views, and the list as an expression."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_list"):
+        _help()
+        if group_asked() is None:
+            state.select(
+                "Order",
+                {str(order): words for order, words in ORDERS.items()},
+                order_of(query),
+                lambda order: change(order=order),
+                key="list_order",
+                label_visibility="collapsed",
+                width=155,
+            )
+        state.select(
+            "Group",
+            {str(by): words for by, words in GROUPS.items()},
+            group_asked(),
+            lambda by: change(group=by),
+            key="list_group",
+            label_visibility="collapsed",
+            width=155,
+            index=None,
+            placeholder="no groups",
+        )
+        if group_asked() is None:
+            column_chooser()
+        views_popover(store, query, where)
+        _as_expression(where)
+        if group_asked() is not None:
+            _ways_on(where)
+
+
+def _ways_on(where: EpisodeFilter) -> None:
+    """Links to the pages that do more with the listed episodes."""
+    with st.popover("With these", icon=":material/arrow_outward:", type="tertiary", key="ways_on"):
+        st.caption("Take all episodes of this list, not only this page, to")
+        for page, (words, icon) in _WAYS_ON.items():
+            state.page_link(page, words, icon=icon, **where.to_query())
+        batch = where.to_query() | ({} if where.flag in BATCHES else {"at": "last"})
+        state.page_link(
+            "forks",
+            "Forks: what if that turn had gone otherwise?",
+            icon=":material/call_split:",
+            batch=urlencode(batch),
+        )
+
+
+def _as_expression(where: EpisodeFilter) -> None:
+    with st.popover("As expression", icon=":material/code:", type="tertiary"):
+        filter_text = as_expression(where)
+        if not filter_text:
+            st.caption("Choose or write a condition: here it stands as one expression, to copy.")
+            return
+        st.caption("What was clicked and written, as one expression")
+        st.code(plain(filter_text), language=None, wrap_lines=True)
+        st.caption("The same list in a terminal")
+        st.code(plain(f"trinity episodes --where {shlex.quote(filter_text)}"), language=None, wrap_lines=True)
+
+
+def _empty(where: EpisodeFilter) -> None:
+    if where.to_query() or _cursor():
+        nothing_here("No episode matches these filters.", ":material/filter_alt_off:")
+        st.button("Clear the filters", key="clear_filters", type="primary", on_click=clear)
+    else:
+        nothing_here("No episode is recorded yet.")
+        state.page_link("home", "See how to record or load some", icon=":material/home:")
+
+
+# Around the list
+
+
+def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter) -> None:
+    """How many there are, the ways through them and on from them: to the left, for a table that is pointed at shows its
+    own tools above its right end."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_pager"):
+        st.markdown(f"**{page.total}** episodes", width="content")
+        steps: tuple[tuple[str, str, dict[str, str | None], bool], ...] = (
+            ("First", "first_page", {}, page.previous is None),
+            ("Previous", "chevron_left", {"before": page.previous}, page.previous is None),
+            ("Next", "chevron_right", {"after": page.next}, page.next is None),
+            ("Last", "last_page", {"last": "1"}, page.next is None),
+        )
+        for words, icon, params, off in steps:
+            st.button(
+                "",
+                key=f"page_{words.lower()}",
+                icon=f":material/{icon}:",
+                help=f"{words} page",
+                disabled=off,
+                on_click=change,
+                kwargs=params,
+            )
+        _ways_on(where)
+        _basket(store)
+
+
+def _basket(store: Store) -> None:
+    """What can be done with the ticked rows, those of other pages included."""
+    put_in_address()
+    ticked = held()
+    if not ticked:
+        st.caption("Tick one row to peek, two to compare.", width="content")
+        return
+    st.markdown(f"**{len(ticked)}** ticked", width="content")
+    if len(ticked) == 2 and st.button(
+        "Compare the two", key="compare_two", type="primary", icon=":material/compare:"
+    ):
+        state.go("pair", a=ticked[0], b=ticked[1])
+    if len(ticked) > 1 and st.button(
+        "Keep as view", key="basket_view", type="tertiary", icon=":material/bookmark_add:"
+    ):
+        kept = keep_basket(store, ticked)
+        state.replace_params({"view": kept.id})
+        st.rerun()
+    if st.button(
+        "Fork these",
+        key="basket_fork",
+        type="tertiary",
+        icon=":material/call_split:",
+        help="Change one thing at one turn of each ticked episode, and see whether it matters",
+    ):
+        these = write_expression(Among(Name("id"), tuple(ticked[:MOST_EPISODES])))
+        state.go(
+            "forks", batch=urlencode({"q": these, "at": "last"}), most=str(min(len(ticked), MOST_EPISODES))
+        )
+    sheet = FORMATS["csv"]
+    st.download_button(
+        "Export",
+        sheet.deferred(store, ticked),
+        f"trinity-episodes{sheet.suffix}",
+        sheet.mime,
+        key="basket_export",
+        icon=":material/download:",
+        type="tertiary",
+        on_click="ignore",
+        help="The ticked episodes as CSV, a line each",
+    )
+    st.button(
+        "",
+        key="basket_clear",
+        icon=":material/close:",
+        type="tertiary",
+        help="Untick all",
+        on_click=empty_basket,
+    )
+
+
+if __name__ == "__main__":
+    state.run(show)

@@ -1,0 +1,401 @@
+"""Evolution: how a coordinator came about, generation by generation. A worker process evolves, this page reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import streamlit as st
+
+from storage.analysis.standings import PolicySide, figures, task_sets
+from storage.rows.summaries import RunSummary
+from storage.store import Store
+from ui.presentation.comparison import tasks_words
+from ui.presentation.glossary import define
+from ui.presentation.theme import FIRST_COLOUR, label, percent
+from ui.presentation.words import dollars
+from ui.runs import queue, wiring
+from ui.runs.plans import EvolutionPlan
+from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
+from ui.web.evolution.form import choose_evolution
+from ui.web.evolution.lineage import Lineage, evolution_of, read_lineage
+from ui.web.evolution.panels import PANELS
+from ui.web.evolution.status import TEXTS, before_the_first, headline, reached
+from ui.web.kit import state
+from ui.web.kit.cache import cached
+from ui.web.kit.chart import plot
+from ui.web.kit.widgets import standings_figure
+from ui.web.pickers.checkpoints import default_checkpoints
+from ui.web.pickers.line import listed
+from ui.web.progress.panel import is_under_way, watch
+
+#: The panel in the address that is the form.
+BEGIN = "begin"
+KEYS = keys_of("generation")
+_side_figures = cached(figures)
+_task_sets = cached(task_sets)
+
+
+def show() -> None:
+    """Render the form, or the evolution that the address names, else the newest."""
+    store = state.store()
+    runs = store.runs.list(kind="evolve", limit=200)
+    if state.param("panel") == BEGIN:
+        _form_page(store, runs)
+    elif not runs:
+        _empty()
+    else:
+        _run_page(store, runs)
+
+
+def _empty() -> None:
+    st.title("Evolution")
+    with st.container(border=True):
+        st.subheader("No evolution yet", anchor=False)
+        st.write(
+            "An evolution makes a coordinator: candidates are drawn, play, and the best of them move the mean. "
+            "A small one on the pocket world takes a minute, needs no key and costs nothing."
+        )
+        _begin_button(primary=True)
+
+
+def _begin_button(*, primary: bool = False) -> None:
+    st.button(
+        "Begin an evolution",
+        key="begin_form",
+        icon=":material/add:",
+        type="primary" if primary else "secondary",
+        on_click=_open_form,
+    )
+
+
+def _open_form() -> None:
+    state.replace_params({"panel": BEGIN})
+
+
+# Beginning one
+
+
+def _form_page(store: Store, runs: Sequence[RunSummary]) -> None:
+    st.title("Begin an evolution")
+    st.caption(
+        "A process of its own evolves and keeps every generation as a checkpoint. Close the browser and it goes "
+        "on; stop it and it can be resumed, here or by `trinity evolve --resume`."
+    )
+    if runs:
+        st.button(
+            "Back to the evolutions",
+            key="leave_form",
+            icon=":material/arrow_back:",
+            type="tertiary",
+            on_click=state.set_params,
+            kwargs={"panel": None},
+        )
+    plan, to_do = choose_evolution(store, wiring.settings())
+    begin = st.button(
+        "Begin", key="begin", type="primary", icon=":material/play_arrow:", disabled=bool(to_do), width=160
+    )
+    if to_do:
+        st.caption(label(to_do, 400))
+    if begin and plan is not None:
+        _begin(store, plan)
+
+
+def _begin(store: Store, plan: EvolutionPlan) -> NoReturn:
+    """A second click finds the first one's run."""
+    state.go("evolution", run=queue.begin(store, plan, state.ticket()))
+
+
+# One evolution
+
+
+def _run_page(store: Store, runs: Sequence[RunSummary]) -> None:
+    st.title("Evolution")
+    run, second = _choose(store, runs)
+    lineage = read_lineage(store, run)
+    # Slots that are always there: what stands below keeps its place, and no ghost of it stays behind.
+    top, progress, below = st.container(), st.container(), st.container()
+    with top:
+        headline(store, run, lineage)
+    if is_under_way(run):
+        with progress:
+            watch(store, run, TEXTS, reached)
+    with below:
+        if not lineage.generations:
+            before_the_first(run)
+            return
+        _figures(store, run, lineage)
+        other = read_lineage(store, second) if second is not None and second.generations else None
+        _stage(store, lineage, other)
+
+
+def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSummary | None]:
+    """The evolution of the address, else the newest, and a second one to compare it with, with what chooses them."""
+    by_id = {run.id: run for run in runs}
+    asked = state.param("run")
+    if asked and asked not in by_id:
+        st.info(
+            f"The store holds no evolution {label(asked, 40)}: the newest one stands in.",
+            icon=":material/info:",
+        )
+    words = {run.id: _words(run) for run in runs}
+    left, middle, right = st.columns([5, 4, 2], vertical_alignment="bottom")
+    with left:
+        chosen = state.address_select(
+            "Evolution",
+            words,
+            name="run",
+            key="evolution_run",
+            default=runs[0].id,
+            forgets=("gen", "ep", "with"),
+            widget="list",
+        )
+    others = {run: sentence for run, sentence in words.items() if run != chosen}
+    with middle:
+        other = state.address_select(
+            "Beside it",
+            {"": "nothing", **others},
+            name="with",
+            key="evolution_with",
+            widget="list",
+            disabled=not others,
+            help="A second evolution on the same axes, such as another learner's.",
+        )
+    with right:
+        _begin_button()
+    return by_id[chosen], by_id.get(other)
+
+
+def _words(run: RunSummary) -> str:
+    """One evolution in a list, plain text; there may be hundreds, so no generation is read."""
+    about = Lineage(run.id, evolution_of(run), ())
+    done = f"generation {run.generations - 1}" if run.generations else "not begun"
+    return " · ".join([about.name, about.learner_words, done, run.status])
+
+
+# What came of it
+
+
+def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
+    last = lineage.generations[-1]
+    left, right = st.columns([2, 3], gap="medium")
+    with left, st.container(horizontal=True, gap="medium"):
+        best = lineage.best
+        if best is not None and (one := lineage.validations[best]):
+            low, high = one.interval
+            st.metric(
+                f"Best validated, generation {lineage.indices[best]}",
+                percent(one.accuracy),
+                help=f"{one.right} of {one.n} held-apart tasks, 95 % interval {percent(low)} to {percent(high)}",
+                width="content",
+            )
+        st.metric("Episodes spent", f"{last.evaluations:,}", width="content")
+        st.metric("Time", _duration(last.wall_s), help="Validation included", width="content")
+        if last.evaluations and last.wall_s > 0:
+            st.metric("Episodes a second", f"{last.evaluations / last.wall_s:,.0f}", width="content")
+        for words, spent, saved, help in (
+            ("Replies known already", "calls", "calls_saved", define("Known reply")),
+            ("Transcripts not read again", "forwards", "decisions", "Shared by candidates that stood alike"),
+        ):
+            share = saved_share(lineage, spent, saved)
+            if share is not None:
+                st.metric(words, percent(share), help=help, width="content")
+        _cost(store, run, lineage)
+    standings = lineage.standings(FIRST_COLOUR)
+    if standings:
+        with right, st.container(border=True):
+            st.markdown("**Is it better than what learned nothing?**", help=define("Control"))
+            plot(
+                standings_figure(standings),
+                key="standings",
+                small=True,
+                alt="Validated accuracy of the best and last generation beside the controls, with 95 % intervals",
+            )
+            st.caption(_standings_words(lineage))
+            _recorded(store, lineage)
+
+
+def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:
+    """The share of the work that was not done again. `saved` is counted apart from `spent` for replies, and
+    includes it for transcripts read. None in runs that did not count it."""
+    done, counted = lineage.total(spent), lineage.total(saved)
+    if done is None or counted is None:
+        return None
+    whole = counted if saved == "decisions" else done + counted
+    return max(0.0, 1 - done / whole) if whole else None
+
+
+def _cost(store: Store, run: RunSummary, lineage: Lineage) -> None:
+    ledger = store.evolution.paid_replies(run.id)
+    spent = lineage.spent_usd + ledger.spent_usd(lineage.indices[-1] + 1)
+    ceiling = lineage.plan.max_cost_usd if lineage.plan else None
+    of = "" if ceiling is None else f" of {dollars(float(ceiling))}"
+    st.metric(
+        "Cost so far", f"{dollars(spent)}{of}", help="Of its ceiling, where it has one", width="content"
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _recorded(store: Store, lineage: Lineage) -> None:
+    """The accuracy that Checkpoints shows, of recorded episodes, for comparison with the validated one."""
+    best = lineage.best
+    validated = None if best is None else lineage.validations[best]
+    checkpoint = None if best is None else lineage.generations[best].checkpoint_id
+    if best is None or validated is None or checkpoint is None:
+        return
+    side = PolicySide(checkpoint)
+    did = _side_figures(store, (side,))[0].summary
+    ours = f"Generation {lineage.indices[best]} has {percent(validated.accuracy)} here, and"
+    if not did.n:
+        st.caption(
+            f"No episode of generation {lineage.indices[best]} is recorded yet for Checkpoints to count."
+        )
+        return
+    sets = _task_sets(store, (side,))
+    other = "other tasks" if all(one.split != "validation" for one in sets) else "tasks of its own choice"
+    st.caption(
+        label(
+            f"{ours} {percent(did.accuracy)} on Checkpoints, which counts recorded episodes of {other}: "
+            f"{tasks_words(sets)}.",
+            900,
+        )
+    )
+    ids = default_checkpoints(store)
+    state.page_link(
+        "checkpoints",
+        "Recorded episodes on Checkpoints",
+        icon=":material/balance:",
+        **(
+            {"c": listed(ids), "base": ids[0], "b": checkpoint}
+            if checkpoint in ids[1:]
+            else {"b": checkpoint}
+        ),
+    )
+
+
+def _standings_words(lineage: Lineage) -> str:
+    measured = sum(1 for one in lineage.validations if one and one.n)
+    each = ", ".join(dict.fromkeys(f"{one.n:,}" for one in lineage.validations if one and one.n))
+    tasks = label(Path(lineage.plan.tasks).name, 60) if lineage.plan else ""
+    of = f" of {tasks}" if tasks else ""
+    sentence = (
+        f"Accuracy on the evolution's own {each} validation tasks{of}, which it did not learn from, with its 95 % "
+        "Wilson interval. "
+    )
+    if measured > 1:
+        sentence += (
+            f"The best of {measured} validations was chosen on these very tasks, so it flatters a little. "
+        )
+    if not lineage.controls:
+        sentence += "Controls are played at an evolution's end, unless they are switched off."
+    return sentence
+
+
+# The chosen generation
+
+
+def _stage(store: Store, lineage: Lineage, second: Lineage | None) -> None:
+    """The slider, what the chosen generation is, and the panel of the address; the bar that plays them through."""
+    total = len(lineage.generations)
+    asked = state.int_param("gen", 0, 10**9, lineage.indices[-1])
+    at = lineage.position(asked)
+
+    def go(place: int) -> None:
+        state.set_params(gen=lineage.indices[place])
+
+    if total > 1:
+        st.session_state["generation"] = lineage.indices[at]
+        st.select_slider(
+            "Generation",
+            lineage.indices,
+            key="generation",
+            on_change=lambda: from_widget(go)(lineage.position(st.session_state["generation"])),
+        )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        step_buttons(at, total, go, KEYS)
+        _ways_on(store, lineage, at)
+    st.markdown(_generation_line(lineage, at))
+    panel = state.address_select(
+        "Panel", {name: words for name, (words, _) in PANELS.items()}, name="panel", key="panel"
+    )
+    PANELS[panel][1](store, lineage, at, second)
+    what = f"evolution {lineage.run}"
+    transport(what, at, total, go, "Generation", f"Generation {lineage.indices[at]} of {lineage.indices[-1]}")
+    autoplay(what, at, total, 0, go)
+
+
+def _generation_line(lineage: Lineage, at: int) -> str:
+    one = lineage.generations[at]
+    parts = [f"**Generation {one.index}**"]
+    if one.index > 0:
+        parts.append(f"mean {percent(one.mean)}, best {percent(one.best)}, median {percent(one.median)}")
+    validated = lineage.validations[at]
+    if validated is not None:
+        low, high = validated.interval
+        parts.append(
+            f"validated **{percent(validated.accuracy)}** of {validated.n} ({percent(low)} to {percent(high)})"
+        )
+    parts.append(f"{lineage.reach_words} {one.sigma:.3g}")
+    if one.checkpoint_id:
+        parts.append(f":gray[checkpoint {label(one.checkpoint_id)}]")
+    return " · ".join(parts)
+
+
+def _ways_on(store: Store, lineage: Lineage, at: int) -> None:
+    """Playing the chosen checkpoint live, and comparing it with another generation's."""
+    one = lineage.generations[at]
+    if not one.checkpoint_id:
+        return
+    state.page_link(
+        "live", "Play this checkpoint live", icon=":material/play_circle:", play=one.checkpoint_id
+    )
+    with st.popover(
+        "Compare", icon=":material/balance:", type="tertiary", on_change="rerun", key="compare_generations"
+    ) as popover:
+        if popover.open:
+            _compare(store, lineage, at)
+
+
+def _compare(store: Store, lineage: Lineage, at: int) -> None:
+    one = lineage.generations[at]
+    others = [other for other in lineage.generations if other.checkpoint_id and other.index != one.index]
+    if not others:
+        st.caption("There is no other generation yet.")
+        return
+    by_index = {other.index: other for other in others}
+    index = st.selectbox(
+        f"Generation {one.index} with",
+        list(by_index),
+        index=len(others) - 1 if at == 0 else 0,
+        key=f"compare_with_{one.index}",
+        format_func=lambda value: f"generation {value}",
+    )
+    one, other = sorted((one, by_index[index]), key=lambda which: which.index, reverse=True)
+    played = {facet.value for facet in store.episodes.facets().policy}
+    missing = [which for which in (other, one) if which.checkpoint_id not in played]
+    if missing:
+        names = " and ".join(f"generation {which.index}" for which in missing)
+        st.caption(f"No episode of {names} is recorded: record the same tasks under both first.")
+        st.code(
+            f"trinity run --policy {other.checkpoint_id} --policy {one.checkpoint_id} --n 100",
+            language=None,
+            wrap_lines=True,
+        )
+        return
+    state.page_link(
+        "checkpoints",
+        f"Compare generations {other.index} and {one.index}",
+        icon=":material/balance:",
+        base=other.checkpoint_id,
+        b=one.checkpoint_id,
+    )
+
+
+if __name__ == "__main__":
+    state.run(show)

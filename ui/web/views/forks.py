@@ -1,0 +1,325 @@
+"""Forks: what if exactly one thing had gone otherwise at one turn? A worker process plays, this page reads along."""
+
+from __future__ import annotations
+
+import time
+from typing import NoReturn
+from urllib.parse import parse_qsl, urlencode
+
+import streamlit as st
+
+from core.errors import ConfigError
+from core.play.forking import forked_turn, prefix_digest
+from storage.filters.episode_filter import EpisodeFilter
+from storage.reads import forks
+from storage.rows.summaries import RunStatus
+from storage.store import Store
+from ui.presentation.course import lane
+from ui.presentation.theme import badge, label
+from ui.presentation.words import ago, policy_name, strip_key
+from ui.runs import queue, wiring
+from ui.runs.fork_planning import BATCHES, MOST_CHILDREN, PLACES, more_of, place_in_address, pool_of
+from ui.runs.fork_results import Grown, Results, read_results, read_tallies
+from ui.runs.plans import ForkPlan, plan_of
+from ui.runs.queue import has_died
+from ui.runs.spending import paid_models
+from ui.web.components.turn_strip import turn_strip
+from ui.web.forks.form import (
+    as_it_was,
+    choose_batch,
+    choose_change,
+    choose_change_for_all,
+    choose_numbers,
+    kept_words,
+    planned,
+    what_will_run,
+    with_ceiling,
+)
+from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
+from ui.web.forks.words import change_words
+from ui.web.kit import state
+from ui.web.kit.cache import pool_specs
+from ui.web.kit.widgets import episode_line, nothing_here, run_mark
+from ui.web.progress.panel import is_under_way, watch
+from ui.web.turns.recording import open_recording
+from ui.web.turns.turn_card import announcement
+
+_FLAG_TITLES = {
+    "false_accept": "Wrong answers that were accepted",
+    "answer_broke": "Right answers that were lost",
+}
+#: How many more pairs one click asks for.
+_MORE_PAIRS = 8
+#: At most so many runs are listed, the newest.
+_MOST_RUNS = 20
+
+
+def show() -> None:
+    """Render the run or the form that the address names, else the list."""
+    store = state.store()
+    if run := state.param("run"):
+        _run_page(store, run)
+    elif ep := state.param("ep"):
+        _form_page(store, ep)
+    elif state.param("batch"):
+        _batch_page(store)
+    else:
+        _list_page(store)
+
+
+# The list, and how to begin
+
+
+def _list_page(store: Store) -> None:
+    st.title("Forks")
+    st.caption(
+        "Take a recorded episode, change exactly one thing at one turn, and play on from there. The unchanged turn "
+        "is played as often: only what goes beyond its own spread is an effect."
+    )
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        _runs(store)
+    with right:
+        _begin(store)
+
+
+def _runs(store: Store) -> None:
+    st.subheader("Runs of forks")
+    runs = store.runs.list(kind="fork", limit=_MOST_RUNS)
+    if not runs:
+        nothing_here("None yet. Choose a turn worth asking about, beside, or press F in a replay.")
+        return
+    now = time.time()
+    plans = {run.id: plan_of(run, ForkPlan) for run in runs}
+    tallies = read_tallies(store, plans)
+    with st.container(border=True):
+        for run in runs:
+            mark = run_mark(run, stalled=has_died(run, now))
+            st.button(
+                f":blue[{label(_run_words(plans[run.id]), 110)}]",
+                key=f"open_{run.id}",
+                type="tertiary",
+                on_click=state.replace_params,
+                args=({"run": run.id},),
+            )
+            baseline, fork = tallies[run.id]
+            tally = f"fork right {fork.right} of {fork.n} · baseline {baseline.right} of {baseline.n}"
+            st.caption(f"{badge(mark)} · {tally} · {ago(run.created, now)}")
+
+
+def _run_words(plan: ForkPlan) -> str:
+    """A run in a line: where it forked and what it changed."""
+    where = (
+        f"turn {plan.branches[0].turn + 1}" if len(plan.branches) == 1 else f"{len(plan.branches)} episodes"
+    )
+    return f"{where} {change_words(plan.change)} · {plan.question}"
+
+
+def _begin(store: Store) -> None:
+    st.subheader("Begin with a turn that went wrong")
+    offered = {flag: forks.newest_episodes(store, EpisodeFilter(flag=flag), 3) for flag in BATCHES}
+    st.caption(strip_key(one for found, _ in offered.values() for one in found))
+    for flag, words in BATCHES.items():
+        found, total = offered[flag]
+        with st.container(border=True):
+            st.markdown(f"**{_FLAG_TITLES[flag]}** · {total} episodes")
+            if not found:
+                st.caption(f"No episode is known for {words}.")
+                continue
+            for one in found:
+                last = one.turns if flag == "false_accept" else None
+                state.page_link("forks", f":blue[{label(one.question, 56)}]", ep=one.id, t=last)
+                st.caption(episode_line(one, policy_name(one.policy, one.generation)))
+            st.button(
+                f"Fork them all: {words}",
+                key=f"batch_{flag}",
+                icon=":material/call_split:",
+                type="tertiary",
+                on_click=state.replace_params,
+                args=({"batch": urlencode({"flag": flag})},),
+            )
+    state.page_link("episodes", "Or choose any episode", icon=":material/table_rows:")
+
+
+# The form
+
+
+def _form_page(store: Store, ep: str) -> None:
+    recording = open_recording(store, ep)
+    parent = store.episodes.get(ep)
+    total = len(parent.turns)
+    index = state.int_param("t", 1, max(1, total), max(1, total)) - 1
+    forked_turn(parent, index)
+    _back("Forks")
+    st.title("What if this turn had gone otherwise?")
+    st.markdown(f"#### {label(parent.task.question, 220)}")
+    with st.container(horizontal=True, gap="medium"):
+        state.page_link("replay", "See it in Replay", icon=":material/smart_display:", ep=ep, t=index + 1)
+        st.markdown(
+            f":gray[{label(policy_name(parent.policy, recording.summary.generation), 60)} · expected answer "
+            f"{label(parent.task.answer, 40)}]",
+            width="content",
+        )
+    turn_strip(
+        [lane(recording.outlines[:total], recording.models)],
+        index,
+        lambda turn: state.set_params(t=turn + 1, change=None, to=None),
+        key="fork_strip",
+        name="Which turn is changed",
+        said=announcement(recording.outlines, index),
+    )
+    left, right = st.columns([3, 2], gap="large")
+    with left, st.container(border=True):
+        kept_words(parent, index, prefix_digest(parent, index))
+        as_it_was(parent, index)
+    with left, st.container(border=True):
+        st.markdown("**Change exactly one thing**")
+        change = choose_change(
+            store, parent, index, pool_specs(pool_of(store, parent, wiring.settings().pool))
+        )
+    with right, st.container(border=True):
+        st.markdown("**What will run**")
+        numbers = choose_numbers()
+        plan, why = planned(store, [(ep, index)], change, numbers)
+        _start_box(store, plan, why)
+
+
+def _batch_page(store: Store) -> None:
+    _back("Forks")
+    st.title("One change in many episodes")
+    left, right = st.columns([3, 2], gap="large")
+    with left, st.container(border=True):
+        batch, picks = choose_batch(store)
+        state.page_link(
+            "episodes", "See them in the list", icon=":material/table_rows:", **dict(parse_qsl(batch))
+        )
+        if not picks:
+            nothing_here("No episode is found by this filter: there is nothing to fork.")
+            return
+    with left, st.container(border=True):
+        st.markdown("**Change exactly one thing in each of them**")
+        change = choose_change_for_all(store, store.episodes.get(picks[0][0]), picks[0][1])
+    with right, st.container(border=True):
+        st.markdown("**What will run**")
+        numbers = choose_numbers()
+        plan, why = planned(store, picks, change, numbers, batch=batch)
+        _start_box(store, plan, why)
+
+
+def _start_box(store: Store, plan: ForkPlan | None, why: str) -> None:
+    """What is played, what it costs, and the button; or what stands in the way."""
+    ceiling: float | None = None
+    if plan is not None:
+        ceiling, why = what_will_run(store, plan)
+    start = st.button(
+        "Play the forks",
+        key="fork_start",
+        type="primary",
+        icon=":material/call_split:",
+        disabled=plan is None or bool(why),
+    )
+    if why:
+        st.caption(label(why, 400))
+    if start and plan is not None:
+        _start(store, with_ceiling(plan, ceiling))
+
+
+def _start(store: Store, plan: ForkPlan) -> NoReturn:
+    state.go("forks", run=queue.begin(store, plan, state.ticket()))
+
+
+def _back(words: str, **params: str | None) -> None:
+    st.button(
+        words,
+        key="fork_back",
+        icon=":material/arrow_back:",
+        type="tertiary",
+        on_click=state.replace_params,
+        args=({name: value for name, value in params.items() if value},),
+    )
+
+
+# A run
+
+
+def _run_page(store: Store, run_id: str) -> None:
+    run = store.runs.get(run_id)
+    if run.kind != "fork":
+        raise ConfigError(f"Run {run_id} is not one of forks: open its episodes from the list.")
+    plan = plan_of(run, ForkPlan)
+    results = read_results(store, run_id, plan)
+    asked = state.param("ep")
+    one = next((each for each in results.grown if each.holds(asked)), None)
+    if one is None and len(results.grown) == 1:
+        one = results.grown[0]
+    _back(
+        "All episodes of this run" if one and len(results.grown) > 1 else "Forks",
+        **_outer(run_id, results, one),
+    )
+    where = f"turn {one.branch.turn + 1}" if one else f"these {len(plan.branches)} turns"
+    st.title(f"What if {where} had been {label(change_words(plan.change), 80)}?")
+    top, progress, below = st.container(), st.container(), st.container()
+    with top:
+        st.markdown(f"#### {label(plan.question if len(plan.branches) == 1 else _batch_words(plan), 220)}")
+        headline(store, run, plan, results)
+    if is_under_way(run):
+        with progress:
+            watch(store, run, TEXTS, lambda _store, _run: reached(results))
+    with below:
+        if one is None or len(results.grown) == 1:
+            finding(plan, results)
+        if one is None:
+            branches_table(store, results)
+        else:
+            tree(store, plan, one)
+            pairs_table(one)
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            if run.status not in (RunStatus.QUEUED, RunStatus.RUNNING) and (
+                one is None or len(results.grown) == 1
+            ):
+                _more(store, plan)
+            if one is not None:
+                _onward(one.branch.parent, one.branch.turn)
+
+
+def _outer(run_id: str, results: Results, one: Grown | None) -> dict[str, str | None]:
+    """Where the way back leads: from one episode of a batch to the batch, else to the list."""
+    return {"run": run_id if len(results.grown) > 1 and one is not None else None}
+
+
+def _batch_words(plan: ForkPlan) -> str:
+    return f"{len(plan.branches)} episodes, each forked at {PLACES.get(place_in_address(plan.batch), 'its turn')}"
+
+
+def _more(store: Store, plan: ForkPlan) -> None:
+    """Plays the change with the seeds that follow, in a run of its own that counts what was played; what costs money is
+    asked for first."""
+    room = MOST_CHILDREN - max(max(one.n, one.baseline) for one in plan.branches)
+    if st.button(
+        f"Play {min(_MORE_PAIRS, room) or 'no'} more pairs",
+        key="fork_more",
+        icon=":material/add:",
+        disabled=room < 1,
+        help="The same change with the seeds that follow; what was played already counts and is not played again.",
+    ):
+        more = more_of(store, plan, _MORE_PAIRS)
+        if paid_models(pool_specs(plan.pool)):
+            _ask_first(store, more)
+        else:
+            _start(store, more)
+
+
+@st.dialog("More pairs")
+def _ask_first(store: Store, plan: ForkPlan) -> None:
+    _start_box(store, plan, "")
+
+
+def _onward(parent: str, turn: int) -> None:
+    state.page_link(
+        "forks", "Another change at this turn", icon=":material/call_split:", ep=parent, t=turn + 1
+    )
+    state.page_link("replay", "The recorded episode", icon=":material/smart_display:", ep=parent, t=turn + 1)
+
+
+if __name__ == "__main__":
+    state.run(show)

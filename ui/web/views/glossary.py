@@ -1,0 +1,61 @@
+"""Glossary: every word the app uses, explained once, with a search over them."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.presentation.glossary import SECTIONS, Term
+from ui.presentation.theme import ROLE_STYLES
+from ui.web.kit import state
+
+
+def show() -> None:
+    """Render the page."""
+    st.title("Glossary")
+    st.caption(
+        "The words of this app. Most of them also explain themselves where they stand: hover over a (?) mark."
+    )
+    wanted = st.text_input(
+        "Find a word",
+        key="word",
+        bind="query-params",
+        icon=":material/search:",
+        placeholder="margin, flip, SVF …",
+        width=360,
+    )
+    found = {
+        section: [term for term in terms if _matches(term, wanted)] for section, terms in SECTIONS.items()
+    }
+    if not any(found.values()):
+        st.info("No word matches. Try a shorter piece of it.", icon=":material/search_off:")
+        return
+    for section, terms in found.items():
+        if terms:
+            st.subheader(section)
+            _section(terms)
+    if not wanted:
+        _how_to_read_a_strip()
+
+
+def _matches(term: Term, wanted: str) -> bool:
+    return wanted.strip().lower() in f"{term.word} {term.short} {term.more}".lower()
+
+
+def _section(terms: list[Term]) -> None:
+    left, right = st.columns(2, gap="large")
+    for position, term in enumerate(terms):
+        with left if position % 2 == 0 else right:
+            st.markdown(f"**{term.word}**  \n{term.short}" + (f" {term.more}" if term.more else ""))
+
+
+def _how_to_read_a_strip() -> None:
+    st.subheader("Marks")
+    looks = [f"{look.shape} **{look.letter}** {look.word}" for look in ROLE_STYLES.values()]
+    st.markdown(
+        " · ".join(looks) + " · **a b c …** the pool's models in slot order · **✓** accept · **↻** revise · "
+        "**●** the answer is right after this turn · **✕** it is wrong"
+    )
+
+
+if __name__ == "__main__":
+    state.run(show)

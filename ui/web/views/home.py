@@ -1,0 +1,205 @@
+"""Home: where to begin, how the latest runs did, what was played last, and whether the store is well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from core.episode import Status
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import label
+from ui.presentation.words import ago, policy_name, strip_key
+from ui.runs import wiring
+from ui.runs.kinds import about, address_of, kind_of
+from ui.runs.queue import has_died
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
+from ui.web.pickers.checkpoints import default_checkpoints
+from ui.web.pickers.line import listed
+
+#: How many runs, episodes and saved views the page shows.
+RUNS, EPISODES, VIEWS = 3, 8, 3
+#: The runs that are no measurement of policies, of which the newest is named.
+_OTHERS: tuple[RunKind, ...] = ("live", "fork", "evolve")
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    health = store.health()
+    st.title("Why did the coordinator do that?")
+    st.caption(
+        "A small learned coordinator chooses, turn by turn, which language model speaks next and in which "
+        "role: Thinker, Worker or Verifier. Here you see every choice, its numbers and what came of it."
+    )
+    newest = store.episodes.page(limit=EPISODES).items
+    _resume()
+    if not newest:
+        _empty(store)
+    else:
+        _begin(store, newest)
+        left, right = st.columns([3, 2], gap="large")
+        with left:
+            _runs(store)
+        with right:
+            _views(store)
+            _newest(newest)
+    _health_line(health)
+
+
+def _resume() -> None:
+    """Back to what was read last in this tab."""
+    if (place := state.last_place()) is None:
+        return
+    page, query = place
+    what = {"replay": "the replay", "pair": "the comparison", "review": "the review"}[page]
+    episode = label(query.get("ep") or query.get("a", ""), 40)
+    turn = f", turn {label(query['t'], 8)}" if query.get("t") else ""
+    state.page_link(
+        page, f":blue[**Go on with {what}**] of {episode}{turn}", icon=":material/resume:", **query
+    )
+
+
+def _empty(store: Store) -> None:
+    with st.container(border=True):
+        st.subheader("Nothing is recorded yet")
+        if wiring.has_samples():
+            st.write("Load the sample runs that came with this installation, or play a problem of your own.")
+            if st.button(
+                "Load the sample runs", type="primary", icon=":material/download:", key="load_samples"
+            ):
+                with st.spinner("Importing the sample runs …"):
+                    wiring.import_samples(store, wiring.settings())
+                st.rerun()
+        else:
+            st.write("Play a problem and it will appear here, or record a run from a terminal:")
+            st.code("trinity run --policy random --tasks pocket --n 20", language=None)
+        state.page_link("live", "Play a problem live", icon=":material/play_circle:")
+
+
+def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
+    """Three ways in, each one click from something worth seeing."""
+    telling = _telling_episode(store) or newest[0]
+    ids = default_checkpoints(store)
+    beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
+    cards: tuple[tuple[str, str, tuple[str, str, str, Mapping[str, str | None]]], ...] = (
+        (
+            "1 · Replay an episode",
+            "Step through one problem: who was chosen, why, what was said, and whether the answer was right.",
+            ("replay", "Open a telling one", ":material/smart_display:", {"ep": telling.id}),
+        ),
+        (
+            "2 · Compare two checkpoints",
+            "The same tasks under two coordinators: what was won, what was lost, and whether it is luck.",
+            ("checkpoints", "Before and after evolution", ":material/balance:", beside),
+        ),
+        (
+            "3 · Play a problem live",
+            "Choose a checkpoint and a problem and watch each decision before the model answers.",
+            ("live", "Start one", ":material/play_circle:", {}),
+        ),
+    )
+    for column, (title, words, (page, action, icon, params)) in zip(st.columns(3), cards, strict=True):
+        with column, st.container(border=True, height="stretch"):
+            st.markdown(f"**{title}**")
+            st.markdown(f":gray[{words}]")
+            state.page_link(page, f":blue[**{action}**]", icon=icon, **params)
+
+
+def _telling_episode(store: Store) -> EpisodeSummary | None:
+    """The newest episode of a checkpoint that took four turns or more and ended right."""
+    where = EpisodeFilter(correct="right", end_reason="accepted", min_turns=4)
+    found = store.episodes.page(where, limit=20).items
+    return next((one for one in found if one.checkpoint_id), found[0] if found else None)
+
+
+def _runs(store: Store) -> None:
+    st.subheader("Latest runs")
+    found = [run for kind in ("run", "import") for run in store.runs.list(kind, limit=20) if run.episodes]
+    runs = sorted(found, key=lambda run: run.created, reverse=True)[:RUNS]
+    if not runs:
+        nothing_here("No run of several episodes yet: `trinity run` records one.")
+    for run in runs:
+        with st.container(border=True):
+            _run(store, run)
+    for name in _OTHERS:
+        for run in store.runs.list(name, limit=1):
+            kind = kind_of(run)
+            told = f"Newest {kind.words}: :blue[{label(about(run, 56) or run.id, 56)}] :gray[{_stands(run)}]"
+            state.page_link(kind.page, told, icon=kind.icon, **address_of(run))
+
+
+def _stands(run: RunSummary) -> str:
+    """Since when, and where it stands."""
+    now = time.time()
+    return f"{ago(run.created, now)}, {run_mark(run, stalled=has_died(run, now)).word}"
+
+
+def _run(store: Store, run: RunSummary) -> None:
+    tasks = label(about(run), 60)
+    left, right = st.columns([4, 1], vertical_alignment="center")
+    left.markdown(f"**{label(run.id)}** {tasks} · {run.finished_episodes:,} episodes · :gray[{_stands(run)}]")
+    with right:
+        state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
+    policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
+    if any(one.n for one in policies):
+        plot(
+            standings_figure([Standing.of(one) for one in policies]),
+            key=f"standings_{run.id}",
+            small=True,
+            alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
+        )
+
+
+def _views(store: Store) -> None:
+    """The lists saved under a name, newest first; nothing until there is one."""
+    views = store.views.list(VIEWS)
+    if views:
+        st.subheader("Saved views")
+        with st.container(border=True):
+            for one in views:
+                state.page_link("episodes", label(one.name, 64), icon=":material/bookmark:", view=one.id)
+
+
+def _newest(newest: Sequence[EpisodeSummary]) -> None:
+    st.subheader("Newest episodes", help=define("Turn strip"))
+    st.caption(strip_key(newest))
+    with st.container(border=True):
+        for one in newest:
+            question = f":blue[{label(one.question, 64) or '(no question)'}]"
+            state.page_link("replay", question, ep=one.id)
+            running = ":blue[:material/play_circle: running] · " if one.status is Status.RUNNING else ""
+            st.caption(running + episode_line(one, policy_name(one.policy, one.generation)))
+    state.page_link("episodes", "All episodes", icon=":material/table_rows:")
+
+
+def _health_line(health: Health) -> None:
+    st.divider()
+    size = "" if health.size_bytes is None else f" · {health.size_bytes / 1e6:,.1f} MB"
+    free = "" if health.free_bytes is None else f" · {health.free_bytes / 1e9:,.0f} GB free"
+    stalled = f" · :red[:material/warning: {health.stalled} stalled]" if health.stalled else ""
+    st.caption(
+        f":green[:material/database:] {health.episodes:,} episodes, {health.turns:,} turns, "
+        f"{health.checkpoints:,} checkpoints · {health.running} running{stalled} · schema "
+        f"{label(health.schema)}, {label(health.database)}{size}{free}"
+    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        words = "Settings & health, with a note on this database" if health.warning else "Settings & health"
+        state.page_link("settings", words, icon=":material/settings:")
+        if health.stalled:
+            state.page_link("settings", "What stalled?", icon=":material/heart_broken:", part="work")
+        state.page_link("glossary", "New words? The glossary explains them", icon=":material/menu_book:")
+        with st.popover("Where the store is", icon=":material/folder:", type="tertiary"):
+            st.code(health.url, language=None, wrap_lines=True)
+            st.caption("How to back it up")
+            st.code(health.backup_hint, language=None, wrap_lines=True)
+
+
+if __name__ == "__main__":
+    state.run(show)

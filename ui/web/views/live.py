@@ -1,0 +1,85 @@
+"""Live: play a problem now. A worker process plays it; this page steers and reads along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+import streamlit as st
+
+from storage.store import Store
+from ui.presentation.theme import label
+from ui.runs import queue, wiring
+from ui.runs.plans import LivePlan
+from ui.runs.spending import price
+from ui.web.components.transport import Keys
+from ui.web.kit import state
+from ui.web.kit.cache import pool_specs
+from ui.web.live.form import choose_policy, choose_settings, choose_task, choose_way, what_will_run
+from ui.web.live.run import run_page
+from ui.web.progress.ceiling import spending
+from ui.web.progress.queue import queue_panel
+
+KEYS: Keys = (("T", "play the next turn, while the run waits for you"),)
+
+
+def show() -> None:
+    """Render the form and the queue, or the run that the address names."""
+    store = state.store()
+    if run := state.param("run"):
+        run_page(store, run, _start)
+    else:
+        _form_page(store)
+
+
+def _form_page(store: Store) -> None:
+    st.title("Play a problem live")
+    st.caption(
+        "A process of its own plays the episode and writes every turn into the store. Close the "
+        "browser and it goes on; come back and it is here."
+    )
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        _form(store)
+    with right:
+        queue_panel(store)
+
+
+def _form(store: Store) -> None:
+    """The problem, who decides, and the button; everything else below it, with defaults that do."""
+    settings = wiring.settings()
+    specs = pool_specs(settings.pool)
+    models = tuple(spec.name for spec in specs)
+    task = choose_task()
+    with st.container(border=True):
+        policy = choose_policy(store, models)
+        choose_way()
+        button = st.container()
+    with st.expander("All settings", icon=":material/tune:", key="all_settings"):
+        plan = choose_settings(models, settings.pool, settings.encoder, policy)
+    with button:
+        ceiling, to_do = spending(
+            price(store, replace(plan, task=task or plan.task), specs), settings.max_cost_usd
+        )
+        if task is None:
+            to_do = "Write the question and the expected answer first."
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            play = st.button(
+                "Play",
+                key="play",
+                type="primary",
+                icon=":material/play_arrow:",
+                disabled=bool(to_do),
+                width=160,
+            )
+            st.caption(label(to_do, 400) if to_do else what_will_run(specs, plan), width="stretch")
+    if play and task is not None:
+        _start(store, replace(plan, task=task, max_cost_usd=ceiling))
+
+
+def _start(store: Store, plan: LivePlan) -> NoReturn:
+    state.go("live", run=queue.begin(store, plan, state.ticket()))
+
+
+if __name__ == "__main__":
+    state.run(show)

@@ -1,0 +1,416 @@
+"""Two episodes: the same task played twice, aligned turn by turn, opened at the first divergence."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from core.analysis.comparison import RULE, RULE_IN_SHORT, TEXT_CUT, Alignment, AlignmentRow, TurnKey, align
+from core.episode import ROLE_ORDER, Status
+from storage.rows.summaries import EpisodeSummary
+from ui.presentation.comparison import ALIGNMENT_WORDS
+from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words
+from ui.presentation.glossary import define
+from ui.presentation.theme import END_WORDS, badge, correct_mark, label, one_line
+from ui.presentation.words import dollars, policy_name, seconds, word_diff
+from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
+from ui.web.components.turn_strip import turn_strip
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.text import text_block
+from ui.web.turns.figures import two_choices
+from ui.web.turns.pair_rows import divergence_kl, row_table
+from ui.web.turns.recording import Recording, open_recording
+from ui.web.turns.share import save_button
+from ui.web.turns.turn_card import turn_card
+
+#: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
+#: said so.
+MOST_TURNS = 300
+
+#: Which rows are shown, as the address says it -> its words.
+MODES = {"all": "All rows", "differences": "Differences only", "after": "After divergence"}
+KEYS = keys_of("row", ("A  or  D", "swap the sides"), ("F", "first divergence"))
+_FLAG = CellMark("⚑", "first divergence", "info")
+
+
+def show() -> None:
+    """The page: who played, how it ended, the aligned strips, one row in full, all rows as a table."""
+    a_id, b_id = state.param("a"), state.param("b")
+    if a_id is None:
+        _choose()
+        return
+    store = state.store()
+    a = open_recording(store, a_id)
+    if b_id is None:
+        _header(a, None)
+        return
+    b = open_recording(store, b_id)
+    _header(a, b)
+    if a.episode.task != b.episode.task:
+        st.warning(
+            "These episodes played different tasks: rows that agree mean little.", icon=":material/warning:"
+        )
+    _outcomes(a, b)
+    alignment = aligned(a, b)
+    if not alignment.rows:
+        st.info("Neither episode has a turn yet.")
+        return
+    mode = _mode(alignment)
+    rows = visible(alignment, mode)
+    if not rows:
+        st.info("Both sides made the same choice in every row.", icon=":material/equal:")
+        return
+    start = alignment.first_divergence or 0
+    row = state.int_param("t", 1, len(alignment.rows), start + 1) - 1
+    column = min(range(len(rows)), key=lambda i: abs(rows[i] - row))
+
+    def go(to: int) -> None:
+        state.set_params(t=rows[to] + 1)
+
+    _strips(a, b, alignment, rows, column, by_hand(go))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_steps"):
+        step_buttons(column, len(rows), go, KEYS)
+        # A button has one key, and either hand should reach one: hence a second pair next to the steps.
+        st.button(
+            "A ⇄ B", key="swap_again", shortcut="D", type="tertiary", help="Swap the sides", on_click=_swap
+        )
+    row_table(a, b, alignment, rows, column, by_hand(go))
+    _row(a, b, alignment, rows[column])
+    pair = f"{a_id} {b_id}"
+    transport(pair, column, len(rows), go, "Row")
+    autoplay(pair, column, len(rows), 400, go)
+
+
+def aligned(a: Recording, b: Recording) -> Alignment:
+    """The alignment of two recordings, remembered once both are finished. Its rows are the same whichever
+    side is A, so that swapping keeps the row."""
+    if a.episode.id > b.episode.id:
+        found = aligned(b, a)
+        return Alignment(
+            tuple(AlignmentRow(row.b, row.a, row.cost) for row in found.rows), found.first_divergence
+        )
+    if a.episode.status is Status.FINISHED and b.episode.status is Status.FINISHED:
+        return _kept(a, b, a.store.url, a.episode.id, b.episode.id)
+    return align(_moves(a), _moves(b))
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _kept(_a: Recording, _b: Recording, url: str, a_id: str, b_id: str) -> Alignment:
+    return align(_moves(_a), _moves(_b))
+
+
+def _moves(recording: Recording) -> list[TurnKey]:
+    replies = recording.store.episodes.replies(recording.episode.id, TEXT_CUT)
+    return [
+        TurnKey(outline.model, outline.role, replies.get(outline.index, ""))
+        for outline in recording.outlines[:MOST_TURNS]
+    ]
+
+
+def visible(alignment: Alignment, mode: str) -> list[int]:
+    """Indices of the rows that a mode shows."""
+    rows = range(len(alignment.rows))
+    if mode == "differences":
+        return [i for i in rows if not alignment.rows[i].same_choice]
+    if mode == "after":
+        start = alignment.first_divergence
+        return [] if start is None else [i for i in rows if i >= start]
+    return list(rows)
+
+
+def _choose() -> None:
+    st.header("Two episodes")
+    st.write("Tick two episodes in the list, or press Compare in a replay, to lay them side by side.")
+    state.page_link("episodes", "Choose episodes", icon=":material/table_rows:")
+
+
+def _header(a: Recording, b: Recording | None) -> None:
+    """The question once, both sides' pickers, swap."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
+        if st.button("Episodes", key="back_to_list", icon=":material/arrow_back:", type="tertiary"):
+            state.back_to_list()
+        st.button(
+            "Swap sides",
+            key="swap",
+            icon=":material/swap_horiz:",
+            shortcut="A",
+            type="tertiary",
+            disabled=b is None,
+            on_click=_swap,
+        )
+        if b is not None:
+            st.button(
+                "First divergence",
+                key="to_divergence",
+                icon=":material/flag:",
+                shortcut="F",
+                type="tertiary",
+                on_click=_to_divergence,
+            )
+            save_button(a.store, a.summary.id, b.summary.id)
+    st.subheader(label(a.episode.task.question, 220), anchor=False)
+    if len(a.episode.task.question) > 220 or "\n" in a.episode.task.question:
+        with st.expander("The whole question"):
+            text_block(a.episode.task.question, key=f"{a.summary.id}_question")
+    others = a.store.episodes.same_task(a.summary.id, limit=50)
+    if not others and b is None:
+        st.info("No other episode has played this task: run it under another policy to compare.")
+        return
+    left, right = st.columns(2)
+    with left:
+        _picker("a", "A", a.summary, [a.summary, *others], avoid=b)
+    with right:
+        _picker("b", "B", None if b is None else b.summary, others, avoid=None)
+
+
+def _picker(
+    name: str,
+    side: str,
+    current: EpisodeSummary | None,
+    options: Sequence[EpisodeSummary],
+    avoid: Recording | None,
+) -> None:
+    """A choice among the episodes of the task; the address stays the one owner of what is chosen."""
+    known = {option.id: option for option in options if avoid is None or option.id != avoid.summary.id}
+    if current is not None:
+        known[current.id] = current
+
+    def write(episode_id: str | None) -> None:
+        stop()
+        state.set_params(**{name: episode_id, "t": None})
+
+    state.select(
+        f"Episode {side}",
+        {episode_id: _option(one) for episode_id, one in known.items()},
+        None if current is None else current.id,
+        write,
+        key=f"pick_{name}",
+        index=None,
+        placeholder="Choose an episode of the same task",
+    )
+
+
+def _option(summary: EpisodeSummary) -> str:
+    """An episode in a drop-down: policy, outcome, turns, id; plain text."""
+    word = correct_mark(summary.correct).word if summary.status is Status.FINISHED else summary.status.value
+    return one_line(
+        f"{policy_name(summary.policy, summary.generation)} · {word} · {summary.turns} turns · {summary.id}",
+        120,
+    )
+
+
+def _swap() -> None:
+    stop()
+    state.set_params(a=state.param("b"), b=state.param("a"))
+
+
+def _to_divergence() -> None:
+    stop()
+    state.set_params(t=None)
+
+
+def _outcomes(a: Recording, b: Recording) -> None:
+    """Both outcomes and totals, and what B has more than A."""
+    x, y = a.summary, b.summary
+
+    def ended(summary: EpisodeSummary) -> str:
+        if summary.status is not Status.FINISHED:
+            return summary.status.value
+        return END_WORDS[summary.end_reason] if summary.end_reason else ""
+
+    def answer(summary: EpisodeSummary) -> str:
+        text = f"{label(summary.answer, 40)} " if summary.answer else ""
+        return text + badge(correct_mark(summary.correct))
+
+    tokens = (x.tokens_in + x.tokens_out, y.tokens_in + y.tokens_out)
+    rows = [
+        (
+            "Policy",
+            label(policy_name(x.policy, x.generation), 60),
+            label(policy_name(y.policy, y.generation), 60),
+            "",
+        ),
+        ("Answer", answer(x), answer(y), ""),
+        ("Expected", label(a.episode.task.answer, 40), label(b.episode.task.answer, 40), ""),
+        ("Ended", ended(x), ended(y), ""),
+        ("Turns", str(x.turns), str(y.turns), _more(y.turns - x.turns)),
+        ("Tokens", f"{tokens[0]:,}", f"{tokens[1]:,}", _more(tokens[1] - tokens[0])),
+        ("Time", seconds(x.latency_s), seconds(y.latency_s), f"{_more(y.latency_s - x.latency_s, 2)} s"),
+    ]
+    if x.cost_usd is not None or y.cost_usd is not None:
+        rows.append(("Cost", label(dollars(x.cost_usd)), label(dollars(y.cost_usd)), ""))
+    lines = [f"| {' | '.join(cell or ' ' for cell in row)} |" for row in rows]
+    st.markdown("\n".join(["| | A | B | B minus A |", "|:--|:--|:--|:--|", *lines]))
+
+
+def _more(value: float, digits: int = 0) -> str:
+    """A difference with its sign; what rounds to nothing has none."""
+    words = f"{value:+,.{digits}f}"
+    return words if words.strip("+-0.") else words[1:]
+
+
+def _mode(alignment: Alignment) -> str:
+    """Which rows to show, with the first divergence in words."""
+    first = alignment.first_divergence
+    words = (
+        "The choices never differ." if first is None else f"The choices first differ in **row {first + 1}**."
+    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        chosen = state.address_select("Rows", MODES, name="rows", key="pair_mode")
+        st.markdown(f":material/flag: {words}")
+    st.caption(RULE_IN_SHORT, help=RULE)
+    return chosen
+
+
+def _strips(
+    a: Recording,
+    b: Recording,
+    alignment: Alignment,
+    rows: Sequence[int],
+    column: int,
+    go: Callable[[int], None],
+) -> None:
+    """Both episodes as two lanes over the same columns; gaps stay empty."""
+    lanes = [
+        Lane(
+            _side(
+                cells(a.outlines, a.models, running=a.running),
+                [alignment.rows[i].a for i in rows],
+                alignment,
+                rows,
+            ),
+            "A",
+        ),
+        Lane(
+            _side(
+                cells(b.outlines, b.models, running=b.running),
+                [alignment.rows[i].b for i in rows],
+                alignment,
+                rows,
+            ),
+            "B",
+        ),
+    ]
+    turn_strip(
+        lanes,
+        column,
+        go,
+        key="pair_strip",
+        name="Aligned turns of both episodes",
+        said=_said(a, b, alignment, rows[column]),
+        plain=bool(st.session_state.get("plain_strip", False)),
+    )
+    if max(len(a.outlines), len(b.outlines)) > MOST_TURNS:
+        st.caption(f"Only the first {MOST_TURNS} turns of each side are aligned.")
+
+
+def _side(
+    drawn: Sequence[StripCell], turns: Sequence[int | None], alignment: Alignment, rows: Sequence[int]
+) -> tuple[StripCell | None, ...]:
+    placed = [None if turn is None else drawn[turn] for turn in turns]
+    for column, row in enumerate(rows):
+        cell = placed[column]
+        if row == alignment.first_divergence and cell is not None:
+            placed[column] = dataclasses.replace(
+                cell, marks=(_FLAG, *cell.marks), label=f"first divergence, {cell.label}"
+            )
+    return tuple(placed)
+
+
+def _said(a: Recording, b: Recording, alignment: Alignment, row: int) -> str:
+    at = alignment.rows[row]
+    sides = [
+        f"{name}: {turn_words(side.outlines[turn], len(side.outlines))}"
+        if turn is not None
+        else f"{name}: no turn"
+        for name, side, turn in (("A", a, at.a), ("B", b, at.b))
+    ]
+    return f"Row {row + 1} of {len(alignment.rows)}, {ALIGNMENT_WORDS[at.cost]}. " + ". ".join(sides)
+
+
+def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
+    """One row in full: both cards, both decisions over each other, and what differs in the words."""
+    at = alignment.rows[row]
+    flag = " :blue-badge[:material/flag: first divergence]" if row == alignment.first_divergence else ""
+    st.markdown(f"**Row {row + 1} of {len(alignment.rows)}** · {ALIGNMENT_WORDS[at.cost]}{flag}")
+    for column, (side, recording, turn) in zip(st.columns(2), (("A", a, at.a), ("B", b, at.b)), strict=True):
+        with column, st.container(border=True):
+            _card(side, recording, turn)
+    if at.a is None or at.b is None:
+        return
+    left, right = st.columns(2)
+    with left, st.container(border=True):
+        _choices(a, at.a, b, at.b)
+    with right, st.container(border=True):
+        st.markdown("**From A's words to B's**")
+        _words(a.text(at.a).reply, b.text(at.b).reply, row)
+
+
+def _words(said_a: str, said_b: str, row: int) -> None:
+    """What only one of two replies says, marked in the text of both."""
+    if said_a == said_b:
+        st.caption("Both say the same." if said_a else "Both say nothing.")
+        return
+    st.caption(
+        "One text for both: what only one of them says is marked.",
+        help="`[-so-]` marks words that only A wrote, `{+so+}` words that only B wrote. What is not marked stands "
+        "in both.",
+    )
+    text_block(word_diff(said_a, said_b), key=f"words_{row}")
+
+
+def _card(side: str, recording: Recording, turn: int | None) -> None:
+    if turn is None:
+        st.markdown(f"**{side}**")
+        st.caption("No turn here.")
+        return
+    state.page_link(
+        "replay",
+        f"**{side}** · open in Replay",
+        icon=":material/smart_display:",
+        ep=recording.summary.id,
+        t=turn + 1,
+    )
+    turn_card(
+        recording.outlines,
+        turn,
+        recording.text,
+        recording.decision(turn),
+        key=f"pair_{side.lower()}",
+        tab=f"show_{side.lower()}",
+        running=recording.running,
+    )
+
+
+def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
+    """Both decisions' softmaxes, and how far apart they are."""
+    st.markdown("**Both decisions**")
+    da, db = a.decision(turn_a), b.decision(turn_b)
+    if da is None or db is None or not (da.model_probs or db.model_probs):
+        st.caption("Neither policy has a head here: there are no probabilities to compare.")
+        return
+    figure = two_choices(da, a.models, db, b.models)
+    figure.update_xaxes(range=[0, 1.7])  # beside a full bar its words have room on a phone, too
+    plot(
+        figure,
+        key="both_decisions",
+        small=True,
+        alt="Probability of each model and role under A and under B.",
+    )
+    models = divergence_kl(da.model_probs, db.model_probs, a.models, b.models)
+    roles = divergence_kl(da.role_probs, db.role_probs, ROLE_ORDER, ROLE_ORDER)
+    if models is not None and roles is not None:
+        st.caption(
+            f"KL divergence, D_KL(A ‖ B): models {models:.3f}, roles {roles:.3f}, of the joint choice "
+            f"{models + roles:.3f} nats.",
+            help=define("KL divergence"),
+        )
+    else:
+        st.caption("No KL divergence: one side has no head, or its pool has other slots.")
+
+
+if __name__ == "__main__":
+    state.run(show)

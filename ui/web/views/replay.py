@@ -1,0 +1,500 @@
+"""Replay: one episode, turn by turn: decisions, replies and answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from core.episode import Role, Status
+from storage.reads.episode_steps import Variation
+from storage.rows.summaries import RunStatus, RunSummary
+from storage.store import Store
+from ui.presentation.course import (
+    BLUNDER_WORDS,
+    LOW_WORDS,
+    NEW_DECIDER,
+    CellMark,
+    Lane,
+    StripCell,
+    blunders,
+    cells,
+    low_margins,
+    next_of,
+    wrong_since,
+)
+from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
+from ui.presentation.words import deciders, dollars, policy_name, seconds
+from ui.runs.kinds import address_of, kind_of
+from ui.runs.lease import mark_dead
+from ui.runs.queue import is_stalled
+from ui.web.components.transport import (
+    autoplay,
+    by_hand,
+    keys_of,
+    playing,
+    step_buttons,
+    stop,
+    transport,
+    turn_field,
+)
+from ui.web.components.turn_strip import WINDOW, turn_strip, window
+from ui.web.kit import state
+from ui.web.kit.text import text_block
+from ui.web.pickers.basket import basket
+from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.saved_views import neighbours
+from ui.web.turns.course_panels import uncertainty_panel, usage_panel
+from ui.web.turns.find import find_field, found_in, found_list
+from ui.web.turns.labels import label_panel
+from ui.web.turns.panels import PANELS, turn_panel
+from ui.web.turns.prompt import prompt_panel
+from ui.web.turns.recording import Recording, open_recording
+from ui.web.turns.share import save_button, share_popover
+from ui.web.turns.shown_turns import position_words, shown_turns, turn_filter
+from ui.web.turns.turn_card import announcement, before_card, turn_card
+from ui.web.turns.variations import branch_turns, family_of, variation_tree
+
+#: A running episode is read again this often, in seconds.
+REFRESH_S = 2.0
+
+KEYS = keys_of(
+    "turn",
+    ("B", f"next blunder: {BLUNDER_WORDS}"),
+    ("V", "next Verifier turn"),
+    ("M", f"next turn with {LOW_WORDS}"),
+    ("S", "next turn of the same model"),
+    ("O", "next turn in the same role"),
+    ("L", "label the turn or the episode"),
+    ("N / P", "next / previous episode of the list you came from"),
+    (f"1 to {len(PANELS)}", ", ".join(words for words, _ in PANELS.values())),
+    ("Z", "hide the analysis, to judge before you look"),
+    ("X", "put this episode in the compare basket, or take it out"),
+    *((("F", "fork here: play on from this turn with one thing changed"),) if "forks" in state.VIEWS else ()),
+    ("Esc", "back to the list, its filters kept"),
+)
+
+#: What opens over the page: while one is open, Esc shuts it and does not leave.
+_OVER = ("help", "compare_with", "share", "basket", "recomputed")
+_BACK_PX = 96
+_FOUND = CellMark("»", "found", "info")
+_FORK = CellMark("↳", "fork", "info")
+
+
+def show() -> None:
+    """The page: header, turn strip, turn card, decision, doubt over turns, transport."""
+    episode_id = state.param("ep")
+    if episode_id is None:
+        _choose()
+        return
+    recording = _open(state.store(), episode_id)
+    back, onwards = _header(recording)
+    if recording.outlines:
+        _stage(recording, back, onwards)
+        _play_on(recording)
+    else:
+        with back:
+            _back_button()
+        _no_turns(recording)
+    _follow(recording)
+
+
+def _open(store: Store, episode_id: str) -> Recording:
+    """The recording, without what was found out about its turns while the analysis is hidden."""
+    recording = open_recording(store, episode_id)
+    return recording.unjudged() if _zen() else recording
+
+
+def go(index: int) -> None:
+    """Move the cursor to a turn (0-based); the address bar, its one owner, counts from 1."""
+    state.set_params(t=index + 1)
+
+
+def _zen() -> bool:
+    """Whether the analysis is hidden, so that a reader judges before looking."""
+    return state.param("zen") == "1"
+
+
+def _leave_for(episode_id: str) -> None:
+    stop()
+    state.set_params(ep=episode_id, t=1)
+
+
+def _choose() -> None:
+    st.header("Replay")
+    st.write("Open an episode from the list to step through its turns.")
+    state.page_link("episodes", "Choose an episode", icon=":material/table_rows:")
+
+
+def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Where we are, what was asked, how it ended, and the ways on to other episodes. What in it changes with the turn
+    has two places of its own: for the way back, and for the ways on from the turn."""
+    summary, episode = recording.summary, recording.episode
+    before, after = neighbours(recording.store, summary, state.list_query())
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
+        # As wide with the hint at its key as without, so that what follows stays where it is.
+        back = st.container(width=_BACK_PX)
+        _jump_button("Previous", "previous_episode", "P", before, "Previous episode of the list")
+        _jump_button("Next", "next_episode", "N", after, "Next episode of the list")
+        with st.popover(
+            "Compare", icon=":material/compare:", type="tertiary", on_change="rerun", key="compare_with"
+        ) as popover:
+            if popover.open:
+                _same_task(recording)
+        save_button(recording.store, summary.id)
+        basket(recording.store, summary.id)
+        onwards = st.container(horizontal=True, width="content", gap="small", key="tools_onwards")
+        if recording.outlines:
+            st.button(
+                "Show the analysis" if _zen() else "Hide the analysis",
+                key="zen",
+                icon=":material/visibility:" if _zen() else ":material/visibility_off:",
+                shortcut="Z",
+                type="tertiary",
+                on_click=lambda: state.set_params(zen=None if _zen() else 1),
+            )
+    st.subheader(label(episode.task.question, 220), anchor=False)
+    if len(episode.task.question) > 220 or "\n" in episode.task.question:
+        with st.expander("The whole question"):
+            text_block(episode.task.question, key=f"{summary.id}_question")
+    st.markdown(_outcome(recording))
+    if episode.status is not Status.FINISHED:
+        _unfinished(recording)
+    return back, onwards
+
+
+def _back_button() -> None:
+    if st.button(
+        "Episodes",
+        key="back_to_list",
+        icon=":material/arrow_back:",
+        type="tertiary",
+        shortcut=None if any(st.session_state.get(key) for key in _OVER) else "Esc",
+        help="Back to the list, its filters kept",
+    ):
+        state.back_to_list()
+
+
+def _fork_button(recording: Recording, cursor: int) -> None:
+    """Onwards to a fork of this turn, where there is such a page."""
+    if "forks" in state.VIEWS and st.button(
+        "Fork here", key="fork_here", icon=":material/fork_right:", shortcut="F", type="tertiary"
+    ):
+        state.go("forks", ep=recording.summary.id, t=cursor + 1)
+
+
+def _unfinished(recording: Recording) -> None:
+    """Why the episode is not finished, and where to go on with it."""
+    episode = recording.episode
+    run = recording.store.runs.get(episode.run_id)
+    kind = kind_of(run)
+    icon = STATUS_MARKS[episode.status].icon
+    if episode.status is Status.RUNNING and is_stalled(run, time.time()):
+        icon = STALLED.icon
+        sentence = (
+            "This episode has stalled: the process that plays it gives no sign of life. Every turn it had finished "
+            "is here."
+        )
+    elif episode.status is Status.RUNNING:
+        sentence = (
+            "This episode is still being played; new turns appear by themselves and the page stays here."
+        )
+    elif episode.status is Status.MISSING:
+        sentence = (
+            "This episode ended by a failure of the infrastructure, not of a model: it counts neither as "
+            f"right nor as wrong. {label(episode.error or '', 400)}"
+        )
+    else:
+        why = END_WORDS[episode.end_reason] if episode.end_reason else _silence(run)
+        sentence = f"This episode was interrupted: {why}. Every turn it had finished is here."
+        command = "" if kind.resumes else kind.command
+        if command and run.status is RunStatus.INTERRUPTED:
+            sentence += f" To go on after the last one: `{command}` {label(run.id)}"
+    st.info(sentence, icon=icon)
+    if kind.resumes:
+        words = f"Its run on the {kind.page.capitalize()} page"
+        state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
+
+
+def _silence(run: RunSummary) -> str:
+    """Why an episode stands still that nobody ended."""
+    return one_line(run.error, 300).rstrip(".") if run.error else "the process that played it died"
+
+
+def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, help: str) -> None:
+    st.button(
+        words,
+        key=key,
+        shortcut=shortcut,
+        type="tertiary",
+        disabled=episode_id is None,
+        help=help,
+        on_click=_leave_for,
+        args=(episode_id,),
+    )
+
+
+def _same_task(recording: Recording) -> None:
+    others = recording.store.episodes.same_task(recording.summary.id, limit=20)
+    if not others:
+        st.caption("No other episode has played this task.")
+        return
+    st.caption("Other episodes of the same task")
+    for other in others:
+        name = label(policy_name(other.policy, other.generation), 60)
+        state.page_link(
+            "pair",
+            f"{name} · {badge(correct_mark(other.correct))} · {other.turns} turns",
+            a=recording.summary.id,
+            b=other.id,
+        )
+
+
+def _outcome(recording: Recording) -> str:
+    summary, episode = recording.summary, recording.episode
+    mark = correct_mark(summary.correct)
+    parts = []
+    if _zen():
+        parts.append(":material/visibility_off: the outcome is hidden")
+    elif summary.status is Status.FINISHED:
+        given = f"answer **{label(summary.answer, 60)}** " if summary.answer else ""
+        parts.append(f":{mark.tone}[{mark.icon}] {given}:{mark.tone}[{mark.word}]")
+        if summary.correct is not True:
+            parts.append(f"expected **{label(episode.task.answer, 60)}**")
+        if summary.end_reason:
+            parts.append(END_WORDS[summary.end_reason])
+        if (wrong_from := wrong_since(recording.outlines)) is not None:
+            parts.append(f"wrong since **turn {wrong_from + 1}**")
+    else:
+        parts.append(badge(STATUS_MARKS[summary.status]))
+    parts += [
+        f":gray[{label(summary.family)}]",
+        f":gray[{label(_by(recording), 200)}]",
+        f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}]",
+        f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
+        f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
+        f":gray[{seconds(summary.latency_s)}]",
+        f":gray[{label(dollars(summary.cost_usd))}]",
+    ]
+    return " · ".join(parts)
+
+
+def _by(recording: Recording) -> str:
+    summary = recording.summary
+    return deciders(
+        summary.policy, summary.generation, recording.episode.deciders, lambda: generation_of(recording.store)
+    )
+
+
+def _no_turns(recording: Recording) -> None:
+    st.write(
+        "The coordinator has not decided yet." if recording.running else "No turn of this episode was played."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the turn at hand is drawn, so that a step draws these anew and nothing around them. `beside` is None while
+    the analysis is hidden."""
+
+    back: DeltaGenerator
+    onwards: DeltaGenerator
+    course: DeltaGenerator
+    cards: DeltaGenerator
+    beside: DeltaGenerator | None
+
+
+def _stage(recording: Recording, back: DeltaGenerator, onwards: DeltaGenerator) -> None:
+    """The turn at hand in a fragment of its own; around it what is the same at every turn."""
+    course = st.container()
+    if _zen():
+        _stepped(recording, _Places(back, onwards, course, st.container(), None))
+        return
+    left, right = st.columns([3, 2], gap="medium")
+    cards, below = left.container(), left.container()
+    _stepped(recording, _Places(back, onwards, course, cards, right.container(border=True)))
+    with below:
+        uncertainty_panel(recording, by_hand(go))
+        usage_panel(recording, by_hand(go))
+    variation_tree(_family(recording), recording.summary.id)
+
+
+def _family(recording: Recording) -> list[Variation]:
+    return family_of(recording.store, recording.summary.id) if recording.forked and not _zen() else []
+
+
+def _stepped(recording: Recording, places: _Places) -> None:
+    """Draw the turn at hand, now and at every step; the steps read the episode's head again for what may be new."""
+    given, plays = [recording], playing(recording.summary.id)
+
+    def step() -> None:
+        if playing(recording.summary.id) is not plays:
+            st.rerun()  # what waits out a turn while playing stands outside
+        _at_turn(given.pop() if given else _open(recording.store, recording.summary.id), places)
+
+    st.fragment(state.guarded(step), key="replay")()
+
+
+def _play_on(recording: Recording) -> None:
+    outlines = recording.outlines
+    cursor = state.int_param("t", 1, len(outlines), 1) - 1
+    shown = shown_turns(outlines, cursor)
+    autoplay(
+        recording.summary.id,
+        shown.index(cursor),
+        len(shown),
+        outlines[cursor].tokens_out * 4,
+        lambda place: go(shown[place]),
+    )
+
+
+def _at_turn(recording: Recording, places: _Places) -> None:
+    outlines, episode_id = recording.outlines, recording.summary.id
+    cursor = state.int_param("t", 1, len(outlines), 1) - 1
+    recording = recording.preloaded(cursor)
+    shown = shown_turns(outlines, cursor)
+    at = shown.index(cursor)
+
+    def to(place: int) -> None:
+        go(shown[place])
+
+    with places.back:
+        _back_button()
+    with places.onwards:
+        _fork_button(recording, cursor)
+        share_popover(recording, cursor)
+    with places.course:
+        _course(recording, shown, cursor, to)
+    with places.cards:
+        _cards(recording, cursor)
+    if places.beside is not None:
+        with places.beside:
+            turn_panel(recording, cursor)
+    transport(episode_id, at, len(shown), to, where=position_words(shown, cursor, len(outlines)))
+
+
+def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
+    """The strip, the ways to other turns, its labels, and where words were found."""
+    words = (state.param("find") or "").strip()[:200]
+    found = found_in(recording.store, recording.summary.id, words)
+    turn_strip(
+        [_marked(recording, shown, cursor, {one.index for one in found})],
+        shown.index(cursor),
+        by_hand(to),
+        key="strip",
+        name="Turns of this episode",
+        said=announcement(recording.outlines, cursor),
+        plain=bool(st.session_state.get("plain_strip", False)),
+    )
+    ways = _jumps(recording, shown, cursor, to)
+    label_panel(
+        recording.store, recording.summary.id, cursor, ways, any_labels=recording.labelled, own_only=_zen()
+    )
+    found_list(found, words, cursor)
+
+
+def _marked(recording: Recording, shown: Sequence[int], cursor: int, found: set[int]) -> Lane:
+    """The strip's lane of the turns shown, with where forks leave it and where what is looked for was said. Only those
+    around the cursor are made, because only they are drawn."""
+    near = window(len(shown), shown.index(cursor))
+    turns = shown[near.start : near.stop]
+    forks = branch_turns(_family(recording), recording.summary.id)
+    swapped = recording.episode.deciders
+    drawn: list[StripCell | None] = [None] * len(shown)
+    made = cells(recording.outlines, recording.models, running=recording.running, only=turns)
+    for place, index, cell in zip(near, turns, made, strict=True):
+        marks = () if _zen() else cell.marks
+        marks += ((_FORK,) if index in forks else ()) + ((_FOUND,) if index in found else ())
+        marks += (NEW_DECIDER,) if index in swapped else ()
+        drawn[place] = replace(cell, marks=marks)
+    return Lane(tuple(drawn))
+
+
+def _cards(recording: Recording, cursor: int) -> None:
+    outlines = recording.outlines
+    decision = None if _zen() else recording.decision(cursor)
+    with st.container(border=True):
+        turn_card(
+            outlines,
+            cursor,
+            recording.text if state.param("show") == "saw" else recording.reply_text,
+            decision,
+            key="card",
+            tab="show",
+            running=recording.running,
+            also=None if _zen() else lambda index: prompt_panel(recording, index),
+        )
+    if cursor:
+        with st.container(border=True):
+            before_card(outlines, cursor, recording.reply_text)
+
+
+def _jumps(
+    recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]
+) -> DeltaGenerator:
+    """Which turns are shown, and keys to the next turn of a kind, going round; returns the row they stand in."""
+    outlines, here = recording.outlines, recording.outlines[cursor]
+    kinds: list[tuple[str, str, str, str | None, tuple[int, ...]]] = [
+        ("Blunder", "next_blunder", "B", BLUNDER_WORDS, () if _zen() else blunders(outlines)),
+        ("Verifier", "next_verifier", "V", None, tuple(o.index for o in outlines if o.role is Role.VERIFIER)),
+        ("Low margin", "next_low_margin", "M", LOW_WORDS, low_margins(outlines)),
+        (
+            "Same model",
+            "next_same_model",
+            "S",
+            None,
+            tuple(o.index for o in outlines if o.model == here.model),
+        ),
+        ("Same role", "next_same_role", "O", None, tuple(o.index for o in outlines if o.role is here.role)),
+    ]
+    ways = st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_ways")
+    with ways:
+        step_buttons(shown.index(cursor), len(shown), to, KEYS)
+        for words, key, shortcut, help, turns in kinds:
+            next_one = next_of(turns, cursor)
+            st.button(
+                words,
+                key=key,
+                shortcut=shortcut,
+                type="tertiary",
+                help=None if help is None else f"The next turn with {help}",
+                disabled=next_one is None or next_one == cursor,
+                on_click=by_hand(go),
+                args=(next_one,),
+            )
+        turn_filter(outlines, judged=not _zen())
+        find_field()
+        if len(outlines) > WINDOW:
+            turn_field(cursor, len(outlines), go)
+    return ways
+
+
+def _follow(recording: Recording) -> None:
+    """While the episode is played: look again every few seconds, run the page when there is more."""
+    if not recording.running:
+        return
+    shown = _pulse(recording)
+
+    def look() -> None:
+        mark_dead(recording.store)
+        if _pulse(open_recording(recording.store, recording.summary.id)) != shown:
+            st.rerun()
+
+    st.fragment(state.guarded(look), run_every=REFRESH_S, key="replay_follow")()
+
+
+def _pulse(recording: Recording) -> tuple[object, ...]:
+    """What changes when a running episode moves or stalls: its status, its turns' stages, the text being written."""
+    last = recording.outlines[-1] if recording.outlines else None
+    writing = len(recording.reply_text(last.index).reply) if last and last.stage == "asked" else 0
+    stalled = recording.running and is_stalled(
+        recording.store.runs.get(recording.episode.run_id), time.time()
+    )
+    return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing, stalled
+
+
+if __name__ == "__main__":
+    state.run(show)

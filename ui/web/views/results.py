@@ -1,0 +1,379 @@
+"""Results: the paper's tables as `trinity reproduce` filled them in, each row with the paper's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from core.analysis.metrics import OverSeeds
+from core.errors import ConfigError
+from storage.store import Store
+from ui.presentation.theme import (
+    FIRST_COLOUR,
+    NEUTRAL_COLOUR,
+    SECOND_COLOUR,
+    label,
+    layout,
+    one_line,
+    percent,
+)
+from ui.runs.paper_tables import TABLES, RowResult, Runs, Table, needed, outcomes, selection, stored, suites
+from ui.runs.plans import Suite
+from ui.runs.results_file import Results, shipped
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.figures import literal, ticks
+from ui.web.kit.widgets import nothing_here
+
+_ROW_PX = 34
+#: The same for both charts, with room for a legend, so that a row stands at one height in both.
+_MARGIN = {"l": 8, "r": 8, "t": 44, "b": 36}
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    st.title("Results")
+    st.caption(
+        "The paper's tables, played on a pool of one's own. The paper's own numbers stand beside them: they are of "
+        "seven large models, so compare how rows relate to each other, never how good they are."
+    )
+    found = suites(store)
+    suite, runs = _choose_suite(found) if found else (None, {})
+    names = {one.id: one.name for one in TABLES.values()}
+    table = TABLES[state.address_select("Table", names, name="table", key="table_choice")]
+    st.subheader(table.title)
+    if suite is not None and table.measure == "selection":
+        _selection(store, table, runs)
+    elif suite is not None and (played := _outcomes(store.url, table.id, tuple(runs), store, runs)):
+        _figures(table, played, "Here")
+        _rows(table, played)
+        _look_into(played)
+    else:
+        _came_with_the_program(table)
+        _play_it(store, table)
+    if suite is not None:
+        _about(suite, table)
+
+
+def _came_with_the_program(table: Table) -> None:
+    """The rows of a table that were measured elsewhere, marked as such, where the store has none of it."""
+    try:
+        results = shipped()
+    except ConfigError as error:
+        st.error(label(str(error), 500), icon=":material/error:")
+        return
+    found = results.outcomes(table) if results else []
+    if results is None or not found:
+        nothing_here("No row of this table is stored, and none came with the program.")
+        return
+    st.info(
+        f"Shipped with the program, measured on {label(results.measured, 20)}, not on this machine.",
+        icon=":material/inventory_2:",
+    )
+    _figures(table, found, "Shipped with the program")
+    _rows(table, found)
+    _conditions(results, table)
+
+
+def _conditions(results: Results, table: Table) -> None:
+    """How shipped rows of a table were measured, and what limits them."""
+    known = results.conditions
+    tasks = {one.n for one in results.rows if one.row in {row.key for row in table.rows}}
+    parts = [
+        (known.budget, "{:,} episodes that every learner might play"),
+        (tasks.pop() if len(tasks) == 1 else None, "{} test tasks for each seed"),
+        (known.turns, "turn budget {}"),
+        (known.pool, "pool: {}"),
+        (known.tasks, "tasks: {}"),
+        (results.program, "version {}"),
+    ]
+    conditions = "; ".join(words.format(value) for value, words in parts if value is not None)
+    with st.expander(
+        "How this was measured, and what to keep in mind", icon=":material/info:", expanded=True
+    ):
+        st.markdown("\n".join(f"- {label(one, 1000)}" for one in (conditions, *results.notes) if one))
+
+
+def _play_it(store: Store, table: Table) -> None:
+    """The way to rows of this machine's own."""
+    with st.container(border=True):
+        st.markdown("**Measure it on this machine**, from a terminal:")
+        st.code(f"trinity reproduce {table.id} --seeds 0,1,2", language=None)
+        st.caption(
+            "Table 4 of the pocket world takes about an hour on two cores. With `--budget 3000 --seeds 0` it is a "
+            "quick look. The rows then stand here in the place of those that came with the program."
+        )
+        if store.runs.list(limit=1):
+            _meanwhile()
+
+
+def _meanwhile() -> None:
+    """What other recordings show without a table."""
+    st.markdown("What is recorded already tells something, without waiting:")
+    with st.container(horizontal=True, gap="medium"):
+        state.page_link("checkpoints", "Compare the recorded coordinators", icon=":material/balance:")
+        state.page_link("verifier", "What a solved problem cost", icon=":material/fact_check:", part="cost")
+
+
+def _choose_suite(
+    found: Sequence[tuple[Suite, Runs]],
+) -> tuple[Suite, Runs]:
+    """The newest, or the one in the address."""
+    if len(found) == 1:
+        return found[0]
+    by_digest = {suite.digest: (suite, runs) for suite, runs in found}
+    words = {digest: _suite_words(suite) for digest, (suite, _) in by_digest.items()}
+    return by_digest[state.address_select("Suite", words, name="suite", key="suite_choice")]
+
+
+def _suite_words(suite: Suite) -> str:
+    return f"{one_line(suite.tasks, 40)}, {suite.budget:,} episodes to learn from, {suite.n} test tasks"
+
+
+@st.cache_data(max_entries=32, show_spinner="Reading the table …")
+def _outcomes(url: str, table_id: str, ids: tuple[str, ...], _store: Store, _runs: Runs) -> list[RowResult]:
+    """Finished runs never change, so their ids say it all."""
+    table = TABLES[table_id]
+    return outcomes(table, stored(_store, _runs, {row.key for row in needed([table])}))
+
+
+def _figures(table: Table, found: Sequence[RowResult], where: str) -> None:
+    here, paper = st.columns([3, 2], gap="large")
+    unit = "mean output tokens per question" if table.measure == "tokens" else "share of test tasks solved"
+    with here:
+        st.markdown(f"**{where}**: {unit}, 95 % interval over seeds and tasks")
+        plot(
+            here_figure(table, found),
+            key="here",
+            small=True,
+            alt="; ".join(f"{one.label} {_shown(table, one.overall.mean)}" for one in found),
+        )
+    with paper:
+        st.markdown(f"**The paper** ({table.published.name}): {', '.join(table.published.columns)}")
+        plot(
+            paper_figure(table, found),
+            key="paper",
+            small=True,
+            alt=f"The paper's {table.published.name}",
+        )
+
+
+def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
+    """Each row's mean with its interval, and its seeds as small marks; first row on top."""
+    shown = list(found)[::-1]
+    seeds = [(value, place) for place, one in enumerate(shown) for value in one.by_seed.values()]
+    means = go.Scatter(
+        x=[one.overall.mean for one in shown],
+        y=list(range(len(shown))),
+        mode="markers+text",
+        marker={
+            "size": 11,
+            "color": [FIRST_COLOUR if one.row.is_coordinator else NEUTRAL_COLOUR for one in shown],
+        },
+        text=[_shown(table, one.overall.mean) for one in shown],
+        textposition="top center",
+        textfont={"size": 11},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [one.overall.high - one.overall.mean for one in shown],
+            "arrayminus": [one.overall.mean - one.overall.low for one in shown],
+            "color": NEUTRAL_COLOUR,
+            "thickness": 1.5,
+            "width": 5,
+        },
+        hovertext=[
+            f"{literal(one.label, 60)}: {_shown(table, one.overall.mean)}, 95 % interval "
+            f"{_interval(table, one.overall)}"
+            for one in shown
+        ],
+        hoverinfo="text",
+    )
+    by_seed = go.Scatter(
+        x=[value for value, _ in seeds],
+        y=[place - 0.22 for _, place in seeds],
+        mode="markers",
+        marker={"size": 5, "symbol": "line-ns-open", "color": NEUTRAL_COLOUR},
+        hoverinfo="skip",
+    )
+    axis = {"rangemode": "tozero"} if table.measure == "tokens" else {"range": [0, 1.02], "tickformat": ".0%"}
+    return go.Figure(
+        [means, by_seed],
+        layout(
+            80 + _ROW_PX * len(shown),
+            margin=_MARGIN,
+            showlegend=False,
+            xaxis={**axis, "zeroline": False},
+            yaxis={
+                "automargin": True,
+                "range": [-0.6, len(shown) - 0.2],
+                **ticks([literal(one.label, 44) for one in shown]),
+            },
+        ),
+    )
+
+
+def paper_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
+    """The paper's numbers of the same rows, one letter-marked dot per benchmark, its average solid."""
+    shown, published = list(found)[::-1], table.published
+    symbols = ["circle-open", "square-open", "diamond-open", "triangle-up-open", "circle"]
+    traces = []
+    for column, name in enumerate(published.columns):
+        points = [
+            (published.rows[one.row.published][column], place)
+            for place, one in enumerate(shown)
+            if one.row.published in published.rows
+        ]
+        traces.append(
+            go.Scatter(
+                x=[value for value, _ in points if not math.isnan(value)],
+                y=[place for value, place in points if not math.isnan(value)],
+                mode="markers",
+                name=name,
+                marker={
+                    "size": 11 if name == "average" else 8,
+                    "symbol": "circle" if name == "average" else symbols[column % 4],
+                    "color": SECOND_COLOUR if name == "average" else NEUTRAL_COLOUR,
+                },
+                hovertemplate=f"{name} %{{x}}<extra></extra>",
+            )
+        )
+    return go.Figure(
+        traces,
+        layout(
+            80 + _ROW_PX * len(shown),
+            margin=_MARGIN,
+            xaxis={"rangemode": "tozero", "zeroline": False},
+            yaxis={
+                "automargin": True,
+                "range": [-0.6, len(shown) - 0.2],
+                **ticks([literal(one.row.published or "not in the paper", 30) for one in shown]),
+            },
+        ),
+    )
+
+
+def _shown(table: Table, value: float) -> str:
+    return f"{value:,.0f}" if table.measure == "tokens" else percent(value)
+
+
+def _interval(table: Table, found: OverSeeds) -> str:
+    if math.isnan(found.low) or math.isnan(found.high):
+        return "not known"
+    return f"{_shown(table, found.low)} to {_shown(table, found.high)}"
+
+
+def _signed(table: Table, value: float) -> str:
+    return f"{value:+,.0f}" if table.measure == "tokens" else f"{100 * value:+.1f}"
+
+
+def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
+    """The table as text: ours with its interval, the difference to the coordinator, families, seeds, the paper's."""
+    rows = []
+    for one in found:
+        against = one.against
+        paper = [value for value in table.published.rows.get(one.row.published, ()) if not math.isnan(value)]
+        rows.append(
+            {
+                "row": one_line(one.label, 80),
+                "measured": _shown(table, one.overall.mean),
+                "95 % interval": _interval(table, one.overall),
+                "less the coordinator": ""
+                if against is None
+                else f"{_signed(table, against.mean)} ({_signed(table, against.low)} to "
+                f"{_signed(table, against.high)})",
+                **{family: _shown(table, value) for family, value in one.by_family.items()},
+                "seeds": ", ".join(_shown(table, value) for value in one.by_seed.values()),
+                "paper": f"{one.row.published}: {' / '.join(f'{value:g}' for value in paper)}"
+                if paper
+                else "",
+            }
+        )
+    frame = pd.DataFrame(rows)
+    empty = [name for name in ("less the coordinator", "seeds", "paper") if not frame[name].any()]
+    return frame.drop(columns=empty)
+
+
+def _rows(table: Table, found: Sequence[RowResult]) -> None:
+    st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
+    if table.note:
+        st.caption(table.note)
+
+
+def _look_into(found: Sequence[RowResult]) -> None:
+    """The turns behind a row: its episodes and its evolution, seed by seed."""
+    behind = [one for one in found if one.runs]
+    if not behind:
+        return
+    st.markdown("**Look into a row**")
+    place = st.selectbox(
+        "Row",
+        range(len(behind)),
+        format_func=lambda index: behind[index].label,
+        key="row",
+        label_visibility="collapsed",
+    )
+    with st.container(horizontal=True, gap="medium"):
+        for kept in behind[place].runs:
+            state.page_link(
+                "episodes", f"Seed {kept.seed}: its episodes", icon=":material/table_rows:", run=kept.run_id
+            )
+            if kept.evolution:
+                state.page_link(
+                    "evolution",
+                    f"Seed {kept.seed}: its evolution",
+                    icon=":material/timeline:",
+                    run=kept.evolution,
+                )
+
+
+def _selection(store: Store, table: Table, runs: Runs) -> None:
+    row = table.rows[0]
+    played = stored(store, runs, {row.key}).get(row.key, [])
+    if not played:
+        nothing_here("The coordinator has not been played in this suite yet.")
+        st.code("trinity reproduce selection", language=None)
+        return
+    shares = selection(store, played)
+    here, paper = st.columns(2, gap="large")
+    with here:
+        st.markdown("**Here**: share of turns by model, all seeds")
+        st.dataframe(_shares_frame(shares), width="stretch")
+    with paper:
+        st.markdown(f"**The paper** ({table.published.name}), its pool's slots A0 to A6")
+        published: dict[str, Mapping[str, float]] = {
+            name: dict(zip(table.published.columns, (value / 100 for value in values), strict=True))
+            for name, values in table.published.rows.items()
+        }
+        st.dataframe(_shares_frame(published), width="stretch")
+
+
+def _shares_frame(shares: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    names = list(dict.fromkeys(name for of in shares.values() for name in of))
+    return pd.DataFrame(
+        {one_line(name, 40): [percent(of.get(name, 0.0)) for of in shares.values()] for name in names},
+        index=pd.Index([one_line(name, 40) for name in shares], name="family"),
+    )
+
+
+def _about(suite: Suite, table: Table) -> None:
+    with st.expander("How this was measured", icon=":material/info:"):
+        st.markdown(
+            f"- Every learner may play **{suite.budget:,} episodes** (the paper's budget is 30,720); the generation "
+            "that does best on validation tasks is measured, sampling, as the paper does.\n"
+            f"- **{suite.n} test tasks** that nothing was evolved, validated or chosen on, the same for every row; "
+            f"turn budget {suite.turns}.\n"
+            "- Intervals draw tasks and seeds anew (percentile bootstrap). With three seeds they tell little about "
+            "the seeds' own chance: the small marks show each seed.\n"
+            f"- Pool: {label(suite.pool)}. Encoder: {label(suite.encoder)}. Tasks: {label(suite.tasks)}."
+        )
+        st.code(f"trinity reproduce {table.id} --budget {suite.budget} --n {suite.n}", language=None)
+
+
+if __name__ == "__main__":
+    state.run(show)

@@ -1,0 +1,467 @@
+"""Review: a list of episodes read and labelled one after the other, blind if wanted, and reviewers compared.
+
+The queue is a filter or a saved view in the address, as the Episodes page has it, with `order`; `ep` is the episode at
+hand, `t` the turn that a label is about (none: the episode), `blind` and `on` (go on after a label) the reviewer's
+choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import streamlit as st
+
+from core.analysis.kappa import Kappa
+from core.episode import Status
+from storage.filters.episode_filter import EpisodeFilter, filter_of_address, leaves_forks_out
+from storage.rows.summaries import Order
+from storage.shelves.labels import Place, current_of
+from storage.shelves.reviews import PairAgreement, QueueProgress, ReviewerAgreement
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, percent
+from ui.presentation.words import missing_reply_words, place_words, policy_name, strip_key, strip_text
+from ui.web.components.transport import Keys, help_button
+from ui.web.kit import state
+from ui.web.kit.text import text_block
+from ui.web.kit.widgets import nothing_here, outcome_badge
+from ui.web.pickers.saved_views import named_view, order_of
+from ui.web.turns import labels
+from ui.web.turns.recording import Recording, open_recording
+from ui.web.turns.turn_card import turn_heading
+
+#: Turns shown at once; a button shows as many more.
+WINDOW = 12
+
+KEYS: Keys = (
+    ("1 … 9", "the labels at hand; the same key again withdraws"),
+    ("J / K", "next / previous episode that you have not labelled"),
+    ("N / P", "next / previous episode of the queue"),
+    ("U", "undo your latest label"),
+    ("Z", "blind: hide outcome and others' labels until you have labelled"),
+    ("A", "go on by itself after each label"),
+    ("H", "this help"),
+)
+
+#: Queues that are worth reading, by their words.
+QUEUES: dict[str, dict[str, str]] = {
+    "All episodes": {},
+    "Right answers": {"correct": "right"},
+    "Wrong answers": {"correct": "wrong"},
+    "False accepts": {"flag": "false_accept"},
+    "Right answers lost": {"flag": "answer_broke"},
+    "Verdicts nobody could read": {"flag": "verdict_unreadable"},
+}
+#: What a queue does about forks, and about what a person took a hand in, by the filter's own word.
+_FORK_WORDS: dict[str | None, str] = {
+    None: "live plays too, forks left out",
+    "with": "live plays and forks too",
+    "only": "only the forks",
+    "without": "live plays and forks left out",
+}
+#: Filters that give away to a blind reviewer how an episode ended.
+_TELLING = ("correct", "end_reason", "flag")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The list under review and who reviews it."""
+
+    store: Store
+    where: EpisodeFilter
+    order: Order
+    author: str
+
+    def next(self, after: str | None, *, backwards: bool = False, unlabelled: bool = True) -> str | None:
+        """The episode to go to; None at the end."""
+        return self.store.reviews.next(
+            self.author,
+            self.where,
+            order=self.order,
+            after=after,
+            backwards=backwards,
+            unlabelled=unlabelled,
+        )
+
+    def progress(self, episode_id: str | None) -> QueueProgress:
+        """How far it is."""
+        return self.store.reviews.progress(self.author, self.where, order=self.order, episode_id=episode_id)
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    query = st.query_params.to_dict()
+    view = named_view(store, query)
+    order = order_of({**(view.query if view else {}), **query})
+    queue = Queue(store, filter_of_address(query, view), order, labels.author())
+    st.title("Review")
+    _choices(queue)
+    named = state.param("ep")
+    episode_id = named or queue.next(None)
+    progress = queue.progress(episode_id)
+    if progress.total.n == 0 and named is None:
+        _empty(store)
+        return
+    _queue_words(queue, progress)
+    if episode_id is None:
+        _finished(queue)
+    else:
+        state.set_params(ep=episode_id)  # the address always says what is read
+        _episode(queue, open_recording(store, episode_id), progress)
+    st.subheader("Do reviewers agree?", help=define("Cohen's kappa"))
+    if state.param("blind") == "1" and progress.labelled < progress.total.n:
+        st.caption("Shown when you have labelled the whole queue, or when Blind is off.")
+    else:
+        agreement_panel(store, queue.where, [use.name for use in store.labels.in_use()])
+
+
+# The queue
+
+
+def _open(episode_id: str | None) -> None:
+    state.set_params(ep=episode_id, t=None, turns=None)
+
+
+def _choices(queue: Queue) -> None:
+    blind, on = state.param("blind") == "1", state.param("on") == "1"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_review"):
+        with st.popover("Queue", icon=":material/playlist_play:", key="queues", on_change="rerun") as popover:
+            if popover.open:
+                _queues(queue.store)
+        for words, key, shortcut, icon, name, is_on, help in (
+            ("Blind", "blind", "Z", ":material/visibility_off:", "blind", blind, define("Blind review")),
+            ("Go on after a label", "go_on", "A", ":material/fast_forward:", "on", on, None),
+        ):
+            st.button(
+                words,
+                key=key,
+                shortcut=shortcut,
+                icon=icon,
+                type="primary" if is_on else "secondary",
+                help=help,
+                on_click=state.set_params,
+                kwargs={name: None if is_on else "1"},
+            )
+        help_button(KEYS)
+
+
+def _queues(store: Store) -> None:
+    st.caption("What do you want to read?", help=define("Queue"))
+    kept: dict[str, str | None] = {name: state.param(name) for name in ("blind", "on")}
+    for words, query in QUEUES.items():
+        state.page_link("review", words, **{**kept, **query})
+    for saved in store.views.list(limit=8):
+        state.page_link(
+            "review", label(saved.name, 60), icon=":material/bookmark:", **{**kept, "view": saved.id}
+        )
+    if seen := state.list_query():
+        state.page_link("review", "The list you last saw on Episodes", **{**seen, **kept})
+    st.caption("For any other, filter the Episodes page first.")
+    state.page_link("episodes", "Episodes", icon=":material/table_rows:")
+
+
+def queue_words(where: EpisodeFilter) -> str:
+    """Which episodes a queue holds, plain text: `episodes with answer wrong, family math; live plays too, forks left
+    out`."""
+    names = {"correct": "answer", "end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤"}
+    given: Mapping[str, object] = {field.name: getattr(where, field.name) for field in fields(where)}
+    conditions = [
+        f"{names.get(name, name)} {value}"
+        for name, value in given.items()
+        if value is not None and name != "forks"
+    ]
+    which = f"episodes with {', '.join(conditions)}" if conditions else "all episodes"
+    forks = where.forks or (None if leaves_forks_out(where) else "with")
+    return f"{which}; {_FORK_WORDS[forks]}"
+
+
+def _queue_words(queue: Queue, progress: QueueProgress) -> None:
+    st.progress(
+        progress.share,
+        text=f"You ({label(queue.author, 40)}) have labelled **{progress.labelled:,} of {progress.total}** · "
+        f":gray[The queue: {label(queue_words(queue.where), 200)}]",
+    )
+    conditions = [name for name in _TELLING if getattr(queue.where, name, None) is not None]
+    if conditions and state.param("blind") == "1":
+        st.caption(":orange[:material/warning:] This queue is chosen by how its episodes ended, so you know.")
+
+
+def _empty(store: Store) -> None:
+    if store.health().episodes:
+        nothing_here("This queue holds no episode: choose another.")
+        state.page_link("episodes", "Choose episodes", icon=":material/table_rows:")
+    else:
+        nothing_here("Nothing is recorded yet, so there is nothing to review.")
+        state.page_link("home", "Load the sample runs", icon=":material/home:")
+
+
+def _finished(queue: Queue) -> None:
+    st.success("You have labelled every episode of this queue.", icon=":material/done_all:")
+    with st.container(horizontal=True, gap="small"):
+        st.button(
+            "Read them again from the first",
+            key="again",
+            icon=":material/replay:",
+            on_click=_open,
+            args=(queue.next(None, unlabelled=False),),
+        )
+        _undo_button(queue)
+
+
+# One episode
+
+
+def _episode(queue: Queue, recording: Recording, progress: QueueProgress) -> None:
+    history = queue.store.labels.history(recording.summary.id)
+    mine = any(one.author == queue.author for one in current_of(history))
+    hidden = state.param("blind") == "1" and not mine
+    _way(queue, recording, progress, mine)
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        _reading(recording, hidden)
+    with right, st.container(border=True, key="review_labels"):
+        _labels(queue, recording, hidden)
+
+
+def _way(queue: Queue, recording: Recording, progress: QueueProgress, mine: bool) -> None:
+    """The ways on in the queue."""
+    here = recording.summary.id
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_way"):
+        for words, key, shortcut, icon, backwards, unlabelled in (
+            ("Previous unlabelled", "review_back", "K", ":material/chevron_left:", True, True),
+            ("Next unlabelled", "review_next", "J", ":material/chevron_right:", False, True),
+            ("Previous", "queue_back", "P", None, True, False),
+            ("Next", "queue_next", "N", None, False, False),
+        ):
+            to = queue.next(here, backwards=backwards, unlabelled=unlabelled)
+            if to is None and key == "review_next" and (first := queue.next(None)) != here:
+                to = first  # those passed over come last
+            st.button(
+                words,
+                key=key,
+                shortcut=shortcut,
+                icon=icon,
+                type="primary" if key == "review_next" and mine and to else "tertiary",
+                disabled=to is None,
+                on_click=_open,
+                args=(to,),
+            )
+        _undo_button(queue)
+    at = "Not in this queue" if progress.at is None else f"You read number {progress.at:,} of the queue"
+    st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
+    if mine and queue.next(None) is None:
+        _finished_note()
+
+
+def _finished_note() -> None:
+    st.caption(":green[:material/done_all:] You have labelled every episode of this queue.")
+
+
+def _undo_button(queue: Queue) -> None:
+    st.button(
+        "Undo",
+        key="review_undo",
+        shortcut="U",
+        icon=":material/undo:",
+        type="tertiary",
+        disabled=not labels.can_undo(),
+        on_click=state.guarded(_undo, state.refused),
+        args=(queue.store,),
+    )
+
+
+def _undo(store: Store) -> None:
+    _open(labels.undo(store) or state.param("ep"))
+
+
+def _reading(recording: Recording, hidden: bool) -> None:
+    """The question, how it went and every turn's words in one place."""
+    summary, episode = recording.summary, recording.episode
+    st.markdown("**Question**")
+    text_block(episode.task.question, key=f"review_{summary.id}_question")
+    if not hidden:
+        st.markdown(_ending(recording))
+        policy = label(policy_name(summary.policy, summary.generation), 60)
+        st.caption(
+            f"{label(strip_text(summary.strip)) or '–'} · {policy} · {label(summary.family)}",
+            help=strip_key([summary]),
+        )
+        state.page_link(
+            "replay", "Open in Replay", icon=":material/smart_display:", ep=summary.id, t=state.param("t")
+        )
+    elif summary.answer:
+        st.markdown(f"Answer given: **{label(summary.answer, 80)}**")
+    total = len(recording.outlines)
+    if not total:
+        st.caption("No turn of this episode was played.")
+    shown = min(total, state.int_param("turns", WINDOW, 10_000, WINDOW))
+    for index in range(shown):
+        _turn(recording, index, hidden)
+    if shown < total:
+        st.button(
+            f"Show {min(WINDOW, total - shown)} more of {total:,} turns",
+            key="more_turns",
+            on_click=state.set_params,
+            kwargs={"turns": shown + WINDOW},
+        )
+
+
+def _ending(recording: Recording) -> str:
+    summary = recording.summary
+    if summary.status is not Status.FINISHED:
+        return badge(STATUS_MARKS[summary.status])
+    given = f"answer **{label(summary.answer, 80)}**" if summary.answer else "no answer"
+    parts = [outcome_badge(summary), given, f"expected **{label(recording.episode.task.answer, 80)}**"]
+    if summary.end_reason:
+        parts.append(END_WORDS[summary.end_reason])
+    return " · ".join(parts)
+
+
+def _turn(recording: Recording, index: int, hidden: bool) -> None:
+    outline = recording.outlines[index]
+    chosen = state.param("t") == str(index + 1)
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.markdown(turn_heading(outline, len(recording.outlines), running=recording.running))
+            if not hidden and outline.stage == "finished" and outline.answer_after is not None:
+                mark = correct_mark(outline.correct_after)
+                st.markdown(f":{mark.tone}-badge[{mark.icon} {label(outline.answer_after, 40)} {mark.word}]")
+            st.space("stretch")
+            st.button(
+                "Labelling this turn" if chosen else "Label this turn",
+                key=f"about_turn_{index}",
+                icon=":material/label:",
+                type="primary" if chosen else "tertiary",
+                on_click=state.set_params,
+                kwargs={"t": None if chosen else index + 1},
+            )
+        conditions = recording.text(index)
+        text_block(
+            conditions.reply,
+            key=f"review_{recording.summary.id}_{index}",
+            empty=missing_reply_words(conditions),
+        )
+
+
+def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
+    """The reviewer's side: what it is about, the labels at hand, a note, and the labels given before."""
+    store, here = queue.store, recording.summary.id
+    total = len(recording.outlines)
+    at = state.int_param("t", 0, total, 0)
+    place = Place(here, at - 1 if at else None)
+    about = f"turn {at}" if at else "the whole episode"
+    st.markdown(f"You label **{about}**")
+    st.caption(
+        "The buttons at the foot of the page say in a word what you think of it, so that episodes can be found and "
+        "counted by that later and reviewers compared; the recording stays as it is.",
+        help=define("Label"),
+    )
+    if at:
+        st.button(
+            "The whole episode instead",
+            key="about_episode",
+            type="tertiary",
+            on_click=state.set_params,
+            kwargs={"t": None},
+        )
+    history = store.labels.history(here)
+    with st.bottom:  # in reach however long the episode is
+        labels.quick_buttons(
+            store, place, current_of(history), keys=True, then=lambda: _go_on(queue, here), about=about
+        )
+    labels.author_field()
+    with st.expander("Other words, or a note", icon=":material/edit_note:", key="label_form"):
+        labels.label_form(store, place)
+    if hidden:
+        st.caption(
+            ":material/visibility_off: Outcome, expected answer and others' labels show once you have labelled."
+        )
+        return
+    labels.current_labels(store, current_of(history))
+    labels.label_history(history)
+
+
+def _go_on(queue: Queue, here: str) -> None:
+    """After a label: to the next one not labelled, when the reviewer wants that."""
+    if state.param("on") == "1":
+        _open(queue.next(here) or queue.next(None))
+
+
+#: How many pairs and differing items are shown.
+MOST_PAIRS, MOST_ITEMS = 6, 12
+
+
+def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) -> None:
+    """One name's agreement over the episodes of a list; the name stands in the address as `name`."""
+    if not names:
+        st.caption("Nothing is labelled yet, so there is nothing to compare.")
+        return
+    name = state.address_select(
+        "Which label", {one: one for one in names[:8]}, name="name", key="agreement_name"
+    )
+    found = store.reviews.agreement(name, where)
+    if not found.pairs:
+        st.caption(
+            f"No two reviewers have labelled the same thing with “{label(name)}” yet. A second reviewer types "
+            "their own name under “You label as”, best with Blind on."
+        )
+        return
+    _all_together(found)
+    for i, pair in enumerate(found.pairs[:MOST_PAIRS]):
+        with st.container(border=True):
+            _pair(pair, i)
+    if len(found.pairs) > MOST_PAIRS:
+        st.caption(f"And {len(found.pairs) - MOST_PAIRS} more pairs, with fewer items in common.")
+
+
+def _all_together(found: ReviewerAgreement) -> None:
+    if found.ticked:
+        st.caption(
+            "This label has one value only: whoever labelled an episode in any way and left it off counts as "
+            "“not given”."
+        )
+    if len(found.pairs) > 1 and found.alpha is not None:
+        st.markdown(
+            f"All reviewers together: Krippendorff's alpha **{found.alpha:.2f}** over {found.items:,} items",
+            help=define("Krippendorff's alpha"),
+        )
+
+
+def kappa_words(kappa: Kappa) -> str:
+    """`0.46, 95 % interval -0.17 to 1.00, over 7 items`, or why it is undefined."""
+    if kappa.kappa is None or kappa.low is None or kappa.high is None:
+        return "cannot be told: both gave one and the same value throughout"
+    return f"**{kappa.kappa:.2f}**, 95 % interval {kappa.low:.2f} to {kappa.high:.2f}"
+
+
+def _pair(pair: PairAgreement, i: int) -> None:
+    a, b = label(pair.a, 40), label(pair.b, 40)
+    items = f"{pair.kappa.n:,} item{'' if pair.kappa.n == 1 else 's'}"
+    st.markdown(f"**{a}** and **{b}**: the same value for {percent(pair.kappa.observed)} of {items}")
+    st.markdown(f"Cohen's kappa {kappa_words(pair.kappa)}", help=define("Cohen's kappa"))
+    used = [j for j in range(len(pair.values)) if any(pair.counts[j]) or any(row[j] for row in pair.counts)]
+    rows = [
+        f"| **{label(pair.values[j], 40)}** | {' | '.join(str(pair.counts[j][k]) for k in used)} |"
+        for j in used
+    ]
+    head = f"| {a} ↓ {b} → | {' | '.join(label(pair.values[k], 40) for k in used)} |"
+    st.markdown("\n".join([head, f"|:--|{'--:|' * len(used)}", *rows]))
+    if not pair.differing:
+        return
+    with st.expander(f"Where they differ ({len(pair.differing):,})", key=f"differ_{i}"):
+        for one in pair.differing[:MOST_ITEMS]:
+            state.page_link(
+                "replay",
+                f"{label(one.place.episode_id)} {place_words(one.place)}: {label(one.a, 40)} / {label(one.b, 40)}",
+                ep=one.place.episode_id,
+                t=None if one.place.index is None else one.place.index + 1,
+                labels="open",
+            )
+        if len(pair.differing) > MOST_ITEMS:
+            st.caption(f"And {len(pair.differing) - MOST_ITEMS:,} more.")
+
+
+if __name__ == "__main__":
+    state.run(show)

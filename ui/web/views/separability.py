@@ -1,0 +1,417 @@
+"""Separability: can the task and the chosen model be read off the coordinator's hidden states and logits?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from core.analysis.separability import (
+    FEWEST_POINTS,
+    FOLDS,
+    PUBLISHED_ACCURACY,
+    PUBLISHED_FISHER,
+    SPACE_WORDS,
+    SPACES,
+    TARGET_WORDS,
+    TARGETS,
+    Accuracy,
+    Discriminant,
+    Method,
+    Points,
+    Projection,
+    Space,
+    Target,
+    accuracy,
+    classes,
+    discriminate,
+    perplexity,
+    project,
+)
+from storage.analysis.hidden_states import HiddenStates, PolicyWithStates, policies_with_states, read_states
+from storage.filters.episode_filter import EpisodeFilter
+from storage.store import Store
+from ui.presentation.glossary import define, explain
+from ui.presentation.theme import label, one_line, percent
+from ui.presentation.words import policy_name, role_word
+from ui.runs.kinds import about
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.figures import literal
+from ui.web.kit.widgets import nothing_here, states_removed
+from ui.web.separability.figures import class_styles, cloud, readings, shown
+
+#: Value in the address -> its words.
+TURNS = {"all": "Every turn", "first": "First turns"}
+METHODS: dict[Method, str] = {"pca": "PCA", "lda": "LDA", "tsne": "t-SNE"}
+#: Rare classes named one by one.
+MOST_NAMES = 10
+NO_UMAP = "UMAP is no longer offered: PCA stands in, and t-SNE keeps neighbours together too."
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    st.title("Separability", help=define("Separability"))
+    st.caption(
+        "Each point is one decision of the coordinator. Where points of a colour lie together, task family or "
+        "chosen model can be read off what the encoder sees (hidden states) or off what the head makes of it "
+        "(logits)."
+    )
+    offered = policies_with_states(store)
+    if not offered:
+        nothing_here(
+            "No run here has hidden states: only a checkpoint leaves them, chance and single models do not."
+            + states_removed(store, EpisodeFilter())
+        )
+        state.page_link("home", "See how to record or load some", icon=":material/home:")
+        return
+    chosen = _choose(store, offered)
+    first_only, method = _options()
+    with st.spinner("Reading the states …"):
+        states = _read(store, store.url, chosen, first_only)
+    if len(states.points) < FEWEST_POINTS:
+        nothing_here(
+            f"Only {len(states.points)} turns here have a hidden state: fewer than {FEWEST_POINTS} make no picture."
+            + states_removed(store, EpisodeFilter(run=chosen.run_id, policy=chosen.policy))
+        )
+        return
+    st.caption(_what(states, chosen))
+    if state.param("projection") == "umap":  # an address of earlier versions
+        st.info(NO_UMAP, icon=":material/info:")
+    _clouds(states, method)
+    _turns_table(states)
+    _readings(states)
+
+
+# Choosing
+
+
+def _choose(store: Store, offered: Sequence[PolicyWithStates]) -> PolicyWithStates:
+    """The line of choices: a run, and a policy in it. An info names what the address asks for in vain."""
+    runs = list(dict.fromkeys(one.run_id for one in offered))
+    left, right = st.columns(2)
+    with left:
+        known = {run.id: about(run) for run in store.runs.list(limit=100_000)}
+        words = {run: f"{run} · {known[run]}" if known.get(run) else run for run in runs}
+        telling = max(offered, key=lambda one: one.turns).run_id  # one live episode makes no picture
+        run = _select("Run", words, name="run", key="stated_run", default=telling)
+    by_policy = {one.policy: one for one in offered if one.run_id == run}
+    with right:
+        names = {policy: policy_name(policy, one.generation) for policy, one in by_policy.items()}
+        policy = _select("Policy", names, name="policy", key="stated_policy", default=next(iter(names)))
+    return by_policy[policy]
+
+
+def _select(words: str, options: Mapping[str, str], *, name: str, key: str, default: str) -> str:
+    """A choice that stands in the address; one that is not offered is named in an info. Runs have own policies."""
+    asked = state.param(name)
+    chosen = state.address_select(
+        words,
+        options,
+        name=name,
+        key=key,
+        default=default,
+        forgets=("policy", "into"),
+        widget="list",
+    )
+    if asked and asked not in options:
+        st.info(
+            label(f"{words} {asked} has no hidden states here: {options[default]} stands in.", 300),
+            icon=":material/info:",
+        )
+    return chosen
+
+
+def _options() -> tuple[bool, Method]:
+    with st.container(horizontal=True, gap="medium"):
+        turns = state.address_select("Which turns", TURNS, name="turns", key="stated_turns")
+        words = {str(method): name for method, name in METHODS.items()}
+        picked = state.address_select("Projection", words, name="projection", key="projection")
+    return turns == "first", next(method for method in METHODS if method == picked)
+
+
+def _what(states: HiddenStates, chosen: PolicyWithStates) -> str:
+    points = states.points
+    parts = [f"{len(points):,} turns of {len(set(points.tasks)):,} tasks"]
+    if len(points) + states.unusable < states.total:
+        parts.append(f"drawn by a fixed seed from {states.total:,}")
+    if states.unusable:
+        parts.append(
+            f"{states.unusable:,} more left out: their hidden state holds numbers too large for the store"
+        )
+    parts.append(f"hidden states of {points.hidden.shape[1]:,} numbers")
+    parts.append(f"{points.logits.shape[1]} logits, one per model and role")
+    return " · ".join(parts) + ". Every number is standardised."
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _read(_store: Store, url: str, chosen: PolicyWithStates, first_only: bool) -> HiddenStates:
+    return read_states(_store, chosen.run_id, chosen.policy, first_only=first_only)
+
+
+# Clouds
+
+
+def _clouds(states: HiddenStates, method: Method) -> None:
+    """Four panels as in the paper's figures 8 to 11: a column per target, a row per space."""
+    st.caption(_how_to_read(method, len(states.points)))
+    slots = [[column.container(border=True) for column in st.columns(2)] for _ in SPACES]
+    hovers = _hovers(states)
+    for space, row in zip(SPACES, slots, strict=True):
+        for target, slot in zip(TARGETS, row, strict=True):
+            with slot:
+                st.markdown(f"**{SPACE_WORDS[space].capitalize()} by {TARGET_WORDS[target]}**")
+                _panel(states, method, target, space, hovers)
+    st.caption(
+        "A click on a point shows its turn; a click in a legend hides a class, a double click isolates it."
+    )
+
+
+def _how_to_read(method: Method, n: int) -> str:
+    return {
+        "pca": define("PCA"),
+        "lda": define("LDA")
+        + " It sees the labels and finds some distance even in noise: beside each Fisher "
+        "ratio stands that of shuffled labels. The paper names one ratio per space, perhaps by another formula.",
+        "tsne": f"{define('t-SNE')} Perplexity {perplexity(n):.0f}.",
+    }[method]
+
+
+def _panel(states: HiddenStates, method: Method, target: Target, space: Space, hovers: Sequence[str]) -> None:
+    points = states.points
+    if not np.ptp(points.matrix(space), axis=0).any():
+        nothing_here(f"All {SPACE_WORDS[space]} are the same, as of a head that has learned nothing yet.")
+        return
+    with st.spinner("Projecting …"):
+        if method == "lda":
+            found = _discriminated(points, points.digest, target, space)
+            if found is None:
+                nothing_here(_too_few(points, target))
+                return
+            st.caption(_fisher(found, space))
+            projection = found.projection
+        else:
+            projection = _projected(points, points.digest, method, space)
+    labels = points.labels(target).tolist()
+    place, key = f"{space}.{target}", f"cloud_{method}_{target}_{space}_{points.digest[:12]}"
+    plot(
+        cloud(projection, labels, class_styles(labels, states.slots if target == "model" else ()), hovers),
+        key=key,
+        on_select=lambda: clicked(states, place, st.session_state[key]["selection"]["points"]),
+        selection_mode="points",
+        alt=f"{METHODS[method]} of {SPACE_WORDS[space]}, coloured by {TARGET_WORDS[target]}: the classes are "
+        f"{', '.join(sorted(set(labels))[:12])}",
+    )
+    _behind(states, place)
+
+
+def clicked(states: HiddenStates, place: str, selected: Sequence[Mapping[str, object]]) -> None:
+    """Note the turn behind the point that was clicked in the address, if one was: `place:episode:turn`."""
+    if selected:
+        turn = states.turns[int(str(selected[0]["customdata"]))]
+        state.set_params(into=f"{place}:{turn.episode_id}:{turn.index + 1}")
+
+
+def _behind(states: HiddenStates, place: str) -> None:
+    """The turn of the point that was clicked here, with the way to it."""
+    into = state.param("into") or ""
+    if not into.startswith(f"{place}:"):
+        return
+    _, _, asked = into.partition(":")
+    turn = next((one for one in states.turns if asked == f"{one.episode_id}:{one.index + 1}"), None)
+    with st.container(border=True, key=f"behind_{place.replace('.', '_')}"):
+        if turn is None:
+            st.caption("The turn of this link is not among these points.")
+        else:
+            st.markdown(
+                f"{role_word(turn.role)} **{label(turn.model, 40)}** · {label(turn.family, 30)} · "
+                f"{label(turn.question, 110)}"
+            )
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if turn is not None:
+                words = f"Open turn {turn.index + 1}"
+                state.page_link(
+                    "replay", words, icon=":material/smart_display:", ep=turn.episode_id, t=turn.index + 1
+                )
+            st.button(
+                "Close",
+                key="behind_close",
+                type="tertiary",
+                icon=":material/close:",
+                on_click=state.set_params,
+                kwargs={"into": None},
+            )
+
+
+def _hovers(states: HiddenStates) -> list[str]:
+    """What hovering says of each point, foreign text escaped."""
+    return [
+        f"<b>{literal(turn.model, 24)}</b> as {role_word(turn.role)}, turn {turn.index + 1}"
+        + ("" if turn.model == turn.argmax_model else f" (likeliest: {literal(turn.argmax_model, 24)})")
+        + f"<br>{literal(turn.family, 24)}: {literal(turn.question, 56)}"
+        for turn in states.turns
+    ]
+
+
+def _fisher(found: Discriminant, space: Space) -> str:
+    return (
+        f"Fisher ratio **{found.fisher:.2f}**, {found.shuffled:.2f} with shuffled labels. "
+        f"Paper, frontier models: about {PUBLISHED_FISHER[space]:.2f}."
+    )
+
+
+def _too_few(points: Points, target: Target) -> str:
+    return (
+        f"Fewer than two classes of {TARGET_WORDS[target]} have {FOLDS} tasks or more: there is nothing to tell "
+        "apart."
+    )
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _projected(_points: Points, digest: str, method: Method, space: Space) -> Projection:
+    return project(_points, method, space)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _discriminated(_points: Points, digest: str, target: Target, space: Space) -> Discriminant | None:
+    return discriminate(_points, target, space)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _measured(_points: Points, digest: str, target: Target, space: Space) -> Accuracy | None:
+    return accuracy(_points, target, space)
+
+
+def _turns_table(states: HiddenStates) -> None:
+    with st.expander(
+        "The turns behind the points", icon=":material/table_rows:", on_change="rerun", key="stated_table"
+    ) as expander:
+        if expander.open:
+            st.dataframe(
+                rows(states),
+                key="stated_rows",
+                hide_index=True,
+                height=388,
+                column_config={
+                    "turn": st.column_config.LinkColumn("Turn", display_text="Replay", width=80),
+                    "question": st.column_config.TextColumn("Question", width="large"),
+                },
+                alt="The turns behind the points, each with a link to its replay",
+            )
+
+
+def rows(states: HiddenStates) -> pd.DataFrame:
+    """The turns as a table that can be sorted, each with a link to its replay."""
+    return pd.DataFrame(
+        {
+            "turn": [state.href("replay", ep=one.episode_id, t=one.index + 1) for one in states.turns],
+            "family": [one_line(one.family, 30) for one in states.turns],
+            "model": [one_line(one.model, 40) for one in states.turns],
+            "likeliest": [one_line(one.argmax_model, 40) for one in states.turns],
+            "role": [role_word(one.role) for one in states.turns],
+            "number": [one.index + 1 for one in states.turns],
+            "question": [one_line(one.question, 110) for one in states.turns],
+        }
+    )
+
+
+# How well it is read
+
+
+def _readings(states: HiddenStates) -> None:
+    """Accuracies, with the majority class, chance and the paper's."""
+    st.subheader("How well can it be read?", help=explain("SVM", "Cross-validation"))
+    points = states.points
+    with st.spinner("Fitting the SVMs …"):
+        tried = [_measured(points, points.digest, target, space) for target in TARGETS for space in SPACES]
+    measured = [one for one in tried if one is not None]
+    counts = {one.target: one.n for one in measured}
+    if counts:
+        st.caption(" ".join(_told_apart(points, target, n) for target, n in counts.items()))
+    for target in TARGETS:
+        if target not in counts:
+            nothing_here(_too_few(points, target))
+    if not measured:
+        return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        plot(
+            readings(measured),
+            key="readings",
+            small=True,
+            alt="Accuracy of linear and RBF SVMs in this run and in the paper",
+        )
+    with right:
+        _explained(states)
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.markdown("**This run**")
+        st.table(ours(measured), border="horizontal")
+    with right:
+        st.markdown("**The paper, with frontier models** (arXiv 2512.04695)")
+        st.table(theirs(measured), border="horizontal")
+
+
+def _told_apart(points: Points, target: Target, n: int) -> str:
+    """Which classes were read, and which were left out."""
+    found = classes(points, target)
+    parts = f"{TARGET_WORDS[target].capitalize()}: {len(found.frequent)} classes in {n:,} turns"
+    if found.rare:
+        rare = ", ".join(label(name, 30) for name in found.rare[:MOST_NAMES])
+        more = "" if len(found.rare) <= MOST_NAMES else f" and {len(found.rare) - MOST_NAMES} more"
+        parts += f"; {rare}{more} left out, with fewer than {FOLDS} tasks"
+    return f"{parts}."
+
+
+def _explained(states: HiddenStates) -> None:
+    share = np.mean([turn.model == turn.argmax_model for turn in states.turns])
+    st.markdown(
+        f"Stratified cross-validation in {FOLDS} folds. All turns of a task stay in one fold, so no turn is "
+        "recognised by another of its episode. ± is the standard deviation over the folds."
+    )
+    if share < 1:
+        st.markdown(
+            f"Of these choices {percent(float(share))} took the likeliest model and the others were drawn below "
+            "it, so even a perfect reading of the logits ends near there."
+        )
+    st.markdown(
+        "The paper's figures are of Qwen3-0.6B states that choose among models such as GPT-5 and Gemini 2.5 Pro "
+        "on four benchmarks. They are here for orientation: other tasks, other models."
+    )
+
+
+def ours(measured: Sequence[Accuracy]) -> pd.DataFrame:
+    """What this run's points came to, one row per target and space."""
+    return pd.DataFrame(
+        {
+            "Linear SVM": [shown(one.linear) for one in measured],
+            "RBF SVM": [shown(one.rbf) for one in measured],
+            "Majority class": [percent(one.majority) for one in measured],
+            "Chance": [percent(one.chance) for one in measured],
+        },
+        index=_index(measured),
+    )
+
+
+def theirs(measured: Sequence[Accuracy]) -> pd.DataFrame:
+    """The paper's figures for the same rows."""
+    found = [PUBLISHED_ACCURACY[one.target, one.space] for one in measured]
+    return pd.DataFrame(
+        {
+            "Linear SVM": [shown(one.linear) for one in found],
+            "RBF SVM": [shown(one.rbf) for one in found],
+            "Chance": [percent(one.chance) for one in found],
+        },
+        index=_index(measured),
+    )
+
+
+def _index(measured: Sequence[Accuracy]) -> list[str]:
+    return [f"{TARGET_WORDS[one.target].capitalize()}, {SPACE_WORDS[one.space]}" for one in measured]
+
+
+if __name__ == "__main__":
+    state.run(show)

@@ -1,0 +1,372 @@
+"""Settings & health: keys, one's own choices, the store, who works on what, versions and caches.
+
+Which part is read stands in the address as `part`. Everything here is read only, but for what concerns this tab alone,
+clearing caches, and making room.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+import streamlit as st
+from streamlit.runtime.caching import get_data_cache_stats_provider, get_resource_cache_stats_provider
+
+from core.errors import TrinityError
+from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.summaries import Health, RunStatus, RunSummary
+from storage.store import Store
+from storage.upkeep.inventory import TableSize, migrations, table_sizes
+from storage.upkeep.retention import WORDS, Pruning, What, began_before, compact, preview, prune
+from ui.presentation.theme import badge, label, plain
+from ui.presentation.words import ago, label_words, retention_words, size_words
+from ui.program import packages, version
+from ui.runs import queue, wiring
+from ui.runs.kinds import about, address_of, kind_of
+from ui.runs.lease import process_words
+from ui.web.components.transport import Keys
+from ui.web.kit import state
+from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.progress import status as live
+from ui.web.turns.labels import author_field
+
+PARTS = {
+    "health": "Store",
+    "room": "Make room",
+    "work": "Runs and workers",
+    "keys": "Keys",
+    "you": "You",
+    "about": "Versions and caches",
+}
+#: Where tables and columns are explained.
+TABLES = "What every table and column means is told in a terminal, by `trinity doctor --tables`."
+#: The runs that somebody may have to look after, in the order in which they are shown.
+_OPEN = (RunStatus.RUNNING, RunStatus.QUEUED, RunStatus.INTERRUPTED, RunStatus.FAILED)
+_MOST_RUNS = 20
+_TAIL_BYTES = 4000
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    st.title("Settings & health")
+    part = state.address_select("Part", PARTS, name="part", key="settings_part")
+    if state.param("part") == "tables":  # an address of earlier versions
+        st.info(TABLES, icon=":material/terminal:")
+    if part == "work":
+        _work(store)
+    elif part == "room":
+        prune_panel(store)
+    elif part == "keys":
+        _keys()
+    elif part == "you":
+        _you()
+    elif part == "about":
+        _about()
+    else:
+        _health(store, store.health())
+
+
+# The store
+
+
+def _health(store: Store, health: Health) -> None:
+    if health.warning:
+        st.warning(label(health.warning, 400), icon=":material/warning:")
+    if health.stalled:
+        st.warning(
+            f"{health.stalled} run{'s have' if health.stalled > 1 else ' has'} gone silent: see Runs and workers.",
+            icon=":material/heart_broken:",
+        )
+    for column, (name, value) in zip(
+        st.columns(5),
+        (
+            ("Episodes", f"{health.episodes:,}"),
+            ("Turns", f"{health.turns:,}"),
+            ("Checkpoints", f"{health.checkpoints:,}"),
+            ("Size", size_words(health.size_bytes)),
+            ("Free on its disk", size_words(health.free_bytes)),
+        ),
+        strict=True,
+    ):
+        column.metric(name, value, border=True)
+    st.markdown(f"**Where it is** · {label(health.database)}")
+    st.code(health.url, language=None, wrap_lines=True)
+    st.markdown("**How to back it up**, at any time, while it is used too")
+    st.code(health.backup_hint, language=None, wrap_lines=True)
+    st.markdown(f"**Schema {label(health.schema)}**, migrated by itself when an older store is opened")
+    st.markdown(
+        "  \n".join(
+            f"{':green[:material/check:]' if step.applied else ':gray[:material/pending:]'} "
+            f"`{step.revision}` {label(step.words, 200)}"
+            for step in migrations(store.engine)
+        )
+    )
+    with st.expander("Sizes by table", icon=":material/database:", key="sizes", on_change="rerun") as sizes:
+        if sizes.open:
+            _sizes(table_sizes(store.engine))
+
+
+def _sizes(tables: Sequence[TableSize]) -> None:
+    st.caption(f"Bytes with indexes; a large store takes a moment to be measured. {TABLES}")
+    rows = [f"| {one.name} | {one.rows:,} | {size_words(one.size_bytes)} |" for one in tables]
+    st.markdown("\n".join(["| Table | Rows | Size |", "|:--|--:|--:|", *rows]))
+
+
+# Runs and workers
+
+
+def _work(store: Store) -> None:
+    found = [run for status in _OPEN for run in store.runs.list(status=status, limit=_MOST_RUNS)]
+    now = time.time()
+    marks = Counter(run_mark(run, stalled=queue.has_died(run, now)).word for run in found)
+    counts = ", ".join(f"{n} {word}" for word, n in marks.items())
+    st.markdown(f"**{counts or 'Nothing is running'}**")
+    st.caption(
+        f"{live.workers_words(sum(run.status is RunStatus.QUEUED for run in found))} "
+        "To have more or fewer, start with TRINITY_WORKERS, or run `trinity worker` as often as you like."
+    )
+    if not found:
+        nothing_here("No run is under way, waiting, interrupted or failed.", icon=":material/task_alt:")
+    for run in found:
+        with st.container(border=True):
+            _run(run, now)
+    with st.container(horizontal=True, gap="small"):
+        state.page_link("live", "Play a problem", icon=":material/play_circle:")
+        state.page_link("evolution", "Evolutions", icon=":material/trending_up:")
+
+
+def _run(run: RunSummary, now: float) -> None:
+    stalled = queue.has_died(run, now)
+    parts = [badge(run_mark(run, stalled=stalled)), f"**{label(run.id)}**", kind_of(run).words]
+    if subject := about(run):
+        parts.append(label(subject, 60))
+    if run.episodes:
+        parts.append(f"{run.finished_episodes:,} of {run.episodes:,} episodes")
+    if run.generations:
+        parts.append(f"{run.generations:,} generations")
+    st.markdown(" · ".join(parts))
+    alive = "no sign of life yet" if run.heartbeat is None else f"last sign of life {ago(run.heartbeat, now)}"
+    owner = label(process_words(run.owner), 60) if run.owner else "no process"
+    st.caption(f"begun {ago(run.created, now)} · {owner} · {alive}")
+    if run.error:
+        st.text(plain(run.error, 600))
+    _ways_on(run, stalled)
+    log = queue.log_file(run.id)
+    if log.exists() and log.stat().st_size:
+        with st.expander("What its process said last", key=f"log_{run.id}", on_change="rerun") as said:
+            if said.open:
+                st.code(plain(tail(log)), language=None, wrap_lines=True)
+                st.caption(label(str(log), 300))
+
+
+def _ways_on(run: RunSummary, stalled: bool) -> None:
+    """To the page that shows the run; what resumes it when it stands still."""
+    kind = kind_of(run)
+    stands = stalled or run.status in (RunStatus.INTERRUPTED, RunStatus.QUEUED)
+    words = "Resume it there" if stands and kind.resumes else "Look at it"
+    state.page_link(kind.page, words, icon=":material/arrow_forward:", **address_of(run))
+    if stands and not kind.resumes and (command := kind.resume_command(run.id)):
+        st.code(command, language=None)
+
+
+def tail(file: Path) -> str:
+    """The last lines of a file, at most a screenful; a sentence when it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            return opened.read().decode("utf-8", "replace").strip()
+    except OSError as error:
+        return f"It cannot be read: {error.strerror or error}."
+
+
+# Keys, and what concerns this tab
+
+
+def _keys() -> None:
+    st.caption("Keys rest while you type in a field. H shows the keys of the page you are on.")
+    columns, filled = st.columns(2, gap="large"), [0, 0]
+    for page, keys in key_sheets().items():
+        shorter = filled.index(min(filled))
+        filled[shorter] += len(keys) + 3  # its title and the head of its table
+        with columns[shorter]:
+            st.markdown(f"**{page}**")
+            st.markdown(
+                "\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in keys)])
+            )
+
+
+def _you() -> None:
+    left, right = st.columns(2, gap="large")
+    with left:
+        author_field("settings_author")
+        st.toggle(
+            "Plain turn strip, without the component",
+            key="settings_plain_strip",
+            value=bool(st.session_state.get("plain_strip", False)),
+            help="Buttons in place of the drawn strip: for screen readers and old browsers",
+            on_change=_plain_strip,
+        )
+        st.caption("Both are kept for this tab.")
+    with right:
+        st.markdown("**Light or dark**")
+        st.write(
+            "The page follows your system. The menu ⋮ at the top right has Settings, where you can choose."
+        )
+        st.markdown("**Labels at hand**")
+        st.write(", ".join(label_words(pair) for pair in wiring.settings().labels))
+        st.caption("To have others, start with TRINITY_LABELS, or write into config.toml in the data folder:")
+        listed = ", ".join("=".join(pair) for pair in wiring.settings().labels)
+        st.code(f'labels = "{listed}"', language=None, wrap_lines=True)
+
+
+def _plain_strip() -> None:
+    st.session_state["plain_strip"] = st.session_state["settings_plain_strip"]
+
+
+# Versions and caches
+
+
+def _about() -> None:
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown(f"**Trinity Inspector {label(version())}**")
+        rows = [f"| {label(name)} | {label(number)} |" for name, number in packages().items()]
+        st.markdown("\n".join(["| Stands on | Version |", "|:--|:--|", *rows]))
+    with right:
+        st.markdown("**Caches of this server**")
+        held = cached()
+        if held:
+            rows = [f"| {label(name)} | {size} |" for name, size in held.items()]
+            st.markdown(
+                "\n".join(
+                    ["| What is remembered, by the function that made it | Entries |", "|:--|--:|", *rows]
+                )
+            )
+        else:
+            st.caption("Nothing is remembered now.")
+        st.button("Clear caches", key="clear_caches", icon=":material/delete_sweep:", on_click=_clear)
+        st.caption("What is recorded stays; pages read it anew, a little slower the first time.")
+
+
+def cached() -> dict[str, str]:
+    """What the server remembers, by the function that made it: entries, or bytes where values are copied."""
+    held: dict[str, str] = {}
+    for provider, unit in (
+        (get_resource_cache_stats_provider(), "entries"),
+        (get_data_cache_stats_provider(), "bytes"),
+    ):
+        for one in (stat for family in provider.get_stats().values() for stat in family):
+            size = getattr(one, "byte_length", 0)
+            held[getattr(one, "cache_name", "")] = f"{size:,}" if unit == "entries" else size_words(size)
+    return dict(sorted(held.items()))
+
+
+def _clear() -> None:
+    st.cache_resource.clear()
+    st.cache_data.clear()
+    st.toast("Cleared.", icon=":material/check:")
+
+
+def key_sheets() -> dict[str, Keys]:
+    """Page title -> its keys; pages without any are left out."""
+    sheets: dict[str, Keys] = {}
+    for name in state.VIEWS:
+        page = import_module(f"ui.web.views.{name}")
+        if keys := getattr(page, "KEYS", None):
+            sheets[(page.__doc__ or name).partition(":")[0]] = keys
+    return sheets
+
+
+_AGES = {
+    "30": "over 30 days old",
+    "90": "over 90 days",
+    "365": "over a year",
+    "0": "any age",
+}
+_DONE = "pruned"
+#: The runs that are offered by name.
+_MOST_RUNS_SHOWN = 100
+
+
+def prune_panel(store: Store) -> None:
+    """Choose, see what would go, and remove it; everything stands in the address."""
+    st.caption(
+        "What is labelled, forked, or not over yet is kept and counted. Nothing goes before you say so, and there is "
+        "no way back. The same in a terminal: `trinity prune --help`."
+    )
+    if done := st.session_state.pop(_DONE, None):
+        st.success(done, icon=":material/check:")
+    kinds = {str(what): words for what, words in WORDS.items()}
+    what = cast(What, state.address_select("What goes", kinds, name="what", key="prune_what"))
+    left, right = st.columns(2)
+    with left:
+        age = state.address_select("How old", _AGES, name="age", key="prune_age")
+    runs = {"": "every run"} | {one.id: one.id for one in store.runs.list(limit=_MOST_RUNS_SHOWN)}
+    with right:
+        run = _run_line(runs)
+    where = EpisodeFilter(run=run or None, q=began_before(f"{age}d", time.time()) if age != "0" else None)
+    referenced = st.toggle(
+        "Also what labels and forks lean on",
+        key="prune_referenced",
+        help="Labels of removed runs go too, and forks can no longer be compared with what they were forked from.",
+    )
+    found = preview(store, what, where, everything=referenced)
+    with st.container(border=True):
+        st.markdown("  \n".join(label(line, 400) for line in retention_words(found)))
+        if found.rows:
+            _confirm(store, found, where, referenced)
+    if store.engine.dialect.name == "sqlite":
+        st.button(
+            "Make the file smaller",
+            key="vacuum",
+            icon=":material/compress:",
+            type="tertiary",
+            help="SQLite's VACUUM: gives freed room back to the disk, and needs as much again while it works",
+            on_click=_compact,
+            args=(store,),
+        )
+
+
+def _run_line(runs: dict[str, str]) -> str:
+    words = {run: label(said, 60) for run, said in runs.items()}
+    return state.address_select("Of which run", words, name="of", key="prune_run", widget="list")
+
+
+def _confirm(store: Store, found: Pruning, where: EpisodeFilter, referenced: bool) -> None:
+    sure = st.checkbox("I am sure", key=f"prune_sure_{found.what}_{found.rows}")
+    st.button(
+        f"Remove {WORDS[found.what]}, {size_words(found.size_bytes)}",
+        key="prune_now",
+        icon=":material/delete:",
+        disabled=not sure,
+        on_click=state.guarded(_remove, state.refused),
+        args=(store, found.what, where, referenced),
+    )
+
+
+def _remove(store: Store, what: What, where: EpisodeFilter, referenced: bool) -> None:
+    gone = prune(store, what, where, everything=referenced)
+    st.cache_resource.clear()  # what was read before would be shown on
+    st.cache_data.clear()
+    st.session_state[_DONE] = (
+        f"Removed: {gone.rows:,} {'runs' if what == 'runs' else 'rows'}, about {size_words(gone.size_bytes)}. The file "
+        "keeps its size, to be used again, until you make it smaller."
+    )
+
+
+def _compact(store: Store) -> None:
+    try:
+        compact(store)
+    except TrinityError as error:
+        state.refused(str(error))
+        return
+    st.session_state[_DONE] = f"The store is now {size_words(store.health().size_bytes)} large."
+
+
+if __name__ == "__main__":
+    state.run(show)

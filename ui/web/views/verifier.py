@@ -1,0 +1,424 @@
+"""Verifier & cost: which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from core.episode import Role
+from storage.analysis.routing import pool_order
+from storage.analysis.verdicts import (
+    FEWEST,
+    WRONGLY_ENDED,
+    PolicyCost,
+    Proportion,
+    VerdictOutcome,
+    VerdictsOnAuthor,
+    VerifierLedger,
+    by_author,
+    ledgers,
+    policy_costs,
+    turn_groups,
+    turns_with_verdict,
+    with_judgement,
+)
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import label, one_line, percent
+from ui.presentation.words import dollars
+from ui.web.kit import state
+from ui.web.kit.cache import cached
+from ui.web.kit.chart import plot
+from ui.web.kit.estimates import Estimate, estimates_figure
+from ui.web.kit.figures import literal
+from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.widgets import ink, nothing_here
+from ui.web.pickers.scope import Scope, ScopeSide, behind, scope_bar
+from ui.web.verifier.cost import budget_part, cost_part, roles_part, with_interval
+from ui.web.verifier.figures import SIDES, accepts
+
+_costs = cached(policy_costs)
+_groups = cached(turn_groups)
+_by_author = cached(by_author)
+_pool_order = cached(pool_order)
+PARTS = {"verdicts": "Verdicts", "cost": "Cost", "budget": "Turn budget", "roles": "Roles kept"}
+JUDGEMENTS: dict[VerdictOutcome, str] = {
+    VerdictOutcome.ACCEPTED_WRONG: "Accepted a wrong answer",
+    VerdictOutcome.ACCEPTED_RIGHT: "Accepted a right answer",
+    VerdictOutcome.REVISED_RIGHT: "Sent a right answer back",
+    VerdictOutcome.REVISED_WRONG: "Sent a wrong answer back",
+    VerdictOutcome.UNREADABLE: "Gave no readable verdict",
+    VerdictOutcome.NOTHING: "Had nothing to judge",
+    VerdictOutcome.FAILED: "Did not reply",
+}
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    st.title("Verifier & cost")
+    st.caption(
+        "A Verifier's ACCEPT ends an episode: whether it can be trusted, and what a solved problem costs."
+    )
+    scope = scope_bar(store)
+    costs = [_costs(store, side.where) for side in scope.sides]
+    if not any(costs):
+        nothing_here("No finished episode here.", ":material/filter_alt_off:")
+        with st.container(horizontal=True):
+            state.page_link("verifier", "All episodes", icon=":material/fact_check:")
+            state.page_link("home", "See how to record or load some", icon=":material/home:")
+        return
+    groups = [_groups(store, side.where) for side in scope.sides]
+    _answers(scope, [ledgers(of) for of in groups], costs)
+    part = state.address_select("Part", PARTS, name="part", key="verifier_part")
+    if part == "verdicts":
+        _verdicts(store, scope, [ledgers(of) for of in groups], costs)
+    elif part == "cost":
+        cost_part(store, scope, groups, costs)
+    elif part == "budget":
+        budget_part(store, scope)
+    else:
+        roles_part(store, scope, groups)
+
+
+# The two answers
+
+
+def _answers(
+    scope: Scope, books: Sequence[Sequence[VerifierLedger]], costs: Sequence[Sequence[PolicyCost]]
+) -> None:
+    left, right = st.columns(2)
+    with left, st.container(border=True, height="stretch"):
+        st.markdown("**Which verifier accepts wrong answers most?**", help=define("Wrong answers accepted"))
+        _pooled_words(scope, costs)
+        for side, of in zip(scope.sides, books, strict=True):
+            st.markdown(f"{side.letter + ': ' if side.letter else ''}{worst(of)}")
+    with right, st.container(border=True, height="stretch"):
+        st.markdown("**What did a solved problem cost?**")
+        _pooled_words(scope, costs)
+        for side, found in zip(scope.sides, costs, strict=True):
+            st.markdown(f"{side.letter + ': ' if side.letter else ''}{solved_cost(found)}")
+        if not scope.compared and (least := least_tokens(costs[0])):
+            st.caption(
+                f"Least: {label(scope.say(least.policy), 60)}, {least.tokens / least.right:,.0f} tokens."
+            )
+
+
+def _pooled_words(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
+    """Whose episodes an answer is about."""
+    if not scope.compared:
+        several = len(costs[0]) > 1
+        st.caption(f"All {len(costs[0])} policies together" if several else scope.say(costs[0][0].policy))
+
+
+def worst(books: Sequence[VerifierLedger]) -> str:
+    """The first question's answer in a sentence, as markdown."""
+    measured_books = [one for one in books if one.false_accept.n >= FEWEST]
+    few = sum(0 < one.false_accept.n < FEWEST for one in books)
+    left = (
+        f" {few} with fewer than {FEWEST} wrong answers {'is' if few == 1 else 'are'} not ranked."
+        if few
+        else ""
+    )
+    if not measured_books:
+        return f"Too few wrong answers to tell: no verifier judged {FEWEST} or more here."
+    shown = sum(one.false_accept.n for one in measured_books)
+    first = max(measured_books, key=lambda one: one.false_accept.value or 0.0)
+    name, low = f"**{label(first.model, 40)}**", first.false_accept.ci95[0]
+    if len(measured_books) == 1 and few:
+        return f"Too few wrong answers to tell: only {name} judged {FEWEST} or more; it accepted {_accepted(first)}."
+    if not first.false_accept.k:
+        return f"None: not one of {shown:,} wrong answers was accepted.{left}"
+    rivals = [
+        label(one.model, 30) for one in measured_books if one is not first and one.false_accept.ci95[1] > low
+    ]
+    apart = f" It cannot be told from {' or '.join(rivals[:3])}." if rivals else ""
+    return f"{name}: it accepted {_accepted(first)}.{apart}{left}"
+
+
+def _accepted(one: VerifierLedger) -> str:
+    """`**6.5 %** of the 31 wrong answers it was shown (95 % 1.8 % to 20.7 %)`."""
+    share = one.false_accept
+    low, high = share.ci95
+    return (
+        f"**{percent(share.value)}** of the {share.n:,} wrong answers it was shown "
+        f"(95 % interval {percent(low)} to {percent(high)})"
+    )
+
+
+def solved_cost(found: Sequence[PolicyCost]) -> str:
+    """The second question's answer in a sentence, as markdown."""
+    right, tokens = sum(one.right for one in found), sum(one.tokens for one in found)
+    if not right:
+        return "Nothing was solved."
+    n = sum(one.n for one in found)
+    words = (
+        f"**{tokens / right:,.0f} tokens**: those of all {n:,} episodes over the {right:,} that were solved"
+    )
+    if any(one.cost_usd is None for one in found):
+        return f"{words}. In dollars it is not known: some replies have no known price."
+    cost = sum(one.cost_usd or 0.0 for one in found)
+    if not cost:
+        return f"{words}. These models are free of charge, so tokens are what it cost."
+    return f"**{dollars(cost / right)}**, and {words.replace('**', '')}."
+
+
+def least_tokens(found: Sequence[PolicyCost]) -> PolicyCost | None:
+    """The policy whose solved problems took the fewest tokens each; None where there are not several."""
+    solving = [one for one in found if one.right]
+    return min(solving, key=lambda one: one.tokens / one.right) if len(solving) > 1 else None
+
+
+# Verdicts
+
+
+def _verdicts(
+    store: Store,
+    scope: Scope,
+    books: Sequence[Sequence[VerifierLedger]],
+    costs: Sequence[Sequence[PolicyCost]],
+) -> None:
+    if not any(books):
+        nothing_here("No model was called as a Verifier here.")
+        return
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("How often is a wrong answer accepted?")
+        st.caption(
+            "Of the wrong answers a verifier judged, the share it accepted. Click a mark for the turns."
+        )
+        _rates(scope, books, "false_accept", VerdictOutcome.ACCEPTED_WRONG, "wrong answers accepted")
+    with right:
+        st.subheader("How often is a right answer sent back?")
+        st.caption(
+            "Of the right answers a verifier judged, the share it asked to revise. Click a mark for the turns."
+        )
+        _rates(scope, books, "false_revise", VerdictOutcome.REVISED_RIGHT, "right answers sent back")
+    _into(store, scope)
+    with st.expander(
+        "The ledger: every verdict against the truth", icon=":material/table_rows:", expanded=True
+    ):
+        _ledger_table(scope, books)
+    st.subheader("Do they go easy on themselves?", help=define("Self-verified"))
+    st.caption(
+        "Share of wrong answers accepted, by verifier (row) and author of the answer (column); ◆ judged its own."
+    )
+    for side in scope.sides:
+        if scope.compared:
+            st.markdown(f"**{side.title}**")
+        _authors(store, side, _pool_order(store, side.where))
+    st.subheader("When do they accept?")
+    for column, side, found in zip(st.columns(len(scope.sides)), scope.sides, costs, strict=True):
+        with column:
+            _accepts(side, found)
+
+
+def _rates(
+    scope: Scope, books: Sequence[Sequence[VerifierLedger]], what: str, judged: VerdictOutcome, words: str
+) -> None:
+    by_name = [{one.model: one for one in of} for of in books]
+    shares: dict[str, list[Proportion]] = {}
+    for name, one in ((name, one) for of in by_name for name, one in of.items()):
+        shares.setdefault(name, []).append(getattr(one, what))
+    names = sorted(
+        shares,
+        key=lambda name: (
+            max(share.n for share in shares[name]) < FEWEST,
+            -max(share.value or 0.0 for share in shares[name]),
+        ),
+    )
+    found = []
+    for name in names:
+        for i, of in enumerate(by_name):
+            share: Proportion | None = getattr(of[name], what) if name in of else None
+            if share is not None and share.value is not None:
+                side = f"{scope.sides[i].letter} · {name}" if scope.compared else name
+                colour, _, symbol = SIDES[i]
+                found.append(
+                    Estimate(
+                        f"{side} · {share.k:,} of {share.n:,}",
+                        share.value,
+                        *share.ci95,
+                        words,
+                        f"{judged.value}:{name}{'#B' if i else ''}",
+                        colour,
+                        symbol if share.n >= FEWEST else f"{symbol}-open",
+                    )
+                )
+    if not found:
+        nothing_here("No such answer was judged.")
+        return
+    _clickable(estimates_figure(found), what, "; ".join(one.name for one in found))
+    if any(one.symbol.endswith("-open") for one in found):
+        st.caption(f"Hollow: judged fewer than {FEWEST}, too few to rank; they come last.")
+
+
+def _clickable(figure: Any, key: str, alt: str) -> None:
+    """A chart whose points carry what to look into; a click notes it in the address."""
+    name = f"verifier_{key}"
+
+    def chosen() -> None:
+        points = st.session_state[name]["selection"]["points"]
+        if points and (data := points[0].get("customdata")) and data[0]:
+            state.set_params(into=data[0])
+
+    plot(figure, key=name, small=True, on_select=chosen, selection_mode="points", alt=alt)
+
+
+def into_verdict(key: str) -> tuple[VerdictOutcome, str, str | None] | None:
+    """(what, verifier, author) that an address looks into; None for a stale one."""
+    what, _, rest = key.partition(":")
+    verifier, by, author = rest.partition("\n")
+    if what not in set(VerdictOutcome) or not verifier:
+        return None
+    return VerdictOutcome(what), verifier, author if by else None
+
+
+def _into(store: Store, scope: Scope) -> None:
+    """The turns behind what was clicked."""
+    key = state.param("into")
+    if key is None:
+        return
+    side = scope.sides[-1 if key.endswith("#B") or len(scope.sides) == 1 else 0]
+    found = into_verdict(key.removesuffix("#B"))
+    if found is None:
+        st.info("The link names nothing that this page knows; click a mark instead.", icon=":material/info:")
+        return
+    what, verifier, author = found
+    of = f", answers of {label(author, 40)}" if author else ""
+    behind(
+        f"**{JUDGEMENTS[what]}**: {label(verifier, 40)}{of}",
+        "Their episodes, and other authors'" if author else "Their episodes",
+        side.listed(with_judgement(verifier, what)),
+        turns_with_verdict(store, side.where, verifier, what, author),
+        scope,
+    )
+
+
+def _ledger_table(scope: Scope, books: Sequence[Sequence[VerifierLedger]]) -> None:
+    rows = [(side, one) for side, of in zip(scope.sides, books, strict=True) for one in of]
+    columns: dict[str, list[Any]] = {}
+    if scope.compared:
+        columns["side"] = [side.letter for side, _ in rows]
+    columns["model"] = [one_line(one.model, 40) for _, one in rows]
+    columns["accepted_wrong_rate"] = [with_interval(one.false_accept) for _, one in rows]
+    columns["revised_right_rate"] = [with_interval(one.false_revise) for _, one in rows]
+    for what in VerdictOutcome:
+        columns[what.value] = [one.counts.get(what, 0) for _, one in rows]
+    columns["own"] = [one.self_verified for _, one in rows]
+    columns["open"] = [side.episodes(model=one.model, role=Role.VERIFIER.value) for side, one in rows]
+    columns["false"] = [
+        side.episodes(with_judgement(one.model, VerdictOutcome.ACCEPTED_WRONG))
+        if one.counts.get(VerdictOutcome.ACCEPTED_WRONG)
+        else None
+        for side, one in rows
+    ]
+    st.dataframe(
+        columns,
+        key="ledger",
+        hide_index=True,
+        height="content",
+        column_config={
+            "side": st.column_config.TextColumn("", width=30),
+            "model": st.column_config.TextColumn("Verifier", pinned=True),
+            "accepted_wrong_rate": st.column_config.TextColumn(
+                "Wrong answers accepted",
+                help=f"{define('Wrong answers accepted')} With 95 % interval",
+            ),
+            "revised_right_rate": st.column_config.TextColumn(
+                "Right answers sent back", help="With 95 % interval"
+            ),
+            "accepted_right": st.column_config.NumberColumn("✓ right", help="ACCEPT of a right answer"),
+            "accepted_wrong": st.column_config.NumberColumn("✓ wrong", help="ACCEPT of a wrong answer"),
+            "revised_right": st.column_config.NumberColumn("↻ right", help="REVISE of a right answer"),
+            "revised_wrong": st.column_config.NumberColumn("↻ wrong", help="REVISE of a wrong answer"),
+            "unreadable": st.column_config.NumberColumn("? unreadable", help="Counted as REVISE"),
+            "nothing": st.column_config.NumberColumn("∅ nothing to judge"),
+            "failed": st.column_config.NumberColumn("⚠ no reply"),
+            "own": st.column_config.NumberColumn("Its own answers", help=define("Self-verified")),
+            "open": st.column_config.LinkColumn("Episodes", display_text="List"),
+            "false": st.column_config.LinkColumn(
+                "False accepts", display_text="List", help=define("False accept")
+            ),
+        },
+    )
+
+
+def _authors(store: Store, side: ScopeSide, order: Sequence[str]) -> None:
+    found = {(one.verifier, one.author): one for one in _by_author(store, side.where)}
+    if not found:
+        nothing_here("No answer was judged.")
+        return
+    verifiers = [name for name in order if any(key[0] == name for key in found)]
+    authors = [name for name in order if any(key[1] == name for key in found)]
+    mark = "#B" if side.letter == "B" else ""
+    _clickable(
+        matrix(
+            [[_author_cell(found.get((v, a)), v, a, mark) for a in authors] for v in verifiers],
+            [f"▲ {literal(name, 16)}" for name in verifiers],
+            [literal(name, 14) for name in authors],
+            ink(),
+            most=1.0,
+        ),
+        f"authors{side.letter}",
+        "Share of wrong answers accepted by verifier and author",
+    )
+    own, others = (
+        _pooled([one for one in found.values() if one.own]),
+        _pooled([one for one in found.values() if not one.own]),
+    )
+    st.caption(
+        f"Wrong answers accepted: {with_interval(own)} of a model's own, {with_interval(others)} of others'. "
+        "Numbers are percent; nothing stands where fewer than three wrong answers were judged."
+    )
+
+
+def _author_cell(one: VerdictsOnAuthor | None, verifier: str, author: str, mark: str) -> MatrixCell:
+    own = "◆" if verifier == author else ""
+    words = f"▲ {literal(verifier, 30)} on {literal(author, 30)}'s answers"
+    if one is None or one.false_accept.n < 3:
+        return MatrixCell(None, own, f"{words}: too few")
+    share = one.false_accept
+    return MatrixCell(
+        share.value,
+        f"{100 * (share.value or 0.0):.0f}{own}",
+        f"{words}: {share.k:,} of {share.n:,} wrong ones accepted"
+        f"<br>95 % {percent(share.ci95[0])} to {percent(share.ci95[1])}",
+        f"{VerdictOutcome.ACCEPTED_WRONG.value}:{verifier}\n{author}{mark}",
+    )
+
+
+def _pooled(found: Sequence[VerdictsOnAuthor]) -> Proportion:
+    return Proportion(sum(one.false_accept.k for one in found), sum(one.false_accept.n for one in found))
+
+
+def _accepts(side: ScopeSide, found: Sequence[PolicyCost]) -> None:
+    counts: dict[tuple[int, bool], int] = {}
+    for one in found:
+        for key, n in one.accepts.items():
+            counts[key] = counts.get(key, 0) + n
+    ended, false = sum(counts.values()), sum(n for (_, right), n in counts.items() if not right)
+    if not ended:
+        nothing_here("No episode was ended by a Verifier.")
+        return
+    share = Proportion(false, ended)
+    st.markdown(
+        f"{side.letter + ': ' if side.letter else ''}A Verifier ended {ended:,} of {sum(one.n for one in found):,} "
+        f"episodes; of these **{with_interval(share)} with a wrong answer**."
+    )
+    if false:
+        side.link(f"List these {false:,}", WRONGLY_ENDED)
+    plot(
+        accepts(counts),
+        key=f"accepts{side.letter}",
+        small=True,
+        alt="; ".join(
+            f"turn {turn} {'right' if right else 'wrong'} {n}" for (turn, right), n in sorted(counts.items())
+        ),
+    )
+
+
+if __name__ == "__main__":
+    state.run(show)
