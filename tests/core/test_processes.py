@@ -137,10 +137,12 @@ def test_closing_the_answers_early_ends_helpers_that_are_at_work(two: Processes)
 
 
 PARENT = """
+import signal
 import sys
 from core.processes import Processes
 from tests.core import jobs
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process of a background job is begun without it
 two = Processes(2, preload=["tests.core.jobs"], worth_s=0)
 function = "worker"
 while True:
@@ -160,12 +162,15 @@ def test_helpers_end_with_the_process_they_help_even_when_they_are_busy(how: sig
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     ) as parent:
-        assert parent.stdout
-        helpers = [int(pid) for pid in parent.stdout.readline().split()]
-        assert len(helpers) == 1
-        time.sleep(0.5)
-        parent.send_signal(how)
-        assert all(is_gone(pid) for pid in helpers)
+        try:
+            assert parent.stdout
+            helpers = [int(pid) for pid in parent.stdout.readline().split()]
+            assert len(helpers) == 1
+            time.sleep(0.5)
+            parent.send_signal(how)
+            assert all(is_gone(pid) for pid in helpers)
+        finally:
+            parent.kill()
 
 
 def played(processes: Processes) -> tuple[list[Episode], int, int]:
