@@ -25,20 +25,12 @@ class Coordinator:
     def __init__(self, checkpoint: Checkpoint, encoder: Encoder, *, argmax: bool = False) -> None:
         check_fits(checkpoint, encoder)
         self.checkpoint = checkpoint
+        self.id = checkpoint.id
+        self.models = checkpoint.models
         self.encoder = encoder
         self.argmax = argmax or checkpoint.head.argmax
         layout = checkpoint.svf_layout
         self._offsets = Offsets(layout, checkpoint.svf_offsets) if layout else None
-
-    @property
-    def id(self) -> str:
-        """The checkpoint's id."""
-        return self.checkpoint.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The checkpoint's pool slots, in head order."""
-        return self.checkpoint.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request; the draw depends on the request's key only."""
@@ -75,21 +67,13 @@ class Population:
                 f"these have shape {vectors.shape}."
             )
         check_fits(template, encoder)
+        self.id = "population"  # not one checkpoint but all candidates of a generation
+        self.models = template.models
         self._template = template
         self._vectors = np.asarray(vectors, np.float32)
         self._encoder = encoder
         self._candidate_of = candidate_of
         self._argmax = argmax or template.head.argmax
-
-    @property
-    def id(self) -> str:
-        """Not one checkpoint but all candidates of a generation."""
-        return "population"
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The pool slots, in head order."""
-        return self._template.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request, each by the candidate that plays its episode."""

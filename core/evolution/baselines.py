@@ -39,6 +39,10 @@ class Arena:
         """Decides all that is random; common to all policies."""
         return derive_seed((self.seed, "arena"))
 
+    def singles(self, cycles: Mapping[str, ChosenCycle]) -> list[CyclePolicy]:
+        """The policy of each model at its best cycle."""
+        return [single_policy(model, self.models, cycles[model].cycle) for model in self.models]
+
     def play(self, policy: Policy, tasks: Sequence[Task], **masks: Unpack[Masks]) -> list[Episode]:
         """One episode per task under the policy."""
         episodes = episodes_of(
@@ -73,12 +77,7 @@ def solved_by_single(
     arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence[Task]
 ) -> NDArray[np.float64]:
     """Rewards [models, tasks] of each model at its best cycle; their maximum is the per-question union."""
-    return np.stack(
-        [
-            rewards(arena.play(single_policy(model, arena.models, cycles[model].cycle), tasks))
-            for model in arena.models
-        ]
-    )
+    return np.stack([rewards(arena.play(policy, tasks)) for policy in arena.singles(cycles)])
 
 
 def learned_router(
@@ -102,7 +101,7 @@ def learned_router(
         x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
     )
     promise = queries @ weights + success.mean(axis=1)
-    singles = [single_policy(model, arena.models, cycles[model].cycle) for model in arena.models]
+    singles = arena.singles(cycles)
     chosen = {task.question: singles[best] for task, best in zip(tasks, promise.argmax(axis=1), strict=True)}
     return TablePolicy("router", arena.models, chosen)
 

@@ -166,7 +166,7 @@ def labelled_router(
         states[rows], labels, sample_weight=weights.T[rows, labels]
     )
     chosen = learned.predict(scaler.transform(question_states(encoder, tasks)))
-    singles = [single_policy(model, arena.models, cycles[model].cycle) for model in arena.models]
+    singles = arena.singles(cycles)
     by_question = {task.question: singles[int(best)] for task, best in zip(tasks, chosen, strict=True)}
     return TablePolicy("labels", arena.models, by_question)
 

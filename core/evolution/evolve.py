@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,9 @@ from core.evolution.fitness import (
     statistics_of,
 )
 from core.evolution.generation_stats import EpisodeStatistics, Step
-from core.evolution.learners import Learner, LearnerState, RandomSearch, Reinforce, SepCMA
-from core.evolution.search import SearchSpace, survey
+from core.evolution.learner_state import LearnerState
+from core.evolution.learners import Learner, RandomSearch, Reinforce, SepCMA
+from core.evolution.search import SearchSpace, space_of
 from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
@@ -109,23 +111,6 @@ def evolve(
         yield validated(generation) if due else generation
 
 
-def space_of(
-    config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]
-) -> SearchSpace:
-    """The space that an evolution searches; it depends on nothing that is played."""
-    return survey(
-        encoder,
-        tasks,
-        template,
-        config.turn_budget,
-        logit_spread=config.logit_spread,
-        constant_spread=config.constant_spread,
-        step_size=config.step_size,
-        svf_spread=config.svf_spread,
-        svf_step_size=config.svf_step_size,
-    )
-
-
 def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
     """The configured learner in this space."""
     if config.learner == "reinforce":
@@ -165,48 +150,34 @@ def _next(
     per_candidate: int,
 ) -> Generation:
     vectors = learner.ask(state)
-    seed = derive_seed((config.seed, "replies", state.generation // config.rotate_every))
-    episodes, candidate_of = [], {}
-    for candidate in range(state.population):
-        drawn = tasks_of_candidate(tasks, config, state.generation, candidate, per_candidate)
-        mine = episodes_of(
-            drawn,
-            template.models,
-            seed=seed,
-            turn_budget=config.turn_budget,
-            prefix=f"c{candidate}",
-            protocol=template.protocol,
-        )
-        candidate_of.update({episode.id: candidate for episode in mine})
-        episodes += mine
+    by_candidate = [
+        _candidate_episodes(config, template, tasks, state.generation, candidate, per_candidate)
+        for candidate in range(state.population)
+    ]
+    candidate_of = {one.id: candidate for candidate, own in enumerate(by_candidate) for one in own}
     policy = Population(template, vectors, encoder, candidate_of)
     calls, hits, given, forwards = pool.misses, pool.hits, encoder.states_given, encoder.forwards
-    played = play_all(episodes, policy, pool, grade)
+    played = play_all(chain.from_iterable(by_candidate), policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
-    fitness = mean_reward(values)
-    if config.diversity or config.turn_cost:
-        shaped = [
-            further_terms(
-                played[candidate * per_candidate : (candidate + 1) * per_candidate],
-                config.turn_budget,
-                diversity=config.diversity,
-                turn_cost=config.turn_cost,
-            )
-            for candidate in range(state.population)
-        ]
-        fitness = fitness + shaped
+    further = [
+        further_terms(
+            played[start : start + per_candidate],
+            config.turn_budget,
+            diversity=config.diversity,
+            turn_cost=config.turn_cost,
+        )
+        for start in range(0, len(played), per_candidate)
+    ]
+    fitness = mean_reward(values) + further
     _check_played(played, state.generation + 1)
     after = learner.tell(state, fitness, played)
+    distances = np.linalg.norm(vectors - learner.outcome(state), axis=1) / state.step_size
     return Generation(
         index=after.generation,
-        checkpoint=template.with_vector(
-            learner.outcome(after).astype(np.float32), generation=after.generation, kind="evolved"
-        ),
+        checkpoint=template.with_vector(learner.outcome(after), generation=after.generation, kind="evolved"),
         state=after,
         fitness=tuple(fitness.tolist()),
-        distances=tuple(
-            (np.linalg.norm(vectors - learner.outcome(state), axis=1) / state.step_size).tolist()
-        ),
+        distances=tuple(distances.tolist()),
         missing=tuple(np.isnan(values).sum(axis=1).tolist()),
         episodes=statistics_of(played),
         tasks_per_candidate=per_candidate,
@@ -215,6 +186,19 @@ def _next(
         calls_saved=pool.hits - hits,
         decisions=encoder.states_given - given,
         forwards=encoder.forwards - forwards,
+    )
+
+
+def _candidate_episodes(
+    config: EvolveConfig, template: Checkpoint, tasks: Sequence[Task], generation: int, candidate: int, n: int
+) -> list[Episode]:
+    return episodes_of(
+        tasks_of_candidate(tasks, config, generation, candidate, n),
+        template.models,
+        seed=derive_seed((config.seed, "replies", generation // config.rotate_every)),
+        turn_budget=config.turn_budget,
+        prefix=f"c{candidate}",
+        protocol=template.protocol,
     )
 
 

@@ -11,38 +11,11 @@ import numpy as np
 from core.episode import Episode
 from core.errors import ConfigError
 from core.evolution import random_search, reinforce, sep_cma
-from core.evolution.learner_state import Vector, kind_of
+from core.evolution.learner_state import LearnerState, Vector, kind_of
 from core.evolution.random_search import RandomSearchState
 from core.evolution.reinforce import ReinforceState
 from core.evolution.search import SearchSpace
 from core.evolution.sep_cma import SepCMAState
-
-
-class LearnerState(Protocol):
-    """What a learner knows: all that it takes to go on, bit for bit."""
-
-    @property
-    def mean(self) -> Vector:
-        """Where it stands, [n]."""
-
-    @property
-    def step_size(self) -> float:
-        """How far it reaches: sigma, half a box, or a learning rate."""
-
-    @property
-    def population(self) -> int:
-        """Candidates per generation."""
-
-    @property
-    def generation(self) -> int:
-        """How many generations it has learned from."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the whole state."""
-
-    def to_bytes(self) -> bytes:
-        """Inverse of `restored`."""
 
 
 class Learner(Protocol):

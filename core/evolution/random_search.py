@@ -9,23 +9,18 @@ import numpy as np
 
 from core.draws import uniform
 from core.errors import ConfigError
-from core.evolution.learner_state import SavedState, Vector
+from core.evolution.learner_state import LearnerState, Vector
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RandomSearchState(SavedState):
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RandomSearchState(LearnerState):
     """`mean` [n] is the best point seen and `best` its fitness; candidates lie at most `step_size` from `centre`
     [n] in every number."""
 
     kind: ClassVar = "random_search"
 
-    mean: Vector
     centre: Vector
-    step_size: float
-    population: int
-    seed: int
     best: float = -float("inf")
-    generation: int = 0
 
 
 def start(centre: Vector, half_width: float, *, population: int, seed: int) -> RandomSearchState:
@@ -35,7 +30,9 @@ def start(centre: Vector, half_width: float, *, population: int, seed: int) -> R
             f"A box of half-width {half_width} holds nothing to search: give a positive number."
         )
     centre = np.array(centre, float)
-    return RandomSearchState(centre, centre, float(half_width), population, seed)
+    return RandomSearchState(
+        mean=centre, centre=centre, step_size=float(half_width), population=population, seed=seed
+    )
 
 
 def ask(state: RandomSearchState) -> Vector:

@@ -11,24 +11,20 @@ import numpy as np
 
 from core.episode import ROLE_ORDER, Episode
 from core.errors import ConfigError
-from core.evolution.learner_state import SavedState, Vector
+from core.evolution.learner_state import LearnerState, Vector
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Kingma and Ba 2015
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReinforceState(SavedState):
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ReinforceState(LearnerState):
     """`mean` [n] is the head as it is; `first` and `second` [n] are Adam's moments, `step_size` its learning rate."""
 
     kind: ClassVar = "reinforce"
 
-    mean: Vector
     first: Vector
     second: Vector
-    step_size: float
-    seed: int
     population: int = 1
-    generation: int = 0
 
 
 def start(mean: Vector, learning_rate: float, *, seed: int) -> ReinforceState:
@@ -37,7 +33,7 @@ def start(mean: Vector, learning_rate: float, *, seed: int) -> ReinforceState:
         raise ConfigError(f"A learning rate of {learning_rate} learns nothing: give a positive number.")
     mean = np.array(mean, float)
     zeros = np.zeros_like(mean)
-    return ReinforceState(mean, zeros, zeros, float(learning_rate), seed)
+    return ReinforceState(mean=mean, first=zeros, second=zeros, step_size=float(learning_rate), seed=seed)
 
 
 def tell(state: ReinforceState, played: Sequence[Episode]) -> ReinforceState:

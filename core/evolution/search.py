@@ -20,6 +20,7 @@ from core.coordinator.svf import Offsets
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
 from core.errors import ConfigError
+from core.evolution.config import EvolveConfig
 from core.evolution.generation_stats import Step
 from core.evolution.learner_state import Vector
 
@@ -60,24 +61,13 @@ class SearchSpace:
         return _folded(self.template, points, self.mean_state, self.constant_spread / self.step_size)
 
 
-def survey(
-    encoder: Encoder,
-    tasks: Sequence[Task],
-    template: Checkpoint,
-    turn_budget: int,
-    *,
-    logit_spread: float,
-    constant_spread: float | None,
-    step_size: float | None = None,
-    svf_spread: float = 1.0,
-    svf_step_size: float | None = None,
+def space_of(
+    config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]
 ) -> SearchSpace:
     """Measure the space around `template` on sketched transcripts of `tasks`; asks no model of the pool.
 
-    The logits of the first candidates shall have standard deviation `logit_spread` in what depends on the
-    transcript and `constant_spread` in what does not (None: one spread for all), and `svf_spread` from SVF offsets
-    alone. Step sizes, where given, are taken as they are."""
-    requests = sketches(tasks, template.models, turn_budget)
+    Where the configuration gives no step size, it follows from the spread of logits that it wants."""
+    requests = sketches(tasks, template.models, config.turn_budget)
     states = _states(encoder, template, requests)
     mean = states.mean(axis=0)
     if not mean.any():
@@ -90,17 +80,19 @@ def survey(
 
     def spread(step: float) -> float:
         points = template.vector + step * draws
-        vectors = points if constant_spread is None else _folded(template, points, mean, 0.0)
+        vectors = points if config.constant_spread is None else _folded(template, points, mean, 0.0)
         z = [template.head.logits(states, one[template.svf_size :], turns) for one in vectors]
         return float(np.sqrt(np.var(z, axis=0).mean()))
 
-    head_step = _solved(spread, logit_spread) if step_size is None else step_size
+    head_step = config.step_size
+    if head_step is None:
+        head_step = _solved(spread, config.logit_spread)
     steps = {"head": Step(head_step, spread(head_step))}
     if template.svf_layout:
         felt = head_step * _svf_shift(encoder, template, requests[:SVF_SKETCHES], states) / _SVF_PROBE
-        svf_step = svf_spread / felt if svf_step_size is None else svf_step_size
+        svf_step = config.svf_spread / felt if config.svf_step_size is None else config.svf_step_size
         steps["svf"] = Step(svf_step, svf_step * felt)
-    return SearchSpace(template, steps, mean, constant_spread)
+    return SearchSpace(template, steps, mean, config.constant_spread)
 
 
 def _folded(template: Checkpoint, points: Vector, mean: Vector, constant: float) -> Vector:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
@@ -49,11 +49,14 @@ class DriveOptions(Masks, total=False):
     `stop` is asked before each decision and each call that costs something; a reason ends the episode as interrupted,
     with its committed turns. `stored_replies` were paid for and stored before their turn was completed: they are used
     instead of asking the same again. `temperatures`: at which one turn's model is asked, by episode id and turn index.
+    With `stream`, models are asked one after the other, text arrives as Delta events, `stop` is asked at each of them
+    too, and a call that the pool refuses to pay for (BudgetError) ends its episode as interrupted.
     """
 
     stop: Stop | None
     stored_replies: StoredReplies | None
     temperatures: Mapping[tuple[str, int], float] | None
+    stream: bool
 
 
 @dataclass(slots=True)
@@ -118,58 +121,10 @@ def _seat(episode: Episode, pool: Pool, options: DriveOptions) -> _Seat:
 
 
 def drive(
-    episode: Episode,
-    policy: Policy,
-    pool: Pool,
-    grade: GradeMany,
-    *,
-    stream: bool = False,
-    **options: Unpack[DriveOptions],
+    episode: Episode, policy: Policy, pool: Pool, grade: GradeMany, **options: Unpack[DriveOptions]
 ) -> Iterator[Event]:
-    """Play one episode, or go on with one that carries turns; the last event is EpisodeFinished.
-
-    With `stream`, text arrives as Delta events, `stop` is asked at each of them too, and a call that the pool
-    refuses to pay for (BudgetError) ends the episode as interrupted.
-    """
-    if not stream:
-        yield from drive_many([episode], policy, pool, grade, **options)
-        return
-    stop = options.get("stop")
-    seat = _seat(episode, pool, options)
-    if not episode.turns:
-        yield EpisodeStarted(seat.episode)
-    yield from seat.advance()
-    while seat.outcome is None:
-        request = seat.request
-        if isinstance(request, Grade):
-            yield from seat.advance(grade([request])[0])
-        elif isinstance(request, Ask) and (reply := _stored_reply(seat, request, options)) is not None:
-            yield from seat.advance(reply)
-        elif reason := seat.halts(stop):
-            yield from seat.interrupt(reason)
-        elif isinstance(request, Decide):
-            yield from seat.advance(policy.decide([request])[0])
-        elif isinstance(request, Ask):
-            try:
-                reply = yield from _streamed(seat, request, pool, stop)
-            except BudgetError:
-                yield from seat.interrupt(EndReason.COST_CEILING)
-                continue
-            if reply is not None:
-                yield from seat.advance(reply)
-
-
-def _streamed(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Generator[Event, None, Reply | None]:
-    """Yield the pieces and return the complete reply; None when `stop` ended the episode meanwhile."""
-    with closing(pool.stream(ask)) as pieces:
-        for piece in pieces:
-            if isinstance(piece, Reply):
-                return piece
-            yield Delta(seat.episode.id, len(seat.turns), piece)
-            if reason := seat.halts(stop):
-                yield from seat.interrupt(reason)
-                return None
-    return _no_reply("stream")
+    """Play one episode, or go on with one that carries turns; the last event is EpisodeFinished."""
+    return drive_many([episode], policy, pool, grade, **options)
 
 
 def drive_many(
@@ -218,12 +173,34 @@ def _ask_all(seats: Sequence[_Seat], pool: Pool, options: DriveOptions) -> Itera
                 waiting.append((seat, seat.request))
     if not waiting:
         return
+    if options.get("stream"):
+        for seat, ask in waiting:
+            yield from _stream(seat, ask, pool, options.get("stop"))
+        return
     unanswered = dict(enumerate(seat for seat, _ in waiting))
     with closing(pool.ask([ask for _, ask in waiting])) as replies:
         for index, reply in replies:
             yield from unanswered.pop(index).advance(reply)
     for seat in unanswered.values():
         yield from seat.advance(_no_reply("pool"))
+
+
+def _stream(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Iterator[Event]:
+    reply = _no_reply("stream")
+    try:
+        with closing(pool.stream(ask)) as pieces:
+            for piece in pieces:
+                if isinstance(piece, Reply):
+                    reply = piece
+                    break
+                yield Delta(seat.episode.id, len(seat.turns), piece)
+                if reason := seat.halts(stop):
+                    yield from seat.interrupt(reason)
+                    return
+    except BudgetError:
+        yield from seat.interrupt(EndReason.COST_CEILING)
+        return
+    yield from seat.advance(reply)
 
 
 def _grade_all(seats: Sequence[_Seat], grade: GradeMany) -> Iterator[Event]:

@@ -18,16 +18,13 @@ class Policy(typing.Protocol):
     @property
     def id(self) -> str:
         """A checkpoint's id, or a name such as "random" or "single:NAME"."""
-        ...
 
     @property
     def models(self) -> tuple[str, ...]:
         """The pool slots it chooses between, in head order."""
-        ...
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request, in order. Pure: the same requests give the same decisions."""
-        ...
 
 
 @dataclass(frozen=True)

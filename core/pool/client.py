@@ -131,7 +131,7 @@ class ChatClient:
         if kind == "text/event-stream":
             completion = await self._stream(response, on_piece)
         elif kind in ("application/json", ""):
-            completion = read_completion(await self._whole(response))
+            completion = read_completion(await self._whole(response, self._limits.response_bytes))
         else:
             raise infrastructure(
                 f"{self._name} answered {self._safe(kind)} and not JSON; check that base_url leads to the API."
@@ -150,7 +150,7 @@ class ChatClient:
         received = 0
         async for data in response.aiter_raw():
             received += len(data)
-            self._check_size(received)
+            self._check_size(received, self._limits.response_bytes)
             for piece in reader.feed(data):
                 if on_piece is not None:
                     on_piece(self._without_key(piece))
@@ -158,29 +158,22 @@ class ChatClient:
                 break
         return reader.finish()
 
-    async def _whole(self, response: httpx.Response) -> bytes:
+    async def _whole(self, response: httpx.Response, most: int) -> bytes:
         body = bytearray()
         async for data in response.aiter_raw():
             body += data
-            self._check_size(len(body))
+            self._check_size(len(body), most)
         return bytes(body)
 
-    def _check_size(self, received: int) -> None:
-        if received > self._limits.response_bytes:
-            raise infrastructure(
-                f"{self._name} sent more than {self._limits.response_bytes:,} bytes; it was cut off."
-            )
+    def _check_size(self, received: int, most: int) -> None:
+        if received > most:
+            raise infrastructure(f"{self._name} sent more than {most:,} bytes; it was cut off.")
 
     async def _error_text(self, response: httpx.Response) -> str:
         """The server's own error message, as much as is safe to show; "" when there are none."""
-        body = bytearray()
         try:
-            async for data in response.aiter_raw():
-                body += data
-                if len(body) > ERROR_BYTES:
-                    return ""
-            value = strict_json(bytes(body))
-        except (Malformed, httpx.TransportError):
+            value = strict_json(await self._whole(response, ERROR_BYTES))
+        except (CallFailed, Malformed, httpx.TransportError):
             return ""
         error = value.get("error", value.get("detail")) if isinstance(value, dict) else None
         if isinstance(error, dict):
