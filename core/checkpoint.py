@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -206,8 +207,9 @@ def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
         if folder.is_file():
             raise CheckpointError(f"{folder} is a file; name a new folder.")
         if folder.exists() and any(folder.iterdir()):
-            if _holds(folder, checkpoint):
-                return folder
+            with suppress(CheckpointError):
+                if load_checkpoint(folder) == checkpoint:
+                    return folder
             raise CheckpointError(f"{folder} holds another checkpoint or other files; name a new folder.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = folder.with_name(f".{folder.name}.draft")
@@ -223,13 +225,6 @@ def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
             f"The checkpoint cannot be written to {folder}: {error.strerror} ({error.filename})."
         ) from error
     return folder
-
-
-def _holds(folder: Path, checkpoint: Checkpoint) -> bool:
-    try:
-        return load_checkpoint(folder) == checkpoint
-    except CheckpointError:
-        return False
 
 
 def load_checkpoint(folder: str | Path) -> Checkpoint:

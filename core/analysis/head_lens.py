@@ -7,19 +7,17 @@ the tolerance leaves open is never claimed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.analysis.metrics import kl_divergence
 from core.analysis.rounding import Choice, likeliest_choice, read_half, rounding, sampled_choice
 from core.checkpoint import Checkpoint
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decision, Episode, Role
-from core.heads import Array, Head, softmax, split
+from core.heads import Array, softmax, split
 from core.play.session import draw_key
 
 
@@ -105,8 +103,8 @@ def compare_logits(lens: Lens, decision: Decision) -> LogitCheck:
     differences = np.abs(lens.logits - np.array([*decision.model_logits, *decision.role_logits]))
     # Sums of float64 in another order differ in their last bits, whatever the state was kept as.
     tolerance = lens.tolerance + 1e-9 * (1 + np.abs(lens.logits))
-    worst = int(np.argmax(differences - tolerance)) if (differences > tolerance).any() else None
-    if worst is not None:
+    if (differences > tolerance).any():
+        worst = int(np.argmax(differences - tolerance))
         return LogitCheck(float(differences[worst]), float(tolerance[worst]))
     return LogitCheck(float(differences.max()), float(tolerance.max()))
 
@@ -223,7 +221,8 @@ def head_rows(checkpoint: Checkpoint) -> Array | None:
         return None
     scales = head.read(np.ones(head.width), vector)
     if "weight" in arrays:
-        return np.asarray(arrays["weight"] * np.where(_embedded(head, arrays), 1.0, scales["weight"]))
+        embedded = np.arange(arrays["weight"].shape[1]) >= head.width  # columns that read the turn
+        return np.asarray(arrays["weight"] * np.where(embedded, 1.0, scales["weight"]))
     places = head.read(np.arange(head.width, dtype=np.float64), vector)
     rows, start = np.zeros((head.rows, head.width)), 0
     for name, read in places.items():
@@ -231,11 +230,6 @@ def head_rows(checkpoint: Checkpoint) -> Array | None:
         rows[start : start + len(block), read.astype(int)] = block
         start += len(block)
     return rows
-
-
-def _embedded(head: Head, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-    """Which columns of the weight read the turn and not the state."""
-    return np.arange(arrays["weight"].shape[1]) >= head.width
 
 
 def cosines(rows: Array) -> Array:

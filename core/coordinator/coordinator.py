@@ -34,12 +34,7 @@ class Coordinator:
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request; the draw depends on the request's key only."""
-        encoded = self.encoder.encode(
-            requests,
-            input_format=self.checkpoint.input_format,
-            token_position=self.checkpoint.token_position,
-            offsets=self._offsets,
-        )
+        encoded = encode_for(self.checkpoint, self.encoder, requests, self._offsets)
         turns = [request.index for request in requests]
         z = self.checkpoint.head.logits(encoded.states, self.checkpoint.head_vector, turns)
         return choose(requests, encoded, z, self.checkpoint, argmax=self.argmax)
@@ -90,24 +85,27 @@ class Population:
 
     def _encoded(self, requests: Sequence[Decide], candidates: NDArray[np.int64]) -> Encoded:
         template = self._template
-
-        def read(some: Sequence[Decide], offsets: Offsets | None = None) -> Encoded:
-            return self._encoder.encode(
-                some,
-                input_format=template.input_format,
-                token_position=template.token_position,
-                offsets=offsets,
-            )
-
         if not template.svf_layout:
-            return read(requests)
+            return encode_for(template, self._encoder, requests)
         rows: dict[int, Encoded] = {}
         for candidate in np.unique(candidates).tolist():
             mine = np.flatnonzero(candidates == candidate).tolist()
             offsets = Offsets(template.svf_layout, self._vectors[candidate, : template.svf_size])
-            found = read([requests[row] for row in mine], offsets)
+            found = encode_for(template, self._encoder, [requests[row] for row in mine], offsets)
             rows |= {row: found.row(place) for place, row in enumerate(mine)}
         return Encoded.of([rows[row] for row in range(len(requests))])
+
+
+def encode_for(
+    checkpoint: Checkpoint, encoder: Encoder, requests: Sequence[Decide], offsets: Offsets | None = None
+) -> Encoded:
+    """Hidden states as the checkpoint's head reads them."""
+    return encoder.encode(
+        requests,
+        input_format=checkpoint.input_format,
+        token_position=checkpoint.token_position,
+        offsets=offsets,
+    )
 
 
 def choose(

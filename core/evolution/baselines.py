@@ -108,6 +108,5 @@ def learned_router(
 
 def question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:
     """What the encoder makes of the bare questions, [tasks, hidden size]."""
-    return encoder.encode([Decide(Transcript(task.question), 0, task.id) for task in tasks]).states.astype(
-        float
-    )
+    questions = [Decide(Transcript(task.question), 0, task.id) for task in tasks]
+    return encoder.encode(questions).states.astype(float)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import encode_for
 from core.coordinator.encoder import Encoder
 from core.coordinator.svf import Offsets
 from core.draws import draw_index, uniform
@@ -68,7 +69,7 @@ def space_of(
 
     Where the configuration gives no step size, it follows from the spread of logits that it wants."""
     requests = sketches(tasks, template.models, config.turn_budget)
-    states = _states(encoder, template, requests)
+    states = encode_for(template, encoder, requests).states.astype(float)
     mean = states.mean(axis=0)
     if not mean.any():
         raise ConfigError(
@@ -130,20 +131,12 @@ def _svf_shift(encoder: Encoder, template: Checkpoint, requests: Sequence[Decide
     moved = []
     for _ in range(SVF_CANDIDATES):
         values = (_SVF_PROBE * rng.standard_normal(template.svf_size)).astype(np.float32)
-        after = _states(encoder, template, requests, Offsets(template.svf_layout, values))
-        moved.append(np.linalg.norm(after - states[: len(requests)], axis=1).mean())
+        after = encode_for(template, encoder, requests, Offsets(template.svf_layout, values)).states
+        moved.append(np.linalg.norm(after.astype(float) - states[: len(requests)], axis=1).mean())
     shift = float(np.mean(moved))
     if shift == 0:
         raise ConfigError("These SVF offsets do not change a hidden state: choose other matrices.")
     return shift
-
-
-def _states(
-    encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], offsets: Offsets | None = None
-) -> Vector:
-    return encoder.encode(
-        requests, input_format=template.input_format, token_position=template.token_position, offsets=offsets
-    ).states.astype(float)
 
 
 def sketches(tasks: Sequence[Task], models: Sequence[str], turn_budget: int) -> list[Decide]:

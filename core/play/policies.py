@@ -29,7 +29,6 @@ class RandomPolicy:
     id: str = "random"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """One uniform pair per request, with its probabilities."""
         return [self._decide(request) for request in requests]
 
     def _decide(self, request: Decide) -> Decision:
@@ -55,7 +54,6 @@ class RandomModelPolicy:
     id: str = "random-model"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """A uniform model and the cycle's next allowed role per request."""
         return [self._decide(request) for request in requests]
 
     def _decide(self, request: Decide) -> Decision:

@@ -114,29 +114,33 @@ def messages_for(dialect: Dialect, role: Role, situation: Situation) -> tuple[Me
     """The messages that put a model into a role."""
     if dialect == "terse":
         return _terse(role, situation)
-    if situation.protocol is Protocol.RELEASED:
-        return _released(role, situation)
-    return _general(role, situation)
+    return (_released if situation.protocol is Protocol.RELEASED else _general)(role, situation)
 
 
 def read_reply(protocol: Protocol, dialect: Dialect, role: Role, text: str, tag: str = "") -> Reading:
     """What the reply means. `tag` is the one that the prompt asked a Verifier to use."""
     if dialect == "general":
         text = without_thinking(text)
-    if protocol is Protocol.RELEASED and dialect == "general":
-        return _read_released(role, text)
+    terse_reply, released = dialect == "terse", dialect == "general" and protocol is Protocol.RELEASED
     match role:
         case Role.THINKER:
-            suggestion = text.strip() if dialect == "terse" else _last_tagged("suggestion", text)
-            return Reading(suggestion=suggestion, flags=() if suggestion else (Flag.NO_SUGGESTION,))
+            suggestion = text.strip() if terse_reply else _last_tagged("suggestion", text)
+            suggested = (
+                _SUGGESTED_ROLES.get(_last_tagged("suggested_role", text).lower()) if released else None
+            )
+            if not suggestion or (released and not suggested):  # released: both, or neither counts
+                return Reading(flags=(Flag.NO_SUGGESTION,))
+            return Reading(suggestion=suggestion, suggested_role=suggested)
         case Role.WORKER:
-            answer = terse.read_answer(text) if dialect == "terse" else _last_tagged("answer", text)
+            answer = terse.read_answer(text) if terse_reply else _last_tagged("answer", text)
             return Reading(answer=answer or None, flags=() if answer else (Flag.NO_ANSWER,))
         case Role.VERIFIER:
-            raw = terse.read_verdict(text) if dialect == "terse" else _tagged_verdict(text, tag)
-            if raw:
-                return Reading(verdict=Verdict(raw.upper()), verdict_raw=raw)
-            return Reading(verdict=Verdict.REVISE, flags=(Flag.VERDICT_UNREADABLE,))
+            if terse_reply:
+                raw = terse.read_verdict(text)
+            else:
+                raw = _first_verdict(text) if released else _tagged_verdict(text, tag)
+            verdict = Verdict.ACCEPT if raw.upper() == "ACCEPT" else Verdict.REVISE
+            return Reading(verdict=verdict, verdict_raw=raw, flags=() if raw else (Flag.VERDICT_UNREADABLE,))
 
 
 def _terse(role: Role, situation: Situation) -> tuple[Message, ...]:
@@ -283,12 +287,9 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
         case Role.WORKER:
             content = discussion
         case Role.THINKER:
-            current = (
-                ""
-                if situation.response is None
-                else f"\nCurrent response: {without_thinking(situation.response)}"
-            )
-            content = _COORDINATE.format(info=discussion + current)
+            if situation.response is not None:
+                discussion += f"\nCurrent response: {without_thinking(situation.response)}"
+            content = _COORDINATE.format(info=discussion)
         case Role.VERIFIER:
             content = _JUDGE.format(query=discussion, response=without_thinking(situation.response or ""))
     if situation.suggestion and role is not Role.THINKER:
@@ -296,23 +297,6 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
         content += f"\nWhen drafting your response, think of the following: {advice}"
     system = _SYSTEM.format(answer_format=_ANSWER_FORMAT[situation.task.grader])
     return (Message("system", system), Message("user", content))
-
-
-def _read_released(role: Role, text: str) -> Reading:
-    match role:
-        case Role.THINKER:
-            suggestion = _last_tagged("suggestion", text)
-            suggested = _SUGGESTED_ROLES.get(_last_tagged("suggested_role", text).lower())
-            if suggestion and suggested:  # both, or neither counts
-                return Reading(suggestion=suggestion, suggested_role=suggested)
-            return Reading(flags=(Flag.NO_SUGGESTION,))
-        case Role.WORKER:
-            answer = _last_tagged("answer", text)
-            return Reading(answer=answer or None, flags=() if answer else (Flag.NO_ANSWER,))
-        case Role.VERIFIER:
-            raw = _first_verdict(text)
-            verdict = Verdict.ACCEPT if raw.upper() == "ACCEPT" else Verdict.REVISE
-            return Reading(verdict=verdict, verdict_raw=raw, flags=() if raw else (Flag.VERDICT_UNREADABLE,))
 
 
 def _first_verdict(text: str) -> str:

@@ -84,7 +84,7 @@ def play(
             reply = yield ask
         assert isinstance(reply, Reply)
         if reply.error is not None and reply.error.kind == "infrastructure":
-            return course.missing(reply.error.message)
+            return replace(course.ended(Status.MISSING, EndReason.ERROR), error=reply.error.message)
         yield Replied(episode.id, index, reply)
         turn = course.read(decision, messages, reply, dialect, situation.tag)
         if turn.answer_after is not None and turn.answer_after not in course.grades:
@@ -92,7 +92,8 @@ def play(
             turn = replace(turn, correct_after=bool(correct))
         course.add(turn)
         yield turn
-    return course.finished(end)
+    correct = course.answer is not None and course.grades[course.answer]
+    return replace(course.ended(Status.FINISHED, end), correct=correct)
 
 
 def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:
@@ -100,7 +101,7 @@ def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:
 
     The grade of an answer that no turn before it had is left open (None). Only for a turn whose model was asked.
     """
-    course = _EpisodeState(episode, (), ())
+    course = _EpisodeState(episode)
     for recorded in episode.turns[:index]:
         course.add(recorded)
     turn = episode.turns[index]
@@ -114,7 +115,7 @@ def draw_key(episode: Episode, index: int) -> str:
 
 def recorded_requests(episode: Episode) -> list[Decide]:
     """What the policy was asked before each recorded turn; masks, which turns do not record, are left open."""
-    course, decides = _EpisodeState(episode, (), ()), []
+    course, decides = _EpisodeState(episode), []
     for turn in episode.turns:
         decides.append(course.decide())
         course.add(turn)
@@ -145,8 +146,8 @@ class _EpisodeState:
     """The state of an episode after its turns so far, recorded and played alike."""
 
     episode: Episode
-    model_mask: tuple[bool, ...]
-    role_mask: tuple[bool, ...]
+    model_mask: tuple[bool, ...] = ()
+    role_mask: tuple[bool, ...] = ()
     turns: list[Turn] = field(default_factory=list)
     entries: list[TranscriptEntry] = field(default_factory=list)
     suggestion: str = ""
@@ -255,15 +256,12 @@ class _EpisodeState:
         self, decision: Decision, messages: tuple[Message, ...], reply: Reply, dialect: Dialect, tag: str
     ) -> Turn:
         """The finished turn, all but the grade of an answer not seen before."""
-        role = decision.role
-        asked = bool(messages)
+        role, asked, reading = decision.role, bool(messages), roles.NOTHING_TO_JUDGE
         if asked:
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
             cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
             text = "" if cut else _visible_text(reply)
             reading = roles.read_reply(self.episode.protocol, dialect, role, text, tag)
-        else:
-            reading = roles.NOTHING_TO_JUDGE
         answer = self.answer
         if role is Role.WORKER and (reading.answer is not None or self.released):
             answer = reading.answer
@@ -288,24 +286,13 @@ class _EpisodeState:
             flags=(*reading.flags, *(flag for flag, holds in marks.items() if holds)),
         )
 
-    def finished(self, end: EndReason) -> Episode:
+    def ended(self, status: Status, reason: EndReason) -> Episode:
         return replace(
             self.episode,
             turns=tuple(self.turns),
-            status=Status.FINISHED,
-            end_reason=end,
+            status=status,
+            end_reason=reason,
             answer=self.answer,
-            correct=self.answer is not None and self.grades[self.answer],
-        )
-
-    def missing(self, error: str) -> Episode:
-        return replace(
-            self.episode,
-            turns=tuple(self.turns),
-            status=Status.MISSING,
-            end_reason=EndReason.ERROR,
-            answer=self.answer,
-            error=error,
         )
 
 
