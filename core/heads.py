@@ -278,8 +278,7 @@ def _sigmoid(x: float) -> float:
 
 
 def common_mask(mask: Sequence[bool], own: Sequence[bool]) -> Sequence[bool]:
-    """What was allowed at the turn, less what this coordinator never chooses; empty for everything, also where nothing
-    would be left."""
+    """What the turn allowed and this coordinator may choose; empty for everything, also where nothing would be left."""
     if not (mask and own):
         return mask or own
     both = [one and other for one, other in zip(mask, own, strict=True)]

@@ -177,8 +177,7 @@ class FirstDifferences:
 
 
 def first_differences(found: Agreement, lengths: Ints) -> FirstDifferences:
-    """Where the two differ for the first time, episode by episode; `lengths` says how many turns each was recorded
-    with, whether they could be judged or not."""
+    """Where the two first differ, by episode; `lengths`: how many turns each was recorded with, judged or not."""
     at = found.at
     episodes, begins = np.unique(at.episodes, return_index=True)
     ends = [*begins[1:].tolist(), len(at)]
@@ -204,8 +203,7 @@ def confusion(a: Picks, b: Picks, called: Flags) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """How far two lie apart at turn `index`: the mean and the quartiles of the finite divergences, in nats, and how
-    many of `n` are infinite."""
+    """Divergences at turn `index`: mean and quartiles (nats) of the finite among `n`, and how many are infinite."""
 
     index: int
     n: int

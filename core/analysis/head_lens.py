@@ -36,8 +36,7 @@ class Lens:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One summand of the difference of two logits: its `place` among the head's parts (-1: all others together), what
-    it gives, and the state's number there."""
+    """A summand of a difference of logits: its `place` among the head's parts (-1: all others), and the state there."""
 
     place: int
     gives: float
@@ -46,8 +45,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LogitCheck:
-    """Recomputed logits compared with recorded ones: the largest difference of one logit, and the most that rounding
-    explains of any."""
+    """Recomputed logits against recorded ones: the largest difference of one, and the most that rounding explains."""
 
     difference: float
     tolerance: float
@@ -121,8 +119,7 @@ def lead_parts(lens: Lens, row: int, other: int, most: int = 12) -> list[Part]:
 
 
 def opposing_sums(lens: Lens, row: int, other: int) -> tuple[float, float]:
-    """What speaks for logit `row` and what for logit `other`, each summed over all parts; both are positive, and their
-    difference is the lead."""
+    """What speaks for logit `row` and what for `other`, summed over all parts; both are positive."""
     gives = lens.parts[row] - lens.parts[other]
     return float(gives[gives > 0].sum()), float(-gives[gives < 0].sum())
 
@@ -147,8 +144,7 @@ def _largest(gives: Array, lens: Lens, most: int = 12) -> list[Part]:
 def decision_without(
     decision: Decision, models: Sequence[str], episode: Episode, index: int, barred: frozenset[str]
 ) -> AlternativeDecision | None:
-    """The decision with some models and roles (by name) left out, from the recorded logits, exactly; None when no
-    model or no role would be left."""
+    """The decision without some models and roles (by name), from the recorded logits; None when none would be left."""
     left_out = ([name not in barred for name in models], [role.value not in barred for role in ROLE_ORDER])
     masks = [
         tuple(a and b for a, b in zip(own or (True,) * len(kept), kept, strict=True))
@@ -213,8 +209,7 @@ def recorded_draws(
 
 
 def head_rows(checkpoint: Checkpoint) -> Array | None:
-    """What each logit reads of the state, [rows, numbers read]: rows that can be compared. None for a head that bends
-    the state in between."""
+    """What each logit reads of the state, [rows, numbers read], to compare; None for a head that bends the state."""
     head, vector = checkpoint.head, checkpoint.head_vector.astype(np.float64)
     arrays = head.arrays(vector)
     if "up" in arrays:

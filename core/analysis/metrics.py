@@ -72,10 +72,7 @@ def _percentiles(means: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def paired_score_interval(both: int, only_a: int, only_b: int, neither: int) -> PairedDifference:
-    """B minus A over paired outcomes with Newcombe's hybrid score interval (Newcombe 1998, method 10).
-
-    Honest for few pairs, where a bootstrap is not: eight pairs that agree do not prove that there is no
-    difference."""
+    """B minus A over paired outcomes with the hybrid score interval (Newcombe 1998, method 10), good for few pairs."""
     n = both + only_a + only_b + neither
     if n == 0:
         return PairedDifference(0.0, -1.0, 1.0, 0)

@@ -53,8 +53,7 @@ def rounding(head: Head, states: Array, vector: Array) -> Array:
 
 
 def read_half(hidden: bytes, width: int) -> NDArray[np.float64] | None:
-    """A stored state, float64 [width]; None when there is none of this width, or a number was too large for
-    float16."""
+    """A stored state, float64 [width]; None for one of another width, or with a number too large for float16."""
     if len(hidden) != 2 * width:
         return None
     state = np.frombuffer(hidden, "<f2").astype(np.float64)
@@ -78,8 +77,7 @@ def _rows(mask: Sequence[bool], logits: Array) -> NDArray[np.bool_]:
 
 
 def likeliest_choices(logits: Array, error: Array, allowed: NDArray[np.bool_]) -> Choices:
-    """`likeliest_choice` for each row of `logits`, `error` and `allowed` [n, k], every row with a place that is
-    allowed."""
+    """`likeliest_choice` for each row of `logits`, `error` and `allowed` [n, k]; every row allows a place."""
     rows = np.arange(len(logits))
     z = np.where(allowed, logits, -np.inf)
     best = np.argmax(z, axis=1)

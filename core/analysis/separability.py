@@ -359,8 +359,7 @@ def _discriminants(
 def _shuffle(
     labels: NDArray[np.str_], tasks: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.str_]:
-    """The labels dealt out anew: among tasks where a task has one label, as its turns share it; else among
-    points."""
+    """The labels shuffled: among tasks where each task has one label, as its turns share it; else among points."""
     _, first, which = np.unique(tasks, return_index=True, return_inverse=True)
     by_task = labels[first]
     if np.array_equal(by_task[which], labels):

@@ -18,9 +18,7 @@ from core.heads import softmax, split
 
 
 class Coordinator:
-    """Policy of one checkpoint: encode, one head, two softmaxes, a seeded draw or the best of each.
-
-    A head that is made for argmax never draws."""
+    """Policy of one checkpoint: encode, one head, two softmaxes, a seeded draw, or the best of each (`argmax`)."""
 
     def __init__(self, checkpoint: Checkpoint, encoder: Encoder, *, argmax: bool = False) -> None:
         check_fits(checkpoint, encoder)

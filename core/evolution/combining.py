@@ -172,8 +172,7 @@ def labelled_router(
 
 
 def label_weights(solved: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much each model is the label of each question [models, questions], from the share of repeats in which it
-    solved it (NaN: unknown, counts as not)."""
+    """How far each model is each question's label [models, questions], from the share of repeats it solved (NaN: 0)."""
     known = np.nan_to_num(solved)
     best = (known == known.max(axis=0)) & (known > 0)
     weights: NDArray[np.float64] = best / np.maximum(best.sum(axis=0), 1)

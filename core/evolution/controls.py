@@ -11,7 +11,7 @@ from core.coordinator.encoder import Encoder
 from core.episode import Task
 from core.evolution.config import CHOOSING, EvolveConfig
 from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
-from core.evolution.evolve import random_walk, validation_episodes, validation_seed
+from core.evolution.evolve import random_walk, unplayed, validation_seed
 from core.evolution.fitness import play_all, statistics_of
 from core.evolution.generation_stats import EpisodeStatistics
 from core.evolution.search import space_of
@@ -23,8 +23,7 @@ from core.pool.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A policy that learned nothing, on the validation tasks. `name`: "random walk" or "single:MODEL" with its
-    cycle, as in "single:ann T W V"."""
+    """What learned nothing, on validation tasks. `name`: "random walk", or a model and its cycle: "single:ann T W"."""
 
     name: str
     measured: EpisodeStatistics
@@ -43,7 +42,7 @@ def controls(
     """Play the controls of an evolution of `template` on `tasks`, with the seeds of its validation."""
 
     def play(policy: Policy, prefix: str) -> EpisodeStatistics:
-        episodes = validation_episodes(config, validation_tasks, template, prefix)
+        episodes = unplayed(config, template, validation_tasks, prefix, validation_seed(config))
         return statistics_of(play_all(episodes, policy, pool, grade))
 
     found = []

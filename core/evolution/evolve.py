@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,7 @@ from core.evolution.fitness import (
 )
 from core.evolution.generation_stats import EpisodeStatistics, Step
 from core.evolution.learner_state import LearnerState
-from core.evolution.learners import Learner, RandomSearch, Reinforce, SepCMA
+from core.evolution.learners import Learner, SepCMA, learner_of
 from core.evolution.search import SearchSpace, space_of
 from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
@@ -111,15 +110,6 @@ def evolve(
         yield validated(generation) if due else generation
 
 
-def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
-    """The configured learner in this space."""
-    if config.learner == "reinforce":
-        return Reinforce(space, config.learning_rate, config.seed)
-    if config.learner == "random-search":
-        return RandomSearch(space, config.population, config.seed, config.box)
-    return SepCMA(space, config.population, config.seed, config.mirrored, config.rates)
-
-
 def _check_fits(first: LearnerState, state: LearnerState) -> None:
     """Refuse to go on from a state of another evolution; `first` is how this one begins."""
     if type(first) is not type(state):
@@ -150,14 +140,16 @@ def _next(
     per_candidate: int,
 ) -> Generation:
     vectors = learner.ask(state)
-    by_candidate = [
-        _candidate_episodes(config, template, tasks, state.generation, candidate, per_candidate)
-        for candidate in range(state.population)
-    ]
-    candidate_of = {one.id: candidate for candidate, own in enumerate(by_candidate) for one in own}
+    seed = derive_seed((config.seed, "replies", state.generation // config.rotate_every))
+    episodes, candidate_of = [], {}
+    for candidate in range(state.population):
+        own_tasks = tasks_of_candidate(tasks, config, state.generation, candidate, per_candidate)
+        own = unplayed(config, template, own_tasks, f"c{candidate}", seed)
+        candidate_of.update({episode.id: candidate for episode in own})
+        episodes += own
     policy = Population(template, vectors, encoder, candidate_of)
     calls, hits, given, forwards = pool.misses, pool.hits, encoder.states_given, encoder.forwards
-    played = play_all(chain.from_iterable(by_candidate), policy, pool, grade)
+    played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
     further = [
         further_terms(
@@ -186,19 +178,6 @@ def _next(
         calls_saved=pool.hits - hits,
         decisions=encoder.states_given - given,
         forwards=encoder.forwards - forwards,
-    )
-
-
-def _candidate_episodes(
-    config: EvolveConfig, template: Checkpoint, tasks: Sequence[Task], generation: int, candidate: int, n: int
-) -> list[Episode]:
-    return episodes_of(
-        tasks_of_candidate(tasks, config, generation, candidate, n),
-        template.models,
-        seed=derive_seed((config.seed, "replies", generation // config.rotate_every)),
-        turn_budget=config.turn_budget,
-        prefix=f"c{candidate}",
-        protocol=template.protocol,
     )
 
 
@@ -237,8 +216,7 @@ def adapted_task_count(config: EvolveConfig, values: NDArray[np.float64]) -> int
 def tasks_of_candidate(
     tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate: int, n: int | None = None
 ) -> list[Task]:
-    """The n tasks a candidate plays (None: as configured), stratified by family, without replacement while there
-    are enough."""
+    """The `n` (None: as configured) tasks a candidate plays, stratified by family, repeated when there are too few."""
     stream = "all" if config.common else candidate
     families: dict[str, list[Task]] = {}
     for task in tasks:
@@ -262,7 +240,7 @@ def validate(
     grade: GradeMany,
 ) -> EpisodeStatistics:
     """The checkpoint, sampling, on tasks it was not evolved on. PoolError when no model could be asked."""
-    episodes = validation_episodes(config, tasks, checkpoint, "v")
+    episodes = unplayed(config, checkpoint, tasks, "v", validation_seed(config))
     played = play_all(episodes, Coordinator(checkpoint, encoder), pool, grade)
     _check_played(played, checkpoint.generation)
     return statistics_of(played)
@@ -273,14 +251,14 @@ def validation_seed(config: EvolveConfig) -> int:
     return derive_seed((config.seed, "validation"))
 
 
-def validation_episodes(
-    config: EvolveConfig, tasks: Sequence[Task], checkpoint: Checkpoint, prefix: str
+def unplayed(
+    config: EvolveConfig, checkpoint: Checkpoint, tasks: Sequence[Task], prefix: str, seed: int
 ) -> list[Episode]:
-    """One unplayed episode per validation task."""
+    """One unplayed episode per task, by the checkpoint's rules."""
     return episodes_of(
         tasks,
         checkpoint.models,
-        seed=validation_seed(config),
+        seed=seed,
         turn_budget=config.turn_budget,
         prefix=prefix,
         protocol=checkpoint.protocol,
@@ -291,7 +269,7 @@ def random_walk(config: EvolveConfig, space: SearchSpace) -> NDArray[np.float64]
     """The vector [n] after as many generations of sep-CMA-ES on fitness that is pure chance.
 
     It is what selection noise alone does to a vector: the control that an evolved one has to beat."""
-    optimiser = SepCMA(space, config.population, config.seed, config.mirrored, config.rates)
+    optimiser = SepCMA(config, space)
     state = optimiser.begin()
     while state.generation < config.generations:
         chance = uniform(f"{config.seed}/random-walk/{state.generation}", state.population)

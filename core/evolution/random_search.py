@@ -14,8 +14,7 @@ from core.evolution.learner_state import LearnerState, Vector
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RandomSearchState(LearnerState):
-    """`mean` [n] is the best point seen and `best` its fitness; candidates lie at most `step_size` from `centre`
-    [n] in every number."""
+    """`mean` is the best point seen, `best` its fitness; candidates lie within `step_size` of `centre`, each number."""
 
     kind: ClassVar = "random_search"
 

@@ -92,8 +92,7 @@ def default_population(n: int, mirrored: bool = True) -> int:
 
 
 def _normals(state: SepCMAState) -> Vector:
-    """The standard normal numbers of a generation, [rows, n], keyed by seed and generation alone: with mirrored pairs
-    of the first half only."""
+    """The generation's standard normal numbers [rows, n], by seed and generation; of mirrored pairs the first half."""
     rows = state.population // 2 if state.mirrored else state.population
     return _drawn(state.seed, state.generation, rows, len(state.mean))
 

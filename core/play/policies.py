@@ -107,11 +107,6 @@ def single_policy(model: str, models: tuple[str, ...], cycle: Cycle = PLAN_WORK_
     return CyclePolicy(models, (model,), cycle, f"{SINGLE}{model}")
 
 
-def round_robin_policy(models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:
-    """`round-robin`: the models in slot order, one per turn, under a cycle of roles."""
-    return CyclePolicy(models, models, cycle, "round-robin")
-
-
 def follows_cycle(name: str) -> bool:
     """Whether a policy of this name plays roles in a fixed order."""
     return name.startswith(SINGLE) or name in ("random-model", "round-robin")
@@ -121,7 +116,9 @@ def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolic
     """The policy of a name that follows a cycle. ConfigError for a model that the pool does not have."""
     if name.startswith(SINGLE):
         return single_policy(name.removeprefix(SINGLE), models, cycle)
-    return RandomModelPolicy(models, cycle) if name == "random-model" else round_robin_policy(models, cycle)
+    if name == "random-model":
+        return RandomModelPolicy(models, cycle)
+    return CyclePolicy(models, models, cycle, "round-robin")
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ class Policy(typing.Protocol):
 
 @dataclass(frozen=True)
 class WrappedPolicy:
-    """Base of a policy that changes decisions of another one, `inner`, and keeps its id and slots: what was changed is
-    recorded turn by turn."""
+    """Base of a policy that changes decisions of another one, `inner`, and keeps its id and slots."""
 
     inner: Policy
 
@@ -48,8 +47,7 @@ class WrappedPolicy:
 def new_episode(
     run_id: str, index: int, task: Task, policy: Policy, *, turns: int, seed: int, argmax: bool
 ) -> Episode:
-    """The unplayed episode `index` (from 0) of a run; rules and generation are those of the policy's checkpoint, where
-    it has one. `turns` is the turn budget."""
+    """The unplayed episode `index` (from 0) of a run, by the rules of the policy's checkpoint, where it has one."""
     checkpoint: Checkpoint | None = getattr(policy, "checkpoint", None)
     return Episode(
         id=episode_id(run_id, index),

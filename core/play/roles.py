@@ -68,8 +68,7 @@ def call_tag(key: str, situation: Situation) -> str:
 
 
 def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
-    """How a model was prompted, read back from the messages: the dialect, and the tag that it was asked to
-    judge with (empty without one)."""
+    """How a model was prompted, read back from the messages: dialect, and tag of the verdict (empty without one)."""
     if messages[0].role != "system":
         return "terse", ""
     asked = re.search(r"^VERDICT-([a-z2-7]+): ACCEPT$", messages[0].content, re.MULTILINE)
@@ -77,8 +76,7 @@ def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
 
 
 def output_of_other_role(text: str) -> Literal["answer", "verdict"] | None:
-    """What a Thinker's reply gave that only another role is asked for, in either dialect; None when it only
-    planned."""
+    """What a Thinker's reply gave that only another role is asked for, in either dialect; None when it only planned."""
     if _last_tagged("answer", without_thinking(text)) or terse.read_answer(text):
         return "answer"
     return "verdict" if terse.read_verdict(text) else None

@@ -34,8 +34,7 @@ class Card:
 
 
 def measure_card(recipe: Recipe, folder: Path, training_s: float) -> Iterator[Skills | Card]:
-    """Measure a trained chat model family by family, write its card into the folder of the weights and yield it
-    last."""
+    """Measure a trained chat model family by family, write its card beside the weights and yield it last."""
     from core.pocket.language_model import LanguageModel
 
     model, spec = LanguageModel.load(folder), pocket_spec(recipe.name)

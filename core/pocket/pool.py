@@ -24,8 +24,7 @@ BATCH = 128
 
 
 class PocketPool:
-    """Answers Asks with the shipped pocket models, each loaded when it is first asked. Batches are shared among
-    `processes`."""
+    """Answers Asks with the shipped pocket models, each loaded when first asked; `processes` share the batches."""
 
     def __init__(
         self,

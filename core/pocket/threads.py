@@ -39,8 +39,7 @@ def is_small(model: Any) -> bool:
 
 @contextmanager
 def suited_threads(small: bool) -> Iterator[None]:
-    """Inside, this thread runs a small model on one of torch's threads and any other on the usual number; outside, the
-    number is what it was."""
+    """Inside, this thread runs a small model on one of torch's threads and any other on the usual number."""
     with _usual.lock:
         if not _usual.inside:
             _usual.threads = torch.get_num_threads()

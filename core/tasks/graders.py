@@ -69,8 +69,7 @@ def _grade(grade: Grade) -> bool | None:
 
 
 def normalise_answer(text: str) -> str:
-    """Text as compared by `exact`: case, spacing, wrapping quotes, `$` or \\boxed{} and a final stop are no
-    difference."""
+    """Text as `exact` compares it: without case, spacing, wrapping quotes, `$` or \\boxed{} and a final stop."""
     text = " ".join(text.split()).casefold()
     while True:
         bare = text.strip().strip("$\"'`*").rstrip(".").strip()

@@ -21,14 +21,13 @@ from core.evolution.evolve import (
     Generation,
     adapted_task_count,
     evolve,
-    learner_of,
     random_walk,
     tasks_of_candidate,
     validate,
 )
 from core.evolution.fitness import episodes_of, play_all, statistics_of
 from core.evolution.learner_state import LearnerState
-from core.evolution.learners import restored
+from core.evolution.learners import learner_of, restored
 from core.evolution.search import sketches, space_of
 from core.evolution.sep_cma import SepCMAState, ask, start
 from core.heads import HeadKind
