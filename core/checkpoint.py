@@ -52,8 +52,7 @@ class Checkpoint:
     in `models` and the roles in `roles`, in that order (trinity.md 1.3, 1.4).
     `barred` names models and roles that are never chosen, as in an ablation.
     `svf_layout` is ((matrix name, number of singular values), ...), empty without SVF; `svf_dead` names the
-    blocks among them that change nothing on this encoder.
-    """
+    blocks among them that change nothing on this encoder."""
 
     vector: Float32Vector
     models: tuple[str, ...]
@@ -102,7 +101,6 @@ class Checkpoint:
 
     @property
     def head(self) -> Head:
-        """The head that the numbers fill."""
         return _head(self.head_kind, len(self.models), self.encoder.hidden_size)
 
     @property

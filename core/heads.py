@@ -90,11 +90,11 @@ class LowRankHead(Head):
 
     def initial(self) -> Array:
         """Xavier-uniform, gain 1 for U and 3 for V, always the same: at zero no small step would change a thing."""
-        drawn = []
+        arrays = []
         for (name, shape), gain in zip(self.shapes.items(), (1.0, 3.0), strict=True):
             bound = gain * math.sqrt(6 / sum(shape))
-            drawn.append(bound * (2 * uniform(f"head/low-rank/{name}", math.prod(shape)) - 1))
-        return np.concatenate(drawn)
+            arrays.append(bound * (2 * uniform(f"head/low-rank/{name}", math.prod(shape)) - 1))
+        return np.concatenate(arrays)
 
     def logits(self, states: Numbers, vector: Numbers, turns: Sequence[int]) -> Array:
         return 3.0 * product(self._inner(states, vector), self.arrays(vector)["up"])
@@ -141,12 +141,11 @@ class SparseHead(Head):
 
     def _alpha(self, vector: Numbers) -> Array:
         arrays = {name: np.asarray(array, np.float64) for name, array in self.arrays(vector).items()}
-        kept = max(1, math.floor(self.width * _sigmoid(-arrays["density"].item())))
-        best = np.argsort(-arrays["scores"], kind="stable")[:kept]
+        count = max(1, math.floor(self.width * _sigmoid(-arrays["density"].item())))
+        best = np.argsort(-arrays["scores"], kind="stable")[:count]
         alpha = np.zeros(self.width)
-        alpha[best] = kept * softmax(
-            arrays["scores"][best] / np.clip(arrays["temperature"].item(), 1.0, 20.0)
-        )
+        temperature = np.clip(arrays["temperature"].item(), 1.0, 20.0)
+        alpha[best] = count * softmax(arrays["scores"][best] / temperature)
         return alpha
 
 
@@ -155,7 +154,6 @@ class BlockDiagonalHead(Head):
 
     @property
     def blocks(self) -> int:
-        """How many groups there are."""
         return min(2, self.rows)
 
     @property
@@ -188,7 +186,6 @@ class OneBlockEachHead(BlockDiagonalHead):
 
     @property
     def blocks(self) -> int:
-        """One for each logit."""
         return self.rows
 
 

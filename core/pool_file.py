@@ -169,8 +169,7 @@ def _spec(path: Path, number: int, entry: dict[str, Any]) -> ModelSpec:
         raise ConfigError(f"{path}, model {number}{named}: {next(_mistakes(error, kind))}.") from None
     if isinstance(checked, _Pocket):
         return _pocket_spec(checked)
-    spec = ModelSpec(**checked.model_dump())
-    return _with_prices(spec)
+    return _with_prices(ModelSpec(**checked.model_dump()))
 
 
 def _mistakes(error: ValidationError, kind: type[_Entry]) -> Iterator[str]:

@@ -180,12 +180,12 @@ def sign_flip_p(values: Sequence[float], tasks: Sequence[int], *, key: str) -> f
     if len(sizes) < 2:
         return mcnemar_p(*next(iter(sizes.values()), (0, 0)))
     rng = _generator(f"sign-flip/{key}")
-    drawn = np.zeros(SIGN_FLIPS)
+    totals = np.zeros(SIGN_FLIPS)
     for size, (down, up) in sizes.items():
-        drawn += size * (2.0 * rng.binomial(down + up, 0.5, size=SIGN_FLIPS) - (down + up))
+        totals += size * (2.0 * rng.binomial(down + up, 0.5, size=SIGN_FLIPS) - (down + up))
     seen = abs(sum(size * (up - down) for size, (down, up) in sizes.items()))
     # The data themselves are one of the ways to swap, so that p is never 0 (Phipson and Smyth 2010).
-    return float((1 + np.count_nonzero(np.abs(drawn) >= seen - 1e-9)) / (1 + SIGN_FLIPS))
+    return float((1 + np.count_nonzero(np.abs(totals) >= seen - 1e-9)) / (1 + SIGN_FLIPS))
 
 
 def entropy(probs: Sequence[float]) -> float:
@@ -209,8 +209,7 @@ def decision_entropy(decision: Decision) -> float | None:
 def decision_margin(decision: Decision) -> float | None:
     """How far the best (model, role) is ahead of the runner-up, in logits; None without a head.
 
-    The joint log probability is a sum, so the runner-up changes whichever of the two is closer.
-    """
+    The joint log probability is a sum, so the runner-up changes whichever of the two is closer."""
     if not decision.model_logits or not decision.role_logits:
         return None
     nearest = min(

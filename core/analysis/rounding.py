@@ -36,7 +36,6 @@ class Choices:
 
     @property
     def first(self) -> Choice:
-        """The first of them."""
         place = int(self.places[0])
         return Choice(place, float(self.probs[0, place]), float(self.leads[0]), bool(self.unsure[0]))
 

@@ -42,8 +42,7 @@ class Population:
     """Policy of many candidates at once: equal inputs are encoded once, whichever candidates reached them.
 
     `vectors` float32 [candidates, n] stand in the place of the template's vector; `candidate_of` maps episode id
-    to candidate. Candidates with SVF offsets of their own each read for themselves.
-    """
+    to candidate. Candidates with SVF offsets of their own each read for themselves."""
 
     def __init__(
         self,
@@ -77,8 +76,8 @@ class Population:
         head = template.head
         z = np.empty((len(requests), head.rows))
         for candidate in np.unique(candidates):
-            mine, vector = candidates == candidate, self._vectors[candidate, template.svf_size :]
-            z[mine] = head.logits(encoded.states[mine], vector, turns[mine])
+            rows, vector = candidates == candidate, self._vectors[candidate, template.svf_size :]
+            z[rows] = head.logits(encoded.states[rows], vector, turns[rows])
         return choose(requests, encoded, z, template, argmax=self._argmax)
 
     def _encoded(self, requests: Sequence[Decide], candidates: NDArray[np.int64]) -> Encoded:

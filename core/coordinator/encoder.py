@@ -75,8 +75,7 @@ class Encoder:
 
     A state depends on its own tokens only, to the last bit: prompts are padded on the right, where causal
     attention cannot see, to a fixed raster of lengths, and every batch of one length has the same rows. The batches
-    of a small encoder on the CPU, as it lies in `folder`, are shared among `processes`.
-    """
+    of a small encoder on the CPU, as it lies in `folder`, are shared among `processes`."""
 
     def __init__(
         self,
@@ -112,7 +111,6 @@ class Encoder:
 
     @property
     def hidden_size(self) -> int:
-        """Width of the hidden state."""
         return self.identity.hidden_size
 
     @property

@@ -80,8 +80,7 @@ class SingularValues:
 
     The authors' equation: W = U diag(S) V^T becomes U diag(S (1 + delta)) V^T sum(S) / sum(S (1 + delta)).
     As W V = U diag(S), this is W (V diag(scale) V^T): U is never needed, S and V come from the eigenvectors
-    of the smaller Gram matrix in float64, in seconds. (An SVD of a 151,936 x 1,024 embedding takes minutes.)
-    """
+    of the smaller Gram matrix in float64, in seconds. (An SVD of a 151,936 x 1,024 embedding takes minutes.)"""
 
     def __init__(self, model: Any, layout: Layout) -> None:
         check_layout(model, layout)

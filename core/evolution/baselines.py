@@ -31,7 +31,6 @@ class Arena:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The pool's slots."""
         return tuple(spec.name for spec in self.pool.specs)
 
     @property
@@ -40,11 +39,9 @@ class Arena:
         return derive_seed((self.seed, "arena"))
 
     def singles(self, cycles: Mapping[str, ChosenCycle]) -> list[CyclePolicy]:
-        """The policy of each model at its best cycle."""
         return [single_policy(model, self.models, cycles[model].cycle) for model in self.models]
 
     def play(self, policy: Policy, tasks: Sequence[Task], **masks: Unpack[Masks]) -> list[Episode]:
-        """One episode per task under the policy."""
         episodes = episodes_of(
             tasks, policy.models, seed=self.reply_seed, turn_budget=self.turn_budget, prefix=policy.id
         )
@@ -69,7 +66,6 @@ class TablePolicy:
     chosen: Mapping[str, CyclePolicy]  # by question
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The chosen policy's decision per request."""
         return [self.chosen[request.transcript.question].decide([request])[0] for request in requests]
 
 

@@ -199,13 +199,13 @@ def adapted_task_count(config: EvolveConfig, values: NDArray[np.float64]) -> int
     0.3 half as many tasks more are played, over 0.7 a third fewer, never beyond a factor of ADAPTED_AT_MOST from
     where it began (after Hansen et al. 2009, "A Method for Handling Uncertainty in Evolutionary Optimization")."""
     tasks, known = int(values.shape[1]), np.isfinite(values)
-    about = values[known.any(axis=1)][:, known.any(axis=0)]
-    if not about.size:
+    centred = values[known.any(axis=1)][:, known.any(axis=0)]
+    if not centred.size:
         return tasks
     if config.common:
-        about = about - np.nanmean(about, axis=0)
-    between = float(mean_reward(about).var())
-    within = float(np.nanvar(about, axis=1).mean()) / max(tasks - 1, 1)
+        centred = centred - np.nanmean(centred, axis=0)
+    between = float(mean_reward(centred).var())
+    within = float(np.nanvar(centred, axis=1).mean()) / max(tasks - 1, 1)
     trust = max(0.0, 1 - within / between) if between > 0 else 0.0
     wanted = math.ceil(1.5 * tasks) if trust < 0.3 else math.floor(tasks / 1.5) if trust > 0.7 else tasks
     first = config.tasks_per_candidate

@@ -77,10 +77,8 @@ class RandomSearch(Learner):
     """Random search in the same space, in a box around the first vector; its outcome is the best candidate seen."""
 
     def begin(self) -> RandomSearchState:
-        half_width = self.config.box * self.space.step_size
-        return random_search.start(
-            self.origin, half_width, population=self.config.population, seed=self.config.seed
-        )
+        half_width, population = self.config.box * self.space.step_size, self.config.population
+        return random_search.start(self.origin, half_width, population=population, seed=self.config.seed)
 
     def ask(self, state: RandomSearchState) -> Vector:
         return self._vectors(random_search.ask(state), state)

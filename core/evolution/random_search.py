@@ -37,8 +37,8 @@ def start(centre: Vector, half_width: float, *, population: int, seed: int) -> R
 def ask(state: RandomSearchState) -> Vector:
     """The generation's candidates [population, n], the same at every call."""
     n = len(state.centre)
-    drawn = uniform(f"{state.seed}/random-search/{state.generation}", state.population * n)
-    return state.centre + state.step_size * (2 * drawn.reshape(state.population, n) - 1)
+    draws = uniform(f"{state.seed}/random-search/{state.generation}", state.population * n)
+    return state.centre + state.step_size * (2 * draws.reshape(state.population, n) - 1)
 
 
 def tell(state: RandomSearchState, fitness: Vector) -> RandomSearchState:

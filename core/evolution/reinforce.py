@@ -55,12 +55,12 @@ def policy_gradient(played: Sequence[Episode], n: int) -> Vector:
 
     d log p(choice) / d W = (one-hot(choice) - p) h, summed over an episode's turns, for model and role alike; times
     its reward less the batch's mean. A choice that the policy did not make has no part in it."""
-    over = [episode for episode in played if episode.reward is not None]
-    if not over:
+    finished = [episode for episode in played if episode.reward is not None]
+    if not finished:
         return np.zeros(n)
-    baseline = float(np.mean([episode.reward for episode in over]))
+    baseline = float(np.mean([episode.reward for episode in finished]))
     total: Vector = np.zeros(n)
-    for episode in over:
+    for episode in finished:
         assert episode.reward is not None
         advantage = episode.reward - baseline
         for turn in episode.turns:
@@ -73,4 +73,4 @@ def policy_gradient(played: Sequence[Episode], n: int) -> Vector:
             else:
                 rows[len(episode.models) :] = 0
             total += advantage * np.outer(rows, state).reshape(-1)
-    return total / len(over)
+    return total / len(finished)

@@ -90,9 +90,11 @@ def space_of(
         head_step = _solved(spread, config.logit_spread)
     steps = {"head": Step(head_step, spread(head_step))}
     if template.svf_layout:
-        felt = head_step * _svf_shift(encoder, template, requests[:SVF_SKETCHES], states) / _SVF_PROBE
-        svf_step = config.svf_spread / felt if config.svf_step_size is None else config.svf_step_size
-        steps["svf"] = Step(svf_step, svf_step * felt)
+        spread_per_step = head_step * _svf_shift(encoder, template, requests, states) / _SVF_PROBE
+        svf_step = config.svf_step_size
+        if svf_step is None:
+            svf_step = config.svf_spread / spread_per_step
+        steps["svf"] = Step(svf_step, svf_step * spread_per_step)
     return SearchSpace(template, steps, mean, config.constant_spread)
 
 
@@ -127,7 +129,7 @@ def _solved(spread: Callable[[float], float], wanted: float) -> float:
 
 def _svf_shift(encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], states: Vector) -> float:
     """How far offsets of the probe's size move a hidden state, on average."""
-    rng = np.random.default_rng(1)
+    rng, requests = np.random.default_rng(1), requests[:SVF_SKETCHES]
     moved = []
     for _ in range(SVF_CANDIDATES):
         values = (_SVF_PROBE * rng.standard_normal(template.svf_size)).astype(np.float32)

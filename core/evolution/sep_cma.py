@@ -101,19 +101,19 @@ def _normals(state: SepCMAState) -> Vector:
 def _drawn(seed: int, generation: int, rows: int, n: int) -> Vector:
     key = hashlib.sha256(f"sep-cma/{seed}/{generation}".encode()).digest()[:16]
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-    drawn = generator.standard_normal((rows, n))
-    drawn.setflags(write=False)
-    return drawn
+    normals = generator.standard_normal((rows, n))
+    normals.setflags(write=False)
+    return normals
 
 
 def ask(state: SepCMAState) -> Vector:
     """The generation's candidates [population, n] ~ N(m, sigma^2 C)."""
-    drawn = _normals(state)
+    normals = _normals(state)
     candidates = np.empty((state.population, len(state.mean)))
-    steps = candidates[: len(drawn)]
-    np.multiply(drawn, state.step_size * np.sqrt(state.variances), out=steps)
+    steps = candidates[: len(normals)]
+    np.multiply(normals, state.step_size * np.sqrt(state.variances), out=steps)
     if state.mirrored:
-        np.subtract(state.mean, steps, out=candidates[len(drawn) :])
+        np.subtract(state.mean, steps, out=candidates[len(normals) :])
     steps += state.mean
     return candidates
 

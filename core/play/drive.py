@@ -50,8 +50,7 @@ class DriveOptions(Masks, total=False):
     with its committed turns. `stored_replies` were paid for and stored before their turn was completed: they are used
     instead of asking the same again. `temperatures`: at which one turn's model is asked, by episode id and turn index.
     With `stream`, models are asked one after the other, text arrives as Delta events, `stop` is asked at each of them
-    too, and a call that the pool refuses to pay for (BudgetError) ends its episode as interrupted.
-    """
+    too, and a call that the pool refuses to pay for (BudgetError) ends its episode as interrupted."""
 
     stop: Stop | None
     stored_replies: StoredReplies | None
@@ -64,7 +63,7 @@ class _Seat:
     """One episode being played: its generator, what it waits for and its turns so far."""
 
     episode: Episode
-    game: Play
+    generator: Play
     turns: list[Turn] = field(default_factory=list)
     request: Decide | Ask | Grade | None = None
     outcome: Episode | None = None
@@ -73,12 +72,12 @@ class _Seat:
         """Send the answer to `play`, yield its events, and halt at its next request or at the end."""
         self.request = None
         try:
-            step = self.game.send(response)
+            step = self.generator.send(response)
             while isinstance(step, TurnStarted | Replied | Turn):
                 if isinstance(step, Turn):
                     self.turns.append(step)
                 yield step
-                step = self.game.send(None)
+                step = self.generator.send(None)
             self.request = step
         except StopIteration as ended:
             self.outcome = ended.value
@@ -95,7 +94,7 @@ class _Seat:
 
     def interrupt(self, reason: EndReason) -> Iterator[Event]:
         """End the episode early; what it has come to is kept, and it can be resumed."""
-        self.game.close()
+        self.generator.close()
         self.request = None
         answer, correct = None, None
         if self.turns:
@@ -110,14 +109,14 @@ def _seat(episode: Episode, pool: Pool, options: DriveOptions) -> _Seat:
     specs = {spec.name: spec for spec in pool.specs}
     fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
     temperatures = (options.get("temperatures") or {}).items()
-    game = play(
+    generator = play(
         fresh,
         specs,
         model_mask=options.get("model_mask", ()),
         role_mask=options.get("role_mask", ()),
         temperatures={index: at for (name, index), at in temperatures if name == episode.id},
     )
-    return _Seat(fresh, game, turns=list(episode.turns))
+    return _Seat(fresh, generator, turns=list(episode.turns))
 
 
 def drive(
@@ -134,8 +133,7 @@ def drive_many(
 
     In every wave all pending decisions go to `policy` at once, then all pending calls to `pool`, then all
     pending answers to `grade`. Events of one episode come in order; those of different episodes mix. A reply
-    is reported as soon as the pool gives it.
-    """
+    is reported as soon as the pool gives it."""
     seats = [_seat(episode, pool, options) for episode in episodes]
     for seat in seats:
         if not seat.episode.turns:

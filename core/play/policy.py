@@ -35,12 +35,10 @@ class WrappedPolicy:
 
     @property
     def id(self) -> str:
-        """The inner policy's id."""
         return self.inner.id
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The inner policy's slots."""
         return self.inner.models
 
 

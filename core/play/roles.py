@@ -54,8 +54,7 @@ NOTHING_TO_JUDGE = Reading(verdict=Verdict.REVISE, flags=(Flag.NOTHING_TO_JUDGE,
 def call_tag(key: str, situation: Situation) -> str:
     """Eight letters and digits for one call, fixed by `key` and the quoted text, and absent from that text.
 
-    As the text is part of what is hashed, nobody who writes it can know the tag that will enclose it.
-    """
+    As the text is part of what is hashed, nobody who writes it can know the tag that will enclose it."""
     texts = [situation.task.question, situation.suggestion, situation.answer or ""]
     texts += [entry.text for entry in situation.entries]
     joined = "\x1f".join(texts)
@@ -123,12 +122,13 @@ def read_reply(protocol: Protocol, dialect: Dialect, role: Role, text: str, tag:
     match role:
         case Role.THINKER:
             suggestion = text.strip() if terse_reply else _last_tagged("suggestion", text)
-            suggested = (
-                _SUGGESTED_ROLES.get(_last_tagged("suggested_role", text).lower()) if released else None
-            )
-            if not suggestion or (released and not suggested):  # released: both, or neither counts
+            suggested_role = None
+            if released:  # both, or neither counts
+                suggested_role = _SUGGESTED_ROLES.get(_last_tagged("suggested_role", text).lower())
+                suggestion = suggestion if suggested_role else ""
+            if not suggestion:
                 return Reading(flags=(Flag.NO_SUGGESTION,))
-            return Reading(suggestion=suggestion, suggested_role=suggested)
+            return Reading(suggestion=suggestion, suggested_role=suggested_role)
         case Role.WORKER:
             answer = terse.read_answer(text) if terse_reply else _last_tagged("answer", text)
             return Reading(answer=answer or None, flags=() if answer else (Flag.NO_ANSWER,))
@@ -220,8 +220,7 @@ def _last_tagged(name: str, text: str) -> str:
 def _tagged_verdict(text: str, tag: str) -> str:
     """ACCEPT or REVISE from a last line `VERDICT-<tag>: ...`, the only one with that tag; else empty.
 
-    Markdown emphasis around the line and a full stop after it are forgiven; nothing else is.
-    """
+    Markdown emphasis around the line and a full stop after it are forgiven; nothing else is."""
     lines = [line for line in text.split("\n") if line.strip()]
     if not tag or not lines or text.lower().count(f"verdict-{tag}".lower()) != 1:
         return ""

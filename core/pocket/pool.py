@@ -57,9 +57,8 @@ class PocketPool:
                 keys = [_key(asks[index]) for index in batch]
                 batches.append(batch)
                 jobs.append([str(self._folder(model)), contents, keys, temperature, max_tokens])
-        with closing(
-            self._processes.answers("core.pocket.pool:answer_job", jobs, partial(_answer, self._load))
-        ) as answers:
+        here = partial(_answer, self._load)
+        with closing(self._processes.answers("core.pocket.pool:answer_job", jobs, here)) as answers:
             for batch, (seconds, replies) in zip(batches, answers, strict=True):
                 for index, written in zip(batch, replies, strict=True):
                     yield index, _reply(Written(*written), seconds / len(batch))

@@ -36,7 +36,6 @@ class MixedPool:
                     yield indices[place], reply
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
-        """Stream from the provider of the model."""
         yield from self._pools[self._provider(ask)].stream(ask)
 
     def _provider(self, ask: Ask) -> str:

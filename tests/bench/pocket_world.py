@@ -30,7 +30,7 @@ from core.evolution.baselines import Arena, TablePolicy, best_cycles, learned_ro
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import random_walk
 from core.evolution.search import space_of
-from core.play.policies import CyclePolicy, RandomModelPolicy, RandomPolicy, single_policy
+from core.play.policies import CyclePolicy, RandomPolicy, cycle_policy, single_policy
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.pool import PocketPool
 from core.pocket.tasks import draw_tasks
@@ -148,7 +148,10 @@ def main() -> None:
     union = np.any(np.array(solved), axis=0)
     print(f"{'per-question union':34} {union.mean():.3f}")
     table.add("random", arena.play(RandomPolicy(arena.models), test))
-    table.add("random-model", arena.play(RandomModelPolicy(arena.models, cycles["random-model"].cycle), test))
+    table.add(
+        "random-model",
+        arena.play(cycle_policy("random-model", arena.models, cycles["random-model"].cycle), test),
+    )
     router_tasks = tasks_of("evolve", 800, seed)
     table.add("router", arena.play(learned_router(arena, cycles, encoder, router_tasks, test), test))
     table.add("hand-made", arena.play(family_router(arena, HAND_MADE, test), test))

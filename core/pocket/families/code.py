@@ -29,16 +29,18 @@ def _filtered(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -
         limit = rng.randint(2, 7)
         sign, holds = rng.choice((("<", operator.lt), (">", operator.gt), ("<=", operator.le)))
         condition = f"x {sign} {limit}"
-        kept = [x for x in values if holds(x, limit)]
+        chosen = [x for x in values if holds(x, limit)]
     else:
         rest = int(rng.random() < 0.5)
         condition = f"x % 2 == {rest}"
-        kept = [x for x in values if x % 2 == rest]
-    if not kept:
+        chosen = [x for x in values if x % 2 == rest]
+    if not chosen:
         return _filtered(rng, last, fold)
-    answer = fold(kept)
+    answer = fold(chosen)
     question = f"{ASK} {last}([x for x in {values} if {condition}])"
-    return number_problem(rng, question, answer, _trace(kept, last), (fold(values), len(kept), max(kept)))
+    return number_problem(
+        rng, question, answer, _trace(chosen, last), (fold(values), len(chosen), max(chosen))
+    )
 
 
 def _sliced(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> Problem:

@@ -17,7 +17,6 @@ from core.play.policies import (
     PLAN_WORK_CHECK,
     CyclePolicy,
     OverridePolicy,
-    RandomModelPolicy,
     RandomPolicy,
     cycle_policy,
     single_policy,
@@ -27,7 +26,7 @@ from core.play.policy import Policy
 MODELS = ("ann", "bob", "cid")
 POLICIES: tuple[Policy, ...] = (
     RandomPolicy(MODELS),
-    RandomModelPolicy(MODELS),
+    cycle_policy("random-model", MODELS, PLAN_WORK_CHECK),
     single_policy("bob", MODELS),
     cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK),
     OverridePolicy(RandomPolicy(MODELS), {2: ("cid", Role.VERIFIER)}),
