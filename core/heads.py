@@ -69,7 +69,7 @@ class Head:
         """What the head adds up for each logit, [rows, parts]: the rows' sums are the logits of `state` [d]. The first
         d parts are those of the state's numbers, unless the head bends what it reads."""
         (read,) = self.read(np.asarray(state, np.float64)[None], vector, [turn])["weight"]
-        return np.asarray(self.arrays(vector)["weight"], np.float64) * read
+        return np.asarray(np.asarray(self.arrays(vector)["weight"], np.float64) * read)
 
 
 class LowRankHead(Head):

@@ -29,11 +29,8 @@ class TokenizerFile:
 
     def __init__(self, backend: Tokenizer, template: str) -> None:
         self.backend_tokenizer = backend
+        self.added_tokens_decoder: Mapping[int, Any] = backend.get_added_tokens_decoder()
         self._template = template
-
-    @property
-    def added_tokens_decoder(self) -> Mapping[int, Any]:
-        return self.backend_tokenizer.get_added_tokens_decoder()
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
         """The ids as text, control tokens spelled out."""

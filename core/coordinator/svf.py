@@ -72,7 +72,9 @@ def dead_blocks(model: Any, layout: Layout) -> tuple[str, ...]:
         return ()
     if not model.config.tie_word_embeddings:
         return (LM_HEAD,)
-    return tuple(name for name in names if name == _embedding_name(model))
+    embedding = model.get_input_embeddings().weight
+    tied = {name for name, weight in model.named_parameters() if weight is embedding}
+    return tuple(name for name in names if name in tied)
 
 
 class SingularValues:
@@ -172,8 +174,3 @@ def _parameter(model: Any, name: str) -> Any:
     if name == LM_HEAD:
         return model.get_input_embeddings().weight
     return dict(model.named_parameters()).get(name)
-
-
-def _embedding_name(model: Any) -> str:
-    embedding = model.get_input_embeddings().weight
-    return next(str(name) for name, weight in model.named_parameters() if weight is embedding)

@@ -13,7 +13,7 @@ from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
 from core.episode import EndReason, Episode, Role, Status, Task, Turn
 from core.evolution.baselines import Arena, TablePolicy, question_states, solved_by_single
-from core.evolution.cycles import ChosenCycle, EachItsOwn
+from core.evolution.cycles import ChosenCycle, PolicyPerEpisode
 from core.evolution.fitness import mean_reward, play_all, rewards
 from core.play.policies import CyclePolicy, RandomPolicy, single_policy
 
@@ -103,7 +103,7 @@ def mixture_of_agents(arena: Arena, unplayed: Sequence[Episode]) -> list[Episode
         for model in arena.models
     ]
     workers = [single_policy(model, arena.models, (Role.WORKER,)) for model in arena.models]
-    each = EachItsOwn(arena.models, {one.id: workers[place % n] for place, one in enumerate(proposals)})
+    each = PolicyPerEpisode(arena.models, {one.id: workers[place % n] for place, one in enumerate(proposals)})
     answered = play_all(proposals, each, arena.pool, arena.grade)
     started, lost = [], {}
     for place, episode in enumerate(unplayed):

@@ -75,7 +75,7 @@ def try_cycles(
         for key in tried
         for task in tasks
     ]
-    each = EachItsOwn(models, {one.id: policies[one.policy] for one in episodes})
+    each = PolicyPerEpisode(models, {one.id: policies[one.policy] for one in episodes})
     for event in drive_many(episodes, each, pool, grade):
         if isinstance(event, EpisodeFinished):
             yield Trial(*tried[event.episode.policy], event.episode)
@@ -110,12 +110,12 @@ def _best(name: str, by_cycle: Mapping[Cycle, Sequence[Episode]]) -> ChosenCycle
 
 
 @dataclass(frozen=True, slots=True)
-class EachItsOwn:
+class PolicyPerEpisode:
     """Lets every episode be decided by its own policy, by the episode's id."""
 
     models: tuple[str, ...]
     policy_of: Mapping[str, Policy]
-    id: str = "each its own"
+    id: str = "policy per episode"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         return [self.policy_of[request.episode_id].decide([request])[0] for request in requests]

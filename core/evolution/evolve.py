@@ -87,8 +87,7 @@ def evolve(
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
-    space = space_of(config, template, encoder, tasks)
-    learner = learner_of(config, space)
+    learner = learner_of(config, space_of(config, template, encoder, tasks))
 
     def validated(generation: Generation) -> Generation:
         if not validation_tasks:
@@ -99,12 +98,12 @@ def evolve(
     per_candidate = next_tasks or config.tasks_per_candidate
     if start is None:
         state = learner.begin()
-        yield validated(Generation(0, template, state, steps=space.steps, next_tasks=per_candidate))
+        yield validated(Generation(0, template, state, steps=learner.space.steps, next_tasks=per_candidate))
     else:
         _check_fits(learner.begin(), start)
         state = start
     while state.generation < config.generations:
-        generation = _next(config, template, learner, state, encoder, shared, grade, tasks, per_candidate)
+        generation = _next(learner, state, encoder, shared, grade, tasks, per_candidate)
         state, per_candidate = generation.state, generation.next_tasks
         due = state.generation % config.validate_every == 0 or state.generation == config.generations
         yield validated(generation) if due else generation
@@ -129,8 +128,6 @@ def _check_fits(first: LearnerState, state: LearnerState) -> None:
 
 
 def _next(
-    config: EvolveConfig,
-    template: Checkpoint,
     learner: Learner,
     state: LearnerState,
     encoder: Encoder,
@@ -139,6 +136,7 @@ def _next(
     tasks: Sequence[Task],
     per_candidate: int,
 ) -> Generation:
+    config, template = learner.config, learner.space.template
     vectors = learner.ask(state)
     seed = derive_seed((config.seed, "replies", state.generation // config.rotate_every))
     episodes, candidate_of = [], {}
@@ -151,15 +149,9 @@ def _next(
     calls, hits, given, forwards = pool.misses, pool.hits, encoder.states_given, encoder.forwards
     played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
-    further = [
-        further_terms(
-            played[start : start + per_candidate],
-            config.turn_budget,
-            diversity=config.diversity,
-            turn_cost=config.turn_cost,
-        )
-        for start in range(0, len(played), per_candidate)
-    ]
+    weights = {"diversity": config.diversity, "turn_cost": config.turn_cost}
+    by_candidate = [played[start : start + per_candidate] for start in range(0, len(played), per_candidate)]
+    further = [further_terms(own, config.turn_budget, **weights) for own in by_candidate]
     fitness = mean_reward(values) + further
     _check_played(played, state.generation + 1)
     after = learner.tell(state, fitness, played)

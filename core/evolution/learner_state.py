@@ -18,21 +18,15 @@ from core.errors import ConfigError
 
 Vector = NDArray[np.float64]
 
+_DAMAGED = (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError, StopIteration)
+
 
 @contextmanager
 def _refusing_damage() -> Iterator[None]:
     """Whatever reading a damaged state raises becomes one sentence."""
     try:
         yield
-    except (
-        SafetensorError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        StopIteration,
-    ) as error:
+    except _DAMAGED as error:
         raise ConfigError(
             "This is not the saved state of an evolution: resume from the run that wrote it."
         ) from error

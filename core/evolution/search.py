@@ -87,7 +87,7 @@ def space_of(
 
     head_step = config.step_size
     if head_step is None:
-        head_step = _solved(spread, config.logit_spread)
+        head_step = _step_size_for(spread, config.logit_spread)
     steps = {"head": Step(head_step, spread(head_step))}
     if template.svf_layout:
         spread_per_step = head_step * _svf_shift(encoder, template, requests, states) / _SVF_PROBE
@@ -116,7 +116,7 @@ def _folded(template: Checkpoint, points: Vector, mean: Vector, constant: float)
     return folded
 
 
-def _solved(spread: Callable[[float], float], wanted: float) -> float:
+def _step_size_for(spread: Callable[[float], float], wanted: float) -> float:
     """The step size at which the spread is as wanted: it grows with the step, at most like its third power."""
     step = 1.0
     for _ in range(60):

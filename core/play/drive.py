@@ -161,14 +161,15 @@ def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> It
 
 def _ask_all(seats: Sequence[_Seat], pool: Pool, options: DriveOptions) -> Iterator[Event]:
     waiting: list[tuple[_Seat, Ask]] = []
+    stored = options.get("stored_replies") or {}
     for seat in seats:
-        if isinstance(seat.request, Ask):
-            if (reply := _stored_reply(seat, seat.request, options)) is not None:
+        if isinstance(ask := seat.request, Ask):
+            if reply := stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)):
                 yield from seat.advance(reply)
             elif reason := seat.halts(options.get("stop")):
                 yield from seat.interrupt(reason)
             else:
-                waiting.append((seat, seat.request))
+                waiting.append((seat, ask))
     if not waiting:
         return
     if options.get("stream"):
@@ -206,11 +207,6 @@ def _grade_all(seats: Sequence[_Seat], grade: GradeMany) -> Iterator[Event]:
     if waiting:
         for (seat, _), correct in zip(waiting, grade([request for _, request in waiting]), strict=True):
             yield from seat.advance(correct)
-
-
-def _stored_reply(seat: _Seat, ask: Ask, options: DriveOptions) -> Reply | None:
-    stored = options.get("stored_replies") or {}
-    return stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages))
 
 
 def _no_reply(where: str) -> Reply:

@@ -73,7 +73,9 @@ def play(
         decision = state.heed_suggested_role(choice)
         index, dialect = len(state.turns), specs[decision.model].dialect
         situation = state.tagged_situation(dialect)
-        nothing_to_judge = decision.role is Role.VERIFIER and not state.has_answer
+        # The authors' code judges any Worker reply, the paper an answer.
+        judged = situation.response if state.released else situation.answer
+        nothing_to_judge = decision.role is Role.VERIFIER and judged is None
         messages = () if nothing_to_judge else roles.messages_for(dialect, decision.role, situation)
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response = NOT_ASKED
@@ -160,11 +162,6 @@ class _EpisodeState:
     @property
     def released(self) -> bool:
         return self.episode.protocol is Protocol.RELEASED
-
-    @property
-    def has_answer(self) -> bool:
-        """Is there something to judge? The authors' code judges any Worker reply, the paper an answer."""
-        return (self.situation.response if self.released else self.situation.answer) is not None
 
     @property
     def key(self) -> str:
