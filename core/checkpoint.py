@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -51,8 +52,7 @@ class Checkpoint:
     in `models` and the roles in `roles`, in that order (trinity.md 1.3, 1.4).
     `barred` names models and roles that are never chosen, as in an ablation.
     `svf_layout` is ((matrix name, number of singular values), ...), empty without SVF; `svf_dead` names the
-    blocks among them that change nothing on this encoder.
-    """
+    blocks among them that change nothing on this encoder."""
 
     vector: Float32Vector
     models: tuple[str, ...]
@@ -101,7 +101,6 @@ class Checkpoint:
 
     @property
     def head(self) -> Head:
-        """The head that the numbers fill."""
         return _head(self.head_kind, len(self.models), self.encoder.hidden_size)
 
     @property
@@ -206,8 +205,9 @@ def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
         if folder.is_file():
             raise CheckpointError(f"{folder} is a file; name a new folder.")
         if folder.exists() and any(folder.iterdir()):
-            if _holds(folder, checkpoint):
-                return folder
+            with suppress(CheckpointError):
+                if load_checkpoint(folder) == checkpoint:
+                    return folder
             raise CheckpointError(f"{folder} holds another checkpoint or other files; name a new folder.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = folder.with_name(f".{folder.name}.draft")
@@ -223,13 +223,6 @@ def save_checkpoint(checkpoint: Checkpoint, folder: str | Path) -> Path:
             f"The checkpoint cannot be written to {folder}: {error.strerror} ({error.filename})."
         ) from error
     return folder
-
-
-def _holds(folder: Path, checkpoint: Checkpoint) -> bool:
-    try:
-        return load_checkpoint(folder) == checkpoint
-    except CheckpointError:
-        return False
 
 
 def load_checkpoint(folder: str | Path) -> Checkpoint:

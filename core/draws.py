@@ -26,10 +26,7 @@ def turn_key(seed: int, task_id: str, index: int) -> str:
 
 
 def draw_index(probabilities: ArrayLike, u: float) -> int:
-    """Index drawn from `probabilities` (non-negative, of any sum) by the uniform number `u`, by inverse CDF.
-
-    An index of probability zero is never drawn.
-    """
+    """Index drawn from `probabilities` (of any sum; 0 is never drawn) by the uniform number `u`, by inverse CDF."""
     weights = np.asarray(probabilities, dtype=np.float64)
     cumulative = np.cumsum(weights)
     index = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))

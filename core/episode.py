@@ -131,8 +131,7 @@ class Decision:
     `model_logits` has one entry per pool slot in `Episode.models` order and `role_logits` one per ROLE_ORDER;
     both are empty for policies without a head. Probabilities are after the mask. `mask` is True where a slot
     may be chosen, over slots then roles. `hidden_state` is the encoder's penultimate-token state as
-    little-endian float16 bytes (2 bytes x hidden size), empty when there is none.
-    """
+    little-endian float16 bytes (2 bytes x hidden size), empty when there is none."""
 
     model: str
     role: Role
@@ -201,8 +200,7 @@ class Fork:
 
     Forks and the unchanged baseline are numbered apart; those of one `number` share their seed. `held`: turn `turn`
     stands as it was decided, in the parent or by the change; else the policy decides it anew. Children that agree in
-    all of it can stand for each other.
-    """
+    all of it can stand for each other."""
 
     parent: str
     turn: int  # 0-based

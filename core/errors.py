@@ -15,8 +15,7 @@ A model's failure is not an exception but data: `Reply.error`.
 
 
 class TrinityError(Exception):
-    """A mistake that one sentence to the user can mend; `str(error)` is that sentence, on one line whatever
-    damaged text it quotes."""
+    """A mistake that one sentence to the user can mend; `str(error)` is that sentence, on one line."""
 
     def __str__(self) -> str:
         return " ".join(super().__str__().split())

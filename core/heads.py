@@ -20,6 +20,7 @@ from core.episode import ROLE_ORDER
 from core.errors import ConfigError
 
 Array = NDArray[np.float64]
+Numbers = NDArray[Any]  # of any precision
 HeadKind = Literal["linear", "low-rank", "sparse", "block-diagonal-2", "block-diagonal-10", "turn-aware"]
 
 
@@ -42,7 +43,7 @@ class Head:
         """How many numbers the head has."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
-    def arrays(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    def arrays(self, vector: Numbers) -> dict[str, Numbers]:
         """The named arrays as views of a vector [size]."""
         found, start = {}, 0
         for name, shape in self.shapes.items():
@@ -54,19 +55,21 @@ class Head:
         """Where an evolution begins, float64 [size]: zeros, so that every choice is equally likely."""
         return np.zeros(self.size)
 
-    def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
-        """Logits float64 [n, rows] of `states` [n, d] that were read before the turns `turns` [n], from 0."""
-        return product(states, self.arrays(vector)["weight"])
-
-    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+    def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         """What each array that reads the state multiplies when the state is `state` [d] or [n, d]: name -> its
-        input."""
+        input. Without `turns` [n] a turn is read as zeros."""
         return {"weight": state}
 
-    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
+    def logits(self, states: Numbers, vector: Numbers, turns: Sequence[int]) -> Array:
+        """Logits float64 [n, rows] of `states` [n, d] that were read before the turns `turns` [n], from 0."""
+        arrays, inputs = self.arrays(vector), self.read(states, vector, turns)
+        return np.concatenate([product(part, arrays[name]) for name, part in inputs.items()], axis=1)
+
+    def parts(self, state: Numbers, vector: Numbers, turn: int) -> Array:
         """What the head adds up for each logit, [rows, parts]: the rows' sums are the logits of `state` [d]. The first
         d parts are those of the state's numbers, unless the head bends what it reads."""
-        return np.asarray(self.arrays(vector)["weight"], np.float64) * np.asarray(state, np.float64)
+        (read,) = self.read(np.asarray(state, np.float64)[None], vector, [turn])["weight"]
+        return np.asarray(np.asarray(self.arrays(vector)["weight"], np.float64) * read)
 
 
 class LowRankHead(Head):
@@ -87,25 +90,24 @@ class LowRankHead(Head):
 
     def initial(self) -> Array:
         """Xavier-uniform, gain 1 for U and 3 for V, always the same: at zero no small step would change a thing."""
-        drawn = []
+        arrays = []
         for (name, shape), gain in zip(self.shapes.items(), (1.0, 3.0), strict=True):
             bound = gain * math.sqrt(6 / sum(shape))
-            drawn.append(bound * (2 * uniform(f"head/low-rank/{name}", math.prod(shape)) - 1))
-        return np.concatenate(drawn)
+            arrays.append(bound * (2 * uniform(f"head/low-rank/{name}", math.prod(shape)) - 1))
+        return np.concatenate(arrays)
 
-    def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
+    def logits(self, states: Numbers, vector: Numbers, turns: Sequence[int]) -> Array:
         return 3.0 * product(self._inner(states, vector), self.arrays(vector)["up"])
 
-    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
-        """U reads the state."""
+    def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         return {"down": state}
 
-    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
+    def parts(self, state: Numbers, vector: Numbers, turn: int) -> Array:
         """One part per direction that U reads: behind the ELU no number of the state has a part of its own."""
         up = np.asarray(self.arrays(vector)["up"], np.float64)
         return np.asarray(3.0 * up * self._inner(np.asarray(state)[None], vector)[0])
 
-    def _inner(self, states: NDArray[Any], vector: NDArray[Any]) -> Array:
+    def _inner(self, states: Numbers, vector: Numbers) -> Array:
         """ELU(U h), [n, rank]."""
         inner = product(states, self.arrays(vector)["down"])
         return np.where(inner > 0, inner, 0.1 * np.expm1(np.minimum(inner, 0.0)))
@@ -133,32 +135,26 @@ class SparseHead(Head):
         scores = 2 * np.sqrt(-2 * np.log1p(-u[0])) * np.cos(2 * np.pi * u[1])  # Box and Muller
         return np.concatenate([np.zeros(self.rows * self.width), scores, [10.0, 0.0]])
 
-    def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
-        return product(np.asarray(states, np.float64) * self._alpha(vector), self.arrays(vector)["weight"])
-
-    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+    def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         """W reads what alpha leaves of the state."""
         return {"weight": state * self._alpha(vector)}
 
-    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
-        """One part per number of the state, [rows, d]; zero for the numbers that are not read."""
-        return super().parts(np.asarray(state, np.float64) * self._alpha(vector), vector, turn)
-
-    def _alpha(self, vector: NDArray[Any]) -> Array:
+    def _alpha(self, vector: Numbers) -> Array:
         arrays = {name: np.asarray(array, np.float64) for name, array in self.arrays(vector).items()}
-        kept = max(1, math.floor(self.width * _sigmoid(-arrays["density"].item())))
-        best = np.argsort(-arrays["scores"], kind="stable")[:kept]
+        count = max(1, math.floor(self.width * _sigmoid(-arrays["density"].item())))
+        best = np.argsort(-arrays["scores"], kind="stable")[:count]
         alpha = np.zeros(self.width)
-        alpha[best] = kept * softmax(
-            arrays["scores"][best] / np.clip(arrays["temperature"].item(), 1.0, 20.0)
-        )
+        temperature = np.clip(arrays["temperature"].item(), 1.0, 20.0)
+        alpha[best] = count * softmax(arrays["scores"][best] / temperature)
         return alpha
 
 
 class BlockDiagonalHead(Head):
     """Each group of rows reads its own part of the state: W is block-diagonal."""
 
-    blocks: ClassVar[int] = 2
+    @property
+    def blocks(self) -> int:
+        return min(2, self.rows)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -168,20 +164,13 @@ class BlockDiagonalHead(Head):
     @property
     def _parts(self) -> list[tuple[range, range]]:
         """Rows and numbers of the state by block, as even as can be, the larger parts first."""
-        count = min(self.blocks, self.rows)
-        return list(zip(_even(self.rows, count), _even(self.width, count), strict=True))
+        return list(zip(_even(self.rows, self.blocks), _even(self.width, self.blocks), strict=True))
 
-    def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
-        parts = zip(self._parts, self.arrays(vector).values(), strict=True)
-        return np.concatenate(
-            [product(states[:, numbers.start : numbers.stop], block) for (_, numbers), block in parts], axis=1
-        )
-
-    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+    def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         """Each block reads its part of the state."""
         return {f"block_{k}": state[..., d.start : d.stop] for k, (_, d) in enumerate(self._parts)}
 
-    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
+    def parts(self, state: Numbers, vector: Numbers, turn: int) -> Array:
         """One part per number of the state, [rows, d]; zero outside a row's own block."""
         found = np.zeros((self.rows, self.width))
         for (rows, numbers), block in zip(self._parts, self.arrays(vector).values(), strict=True):
@@ -196,8 +185,8 @@ class OneBlockEachHead(BlockDiagonalHead):
     argmax = True
 
     @property
-    def _parts(self) -> list[tuple[range, range]]:
-        return list(zip(_even(self.rows, self.rows), _even(self.width, self.rows), strict=True))
+    def blocks(self) -> int:
+        return self.rows
 
 
 class TurnAwareHead(Head):
@@ -213,26 +202,14 @@ class TurnAwareHead(Head):
         """Width of the turn's embedding."""
         return max(64, int(0.1 * self.width))
 
-    def logits(self, states: NDArray[Any], vector: NDArray[Any], turns: Sequence[int]) -> Array:
-        return product(
-            np.concatenate([np.asarray(states, np.float64), self._where(turns)], axis=1),
-            self.arrays(vector)["weight"],
-        )
-
-    def _where(self, turns: Sequence[int]) -> Array:
-        """The embedding of the turns, [n, embedding]."""
-        half = -(-self.embedding // 2)
-        angles = np.asarray(turns, np.float64)[:, None] / 10_000 ** (np.arange(half) / half)
-        return np.asarray(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, : self.embedding])
-
-    def read(self, state: NDArray[Any], vector: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
-        """W reads the state, and the turn, which is not counted here."""
-        unread = np.zeros((*state.shape[:-1], self.embedding))
-        return {"weight": np.concatenate([state, unread], axis=-1)}
-
-    def parts(self, state: NDArray[Any], vector: NDArray[Any], turn: int) -> Array:
-        """One part per number of the state, then one per number of the turn's embedding, [rows, d + embedding]."""
-        return super().parts(np.concatenate([state, self._where([turn])[0]]), vector, turn)
+    def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
+        """W reads the state and the embedding of the turn."""
+        embedded = np.zeros((*state.shape[:-1], self.embedding))
+        if len(turns):
+            half = -(-self.embedding // 2)
+            angles = np.asarray(turns, np.float64)[:, None] / 10_000 ** (np.arange(half) / half)
+            embedded = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, : self.embedding]
+        return {"weight": np.concatenate([state, embedded], axis=-1)}
 
 
 _HEADS: Mapping[str, type[Head]] = {
@@ -257,7 +234,7 @@ def head_of(kind: str, n_models: int, hidden_size: int) -> Head:
     return head
 
 
-def product(states: NDArray[Any], weight: NDArray[Any]) -> Array:
+def product(states: Numbers, weight: Numbers) -> Array:
     """`states` [n, d] times `weight` [rows, d], float64 [n, rows]."""
     return np.asarray(np.einsum("nd,rd->nr", np.asarray(states, np.float64), np.asarray(weight, np.float64)))
 
@@ -271,7 +248,7 @@ def split(z: Array, n_models: int) -> tuple[Array, Array]:
     return z[..., :n_models], z[..., n_models:]
 
 
-def softmax(z: NDArray[Any], mask: Sequence[bool] = ()) -> Array:
+def softmax(z: Numbers, mask: Sequence[bool] = ()) -> Array:
     """Probabilities over the last axis, float64; where `mask` is False the logit is minus infinity."""
     values = np.asarray(z, np.float64)
     if len(mask):
@@ -298,8 +275,7 @@ def _sigmoid(x: float) -> float:
 
 
 def common_mask(mask: Sequence[bool], own: Sequence[bool]) -> Sequence[bool]:
-    """What was allowed at the turn, less what this coordinator never chooses; empty for everything, also where nothing
-    would be left."""
+    """What the turn allowed and this coordinator may choose; empty for everything, also where nothing would be left."""
     if not (mask and own):
         return mask or own
     both = [one and other for one, other in zip(mask, own, strict=True)]

@@ -9,10 +9,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuv"  # base32hex: sorts as the numbers 
 
 
 def run_id(now_s: int, entropy: bytes) -> str:
-    """`r`, seven digits of time (seconds since 1970 in base 32, good until the year 3058), six of `entropy`.
-
-    Ids of later seconds sort later.
-    """
+    """`r`, seven digits of time (seconds since 1970 in base 32), six of `entropy`; ids of later seconds sort later."""
     return f"r{_time(now_s)}{_base32(entropy, 6)}"
 
 

@@ -16,9 +16,12 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from core.errors import ConfigError
-from core.pocket.specs import MAX_TOKENS
+from core.pocket.specs import MAX_TOKENS, pocket_spec
+from core.pool.costs import listed_prices
+from core.pool.mixed import MixedPool
 from core.pool.pool import Pool
 from core.pool.spec import Dialect, ModelSpec
+from core.pool.wire import EXTRA_FIELDS
 from core.processes import Processes
 
 
@@ -38,8 +41,6 @@ def build_pool(
     specs: Sequence[ModelSpec], env: Mapping[str, str], processes: Processes | None = None
 ) -> Pool:
     """A pool that asks each model where its entry says. Raises PoolError, see `load_pool`."""
-    from core.pool.mixed import MixedPool
-
     pools: dict[str, Pool] = {}
     if hosted := [spec for spec in specs if spec.provider == "openai"]:
         from core.pool.hosted import HttpPool
@@ -104,8 +105,6 @@ def _url(value: str) -> str:
 
 
 def _extra(value: dict[str, Any]) -> dict[str, Any]:
-    from core.pool.wire import EXTRA_FIELDS
-
     for field in value:
         if field not in EXTRA_FIELDS:
             raise ValueError(f"cannot set '{field}'; it may set {', '.join(sorted(EXTRA_FIELDS))}")
@@ -168,9 +167,9 @@ def _spec(path: Path, number: int, entry: dict[str, Any]) -> ModelSpec:
         named = f" ('{entry['name']}')" if isinstance(entry.get("name"), str) else ""
         raise ConfigError(f"{path}, model {number}{named}: {next(_mistakes(error, kind))}.") from None
     if isinstance(checked, _Pocket):
-        return _pocket_spec(checked)
-    spec = ModelSpec(**checked.model_dump())
-    return _with_prices(spec)
+        given = checked.model_dump(exclude={"name", "provider"}, exclude_none=True)
+        return replace(pocket_spec(checked.name), **given)
+    return _with_prices(ModelSpec(**checked.model_dump()))
 
 
 def _mistakes(error: ValidationError, kind: type[_Entry]) -> Iterator[str]:
@@ -188,18 +187,7 @@ def _mistakes(error: ValidationError, kind: type[_Entry]) -> Iterator[str]:
                 yield f"{field} {message[:1].lower()}{message[1:]}"
 
 
-def _pocket_spec(entry: _Pocket) -> ModelSpec:
-    from core.pocket.specs import pocket_spec
-
-    return replace(
-        pocket_spec(entry.name),
-        **entry.model_dump(include={"temperature", "role_temperature", "max_tokens"}, exclude_none=True),
-    )
-
-
 def _with_prices(spec: ModelSpec) -> ModelSpec:
-    from core.pool.costs import listed_prices
-
     if spec.price_in is not None and spec.price_out is not None:
         return spec
     price_in, price_out = listed_prices(spec.model or spec.name, spec.base_url)

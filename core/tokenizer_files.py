@@ -29,12 +29,8 @@ class TokenizerFile:
 
     def __init__(self, backend: Tokenizer, template: str) -> None:
         self.backend_tokenizer = backend
+        self.added_tokens_decoder: Mapping[int, Any] = backend.get_added_tokens_decoder()
         self._template = template
-
-    @property
-    def added_tokens_decoder(self) -> Mapping[int, Any]:
-        """Added tokens by id."""
-        return self.backend_tokenizer.get_added_tokens_decoder()
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
         """The ids as text, control tokens spelled out."""
@@ -81,10 +77,10 @@ def _file(encoder: str, revision: str, name: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache  # only a hub encoder needs it
 
     try:
-        kept = try_to_load_from_cache(encoder, name, revision=revision or None)
+        cached = try_to_load_from_cache(encoder, name, revision=revision or None)
     except ValueError:  # no name of a repository
         return None
-    return Path(kept) if isinstance(kept, str) else None
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def _json(path: Path | None) -> dict[str, Any]:

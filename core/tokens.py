@@ -46,8 +46,7 @@ class PromptTokens:
 
     Control tokens are all added tokens that are not blank, special or not: Qwen3's think and tool marks are
     not special, so `split_special_tokens` would let them through. Text goes through a second tokenizer that
-    has none of them, in the stretches between the control tokens that we write ourselves.
-    """
+    has none of them, in the stretches between the control tokens that we write ourselves."""
 
     def __init__(self, tokenizer: Any, max_tokens: int) -> None:
         if not getattr(tokenizer, "is_fast", False):
@@ -84,9 +83,8 @@ class PromptTokens:
 
     def text(self, ids: Sequence[int]) -> str:
         """The ids as text, control tokens spelled out."""
-        return str(
-            self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        )
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        return str(self._tokenizer.decode(list(ids), **options))
 
     def plain(self, text: str) -> list[int]:
         """Ids of untrusted text: no control token, whatever it says."""
@@ -117,9 +115,8 @@ class PromptTokens:
         """Append-only: the ids of a transcript without the suffix are a prefix of the ids one turn later."""
         question = self._segment("user", transcript.question)
         names = [f"{entry.role} {entry.model}" for entry in transcript.entries]
-        turns = [
-            self._segment(name, entry.text) for name, entry in zip(names, transcript.entries, strict=True)
-        ]
+        texts = [entry.text for entry in transcript.entries]
+        turns = [self._segment(name, text) for name, text in zip(names, texts, strict=True)]
         room = self.max_tokens - len(self._suffix)
         wanted = sum(map(len, turns))
         if len(question) + wanted <= room:
@@ -127,15 +124,15 @@ class PromptTokens:
         # Keep the question's head, at least half the window of it, and the newest turns.
         question = self._cut(question, max(room // 2, room - wanted), keep_end=False)
         left = room - len(question)
-        kept: list[tuple[int, ...]] = []
+        newest: list[tuple[int, ...]] = []
         for name, turn in zip(reversed(names), reversed(turns), strict=True):
-            if len(turn) > left and not kept:
+            if len(turn) > left and not newest:
                 turn = self._cut(turn, left, keep_end=True, head=1 + len(self.plain(f"{name}\n")))
             if len(turn) > left:
                 break
-            kept.insert(0, turn)
+            newest.insert(0, turn)
             left -= len(turn)
-        return Prompt((*question, *(index for turn in kept for index in turn), *self._suffix), True)
+        return Prompt((*question, *(index for turn in newest for index in turn), *self._suffix), True)
 
     def _cut(self, segment: tuple[int, ...], room: int, *, keep_end: bool, head: int = 1) -> tuple[int, ...]:
         """A segment of at most `room` ids with its marks kept, the text's head or end dropped."""

@@ -63,7 +63,6 @@ class Picks:
 
     @property
     def chances(self) -> Array:
-        """The probability of each chosen pair."""
         rows = np.arange(len(self.slots))
         return np.asarray(self.model_probs[rows, self.slots] * self.role_probs[rows, self.roles])
 
@@ -83,8 +82,8 @@ def picks(
         split(logits, n_models), split(errors, n_models), (at.models, at.roles), own, at.draws.T, strict=True
     )
     found = [
-        _choices(z, error, _allowed(asked, mask), np.full(len(at), np.nan) if argmax else u)
-        for z, error, asked, mask, u in parts
+        _choices(z, error, _allowed(at_turn, mask), np.full(len(at), np.nan) if argmax else u)
+        for z, error, at_turn, mask, u in parts
     ]
     model, role = found
     return Picks(model.places, role.places, model.unsure | role.unsure, model.probs, role.probs)
@@ -96,11 +95,11 @@ def _choices(z: Array, error: Array, allowed: Flags, u: Array) -> Choices:
     draws = np.isfinite(u)
     if not draws.any():
         return best
-    drawn = sampled_choices(z, error, np.where(draws, u, 0.5), allowed)
+    sampled = sampled_choices(z, error, np.where(draws, u, 0.5), allowed)
     return Choices(
-        np.where(draws, drawn.places, best.places),
-        np.where(draws, drawn.leads, best.leads),
-        np.where(draws, drawn.unsure, best.unsure),
+        np.where(draws, sampled.places, best.places),
+        np.where(draws, sampled.leads, best.leads),
+        np.where(draws, sampled.unsure, best.unsure),
         best.probs,
     )
 
@@ -145,7 +144,6 @@ class Agreement:
         return clustered_interval(hits, np.bincount(self.at.tasks, self.called))
 
     def among(self, rows: Flags) -> Agreement:
-        """The agreement over the turns where `rows` [n] is True."""
         return Agreement(self.at.where(rows), self.same[rows], self.close[rows], self.divergence[rows])
 
 
@@ -177,20 +175,19 @@ class FirstDifferences:
 
 
 def first_differences(found: Agreement, lengths: Ints) -> FirstDifferences:
-    """Where the two differ for the first time, episode by episode; `lengths` says how many turns each was recorded
-    with, whether they could be judged or not."""
+    """Where the two first differ, by episode; `lengths`: how many turns each was recorded with, judged or not."""
     at = found.at
     episodes, begins = np.unique(at.episodes, return_index=True)
     ends = [*begins[1:].tolist(), len(at)]
     turns = np.full(len(episodes), NEVER)
     sure = np.ones(len(episodes), bool)
     for row, (begin, end) in enumerate(zip(begins.tolist(), ends, strict=True)):
-        parted = np.flatnonzero(found.differs[begin:end])
-        until = begin + int(parted[0]) if len(parted) else end
-        if len(parted):
+        differing = np.flatnonzero(found.differs[begin:end])
+        until = begin + int(differing[0]) if len(differing) else end
+        if len(differing):
             turns[row] = at.indices[until]
         # A turn that could not be judged could have been the first as well.
-        expected = int(turns[row]) if len(parted) else int(lengths[episodes[row]])
+        expected = int(turns[row]) if len(differing) else int(lengths[episodes[row]])
         sure[row] = until - begin == expected and not found.close[begin:until].any()
     return FirstDifferences(episodes, turns, sure)
 
@@ -204,8 +201,7 @@ def confusion(a: Picks, b: Picks, called: Flags) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """How far two lie apart at turn `index`: the mean and the quartiles of the finite divergences, in nats, and how
-    many of `n` are infinite."""
+    """Divergences at turn `index`: mean and quartiles (nats) of the finite among `n`, and how many are infinite."""
 
     index: int
     n: int
@@ -223,9 +219,6 @@ def divergence_by_turn(found: Agreement) -> list[Divergence]:
         finite = values[np.isfinite(values)]
         if len(finite):
             low, high = np.quantile(finite, [0.25, 0.75]).tolist()
-            result.append(
-                Divergence(
-                    index, len(values), float(finite.mean()), low, high, int(len(values) - len(finite))
-                )
-            )
+            infinite = len(values) - len(finite)
+            result.append(Divergence(index, len(values), float(finite.mean()), low, high, infinite))
     return result

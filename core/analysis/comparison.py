@@ -57,35 +57,27 @@ class Alignment:
 def align(a: Sequence[TurnKey], b: Sequence[TurnKey]) -> Alignment:
     """The cheapest alignment of two episodes' turns under RULE (Needleman and Wunsch 1970)."""
     words_a, words_b = [_words(move.text) for move in a], [_words(move.text) for move in b]
-    # best[i][j]: cheapest (cost, text distance) of aligning a[i:] with b[j:], and the step taken first.
-    best: dict[tuple[int, int], tuple[int, float, str]] = {(len(a), len(b)): (0, 0.0, "")}
+    # best[i, j]: the cheapest (cost, text distance, preference, rows) of aligning a[i:] with b[j:].
+    best: dict[tuple[int, int], tuple[int, float, int, tuple[AlignmentRow, ...]]] = {}
+    best[len(a), len(b)] = 0, 0.0, 0, ()
     for i in range(len(a), -1, -1):
         for j in range(len(b), -1, -1):
-            options: list[tuple[int, float, str]] = []
+            options = []
             if i < len(a) and j < len(b) and (cost := _pair_cost(a[i], b[j])) is not None:
+                row, distance = AlignmentRow(i, j, cost), _distance(words_a[i], words_b[j])
                 rest = best[i + 1, j + 1]
-                options.append((rest[0] + cost, rest[1] + _distance(words_a[i], words_b[j]), "1:pair"))
+                options.append((rest[0] + cost, rest[1] + distance, 1, (row, *rest[3])))
             if i < len(a):
-                options.append((best[i + 1, j][0] + GAP, best[i + 1, j][1], "2:a"))
+                rest = best[i + 1, j]
+                options.append((rest[0] + GAP, rest[1], 2, (AlignmentRow(i, None, GAP), *rest[3])))
             if j < len(b):
-                options.append((best[i, j + 1][0] + GAP, best[i, j + 1][1], "3:b"))
+                rest = best[i, j + 1]
+                options.append((rest[0] + GAP, rest[1], 3, (AlignmentRow(None, j, GAP), *rest[3])))
             if options:
-                best[i, j] = min(options)
-    rows: list[AlignmentRow] = []
-    i = j = 0
-    while step := best[i, j][2]:
-        if step == "1:pair":
-            cost = _pair_cost(a[i], b[j])
-            rows.append(AlignmentRow(i, j, GAP if cost is None else cost))
-            i, j = i + 1, j + 1
-        elif step == "2:a":
-            rows.append(AlignmentRow(i, None, GAP))
-            i += 1
-        else:
-            rows.append(AlignmentRow(None, j, GAP))
-            j += 1
+                best[i, j] = min(options, key=lambda option: option[:3])
+    rows = best[0, 0][3]
     divergence = next((index for index, row in enumerate(rows) if not row.same_choice), None)
-    return Alignment(tuple(rows), divergence)
+    return Alignment(rows, divergence)
 
 
 def _pair_cost(a: TurnKey, b: TurnKey) -> int | None:
@@ -161,7 +153,7 @@ def compare(matched: Sequence[MatchedTasks], *, key: str) -> Comparison:
     for one in matched:
         cells[is_solved(one.right_a, one.n_a), is_solved(one.right_b, one.n_b)] += one.tasks
     values, tasks = _merged([(one.difference, one.tasks) for one in matched])
-    n = sum(tasks)
+    n, unequal = sum(tasks), {value: count for value, count in zip(values, tasks, strict=True) if value}
     a = accuracy_over_tasks([(one.n_a, one.right_a, one.tasks) for one in matched], key=f"{key}/a")
     b = accuracy_over_tasks([(one.n_b, one.right_b, one.tasks) for one in matched], key=f"{key}/b")
     return Comparison(
@@ -172,10 +164,10 @@ def compare(matched: Sequence[MatchedTasks], *, key: str) -> Comparison:
         neither=cells[False, False],
         difference=PairedDifference(*mean_over_tasks(values, tasks, key=key), n),
         p=sign_flip_p(values, tasks, key=key),
-        exact=len({abs(value) for value, count in zip(values, tasks, strict=True) if value and count}) < 2,
+        exact=len({abs(value) for value, count in unequal.items() if count}) < 2,
         episodes_a=sum(one.n_a * one.tasks for one in matched),
         episodes_b=sum(one.n_b * one.tasks for one in matched),
-        differing=sum(count for value, count in zip(values, tasks, strict=True) if value),
+        differing=sum(unequal.values()),
         ci95_a=a[1:],
         ci95_b=b[1:],
         accuracy_a=a[0] if n else None,

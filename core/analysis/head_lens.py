@@ -7,19 +7,17 @@ the tolerance leaves open is never claimed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.analysis.metrics import kl_divergence
 from core.analysis.rounding import Choice, likeliest_choice, read_half, rounding, sampled_choice
 from core.checkpoint import Checkpoint
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decision, Episode, Role
-from core.heads import Array, Head, softmax, split
+from core.heads import Array, softmax, split
 from core.play.session import draw_key
 
 
@@ -38,8 +36,7 @@ class Lens:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One summand of the difference of two logits: its `place` among the head's parts (-1: all others together), what
-    it gives, and the state's number there."""
+    """A summand of a difference of logits: its `place` among the head's parts (-1: all others), and the state there."""
 
     place: int
     gives: float
@@ -48,8 +45,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LogitCheck:
-    """Recomputed logits compared with recorded ones: the largest difference of one logit, and the most that rounding
-    explains of any."""
+    """Recomputed logits against recorded ones: the largest difference of one, and the most that rounding explains."""
 
     difference: float
     tolerance: float
@@ -105,8 +101,8 @@ def compare_logits(lens: Lens, decision: Decision) -> LogitCheck:
     differences = np.abs(lens.logits - np.array([*decision.model_logits, *decision.role_logits]))
     # Sums of float64 in another order differ in their last bits, whatever the state was kept as.
     tolerance = lens.tolerance + 1e-9 * (1 + np.abs(lens.logits))
-    worst = int(np.argmax(differences - tolerance)) if (differences > tolerance).any() else None
-    if worst is not None:
+    if (differences > tolerance).any():
+        worst = int(np.argmax(differences - tolerance))
         return LogitCheck(float(differences[worst]), float(tolerance[worst]))
     return LogitCheck(float(differences.max()), float(tolerance.max()))
 
@@ -123,8 +119,7 @@ def lead_parts(lens: Lens, row: int, other: int, most: int = 12) -> list[Part]:
 
 
 def opposing_sums(lens: Lens, row: int, other: int) -> tuple[float, float]:
-    """What speaks for logit `row` and what for logit `other`, each summed over all parts; both are positive, and their
-    difference is the lead."""
+    """What speaks for logit `row` and what for `other`, summed over all parts; both are positive."""
     gives = lens.parts[row] - lens.parts[other]
     return float(gives[gives > 0].sum()), float(-gives[gives < 0].sum())
 
@@ -149,8 +144,7 @@ def _largest(gives: Array, lens: Lens, most: int = 12) -> list[Part]:
 def decision_without(
     decision: Decision, models: Sequence[str], episode: Episode, index: int, barred: frozenset[str]
 ) -> AlternativeDecision | None:
-    """The decision with some models and roles (by name) left out, from the recorded logits, exactly; None when no
-    model or no role would be left."""
+    """The decision without some models and roles (by name), from the recorded logits; None when none would be left."""
     left_out = ([name not in barred for name in models], [role.value not in barred for role in ROLE_ORDER])
     masks = [
         tuple(a and b for a, b in zip(own or (True,) * len(kept), kept, strict=True))
@@ -215,15 +209,15 @@ def recorded_draws(
 
 
 def head_rows(checkpoint: Checkpoint) -> Array | None:
-    """What each logit reads of the state, [rows, numbers read]: rows that can be compared. None for a head that bends
-    the state in between."""
+    """What each logit reads of the state, [rows, numbers read], to compare; None for a head that bends the state."""
     head, vector = checkpoint.head, checkpoint.head_vector.astype(np.float64)
     arrays = head.arrays(vector)
     if "up" in arrays:
         return None
     scales = head.read(np.ones(head.width), vector)
     if "weight" in arrays:
-        return np.asarray(arrays["weight"] * np.where(_embedded(head, arrays), 1.0, scales["weight"]))
+        embedded = np.arange(arrays["weight"].shape[1]) >= head.width  # columns that read the turn
+        return np.asarray(arrays["weight"] * np.where(embedded, 1.0, scales["weight"]))
     places = head.read(np.arange(head.width, dtype=np.float64), vector)
     rows, start = np.zeros((head.rows, head.width)), 0
     for name, read in places.items():
@@ -231,11 +225,6 @@ def head_rows(checkpoint: Checkpoint) -> Array | None:
         rows[start : start + len(block), read.astype(int)] = block
         start += len(block)
     return rows
-
-
-def _embedded(head: Head, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-    """Which columns of the weight read the turn and not the state."""
-    return np.arange(arrays["weight"].shape[1]) >= head.width
 
 
 def cosines(rows: Array) -> Array:

@@ -24,8 +24,7 @@ class Kappa:
 def cohen_kappa(counts: Sequence[Sequence[int]]) -> Kappa:
     """Kappa (Cohen 1960) of a square table: items that the first reviewer gave value i and the second value j.
 
-    The 95 % interval is the large-sample one (Fleiss, Cohen and Everitt 1969), held within [-1, 1].
-    """
+    The 95 % interval is the large-sample one (Fleiss, Cohen and Everitt 1969), held within [-1, 1]."""
     n = sum(map(sum, counts))
     if n == 0:
         return Kappa(None, None, None, 0.0, 0)
@@ -51,8 +50,7 @@ def krippendorff_alpha(items: Sequence[Sequence[str]]) -> float | None:
     """Alpha of values without order (Krippendorff 2011): each item holds its reviewers' values, however many there
     are.
 
-    None where fewer than two values were compared, or where all are the same.
-    """
+    None where fewer than two values were compared, or where all are the same."""
     compared = [Counter(values) for values in items if len(values) > 1]
     totals = sum(compared, Counter[str]())
     n = totals.total()

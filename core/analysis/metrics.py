@@ -56,18 +56,23 @@ def mean_over_tasks(values: Sequence[float], tasks: Sequence[int], *, key: str) 
     n = sum(tasks)
     if n == 0:
         return 0.0, -1.0, 1.0
-    digest = hashlib.sha256(f"bootstrap/{key}".encode()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-    means = rng.multinomial(n, [count / n for count in tasks], size=RESAMPLES) @ np.asarray(values) / n
+    shares = [count / n for count in tasks]
+    means = _generator(f"bootstrap/{key}").multinomial(n, shares, size=RESAMPLES) @ np.asarray(values) / n
+    return sum(v * count for v, count in zip(values, tasks, strict=True)) / n, *_percentiles(means)
+
+
+def _generator(key: str) -> np.random.Generator:
+    digest = hashlib.sha256(key.encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+def _percentiles(means: NDArray[np.float64]) -> tuple[float, float]:
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return sum(v * count for v, count in zip(values, tasks, strict=True)) / n, float(low), float(high)
+    return float(low), float(high)
 
 
 def paired_score_interval(both: int, only_a: int, only_b: int, neither: int) -> PairedDifference:
-    """B minus A over paired outcomes with Newcombe's hybrid score interval (Newcombe 1998, method 10).
-
-    Honest for few pairs, where a bootstrap is not: eight pairs that agree do not prove that there is no
-    difference."""
+    """B minus A over paired outcomes with the hybrid score interval (Newcombe 1998, method 10), good for few pairs."""
     n = both + only_a + only_b + neither
     if n == 0:
         return PairedDifference(0.0, -1.0, 1.0, 0)
@@ -96,10 +101,8 @@ def clustered_difference(clusters: Sequence[Sequence[tuple[bool, bool]]]) -> Pai
     single = paired_score_interval(*table)
     if len(filled) < 2:
         return single
-    means = np.array([np.mean([b - a for a, b in cluster]) for cluster in filled], float)
-    mean, half = float(means.mean()), _student_half(means)
-    shift = mean - single.difference  # clusters of unequal size
-    low, high = min(mean - half, single.low + shift), max(mean + half, single.high + shift)
+    means = [float(np.mean([b - a for a, b in cluster])) for cluster in filled]
+    mean, low, high = _over_clusters(means, single.difference, single.low, single.high)
     return PairedDifference(mean, max(-1.0, low), min(1.0, high), single.n)
 
 
@@ -111,17 +114,21 @@ def clustered_share(clusters: Sequence[Sequence[bool]]) -> tuple[float, float, f
     low, high = wilson_interval(right, n)
     if len(filled) < 2:
         return (right / n if n else 0.0), low, high
-    means = np.array([np.mean(cluster) for cluster in filled], float)
-    mean, half = float(means.mean()), _student_half(means)
-    shift = mean - right / n
-    return mean, max(0.0, min(mean - half, low + shift)), min(1.0, max(mean + half, high + shift))
+    mean, low, high = _over_clusters([float(np.mean(cluster)) for cluster in filled], right / n, low, high)
+    return mean, max(0.0, low), min(1.0, high)
 
 
-def _student_half(means: NDArray[np.float64]) -> float:
+def _over_clusters(
+    means: Sequence[float], pooled: float, low: float, high: float
+) -> tuple[float, float, float]:
+    """The mean of clusters' means with Student's interval, at least as wide as the one around the pooled mean."""
     from scipy.special import stdtrit  # here, because importing scipy takes longer than all the rest
 
+    mean = float(np.mean(means))
     t = float(stdtrit(len(means) - 1, 0.5 + CONFIDENCE / 2))
-    return t * float(means.std(ddof=1)) / math.sqrt(len(means))
+    half = t * float(np.std(means, ddof=1)) / math.sqrt(len(means))
+    shift = mean - pooled  # clusters of unequal size
+    return mean, min(mean - half, low + shift), max(mean + half, high + shift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +149,14 @@ def mean_over_seeds(outcomes: NDArray[np.float64], *, key: str) -> OverSeeds:
     if not known.any():
         return OverSeeds(math.nan, math.nan, math.nan)
     seeds, tasks = outcomes.shape
-    digest = hashlib.sha256(f"over-seeds/{key}".encode()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    rng = _generator(f"over-seeds/{key}")
     of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES // 5).astype(float)
     of_tasks = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES // 5).astype(float)
     values = np.where(known, outcomes, 0.0)
     totals = np.einsum("rs,rs->r", of_seeds, of_tasks @ values.T)
     counts = np.einsum("rs,rs->r", of_seeds, of_tasks @ known.T.astype(float))
     means = totals[counts > 0] / counts[counts > 0]
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return OverSeeds(float(values.sum() / known.sum()), float(low), float(high))
+    return OverSeeds(float(values.sum() / known.sum()), *_percentiles(means))
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:
@@ -174,14 +179,13 @@ def sign_flip_p(values: Sequence[float], tasks: Sequence[int], *, key: str) -> f
             sizes.setdefault(round(abs(value), 12), [0, 0])[value > 0] += count
     if len(sizes) < 2:
         return mcnemar_p(*next(iter(sizes.values()), (0, 0)))
-    digest = hashlib.sha256(f"sign-flip/{key}".encode()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-    drawn = np.zeros(SIGN_FLIPS)
+    rng = _generator(f"sign-flip/{key}")
+    totals = np.zeros(SIGN_FLIPS)
     for size, (down, up) in sizes.items():
-        drawn += size * (2.0 * rng.binomial(down + up, 0.5, size=SIGN_FLIPS) - (down + up))
+        totals += size * (2.0 * rng.binomial(down + up, 0.5, size=SIGN_FLIPS) - (down + up))
     seen = abs(sum(size * (up - down) for size, (down, up) in sizes.items()))
     # The data themselves are one of the ways to swap, so that p is never 0 (Phipson and Smyth 2010).
-    return float((1 + np.count_nonzero(np.abs(drawn) >= seen - 1e-9)) / (1 + SIGN_FLIPS))
+    return float((1 + np.count_nonzero(np.abs(totals) >= seen - 1e-9)) / (1 + SIGN_FLIPS))
 
 
 def entropy(probs: Sequence[float]) -> float:
@@ -205,8 +209,7 @@ def decision_entropy(decision: Decision) -> float | None:
 def decision_margin(decision: Decision) -> float | None:
     """How far the best (model, role) is ahead of the runner-up, in logits; None without a head.
 
-    The joint log probability is a sum, so the runner-up changes whichever of the two is closer.
-    """
+    The joint log probability is a sum, so the runner-up changes whichever of the two is closer."""
     if not decision.model_logits or not decision.role_logits:
         return None
     nearest = min(

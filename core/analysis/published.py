@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-CITATION = "TRINITY, arXiv 2512.04695"
-
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from core.draws import draw_index
 from core.heads import Array, Head, softmax
 
 #: Half a unit in the last of float16's 11 bits, and half of its smallest step near zero.
@@ -35,6 +34,11 @@ class Choices:
     unsure: NDArray[np.bool_]
     probs: Array
 
+    @property
+    def first(self) -> Choice:
+        place = int(self.places[0])
+        return Choice(place, float(self.probs[0, place]), float(self.leads[0]), bool(self.unsure[0]))
+
 
 def rounding(head: Head, states: Array, vector: Array) -> Array:
     """The most that keeping `states` [n, d] as float16 can have moved each logit, [n, rows]: every number by half a
@@ -48,8 +52,7 @@ def rounding(head: Head, states: Array, vector: Array) -> Array:
 
 
 def read_half(hidden: bytes, width: int) -> NDArray[np.float64] | None:
-    """A stored state, float64 [width]; None when there is none of this width, or a number was too large for
-    float16."""
+    """A stored state, float64 [width]; None for one of another width, or with a number too large for float16."""
     if len(hidden) != 2 * width:
         return None
     state = np.frombuffer(hidden, "<f2").astype(np.float64)
@@ -58,72 +61,53 @@ def read_half(hidden: bytes, width: int) -> NDArray[np.float64] | None:
 
 def likeliest_choice(logits: Array, error: Array, mask: Sequence[bool] = ()) -> Choice:
     """The likeliest choice that the mask allows, of logits that are known up to `error`."""
-    chances = softmax(logits, mask)
-    order = [place for place in np.argsort(-chances, kind="stable").tolist() if not mask or mask[place]]
-    best = order[0]
-    if len(order) == 1:
-        return Choice(best, 1.0, float("inf"), False)
-    rivals = np.array(order[1:])
-    leads = logits[best] - logits[rivals]
-    unsure = bool((leads <= error[best] + error[rivals]).any())
-    return Choice(best, float(chances[best]), float(leads[0]), unsure)
+    return likeliest_choices(logits[None], error[None], _rows(mask, logits)).first
 
 
 def sampled_choice(logits: Array, error: Array, u: float, mask: Sequence[bool] = ()) -> Choice:
     """What the uniform number `u` draws from the softmax of logits that are known up to `error`; its `lead` is how
     far the logits could move before the draw is another."""
-    chances = softmax(logits, mask)
-    place = draw_index(chances, u)
-    below, above = float(chances[:place].sum()), float(chances[: place + 1].sum())
-    # A share c of the whole moves furthest when all within it move one way and all else the other:
-    # its log odds then change by twice the error.
-    slack = min(_log_odds(u) - _log_odds(below), _log_odds(above) - _log_odds(u)) / 2
-    return Choice(place, float(chances[place]), slack, bool(slack <= error.max(initial=0.0)))
+    return sampled_choices(logits[None], error[None], np.array([u]), _rows(mask, logits)).first
+
+
+def _rows(mask: Sequence[bool], logits: Array) -> NDArray[np.bool_]:
+    """The mask as the only row of an array; an empty one allows all."""
+    return np.array([mask or [True] * len(logits)], bool)
 
 
 def likeliest_choices(logits: Array, error: Array, allowed: NDArray[np.bool_]) -> Choices:
-    """`likeliest_choice` for each row of `logits`, `error` and `allowed` [n, k], every row with a place that is
-    allowed."""
+    """`likeliest_choice` for each row of `logits`, `error` and `allowed` [n, k]; every row allows a place."""
     rows = np.arange(len(logits))
     z = np.where(allowed, logits, -np.inf)
     best = np.argmax(z, axis=1)
     ahead = z[rows, best][:, None] - z
     ahead[rows, best] = np.inf
     unsure = (ahead <= error[rows, best][:, None] + error).any(axis=1)
-    return Choices(best, ahead.min(axis=1, initial=np.inf), unsure, _softmax_each(z))
+    return Choices(best, ahead.min(axis=1, initial=np.inf), unsure, softmax(z))
 
 
 def sampled_choices(logits: Array, error: Array, u: Array, allowed: NDArray[np.bool_]) -> Choices:
     """`sampled_choice` for each row of `logits`, `error` and `allowed` [n, k], by the uniform numbers `u` [n]."""
     rows = np.arange(len(logits))
-    probs = _softmax_each(np.where(allowed, logits, -np.inf))
+    probs = softmax(np.where(allowed, logits, -np.inf))
     ends = np.cumsum(probs, axis=1)
     past = (ends <= (u * ends[:, -1])[:, None]).sum(axis=1)
     last = allowed.shape[1] - 1 - np.argmax(allowed[:, ::-1], axis=1)
     places = np.minimum(past, last)
     above = ends[rows, places]
-    at = _log_odds_each(u)
+    at = _log_odds(u)
+    # A share c of the whole moves furthest when all within it move one way and all else the other:
+    # its log odds then change by twice the error.
     slack = np.minimum(
-        at - _log_odds_each(above - probs[rows, places]),
-        np.where(places == last, np.inf, _log_odds_each(above)) - at,
+        at - _log_odds(above - probs[rows, places]),
+        np.where(places == last, np.inf, _log_odds(above)) - at,
     )
     most = np.where(allowed, error, 0.0).max(axis=1, initial=0.0)
     return Choices(places, slack / 2, slack / 2 <= most, probs)
 
 
-def _softmax_each(z: Array) -> Array:
-    weights = np.exp(z - z.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-
-def _log_odds_each(shares: Array) -> Array:
+def _log_odds(shares: Array) -> Array:
     """log(p / (1 - p)) of each share [n]; minus infinity from 1e-15 down, infinity from 1 - 1e-15 up."""
     with np.errstate(divide="ignore", invalid="ignore"):
         odds = np.log(shares) - np.log1p(-shares)
     return np.where(shares <= 1e-15, -np.inf, np.where(shares >= 1.0 - 1e-15, np.inf, odds))
-
-
-def _log_odds(share: float) -> float:
-    if share <= 0.0:
-        return float("-inf")
-    return float("inf") if share >= 1.0 - 1e-15 else float(np.log(share) - np.log1p(-share))

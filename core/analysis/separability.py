@@ -65,9 +65,8 @@ class Points:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) over all values: a key for what is computed from these points."""
-        found = hashlib.sha256(
-            repr((self.families, self.models, self.tasks)).encode("utf-8", "surrogatepass")
-        )
+        labels = repr((self.families, self.models, self.tasks))
+        found = hashlib.sha256(labels.encode("utf-8", "surrogatepass"))
         for values in (self.hidden, self.logits):
             found.update(repr(values.shape).encode() + values.tobytes())
         return found.hexdigest()
@@ -187,8 +186,7 @@ def accuracy(points: Points, target: Target, space: Space) -> Accuracy | None:
     x, y = points.matrix(space)[keep].astype(np.float64), points.labels(target)[keep]
     linear, rbf = [], []
     for fit, test in folds(y, np.array(points.tasks, dtype=np.int64)[keep]):
-        scale = _Scale.of(x[fit])
-        a, b = scale(x[fit]), scale(x[test])
+        a, b = _standardised(x[fit], x[fit]), _standardised(x[test], x[fit])
         # Kernels as two matrix products: libsvm's own loops over a thousand features take ten times as long.
         inner, across = a @ a.T, b @ a.T
         linear.append(_scored(inner, across, y[fit], y[test]))
@@ -220,20 +218,11 @@ def _score(accuracies: Sequence[float]) -> Score:
     return Score(float(np.mean(accuracies)), float(np.std(accuracies)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Mean and deviation of every feature; those that do not vary are dropped."""
-
-    mean: Array
-    deviation: Array
-
-    @classmethod
-    def of(cls, x: Array) -> _Scale:
-        return cls(x.mean(axis=0), x.std(axis=0))
-
-    def __call__(self, x: Array) -> Array:
-        varies = self.deviation > 1e-12 * np.maximum(1.0, np.abs(self.mean))
-        return np.asarray((x - self.mean)[:, varies] / self.deviation[varies])
+def _standardised(x: Array, like: Array) -> Array:
+    """`x` by the mean and deviation of `like`; features that do not vary there are dropped."""
+    mean, deviation = like.mean(axis=0), like.std(axis=0)
+    varies = deviation > 1e-12 * np.maximum(1.0, np.abs(mean))
+    return np.asarray((x - mean)[:, varies] / deviation[varies])
 
 
 # Projections
@@ -241,18 +230,14 @@ class _Scale:
 
 def project(points: Points, method: Method, space: Space) -> Projection:
     """All points in the plane by a method that looks at no labels: `pca` or `tsne`."""
-    x = _standardised(points, space)
+    x = points.matrix(space).astype(np.float64)
+    x = _standardised(x, x)
     if method == "pca":
         plane, shares = _principal(x, 2)
         return Projection(plane, (f"PC 1 ({100 * shares[0]:.0f} %)", f"PC 2 ({100 * shares[1]:.0f} %)"))
     # Distances hardly change without the last axes, and neighbours are found sooner.
     reduced, _ = _principal(x, 50)
     return Projection(_tsne(reduced), ("t-SNE 1", "t-SNE 2"))
-
-
-def _standardised(points: Points, space: Space) -> Array:
-    x = points.matrix(space).astype(np.float64)
-    return _Scale.of(x)(x)
 
 
 def _principal(x: Array, most: int) -> tuple[Array, Array]:
@@ -292,7 +277,7 @@ def discriminate(points: Points, target: Target, space: Space) -> Discriminant |
         return None
     keep, labels = _is_frequent(points, target), points.labels(target)
     x = points.matrix(space).astype(np.float64)
-    x = _Scale.of(x[keep])(x)
+    x = _standardised(x, x[keep])
     if x.shape[1] == 0:
         return None
     white, own = _whitened(x, keep), labels[keep]
@@ -359,8 +344,7 @@ def _discriminants(
 def _shuffle(
     labels: NDArray[np.str_], tasks: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.str_]:
-    """The labels dealt out anew: among tasks where a task has one label, as its turns share it; else among
-    points."""
+    """The labels shuffled: among tasks where each task has one label, as its turns share it; else among points."""
     _, first, which = np.unique(tasks, return_index=True, return_inverse=True)
     by_task = labels[first]
     if np.array_equal(by_task[which], labels):

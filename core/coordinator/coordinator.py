@@ -18,36 +18,21 @@ from core.heads import softmax, split
 
 
 class Coordinator:
-    """Policy of one checkpoint: encode, one head, two softmaxes, a seeded draw or the best of each.
-
-    A head that is made for argmax never draws."""
+    """Policy of one checkpoint: encode, one head, two softmaxes, a seeded draw, or the best of each (`argmax`)."""
 
     def __init__(self, checkpoint: Checkpoint, encoder: Encoder, *, argmax: bool = False) -> None:
         check_fits(checkpoint, encoder)
         self.checkpoint = checkpoint
+        self.id = checkpoint.id
+        self.models = checkpoint.models
         self.encoder = encoder
         self.argmax = argmax or checkpoint.head.argmax
         layout = checkpoint.svf_layout
         self._offsets = Offsets(layout, checkpoint.svf_offsets) if layout else None
 
-    @property
-    def id(self) -> str:
-        """The checkpoint's id."""
-        return self.checkpoint.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The checkpoint's pool slots, in head order."""
-        return self.checkpoint.models
-
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request; the draw depends on the request's key only."""
-        encoded = self.encoder.encode(
-            requests,
-            input_format=self.checkpoint.input_format,
-            token_position=self.checkpoint.token_position,
-            offsets=self._offsets,
-        )
+        encoded = encode_for(self.checkpoint, self.encoder, requests, self._offsets)
         turns = [request.index for request in requests]
         z = self.checkpoint.head.logits(encoded.states, self.checkpoint.head_vector, turns)
         return choose(requests, encoded, z, self.checkpoint, argmax=self.argmax)
@@ -57,8 +42,7 @@ class Population:
     """Policy of many candidates at once: equal inputs are encoded once, whichever candidates reached them.
 
     `vectors` float32 [candidates, n] stand in the place of the template's vector; `candidate_of` maps episode id
-    to candidate. Candidates with SVF offsets of their own each read for themselves.
-    """
+    to candidate. Candidates with SVF offsets of their own each read for themselves."""
 
     def __init__(
         self,
@@ -75,21 +59,13 @@ class Population:
                 f"these have shape {vectors.shape}."
             )
         check_fits(template, encoder)
+        self.id = "population"  # not one checkpoint but all candidates of a generation
+        self.models = template.models
         self._template = template
         self._vectors = np.asarray(vectors, np.float32)
         self._encoder = encoder
         self._candidate_of = candidate_of
         self._argmax = argmax or template.head.argmax
-
-    @property
-    def id(self) -> str:
-        """Not one checkpoint but all candidates of a generation."""
-        return "population"
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The pool slots, in head order."""
-        return self._template.models
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request, each by the candidate that plays its episode."""
@@ -100,30 +76,33 @@ class Population:
         head = template.head
         z = np.empty((len(requests), head.rows))
         for candidate in np.unique(candidates):
-            mine, vector = candidates == candidate, self._vectors[candidate, template.svf_size :]
-            z[mine] = head.logits(encoded.states[mine], vector, turns[mine])
+            rows, vector = candidates == candidate, self._vectors[candidate, template.svf_size :]
+            z[rows] = head.logits(encoded.states[rows], vector, turns[rows])
         return choose(requests, encoded, z, template, argmax=self._argmax)
 
     def _encoded(self, requests: Sequence[Decide], candidates: NDArray[np.int64]) -> Encoded:
         template = self._template
-
-        def read(some: Sequence[Decide], offsets: Offsets | None = None) -> Encoded:
-            return self._encoder.encode(
-                some,
-                input_format=template.input_format,
-                token_position=template.token_position,
-                offsets=offsets,
-            )
-
         if not template.svf_layout:
-            return read(requests)
+            return encode_for(template, self._encoder, requests)
         rows: dict[int, Encoded] = {}
         for candidate in np.unique(candidates).tolist():
             mine = np.flatnonzero(candidates == candidate).tolist()
             offsets = Offsets(template.svf_layout, self._vectors[candidate, : template.svf_size])
-            found = read([requests[row] for row in mine], offsets)
+            found = encode_for(template, self._encoder, [requests[row] for row in mine], offsets)
             rows |= {row: found.row(place) for place, row in enumerate(mine)}
         return Encoded.of([rows[row] for row in range(len(requests))])
+
+
+def encode_for(
+    checkpoint: Checkpoint, encoder: Encoder, requests: Sequence[Decide], offsets: Offsets | None = None
+) -> Encoded:
+    """Hidden states as the checkpoint's head reads them."""
+    return encoder.encode(
+        requests,
+        input_format=checkpoint.input_format,
+        token_position=checkpoint.token_position,
+        offsets=offsets,
+    )
 
 
 def choose(

@@ -61,21 +61,13 @@ class Encoded:
 
     @classmethod
     def of(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Several, one under the other."""
+        """Several, at least one, one under the other."""
         return cls(
             np.concatenate([part.states for part in parts]),
-            sum((part.digests for part in parts), ()),
-            sum((part.token_counts for part in parts), ()),
-            sum((part.overflows for part in parts), ()),
+            tuple(digest for part in parts for digest in part.digests),
+            tuple(count for part in parts for count in part.token_counts),
+            tuple(overflow for part in parts for overflow in part.overflows),
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _State:
-    vector: NDArray[np.float32]
-    digest: str
-    tokens: int
-    overflow: bool
 
 
 class Encoder:
@@ -83,8 +75,7 @@ class Encoder:
 
     A state depends on its own tokens only, to the last bit: prompts are padded on the right, where causal
     attention cannot see, to a fixed raster of lengths, and every batch of one length has the same rows. The batches
-    of a small encoder on the CPU, as it lies in `folder`, are shared among `processes`.
-    """
+    of a small encoder on the CPU, as it lies in `folder`, are shared among `processes`."""
 
     def __init__(
         self,
@@ -105,7 +96,7 @@ class Encoder:
         self._processes = processes if processes and shared else Processes(1)
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
         self._pad = int(tokenizer.pad_token_id or 0)
-        self._cache: OrderedDict[bytes, _State] = OrderedDict()
+        self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
         self._singular: SingularValues | None = None
@@ -120,7 +111,6 @@ class Encoder:
 
     @property
     def hidden_size(self) -> int:
-        """Width of the hidden state."""
         return self.identity.hidden_size
 
     @property
@@ -160,16 +150,8 @@ class Encoder:
                 self._cache.move_to_end(key)
             while len(self._cache) > self._cache_size:
                 self._cache.popitem(last=False)
-        rows = [known[key] for key in keys]
-        states = (
-            np.stack([row.vector for row in rows]) if rows else np.zeros((0, self.hidden_size), np.float32)
-        )
-        return Encoded(
-            states,
-            tuple(row.digest for row in rows),
-            tuple(row.tokens for row in rows),
-            tuple(row.overflow for row in rows),
-        )
+        nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
+        return Encoded.of([nothing, *(known[key] for key in keys)])
 
     def forget(self) -> None:
         """Drop every remembered state: what is asked for next is read anew."""
@@ -201,7 +183,7 @@ class Encoder:
             self._singular.apply(offsets.values)
         self._offsets_key = key
 
-    def _forward(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, _State]]:
+    def _forward(self, prompts: dict[bytes, Prompt], token_position: int) -> Iterator[tuple[bytes, Encoded]]:
         by_length: dict[int, list[bytes]] = {}
         for key, prompt in prompts.items():
             if len(prompt.ids) + token_position < 0:
@@ -227,9 +209,9 @@ class Encoder:
                 raise CheckpointError(
                     f"The encoder {self.identity.name} gave a hidden state that is not finite."
                 )
-            for key, vector in zip(batch, states, strict=True):
-                prompt = prompts[key]
-                yield key, _State(vector.copy(), prompt.digest, len(prompt.ids), prompt.overflow)
+            for row, key in enumerate(batch):
+                prompt, state = prompts[key], states[row : row + 1].copy()
+                yield key, Encoded(state, (prompt.digest,), (len(prompt.ids),), (prompt.overflow,))
 
     def _states(
         self, batches: Sequence[Sequence[bytes]], jobs: Sequence[Any], prompts: Mapping[bytes, Prompt]
@@ -243,12 +225,10 @@ class Encoder:
                 self.forwards += len(positions) * (1 - split.cut / len(self.model.layers))
                 yield _picked(hidden, positions)
             return
-        here = (
-            Processes(1) if self._offsets_key else self._processes
-        )  # helpers have the weights of the folder
-        for (_, _, _, positions), answer in zip(
-            jobs, here.answers("core.coordinator.encoder:read_batch", jobs, self._read), strict=True
-        ):
+        # Helpers have the weights of the folder.
+        processes = Processes(1) if self._offsets_key else self._processes
+        answers = processes.answers("core.coordinator.encoder:read_batch", jobs, self._read)
+        for (_, _, _, positions), answer in zip(jobs, answers, strict=True):
             self.forwards += len(positions)
             yield np.frombuffer(base64.b64decode(answer), np.float32).reshape(len(positions), -1)
 

@@ -23,10 +23,8 @@ def released_checkpoint(vector_file: Path, config_file: Path, encoder: Encoder) 
         with vector_file.open("rb") as file:  # not np.load, which also opens archives
             vector = np.asarray(np.lib.format.read_array(file, allow_pickle=False), np.float32)
         config: dict[str, Any] = json.loads(config_file.read_text("utf-8"))[0]["configs"]
-        models, layers = (
-            tuple(map(str, config["llm_names"])),
-            [int(layer) for layer in config["opt_layer_indices"]],
-        )
+        models = tuple(map(str, config["llm_names"]))
+        layers = [int(layer) for layer in config["opt_layer_indices"]]
         position = -1 if config["last_token_predict"] else -2
         generation = int(config["num_iters"])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:

@@ -72,7 +72,9 @@ def dead_blocks(model: Any, layout: Layout) -> tuple[str, ...]:
         return ()
     if not model.config.tie_word_embeddings:
         return (LM_HEAD,)
-    return tuple(name for name in names if name == _embedding_name(model))
+    embedding = model.get_input_embeddings().weight
+    tied = {name for name, weight in model.named_parameters() if weight is embedding}
+    return tuple(name for name in names if name in tied)
 
 
 class SingularValues:
@@ -80,8 +82,7 @@ class SingularValues:
 
     The authors' equation: W = U diag(S) V^T becomes U diag(S (1 + delta)) V^T sum(S) / sum(S (1 + delta)).
     As W V = U diag(S), this is W (V diag(scale) V^T): U is never needed, S and V come from the eigenvectors
-    of the smaller Gram matrix in float64, in seconds. (An SVD of a 151,936 x 1,024 embedding takes minutes.)
-    """
+    of the smaller Gram matrix in float64, in seconds. (An SVD of a 151,936 x 1,024 embedding takes minutes.)"""
 
     def __init__(self, model: Any, layout: Layout) -> None:
         check_layout(model, layout)
@@ -173,8 +174,3 @@ def _parameter(model: Any, name: str) -> Any:
     if name == LM_HEAD:
         return model.get_input_embeddings().weight
     return dict(model.named_parameters()).get(name)
-
-
-def _embedding_name(model: Any) -> str:
-    embedding = model.get_input_embeddings().weight
-    return next(str(name) for name, weight in model.named_parameters() if weight is embedding)

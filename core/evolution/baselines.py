@@ -31,7 +31,6 @@ class Arena:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The pool's slots."""
         return tuple(spec.name for spec in self.pool.specs)
 
     @property
@@ -39,8 +38,10 @@ class Arena:
         """Decides all that is random; common to all policies."""
         return derive_seed((self.seed, "arena"))
 
+    def singles(self, cycles: Mapping[str, ChosenCycle]) -> list[CyclePolicy]:
+        return [single_policy(model, self.models, cycles[model].cycle) for model in self.models]
+
     def play(self, policy: Policy, tasks: Sequence[Task], **masks: Unpack[Masks]) -> list[Episode]:
-        """One episode per task under the policy."""
         episodes = episodes_of(
             tasks, policy.models, seed=self.reply_seed, turn_budget=self.turn_budget, prefix=policy.id
         )
@@ -65,7 +66,6 @@ class TablePolicy:
     chosen: Mapping[str, CyclePolicy]  # by question
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The chosen policy's decision per request."""
         return [self.chosen[request.transcript.question].decide([request])[0] for request in requests]
 
 
@@ -73,12 +73,7 @@ def solved_by_single(
     arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence[Task]
 ) -> NDArray[np.float64]:
     """Rewards [models, tasks] of each model at its best cycle; their maximum is the per-question union."""
-    return np.stack(
-        [
-            rewards(arena.play(single_policy(model, arena.models, cycles[model].cycle), tasks))
-            for model in arena.models
-        ]
-    )
+    return np.stack([rewards(arena.play(policy, tasks)) for policy in arena.singles(cycles)])
 
 
 def learned_router(
@@ -102,13 +97,12 @@ def learned_router(
         x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
     )
     promise = queries @ weights + success.mean(axis=1)
-    singles = [single_policy(model, arena.models, cycles[model].cycle) for model in arena.models]
+    singles = arena.singles(cycles)
     chosen = {task.question: singles[best] for task, best in zip(tasks, promise.argmax(axis=1), strict=True)}
     return TablePolicy("router", arena.models, chosen)
 
 
 def question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:
     """What the encoder makes of the bare questions, [tasks, hidden size]."""
-    return encoder.encode([Decide(Transcript(task.question), 0, task.id) for task in tasks]).states.astype(
-        float
-    )
+    questions = [Decide(Transcript(task.question), 0, task.id) for task in tasks]
+    return encoder.encode(questions).states.astype(float)

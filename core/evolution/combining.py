@@ -13,9 +13,9 @@ from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
 from core.episode import EndReason, Episode, Role, Status, Task, Turn
 from core.evolution.baselines import Arena, TablePolicy, question_states, solved_by_single
-from core.evolution.cycles import ChosenCycle, EachItsOwn
+from core.evolution.cycles import ChosenCycle, PolicyPerEpisode
 from core.evolution.fitness import mean_reward, play_all, rewards
-from core.play.policies import CyclePolicy, RandomModelPolicy, single_policy
+from core.play.policies import CyclePolicy, RandomPolicy, single_policy
 
 VOTERS = 5
 #: Repeats of each model on each question from which its label is taken (paper A.5).
@@ -59,7 +59,7 @@ def discernment(checked: Sequence[Episode]) -> float:
     return float(np.mean(accepts[True]) - np.mean(accepts[False]))
 
 
-def majority_vote(arena: Arena, model: str, births: Sequence[Episode]) -> list[Episode]:
+def majority_vote(arena: Arena, model: str, unplayed: Sequence[Episode]) -> list[Episode]:
     """Majority vote (Wang et al. 2023, "Self-Consistency"): one model answers five times, knowing nothing of its
     other answers; the most frequent answer wins, of equals the first.
 
@@ -67,72 +67,72 @@ def majority_vote(arena: Arena, model: str, births: Sequence[Episode]) -> list[E
     worker = single_policy(model, arena.models, (Role.WORKER,))
     independent = [
         replace(one, id=f"{one.id}/{k}", seed=derive_seed((one.seed, "vote", k)), turn_budget=1)
-        for one in births
+        for one in unplayed
         for k in range(VOTERS)
     ]
     played = play_all(independent, worker, arena.pool, arena.grade)
-    return [_voted(birth, played[VOTERS * i : VOTERS * (i + 1)]) for i, birth in enumerate(births)]
+    return [_voted(episode, played[VOTERS * i : VOTERS * (i + 1)]) for i, episode in enumerate(unplayed)]
 
 
-def _voted(birth: Episode, votes: Sequence[Episode]) -> Episode:
-    if lost := _lost(birth, votes):
+def _voted(episode: Episode, votes: Sequence[Episode]) -> Episode:
+    if lost := _lost(episode, votes):
         return lost
     answers = Counter(vote.answer for vote in votes if vote.answer is not None)
     winner, count = answers.most_common(1)[0] if answers else (None, 0)
     last = next((k for k, vote in enumerate(votes) if vote.answer == winner), 0)
     ordered = [vote for k, vote in enumerate(votes) if k != last] + [votes[last]]
     return replace(
-        birth,
+        episode,
         turn_budget=VOTERS,
-        turns=_side_by_side(birth, ordered),
+        turns=_side_by_side(episode, ordered),
         status=Status.FINISHED,
         end_reason=EndReason.BUDGET,
         answer=winner,
         correct=votes[last].correct if winner is not None else False,
-        meta={**birth.meta, "votes": f"{count} of {VOTERS}"},
+        meta={**episode.meta, "votes": f"{count} of {VOTERS}"},
     )
 
 
-def mixture_of_agents(arena: Arena, births: Sequence[Episode]) -> list[Episode]:
+def mixture_of_agents(arena: Arena, unplayed: Sequence[Episode]) -> list[Episode]:
     """Mixture-of-Agents (Wang et al. 2024) with one layer: every model answers, knowing nothing of the others; then
     one at random, which is handed all their answers, answers last. Calls: the models and one."""
     n = len(arena.models)
     proposals = [
         replace(one, id=f"{one.id}/{model}", seed=derive_seed((one.seed, "proposal", model)), turn_budget=1)
-        for one in births
+        for one in unplayed
         for model in arena.models
     ]
     workers = [single_policy(model, arena.models, (Role.WORKER,)) for model in arena.models]
-    each = EachItsOwn(arena.models, {one.id: workers[place % n] for place, one in enumerate(proposals)})
-    over = play_all(proposals, each, arena.pool, arena.grade)
-    begun, lost = [], {}
-    for place, birth in enumerate(births):
-        layer = over[n * place : n * (place + 1)]
-        if gone := _lost(birth, layer):
-            lost[birth.id] = gone
+    each = PolicyPerEpisode(arena.models, {one.id: workers[place % n] for place, one in enumerate(proposals)})
+    answered = play_all(proposals, each, arena.pool, arena.grade)
+    started, lost = [], {}
+    for place, episode in enumerate(unplayed):
+        layer = answered[n * place : n * (place + 1)]
+        if missing := _lost(episode, layer):
+            lost[episode.id] = missing
             continue
-        turns = _side_by_side(birth, layer)
+        turns = _side_by_side(episode, layer)
         answers = "; ".join(dict.fromkeys(one.answer for one in layer if one.answer is not None))
-        handed_on = (*turns[:-1], replace(turns[-1], suggestion=answers))
-        begun.append(replace(birth, turn_budget=n + 1, turns=handed_on))
-    aggregator = RandomModelPolicy(arena.models, (Role.WORKER,), "mixture-of-agents")
-    ended = {one.id: one for one in play_all(begun, aggregator, arena.pool, arena.grade)}
-    return [lost.get(birth.id) or ended[birth.id] for birth in births]
+        with_advice = (*turns[:-1], replace(turns[-1], suggestion=answers))
+        started.append(replace(episode, turn_budget=n + 1, turns=with_advice))
+    aggregator = RandomPolicy(arena.models, (Role.WORKER,), "mixture-of-agents")
+    ended = {one.id: one for one in play_all(started, aggregator, arena.pool, arena.grade)}
+    return [lost.get(episode.id) or ended[episode.id] for episode in unplayed]
 
 
-def _lost(birth: Episode, parts: Sequence[Episode]) -> Episode | None:
+def _lost(episode: Episode, parts: Sequence[Episode]) -> Episode | None:
     """The episode as missing, if one of its parts is."""
     for part in parts:
         if part.status is not Status.FINISHED:
-            return replace(birth, status=Status.MISSING, end_reason=EndReason.ERROR, error=part.error)
+            return replace(episode, status=Status.MISSING, end_reason=EndReason.ERROR, error=part.error)
     return None
 
 
-def _side_by_side(birth: Episode, parts: Sequence[Episode]) -> tuple[Turn, ...]:
+def _side_by_side(episode: Episode, parts: Sequence[Episode]) -> tuple[Turn, ...]:
     """The only turns of independent episodes as the turns of one; a turn without an answer leaves the last one."""
     turns: list[Turn] = []
     for index, part in enumerate(parts):
-        turn = replace(part.turns[0], episode_id=birth.id, index=index)
+        turn = replace(part.turns[0], episode_id=episode.id, index=index)
         if turn.answer_after is None and turns:
             turn = replace(turn, answer_after=turns[-1].answer_after, correct_after=turns[-1].correct_after)
         turns.append(turn)
@@ -166,14 +166,13 @@ def labelled_router(
         states[rows], labels, sample_weight=weights.T[rows, labels]
     )
     chosen = learned.predict(scaler.transform(question_states(encoder, tasks)))
-    singles = [single_policy(model, arena.models, cycles[model].cycle) for model in arena.models]
+    singles = arena.singles(cycles)
     by_question = {task.question: singles[int(best)] for task, best in zip(tasks, chosen, strict=True)}
     return TablePolicy("labels", arena.models, by_question)
 
 
 def label_weights(solved: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much each model is the label of each question [models, questions], from the share of repeats in which it
-    solved it (NaN: unknown, counts as not)."""
+    """How far each model is each question's label [models, questions], from the share of repeats it solved (NaN: 0)."""
     known = np.nan_to_num(solved)
     best = (known == known.max(axis=0)) & (known > 0)
     weights: NDArray[np.float64] = best / np.maximum(best.sum(axis=0), 1)

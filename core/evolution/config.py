@@ -37,10 +37,6 @@ _OPTIONAL = ("step_size", "svf_step_size", "constant_spread")
 _LARGEST = 1e6
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def _is_number(value: object) -> bool:
     """Whether it is a number that a search can use; what a store or a file holds need not be one. NaN is none."""
     return type(value) in (int, float) and -_LARGEST <= float(value) <= _LARGEST  # type: ignore[arg-type]
@@ -86,23 +82,23 @@ class EvolveConfig:
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
-            value = getattr(self, name)
+            value, words = getattr(self, name), name.replace("_", " ")
             if type(value) is not int or value < 1:
                 raise ConfigError(
-                    f"An evolution with {_words(name)} of {value} does nothing: give a whole number, at least 1."
+                    f"An evolution with {words} of {value} does nothing: give a whole number, at least 1."
                 )
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise ConfigError(
                 f"A seed of {self.seed} cannot be used: give a whole number from 0 to 2**63 - 1."
             )
         for name in (*_POSITIVE, *_NOT_NEGATIVE):
-            value = getattr(self, name)
+            value, words = getattr(self, name), name.replace("_", " ")
             if value is None and name in _OPTIONAL:
                 continue
             if not _is_number(value) or value < 0 or (value == 0 and name in _POSITIVE):
                 fits = "a positive number" if name in _POSITIVE else "0 or a positive number"
                 raise ConfigError(
-                    f"An evolution's {_words(name)} cannot be {value}: give {fits}, at most {_LARGEST:,.0f}."
+                    f"An evolution's {words} cannot be {value}: give {fits}, at most {_LARGEST:,.0f}."
                 )
         self._check_learner()
 

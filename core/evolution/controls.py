@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder
 from core.episode import Task
 from core.evolution.config import CHOOSING, EvolveConfig
 from core.evolution.cycles import PLAIN_CYCLES, choose_cycles, try_cycles
-from core.evolution.evolve import random_walk, space_of, validation_episodes, validation_seed
+from core.evolution.evolve import random_walk, unplayed, validation_seed
 from core.evolution.fitness import play_all, statistics_of
 from core.evolution.generation_stats import EpisodeStatistics
+from core.evolution.search import space_of
 from core.play.drive import GradeMany
 from core.play.policies import SINGLE, single_policy
 from core.play.policy import Policy
@@ -24,8 +23,7 @@ from core.pool.pool import Pool
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A policy that learned nothing, on the validation tasks. `name`: "random walk" or "single:MODEL" with its
-    cycle, as in "single:ann T W V"."""
+    """What learned nothing, on validation tasks. `name`: "random walk", or a model and its cycle: "single:ann T W"."""
 
     name: str
     measured: EpisodeStatistics
@@ -44,13 +42,13 @@ def controls(
     """Play the controls of an evolution of `template` on `tasks`, with the seeds of its validation."""
 
     def play(policy: Policy, prefix: str) -> EpisodeStatistics:
-        episodes = validation_episodes(config, validation_tasks, template, prefix)
+        episodes = unplayed(config, template, validation_tasks, prefix, validation_seed(config))
         return statistics_of(play_all(episodes, policy, pool, grade))
 
     found = []
     if config.learner == "sep-cma-es":  # the others have no walk of their own
         end = random_walk(config, space_of(config, template, encoder, tasks))
-        walk = template.with_vector(end.astype(np.float32), kind="random walk")
+        walk = template.with_vector(end, kind="random walk")
         found.append(Control("random walk", play(Coordinator(walk, encoder), "walk")))
     names = [f"{SINGLE}{model}" for model in template.models]
     trials = try_cycles(

@@ -75,7 +75,7 @@ def try_cycles(
         for key in tried
         for task in tasks
     ]
-    each = EachItsOwn(models, {one.id: policies[one.policy] for one in episodes})
+    each = PolicyPerEpisode(models, {one.id: policies[one.policy] for one in episodes})
     for event in drive_many(episodes, each, pool, grade):
         if isinstance(event, EpisodeFinished):
             yield Trial(*tried[event.episode.policy], event.episode)
@@ -95,28 +95,27 @@ def _best(name: str, by_cycle: Mapping[Cycle, Sequence[Episode]]) -> ChosenCycle
     scores: dict[Cycle, tuple[float, float, int]] = {}
     missing = 0
     for cycle, episodes in by_cycle.items():
-        over = [one for one in episodes if one.status is Status.FINISHED]
-        missing += len(episodes) - len(over)
-        if not over:
+        finished = [one for one in episodes if one.status is Status.FINISHED]
+        missing += len(episodes) - len(finished)
+        if not finished:
             raise PoolError(
                 f"No role cycle can be chosen for {name}: its models could not be asked "
                 f"({episodes[0].error or 'no reason given'}). See that they answer, then try again."
             )
-        accuracy = sum(bool(one.correct) for one in over) / len(over)
-        turns = sum(len(one.turns) for one in over) / len(over)
+        accuracy = sum(bool(one.correct) for one in finished) / len(finished)
+        turns = sum(len(one.turns) for one in finished) / len(finished)
         scores[cycle] = accuracy, -turns, -CYCLES.index(cycle)
     best = max(scores, key=scores.__getitem__)
     return ChosenCycle(best, scores[best][0], missing)
 
 
 @dataclass(frozen=True, slots=True)
-class EachItsOwn:
+class PolicyPerEpisode:
     """Lets every episode be decided by its own policy, by the episode's id."""
 
     models: tuple[str, ...]
     policy_of: Mapping[str, Policy]
-    id: str = "each its own"
+    id: str = "policy per episode"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The decision of each request's own policy."""
         return [self.policy_of[request.episode_id].decide([request])[0] for request in requests]

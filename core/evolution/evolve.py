@@ -29,8 +29,9 @@ from core.evolution.fitness import (
     statistics_of,
 )
 from core.evolution.generation_stats import EpisodeStatistics, Step
-from core.evolution.learners import Learner, LearnerState, RandomSearch, Reinforce, SepCMA
-from core.evolution.search import SearchSpace, survey
+from core.evolution.learner_state import LearnerState
+from core.evolution.learners import Learner, SepCMA, learner_of
+from core.evolution.search import SearchSpace, space_of
 from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
@@ -86,8 +87,7 @@ def evolve(
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
-    space = space_of(config, template, encoder, tasks)
-    learner = learner_of(config, space)
+    learner = learner_of(config, space_of(config, template, encoder, tasks))
 
     def validated(generation: Generation) -> Generation:
         if not validation_tasks:
@@ -98,41 +98,15 @@ def evolve(
     per_candidate = next_tasks or config.tasks_per_candidate
     if start is None:
         state = learner.begin()
-        yield validated(Generation(0, template, state, steps=space.steps, next_tasks=per_candidate))
+        yield validated(Generation(0, template, state, steps=learner.space.steps, next_tasks=per_candidate))
     else:
         _check_fits(learner.begin(), start)
         state = start
     while state.generation < config.generations:
-        generation = _next(config, template, learner, state, encoder, shared, grade, tasks, per_candidate)
+        generation = _next(learner, state, encoder, shared, grade, tasks, per_candidate)
         state, per_candidate = generation.state, generation.next_tasks
         due = state.generation % config.validate_every == 0 or state.generation == config.generations
         yield validated(generation) if due else generation
-
-
-def space_of(
-    config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]
-) -> SearchSpace:
-    """The space that an evolution searches; it depends on nothing that is played."""
-    return survey(
-        encoder,
-        tasks,
-        template,
-        config.turn_budget,
-        logit_spread=config.logit_spread,
-        constant_spread=config.constant_spread,
-        step_size=config.step_size,
-        svf_spread=config.svf_spread,
-        svf_step_size=config.svf_step_size,
-    )
-
-
-def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
-    """The configured learner in this space."""
-    if config.learner == "reinforce":
-        return Reinforce(space, config.learning_rate, config.seed)
-    if config.learner == "random-search":
-        return RandomSearch(space, config.population, config.seed, config.box)
-    return SepCMA(space, config.population, config.seed, config.mirrored, config.rates)
 
 
 def _check_fits(first: LearnerState, state: LearnerState) -> None:
@@ -154,8 +128,6 @@ def _check_fits(first: LearnerState, state: LearnerState) -> None:
 
 
 def _next(
-    config: EvolveConfig,
-    template: Checkpoint,
     learner: Learner,
     state: LearnerState,
     encoder: Encoder,
@@ -164,49 +136,32 @@ def _next(
     tasks: Sequence[Task],
     per_candidate: int,
 ) -> Generation:
+    config, template = learner.config, learner.space.template
     vectors = learner.ask(state)
     seed = derive_seed((config.seed, "replies", state.generation // config.rotate_every))
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
-        drawn = tasks_of_candidate(tasks, config, state.generation, candidate, per_candidate)
-        mine = episodes_of(
-            drawn,
-            template.models,
-            seed=seed,
-            turn_budget=config.turn_budget,
-            prefix=f"c{candidate}",
-            protocol=template.protocol,
-        )
-        candidate_of.update({episode.id: candidate for episode in mine})
-        episodes += mine
+        own_tasks = tasks_of_candidate(tasks, config, state.generation, candidate, per_candidate)
+        own = unplayed(config, template, own_tasks, f"c{candidate}", seed)
+        candidate_of.update({episode.id: candidate for episode in own})
+        episodes += own
     policy = Population(template, vectors, encoder, candidate_of)
     calls, hits, given, forwards = pool.misses, pool.hits, encoder.states_given, encoder.forwards
     played = play_all(episodes, policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
-    fitness = mean_reward(values)
-    if config.diversity or config.turn_cost:
-        shaped = [
-            further_terms(
-                played[candidate * per_candidate : (candidate + 1) * per_candidate],
-                config.turn_budget,
-                diversity=config.diversity,
-                turn_cost=config.turn_cost,
-            )
-            for candidate in range(state.population)
-        ]
-        fitness = fitness + shaped
+    weights = {"diversity": config.diversity, "turn_cost": config.turn_cost}
+    by_candidate = [played[start : start + per_candidate] for start in range(0, len(played), per_candidate)]
+    further = [further_terms(own, config.turn_budget, **weights) for own in by_candidate]
+    fitness = mean_reward(values) + further
     _check_played(played, state.generation + 1)
     after = learner.tell(state, fitness, played)
+    distances = np.linalg.norm(vectors - learner.outcome(state), axis=1) / state.step_size
     return Generation(
         index=after.generation,
-        checkpoint=template.with_vector(
-            learner.outcome(after).astype(np.float32), generation=after.generation, kind="evolved"
-        ),
+        checkpoint=template.with_vector(learner.outcome(after), generation=after.generation, kind="evolved"),
         state=after,
         fitness=tuple(fitness.tolist()),
-        distances=tuple(
-            (np.linalg.norm(vectors - learner.outcome(state), axis=1) / state.step_size).tolist()
-        ),
+        distances=tuple(distances.tolist()),
         missing=tuple(np.isnan(values).sum(axis=1).tolist()),
         episodes=statistics_of(played),
         tasks_per_candidate=per_candidate,
@@ -236,13 +191,13 @@ def adapted_task_count(config: EvolveConfig, values: NDArray[np.float64]) -> int
     0.3 half as many tasks more are played, over 0.7 a third fewer, never beyond a factor of ADAPTED_AT_MOST from
     where it began (after Hansen et al. 2009, "A Method for Handling Uncertainty in Evolutionary Optimization")."""
     tasks, known = int(values.shape[1]), np.isfinite(values)
-    about = values[known.any(axis=1)][:, known.any(axis=0)]
-    if not about.size:
+    centred = values[known.any(axis=1)][:, known.any(axis=0)]
+    if not centred.size:
         return tasks
     if config.common:
-        about = about - np.nanmean(about, axis=0)
-    between = float(mean_reward(about).var())
-    within = float(np.nanvar(about, axis=1).mean()) / max(tasks - 1, 1)
+        centred = centred - np.nanmean(centred, axis=0)
+    between = float(mean_reward(centred).var())
+    within = float(np.nanvar(centred, axis=1).mean()) / max(tasks - 1, 1)
     trust = max(0.0, 1 - within / between) if between > 0 else 0.0
     wanted = math.ceil(1.5 * tasks) if trust < 0.3 else math.floor(tasks / 1.5) if trust > 0.7 else tasks
     first = config.tasks_per_candidate
@@ -253,8 +208,7 @@ def adapted_task_count(config: EvolveConfig, values: NDArray[np.float64]) -> int
 def tasks_of_candidate(
     tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate: int, n: int | None = None
 ) -> list[Task]:
-    """The n tasks a candidate plays (None: as configured), stratified by family, without replacement while there
-    are enough."""
+    """The `n` (None: as configured) tasks a candidate plays, stratified by family, repeated when there are too few."""
     stream = "all" if config.common else candidate
     families: dict[str, list[Task]] = {}
     for task in tasks:
@@ -278,7 +232,7 @@ def validate(
     grade: GradeMany,
 ) -> EpisodeStatistics:
     """The checkpoint, sampling, on tasks it was not evolved on. PoolError when no model could be asked."""
-    episodes = validation_episodes(config, tasks, checkpoint, "v")
+    episodes = unplayed(config, checkpoint, tasks, "v", validation_seed(config))
     played = play_all(episodes, Coordinator(checkpoint, encoder), pool, grade)
     _check_played(played, checkpoint.generation)
     return statistics_of(played)
@@ -289,14 +243,14 @@ def validation_seed(config: EvolveConfig) -> int:
     return derive_seed((config.seed, "validation"))
 
 
-def validation_episodes(
-    config: EvolveConfig, tasks: Sequence[Task], checkpoint: Checkpoint, prefix: str
+def unplayed(
+    config: EvolveConfig, checkpoint: Checkpoint, tasks: Sequence[Task], prefix: str, seed: int
 ) -> list[Episode]:
-    """One unplayed episode per validation task."""
+    """One unplayed episode per task, by the checkpoint's rules."""
     return episodes_of(
         tasks,
         checkpoint.models,
-        seed=validation_seed(config),
+        seed=seed,
         turn_budget=config.turn_budget,
         prefix=prefix,
         protocol=checkpoint.protocol,
@@ -307,7 +261,7 @@ def random_walk(config: EvolveConfig, space: SearchSpace) -> NDArray[np.float64]
     """The vector [n] after as many generations of sep-CMA-ES on fitness that is pure chance.
 
     It is what selection noise alone does to a vector: the control that an evolved one has to beat."""
-    optimiser = SepCMA(space, config.population, config.seed, config.mirrored, config.rates)
+    optimiser = SepCMA(config, space)
     state = optimiser.begin()
     while state.generation < config.generations:
         chance = uniform(f"{config.seed}/random-walk/{state.generation}", state.population)

@@ -92,14 +92,14 @@ def further_terms(
 
 def statistics_of(episodes: Sequence[Episode]) -> EpisodeStatistics:
     """Accuracy, turns, accepts and selection shares of played episodes, the missing ones only counted."""
-    over = [one for one in episodes if one.reward is not None]
-    picks = Counter((turn.decision.model, turn.decision.role) for one in over for turn in one.turns)
+    finished = [one for one in episodes if one.reward is not None]
+    picks = Counter((turn.decision.model, turn.decision.role) for one in finished for turn in one.turns)
     turns = sum(picks.values())
     return EpisodeStatistics(
-        accuracy=float(mean_reward(rewards(over))),
-        n=len(over),
-        missing=len(episodes) - len(over),
-        turns_mean=turns / max(len(over), 1),
-        accept_rate=sum(one.end_reason is EndReason.ACCEPTED for one in over) / max(len(over), 1),
+        accuracy=float(mean_reward(rewards(finished))),
+        n=len(finished),
+        missing=len(episodes) - len(finished),
+        turns_mean=turns / max(len(finished), 1),
+        accept_rate=sum(one.end_reason is EndReason.ACCEPTED for one in finished) / max(len(finished), 1),
         shares={pair: count / turns for pair, count in sorted(picks.items())},
     )

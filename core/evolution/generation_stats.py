@@ -51,14 +51,7 @@ class EpisodeStatistics:
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON; pairs as `MODEL ROLE`."""
         shares = {f"{model} {role}": share for (model, role), share in self.shares.items()}
-        return {
-            "accuracy": self.accuracy,
-            "n": self.n,
-            "missing": self.missing,
-            "turns_mean": self.turns_mean,
-            "accept_rate": self.accept_rate,
-            "shares": shares,
-        }
+        return {**asdict(self), "shares": shares}
 
     @property
     def right(self) -> int:
@@ -69,6 +62,9 @@ class EpisodeStatistics:
     def interval(self) -> tuple[float, float]:
         """The 95 % Wilson interval of the accuracy."""
         return wilson_interval(self.right, self.n)
+
+
+_COUNTS = ("calls", "calls_saved", "decisions", "forwards", "next_tasks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +89,8 @@ class GenerationStats:
     def of(cls, stored: Mapping[str, Any]) -> GenerationStats:
         """Inverse of `to_json`; what an older run did not keep is left open."""
         controls = {str(name): EpisodeStatistics.of(one) for name, one in stored.get("controls", {}).items()}
-        counts = {
-            name: stored.get(name) for name in ("calls", "calls_saved", "decisions", "forwards", "next_tasks")
-        }
         return cls(
-            **counts,
+            **{name: stored.get(name) for name in _COUNTS},
             distances=tuple(stored.get("distances", ())),
             steps={str(block): Step(**step) for block, step in stored.get("steps", {}).items()},
             episodes=EpisodeStatistics.of(stored.get("episodes")),
@@ -109,11 +102,7 @@ class GenerationStats:
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON, without what is open."""
         found: dict[str, Any] = {
-            "calls": self.calls,
-            "calls_saved": self.calls_saved,
-            "decisions": self.decisions,
-            "forwards": self.forwards,
-            "next_tasks": self.next_tasks,
+            **{name: getattr(self, name) for name in _COUNTS},
             "distances": [round(distance, 4) for distance in self.distances] or None,
             "steps": {block: asdict(step) for block, step in self.steps.items()} or None,
             "episodes": self.episodes and self.episodes.to_json(),

@@ -2,84 +2,65 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from core.episode import Episode
 from core.errors import ConfigError
 from core.evolution import random_search, reinforce, sep_cma
-from core.evolution.learner_state import Vector, kind_of
+from core.evolution.config import EvolveConfig, LearnerName
+from core.evolution.learner_state import LearnerState, Vector, kind_of
 from core.evolution.random_search import RandomSearchState
 from core.evolution.reinforce import ReinforceState
 from core.evolution.search import SearchSpace
 from core.evolution.sep_cma import SepCMAState
 
 
-class LearnerState(Protocol):
-    """What a learner knows: all that it takes to go on, bit for bit."""
-
-    @property
-    def mean(self) -> Vector:
-        """Where it stands, [n]."""
-
-    @property
-    def step_size(self) -> float:
-        """How far it reaches: sigma, half a box, or a learning rate."""
-
-    @property
-    def population(self) -> int:
-        """Candidates per generation."""
-
-    @property
-    def generation(self) -> int:
-        """How many generations it has learned from."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the whole state."""
-
-    def to_bytes(self) -> bytes:
-        """Inverse of `restored`."""
-
-
-class Learner(Protocol):
+@dataclass(frozen=True, slots=True)
+class Learner(ABC):
     """Proposes the vectors of a generation and learns from their fitness (the ask and tell interface)."""
 
+    config: EvolveConfig
+    space: SearchSpace
+
+    @property
+    def origin(self) -> Vector:
+        """The vector that the search begins with, [n]."""
+        return np.asarray(self.space.template.vector, float)
+
+    @abstractmethod
     def begin(self) -> LearnerState:
         """The state before the first generation."""
 
+    @abstractmethod
     def ask(self, state: Any) -> Vector:
         """The generation's vectors [population, n]."""
 
+    @abstractmethod
     def tell(self, state: Any, fitness: Vector, played: Sequence[Episode]) -> LearnerState:
         """The state after it. `fitness` [population], NaN where it is missing; `played` in candidates' order."""
 
+    @abstractmethod
     def outcome(self, state: Any) -> Vector:
         """The vector [n] that has been learned so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class SepCMA:
-    """Separable CMA-ES over the points of a search space."""
-
-    space: SearchSpace
-    population: int
-    seed: int
-    mirrored: bool
-    rates: sep_cma.Preset
+class SepCMA(Learner):
+    """Separable CMA-ES over the points of a search space; its outcome is the distribution's mean."""
 
     def begin(self) -> SepCMAState:
         return sep_cma.start(
-            np.asarray(self.space.template.vector, float),
+            self.origin,
             self.space.step_size,
             scales=self.space.scales,
-            population=self.population,
-            seed=self.seed,
-            mirrored=self.mirrored,
-            preset=self.rates,
+            population=self.config.population,
+            seed=self.config.seed,
+            mirrored=self.config.mirrored,
+            preset=self.config.rates,
         )
 
     def ask(self, state: SepCMAState) -> Vector:
@@ -89,76 +70,63 @@ class SepCMA:
         return sep_cma.tell(state, fitness)
 
     def outcome(self, state: SepCMAState) -> Vector:
-        """The distribution's mean."""
         return self.space.vectors(state.mean)
 
 
-@dataclass(frozen=True, slots=True)
-class RandomSearch:
-    """Random search in the same space: a box of `box` first step sizes around the first vector."""
-
-    space: SearchSpace
-    population: int
-    seed: int
-    box: float
+class RandomSearch(Learner):
+    """Random search in the same space, in a box around the first vector; its outcome is the best candidate seen."""
 
     def begin(self) -> RandomSearchState:
-        return random_search.start(
-            np.asarray(self.space.template.vector, float),
-            self.box * self.space.step_size,
-            population=self.population,
-            seed=self.seed,
-        )
+        half_width, population = self.config.box * self.space.step_size, self.config.population
+        return random_search.start(self.origin, half_width, population=population, seed=self.config.seed)
 
     def ask(self, state: RandomSearchState) -> Vector:
-        return self.space.vectors(self._scaled(random_search.ask(state), state))
+        return self._vectors(random_search.ask(state), state)
 
     def tell(self, state: RandomSearchState, fitness: Vector, played: Sequence[Episode]) -> RandomSearchState:
         return random_search.tell(state, fitness)
 
     def outcome(self, state: RandomSearchState) -> Vector:
-        """The best candidate seen."""
-        return self.space.vectors(self._scaled(state.mean, state))
+        return self._vectors(state.mean, state)
 
-    def _scaled(self, points: Vector, state: RandomSearchState) -> Vector:
-        """Points with the steps of SVF offsets in proportion to the head's."""
-        return state.centre + (points - state.centre) * self.space.scales
+    def _vectors(self, points: Vector, state: RandomSearchState) -> Vector:
+        """Vectors with the steps of SVF offsets in proportion to the head's."""
+        return self.space.vectors(state.centre + (points - state.centre) * self.space.scales)
 
 
-@dataclass(frozen=True, slots=True)
-class Reinforce:
-    """REINFORCE from the first vector, in the vector's own coordinates."""
-
-    space: SearchSpace
-    learning_rate: float
-    seed: int
-
-    def __post_init__(self) -> None:
-        template = self.space.template
-        if template.head_kind != "linear" or template.svf_layout:
-            raise ConfigError(
-                "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
-                "sep-cma-es."
-            )
+class Reinforce(Learner):
+    """REINFORCE from the first vector, in the vector's own coordinates: one policy, the head as it is."""
 
     def begin(self) -> ReinforceState:
-        return reinforce.start(
-            np.asarray(self.space.template.vector, float), self.learning_rate, seed=self.seed
-        )
+        return reinforce.start(self.origin, self.config.learning_rate, seed=self.config.seed)
 
     def ask(self, state: ReinforceState) -> Vector:
-        """One policy: the head as it is."""
         return state.mean[None]
 
     def tell(self, state: ReinforceState, fitness: Vector, played: Sequence[Episode]) -> ReinforceState:
         return reinforce.tell(state, played)
 
     def outcome(self, state: ReinforceState) -> Vector:
-        """The head as it is."""
         return state.mean
 
 
+_LEARNERS: Mapping[LearnerName, type[Learner]] = {
+    "sep-cma-es": SepCMA,
+    "reinforce": Reinforce,
+    "random-search": RandomSearch,
+}
 _STATES: Mapping[str, Any] = {one.kind: one for one in (SepCMAState, RandomSearchState, ReinforceState)}
+
+
+def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:
+    """The configured learner in this space; ConfigError when it cannot learn what the template holds."""
+    template = space.template
+    if config.learner == "reinforce" and (template.head_kind != "linear" or template.svf_layout):
+        raise ConfigError(
+            "REINFORCE learns a linear head without SVF offsets: leave --head and --svf out, or evolve by "
+            "sep-cma-es."
+        )
+    return _LEARNERS[config.learner](config, space)
 
 
 def restored(data: bytes) -> LearnerState:

@@ -9,23 +9,17 @@ import numpy as np
 
 from core.draws import uniform
 from core.errors import ConfigError
-from core.evolution.learner_state import SavedState, Vector
+from core.evolution.learner_state import LearnerState, Vector
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RandomSearchState(SavedState):
-    """`mean` [n] is the best point seen and `best` its fitness; candidates lie at most `step_size` from `centre`
-    [n] in every number."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RandomSearchState(LearnerState):
+    """`mean` is the best point seen, `best` its fitness; candidates lie within `step_size` of `centre`, each number."""
 
     kind: ClassVar = "random_search"
 
-    mean: Vector
     centre: Vector
-    step_size: float
-    population: int
-    seed: int
     best: float = -float("inf")
-    generation: int = 0
 
 
 def start(centre: Vector, half_width: float, *, population: int, seed: int) -> RandomSearchState:
@@ -35,14 +29,16 @@ def start(centre: Vector, half_width: float, *, population: int, seed: int) -> R
             f"A box of half-width {half_width} holds nothing to search: give a positive number."
         )
     centre = np.array(centre, float)
-    return RandomSearchState(centre, centre, float(half_width), population, seed)
+    return RandomSearchState(
+        mean=centre, centre=centre, step_size=float(half_width), population=population, seed=seed
+    )
 
 
 def ask(state: RandomSearchState) -> Vector:
     """The generation's candidates [population, n], the same at every call."""
     n = len(state.centre)
-    drawn = uniform(f"{state.seed}/random-search/{state.generation}", state.population * n)
-    return state.centre + state.step_size * (2 * drawn.reshape(state.population, n) - 1)
+    draws = uniform(f"{state.seed}/random-search/{state.generation}", state.population * n)
+    return state.centre + state.step_size * (2 * draws.reshape(state.population, n) - 1)
 
 
 def tell(state: RandomSearchState, fitness: Vector) -> RandomSearchState:

@@ -11,24 +11,20 @@ import numpy as np
 
 from core.episode import ROLE_ORDER, Episode
 from core.errors import ConfigError
-from core.evolution.learner_state import SavedState, Vector
+from core.evolution.learner_state import LearnerState, Vector
 
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Kingma and Ba 2015
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReinforceState(SavedState):
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ReinforceState(LearnerState):
     """`mean` [n] is the head as it is; `first` and `second` [n] are Adam's moments, `step_size` its learning rate."""
 
     kind: ClassVar = "reinforce"
 
-    mean: Vector
     first: Vector
     second: Vector
-    step_size: float
-    seed: int
     population: int = 1
-    generation: int = 0
 
 
 def start(mean: Vector, learning_rate: float, *, seed: int) -> ReinforceState:
@@ -37,7 +33,7 @@ def start(mean: Vector, learning_rate: float, *, seed: int) -> ReinforceState:
         raise ConfigError(f"A learning rate of {learning_rate} learns nothing: give a positive number.")
     mean = np.array(mean, float)
     zeros = np.zeros_like(mean)
-    return ReinforceState(mean, zeros, zeros, float(learning_rate), seed)
+    return ReinforceState(mean=mean, first=zeros, second=zeros, step_size=float(learning_rate), seed=seed)
 
 
 def tell(state: ReinforceState, played: Sequence[Episode]) -> ReinforceState:
@@ -59,12 +55,12 @@ def policy_gradient(played: Sequence[Episode], n: int) -> Vector:
 
     d log p(choice) / d W = (one-hot(choice) - p) h, summed over an episode's turns, for model and role alike; times
     its reward less the batch's mean. A choice that the policy did not make has no part in it."""
-    over = [episode for episode in played if episode.reward is not None]
-    if not over:
+    finished = [episode for episode in played if episode.reward is not None]
+    if not finished:
         return np.zeros(n)
-    baseline = float(np.mean([episode.reward for episode in over]))
+    baseline = float(np.mean([episode.reward for episode in finished]))
     total: Vector = np.zeros(n)
-    for episode in over:
+    for episode in finished:
         assert episode.reward is not None
         advantage = episode.reward - baseline
         for turn in episode.turns:
@@ -77,4 +73,4 @@ def policy_gradient(played: Sequence[Episode], n: int) -> Vector:
             else:
                 rows[len(episode.models) :] = 0
             total += advantage * np.outer(rows, state).reshape(-1)
-    return total / len(over)
+    return total / len(finished)

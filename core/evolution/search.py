@@ -15,11 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.checkpoint import Checkpoint
+from core.coordinator.coordinator import encode_for
 from core.coordinator.encoder import Encoder
 from core.coordinator.svf import Offsets
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Task, Transcript, TranscriptEntry
 from core.errors import ConfigError
+from core.evolution.config import EvolveConfig
 from core.evolution.generation_stats import Step
 from core.evolution.learner_state import Vector
 
@@ -60,25 +62,14 @@ class SearchSpace:
         return _folded(self.template, points, self.mean_state, self.constant_spread / self.step_size)
 
 
-def survey(
-    encoder: Encoder,
-    tasks: Sequence[Task],
-    template: Checkpoint,
-    turn_budget: int,
-    *,
-    logit_spread: float,
-    constant_spread: float | None,
-    step_size: float | None = None,
-    svf_spread: float = 1.0,
-    svf_step_size: float | None = None,
+def space_of(
+    config: EvolveConfig, template: Checkpoint, encoder: Encoder, tasks: Sequence[Task]
 ) -> SearchSpace:
     """Measure the space around `template` on sketched transcripts of `tasks`; asks no model of the pool.
 
-    The logits of the first candidates shall have standard deviation `logit_spread` in what depends on the
-    transcript and `constant_spread` in what does not (None: one spread for all), and `svf_spread` from SVF offsets
-    alone. Step sizes, where given, are taken as they are."""
-    requests = sketches(tasks, template.models, turn_budget)
-    states = _states(encoder, template, requests)
+    Where the configuration gives no step size, it follows from the spread of logits that it wants."""
+    requests = sketches(tasks, template.models, config.turn_budget)
+    states = encode_for(template, encoder, requests).states.astype(float)
     mean = states.mean(axis=0)
     if not mean.any():
         raise ConfigError(
@@ -90,17 +81,21 @@ def survey(
 
     def spread(step: float) -> float:
         points = template.vector + step * draws
-        vectors = points if constant_spread is None else _folded(template, points, mean, 0.0)
+        vectors = points if config.constant_spread is None else _folded(template, points, mean, 0.0)
         z = [template.head.logits(states, one[template.svf_size :], turns) for one in vectors]
         return float(np.sqrt(np.var(z, axis=0).mean()))
 
-    head_step = _solved(spread, logit_spread) if step_size is None else step_size
+    head_step = config.step_size
+    if head_step is None:
+        head_step = _step_size_for(spread, config.logit_spread)
     steps = {"head": Step(head_step, spread(head_step))}
     if template.svf_layout:
-        felt = head_step * _svf_shift(encoder, template, requests[:SVF_SKETCHES], states) / _SVF_PROBE
-        svf_step = svf_spread / felt if svf_step_size is None else svf_step_size
-        steps["svf"] = Step(svf_step, svf_step * felt)
-    return SearchSpace(template, steps, mean, constant_spread)
+        spread_per_step = head_step * _svf_shift(encoder, template, requests, states) / _SVF_PROBE
+        svf_step = config.svf_step_size
+        if svf_step is None:
+            svf_step = config.svf_spread / spread_per_step
+        steps["svf"] = Step(svf_step, svf_step * spread_per_step)
+    return SearchSpace(template, steps, mean, config.constant_spread)
 
 
 def _folded(template: Checkpoint, points: Vector, mean: Vector, constant: float) -> Vector:
@@ -121,7 +116,7 @@ def _folded(template: Checkpoint, points: Vector, mean: Vector, constant: float)
     return folded
 
 
-def _solved(spread: Callable[[float], float], wanted: float) -> float:
+def _step_size_for(spread: Callable[[float], float], wanted: float) -> float:
     """The step size at which the spread is as wanted: it grows with the step, at most like its third power."""
     step = 1.0
     for _ in range(60):
@@ -134,24 +129,16 @@ def _solved(spread: Callable[[float], float], wanted: float) -> float:
 
 def _svf_shift(encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], states: Vector) -> float:
     """How far offsets of the probe's size move a hidden state, on average."""
-    rng = np.random.default_rng(1)
+    rng, requests = np.random.default_rng(1), requests[:SVF_SKETCHES]
     moved = []
     for _ in range(SVF_CANDIDATES):
         values = (_SVF_PROBE * rng.standard_normal(template.svf_size)).astype(np.float32)
-        after = _states(encoder, template, requests, Offsets(template.svf_layout, values))
-        moved.append(np.linalg.norm(after - states[: len(requests)], axis=1).mean())
+        after = encode_for(template, encoder, requests, Offsets(template.svf_layout, values)).states
+        moved.append(np.linalg.norm(after.astype(float) - states[: len(requests)], axis=1).mean())
     shift = float(np.mean(moved))
     if shift == 0:
         raise ConfigError("These SVF offsets do not change a hidden state: choose other matrices.")
     return shift
-
-
-def _states(
-    encoder: Encoder, template: Checkpoint, requests: Sequence[Decide], offsets: Offsets | None = None
-) -> Vector:
-    return encoder.encode(
-        requests, input_format=template.input_format, token_position=template.token_position, offsets=offsets
-    ).states.astype(float)
 
 
 def sketches(tasks: Sequence[Task], models: Sequence[str], turn_budget: int) -> list[Decide]:

@@ -23,13 +23,13 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from core.errors import ConfigError
-from core.evolution.learner_state import SavedState, Vector
+from core.evolution.learner_state import LearnerState, Vector
 
 Preset = Literal["pycma", "cmaes"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SepCMAState(SavedState):
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SepCMAState(LearnerState):
     """Everything the optimiser knows; states with equal digests go on equally, bit for bit.
 
     `mean`, `variances` (the diagonal of C), `path` (p_c) and `step_path` (p_sigma) have shape [n],
@@ -37,15 +37,10 @@ class SepCMAState(SavedState):
 
     kind: ClassVar = "sep_cma"
 
-    mean: Vector
     variances: Vector
     path: Vector
     step_path: Vector
-    step_size: float
-    population: int
-    seed: int
     mirrored: bool = True
-    generation: int = 0
     preset: Preset = "pycma"
 
     def __post_init__(self) -> None:
@@ -77,9 +72,16 @@ def start(
         )
     if scales is not None and not (scales.shape == (n,) and np.isfinite(scales).all() and (scales > 0).all()):
         raise ConfigError(f"The scales of a search among {n} numbers must be {n} positive numbers.")
-    variances, zeros = np.ones(n) if scales is None else np.asarray(scales, float) ** 2, np.zeros(n)
     return SepCMAState(
-        np.array(mean, float), variances, zeros, zeros, float(step_size), size, seed, mirrored, 0, preset
+        mean=np.array(mean, float),
+        variances=np.ones(n) if scales is None else np.asarray(scales, float) ** 2,
+        path=np.zeros(n),
+        step_path=np.zeros(n),
+        step_size=float(step_size),
+        population=size,
+        seed=seed,
+        mirrored=mirrored,
+        preset=preset,
     )
 
 
@@ -89,30 +91,29 @@ def default_population(n: int, mirrored: bool = True) -> int:
     return size + size % 2 if mirrored else size
 
 
-def _drawn(state: SepCMAState) -> Vector:
-    """The standard normal numbers of a generation that are drawn, [rows, n], keyed by seed and generation alone: with
-    mirrored pairs the first half."""
+def _normals(state: SepCMAState) -> Vector:
+    """The generation's standard normal numbers [rows, n], by seed and generation; of mirrored pairs the first half."""
     rows = state.population // 2 if state.mirrored else state.population
-    return _normals(state.seed, state.generation, rows, len(state.mean))
+    return _drawn(state.seed, state.generation, rows, len(state.mean))
 
 
 @lru_cache(maxsize=1)  # ask and tell of one generation need the same numbers
-def _normals(seed: int, generation: int, rows: int, n: int) -> Vector:
+def _drawn(seed: int, generation: int, rows: int, n: int) -> Vector:
     key = hashlib.sha256(f"sep-cma/{seed}/{generation}".encode()).digest()[:16]
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-    drawn = generator.standard_normal((rows, n))
-    drawn.setflags(write=False)
-    return drawn
+    normals = generator.standard_normal((rows, n))
+    normals.setflags(write=False)
+    return normals
 
 
 def ask(state: SepCMAState) -> Vector:
     """The generation's candidates [population, n] ~ N(m, sigma^2 C)."""
-    drawn = _drawn(state)
+    normals = _normals(state)
     candidates = np.empty((state.population, len(state.mean)))
-    steps = candidates[: len(drawn)]
-    np.multiply(drawn, state.step_size * np.sqrt(state.variances), out=steps)
+    steps = candidates[: len(normals)]
+    np.multiply(normals, state.step_size * np.sqrt(state.variances), out=steps)
     if state.mirrored:
-        np.subtract(state.mean, steps, out=candidates[len(drawn) :])
+        np.subtract(state.mean, steps, out=candidates[len(normals) :])
     steps += state.mean
     return candidates
 
@@ -131,19 +132,10 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
     known = np.isfinite(fitness)
     if known.sum() < 2 or np.ptp(fitness[known]) == 0:
         return moved
-    n = len(state.mean)
-    rates = _rates(n, int(known.sum()), state.preset)
-    weights, recombination = np.zeros(state.population), np.zeros(state.population)
-    weights[known] = tied_weights(fitness[known], rates.weights)
-    recombination[known] = tied_weights(fitness[known], np.maximum(rates.weights, 0.0))
-    total = weights.sum()
-    drawn = _drawn(state) if z is None else z
-    if len(drawn) < state.population:  # one row stands for a pair: z and -z
-        weights = weights[: len(drawn)] + weights[len(drawn) :]
-        recombination = recombination[: len(drawn)] - recombination[len(drawn) :]
+    rates = _rates(len(state.mean), int(known.sum()), state.preset)
+    mean_z, surplus = _recombined(fitness, rates.weights, _normals(state) if z is None else z)
     scale = np.sqrt(state.variances)
-    step = scale * (recombination @ drawn)  # (eq. 41)
-    squares = weights @ drawn**2
+    step = scale * mean_z  # (eq. 41)
 
     keep_s = 1 - rates.c_sigma
     step_path = (
@@ -159,13 +151,12 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
     forgotten = rates.c_1 * (1 - h_sigma) * rates.c_c * (2 - rates.c_c)
     if state.preset == "pycma":
         path = (1 - rates.c_c) * state.path + push * step / scale
-        surprise = (rates.c_1 - forgotten) * (path**2 - 1) + rates.c_mu * (squares - total)
+        surprise = (rates.c_1 - forgotten) * (path**2 - 1) + rates.c_mu * surplus
         variances = state.variances * np.exp(math.log(2) * surprise)
     else:
         path = (1 - rates.c_c) * state.path + push * step  # (eq. 45)
-        variances = (
-            1 + forgotten - rates.c_1 + rates.c_mu * (squares - total)
-        ) * state.variances + rates.c_1 * path**2  # (eq. 47), its diagonal
+        keep_c = 1 + forgotten - rates.c_1 + rates.c_mu * surplus
+        variances = keep_c * state.variances + rates.c_1 * path**2  # (eq. 47), its diagonal
     return replace(
         moved,
         mean=state.mean + state.step_size * step,  # (eq. 42)
@@ -174,6 +165,20 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
         step_path=step_path,
         step_size=state.step_size * math.exp(growth),  # (eq. 44)
     )
+
+
+def _recombined(fitness: Vector, weights: Vector, normals: Vector) -> tuple[Vector, Vector]:
+    """The better half's mean of the normal numbers and the weighted sum of their squares less 1, each [n]; `fitness`
+    [population], `weights` by rank of the known ones."""
+    known = np.isfinite(fitness)
+    signed, positive = np.zeros(len(fitness)), np.zeros(len(fitness))
+    signed[known] = tied_weights(fitness[known], weights)
+    positive[known] = tied_weights(fitness[known], np.maximum(weights, 0.0))
+    total, rows = signed.sum(), len(normals)
+    if rows < len(fitness):  # one row stands for a pair: z and -z
+        signed = signed[:rows] + signed[rows:]
+        positive = positive[:rows] - positive[rows:]
+    return positive @ normals, signed @ normals**2 - total
 
 
 def tied_weights(fitness: Vector, weights: Vector) -> Vector:

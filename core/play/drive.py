@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
@@ -49,11 +49,13 @@ class DriveOptions(Masks, total=False):
     `stop` is asked before each decision and each call that costs something; a reason ends the episode as interrupted,
     with its committed turns. `stored_replies` were paid for and stored before their turn was completed: they are used
     instead of asking the same again. `temperatures`: at which one turn's model is asked, by episode id and turn index.
-    """
+    With `stream`, models are asked one after the other, text arrives as Delta events, `stop` is asked at each of them
+    too, and a call that the pool refuses to pay for (BudgetError) ends its episode as interrupted."""
 
     stop: Stop | None
     stored_replies: StoredReplies | None
     temperatures: Mapping[tuple[str, int], float] | None
+    stream: bool
 
 
 @dataclass(slots=True)
@@ -61,7 +63,7 @@ class _Seat:
     """One episode being played: its generator, what it waits for and its turns so far."""
 
     episode: Episode
-    game: Play
+    generator: Play
     turns: list[Turn] = field(default_factory=list)
     request: Decide | Ask | Grade | None = None
     outcome: Episode | None = None
@@ -70,12 +72,12 @@ class _Seat:
         """Send the answer to `play`, yield its events, and halt at its next request or at the end."""
         self.request = None
         try:
-            step = self.game.send(response)
+            step = self.generator.send(response)
             while isinstance(step, TurnStarted | Replied | Turn):
                 if isinstance(step, Turn):
                     self.turns.append(step)
                 yield step
-                step = self.game.send(None)
+                step = self.generator.send(None)
             self.request = step
         except StopIteration as ended:
             self.outcome = ended.value
@@ -92,7 +94,7 @@ class _Seat:
 
     def interrupt(self, reason: EndReason) -> Iterator[Event]:
         """End the episode early; what it has come to is kept, and it can be resumed."""
-        self.game.close()
+        self.generator.close()
         self.request = None
         answer, correct = None, None
         if self.turns:
@@ -107,69 +109,21 @@ def _seat(episode: Episode, pool: Pool, options: DriveOptions) -> _Seat:
     specs = {spec.name: spec for spec in pool.specs}
     fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
     temperatures = (options.get("temperatures") or {}).items()
-    game = play(
+    generator = play(
         fresh,
         specs,
         model_mask=options.get("model_mask", ()),
         role_mask=options.get("role_mask", ()),
         temperatures={index: at for (name, index), at in temperatures if name == episode.id},
     )
-    return _Seat(fresh, game, turns=list(episode.turns))
+    return _Seat(fresh, generator, turns=list(episode.turns))
 
 
 def drive(
-    episode: Episode,
-    policy: Policy,
-    pool: Pool,
-    grade: GradeMany,
-    *,
-    stream: bool = False,
-    **options: Unpack[DriveOptions],
+    episode: Episode, policy: Policy, pool: Pool, grade: GradeMany, **options: Unpack[DriveOptions]
 ) -> Iterator[Event]:
-    """Play one episode, or go on with one that carries turns; the last event is EpisodeFinished.
-
-    With `stream`, text arrives as Delta events, `stop` is asked at each of them too, and a call that the pool
-    refuses to pay for (BudgetError) ends the episode as interrupted.
-    """
-    if not stream:
-        yield from drive_many([episode], policy, pool, grade, **options)
-        return
-    stop = options.get("stop")
-    seat = _seat(episode, pool, options)
-    if not episode.turns:
-        yield EpisodeStarted(seat.episode)
-    yield from seat.advance()
-    while seat.outcome is None:
-        request = seat.request
-        if isinstance(request, Grade):
-            yield from seat.advance(grade([request])[0])
-        elif isinstance(request, Ask) and (reply := _stored_reply(seat, request, options)) is not None:
-            yield from seat.advance(reply)
-        elif reason := seat.halts(stop):
-            yield from seat.interrupt(reason)
-        elif isinstance(request, Decide):
-            yield from seat.advance(policy.decide([request])[0])
-        elif isinstance(request, Ask):
-            try:
-                reply = yield from _streamed(seat, request, pool, stop)
-            except BudgetError:
-                yield from seat.interrupt(EndReason.COST_CEILING)
-                continue
-            if reply is not None:
-                yield from seat.advance(reply)
-
-
-def _streamed(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Generator[Event, None, Reply | None]:
-    """Yield the pieces and return the complete reply; None when `stop` ended the episode meanwhile."""
-    with closing(pool.stream(ask)) as pieces:
-        for piece in pieces:
-            if isinstance(piece, Reply):
-                return piece
-            yield Delta(seat.episode.id, len(seat.turns), piece)
-            if reason := seat.halts(stop):
-                yield from seat.interrupt(reason)
-                return None
-    return _no_reply("stream")
+    """Play one episode, or go on with one that carries turns; the last event is EpisodeFinished."""
+    return drive_many([episode], policy, pool, grade, **options)
 
 
 def drive_many(
@@ -179,8 +133,7 @@ def drive_many(
 
     In every wave all pending decisions go to `policy` at once, then all pending calls to `pool`, then all
     pending answers to `grade`. Events of one episode come in order; those of different episodes mix. A reply
-    is reported as soon as the pool gives it.
-    """
+    is reported as soon as the pool gives it."""
     seats = [_seat(episode, pool, options) for episode in episodes]
     for seat in seats:
         if not seat.episode.turns:
@@ -208,15 +161,20 @@ def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> It
 
 def _ask_all(seats: Sequence[_Seat], pool: Pool, options: DriveOptions) -> Iterator[Event]:
     waiting: list[tuple[_Seat, Ask]] = []
+    stored = options.get("stored_replies") or {}
     for seat in seats:
-        if isinstance(seat.request, Ask):
-            if (reply := _stored_reply(seat, seat.request, options)) is not None:
+        if isinstance(ask := seat.request, Ask):
+            if reply := stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)):
                 yield from seat.advance(reply)
             elif reason := seat.halts(options.get("stop")):
                 yield from seat.interrupt(reason)
             else:
-                waiting.append((seat, seat.request))
+                waiting.append((seat, ask))
     if not waiting:
+        return
+    if options.get("stream"):
+        for seat, ask in waiting:
+            yield from _stream(seat, ask, pool, options.get("stop"))
         return
     unanswered = dict(enumerate(seat for seat, _ in waiting))
     with closing(pool.ask([ask for _, ask in waiting])) as replies:
@@ -226,16 +184,29 @@ def _ask_all(seats: Sequence[_Seat], pool: Pool, options: DriveOptions) -> Itera
         yield from seat.advance(_no_reply("pool"))
 
 
+def _stream(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Iterator[Event]:
+    reply = _no_reply("stream")
+    try:
+        with closing(pool.stream(ask)) as pieces:
+            for piece in pieces:
+                if isinstance(piece, Reply):
+                    reply = piece
+                    break
+                yield Delta(seat.episode.id, len(seat.turns), piece)
+                if reason := seat.halts(stop):
+                    yield from seat.interrupt(reason)
+                    return
+    except BudgetError:
+        yield from seat.interrupt(EndReason.COST_CEILING)
+        return
+    yield from seat.advance(reply)
+
+
 def _grade_all(seats: Sequence[_Seat], grade: GradeMany) -> Iterator[Event]:
     waiting = [(seat, seat.request) for seat in seats if isinstance(seat.request, Grade)]
     if waiting:
         for (seat, _), correct in zip(waiting, grade([request for _, request in waiting]), strict=True):
             yield from seat.advance(correct)
-
-
-def _stored_reply(seat: _Seat, ask: Ask, options: DriveOptions) -> Reply | None:
-    stored = options.get("stored_replies") or {}
-    return stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages))
 
 
 def _no_reply(where: str) -> Reply:

@@ -23,47 +23,29 @@ PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 
 @dataclass(frozen=True, slots=True)
 class RandomPolicy:
-    """Uniform over all allowed model-role pairs, keyed like a coordinator's own sampling."""
+    """Uniform over all allowed models, and over all allowed roles unless these follow a `cycle`; keyed like a
+    coordinator's own sampling."""
 
     models: tuple[str, ...]
+    cycle: Cycle = ()
     id: str = "random"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """One uniform pair per request, with its probabilities."""
         return [self._decide(request) for request in requests]
 
     def _decide(self, request: Decide) -> Decision:
         model_probs = _even(len(self.models), request.model_mask)
-        role_probs = _even(len(ROLE_ORDER), request.role_mask)
+        role_probs = () if self.cycle else _even(len(ROLE_ORDER), request.role_mask)
         u = uniform(request.key, 2)
+        if self.cycle:
+            role = _at(_allowed(self.cycle, ROLE_ORDER, request.role_mask, self.id), request.index)
+        else:
+            role = ROLE_ORDER[draw_index(role_probs, u[1])]
         return Decision(
             model=self.models[draw_index(model_probs, u[0])],
-            role=ROLE_ORDER[draw_index(role_probs, u[1])],
+            role=role,
             model_probs=model_probs,
             role_probs=role_probs,
-            model_mask=request.model_mask,
-            role_mask=request.role_mask,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RandomModelPolicy:
-    """A random allowed model each turn, in roles that follow a fixed cycle."""
-
-    models: tuple[str, ...]
-    cycle: Cycle = PLAN_WORK_CHECK
-    id: str = "random-model"
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """A uniform model and the cycle's next allowed role per request."""
-        return [self._decide(request) for request in requests]
-
-    def _decide(self, request: Decide) -> Decision:
-        probs = _even(len(self.models), request.model_mask)
-        return Decision(
-            model=self.models[draw_index(probs, uniform(request.key, 2)[0])],
-            role=_at(_allowed(self.cycle, ROLE_ORDER, request.role_mask, self.id), request.index),
-            model_probs=probs,
             model_mask=request.model_mask,
             role_mask=request.role_mask,
         )
@@ -73,8 +55,7 @@ class RandomModelPolicy:
 class CyclePolicy:
     """Fixed: turn t goes to `steps[t]` modulo its length among `models`, in role `cycle[t]` likewise.
 
-    One step is a single model at the full turn budget; all models in order is round robin.
-    """
+    One step is a single model at the full turn budget; all models in order is round robin."""
 
     models: tuple[str, ...]
     steps: tuple[str, ...]
@@ -109,29 +90,25 @@ def single_policy(model: str, models: tuple[str, ...], cycle: Cycle = PLAN_WORK_
     return CyclePolicy(models, (model,), cycle, f"{SINGLE}{model}")
 
 
-def round_robin_policy(models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:
-    """`round-robin`: the models in slot order, one per turn, under a cycle of roles."""
-    return CyclePolicy(models, models, cycle, "round-robin")
-
-
 def follows_cycle(name: str) -> bool:
     """Whether a policy of this name plays roles in a fixed order."""
     return name.startswith(SINGLE) or name in ("random-model", "round-robin")
 
 
-def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolicy | RandomModelPolicy:
+def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolicy | RandomPolicy:
     """The policy of a name that follows a cycle. ConfigError for a model that the pool does not have."""
     if name.startswith(SINGLE):
         return single_policy(name.removeprefix(SINGLE), models, cycle)
-    return RandomModelPolicy(models, cycle) if name == "random-model" else round_robin_policy(models, cycle)
+    if name == "random-model":
+        return RandomPolicy(models, cycle, name)
+    return CyclePolicy(models, models, cycle, "round-robin")
 
 
 @dataclass(frozen=True)
 class OverridePolicy(WrappedPolicy):
     """Another policy's decisions, except at the turns given, where model and role are a person's choice.
 
-    The inner policy is asked all the same, so an overridden turn still shows its logits.
-    """
+    The inner policy is asked all the same, so an overridden turn still shows its logits."""
 
     overrides: Mapping[int, tuple[str, Role]] = field(default_factory=dict)
 
@@ -163,10 +140,10 @@ def _even(size: int, mask: Sequence[bool]) -> tuple[float, ...]:
 def _allowed(cycle: Sequence[T], order: Sequence[T], mask: Sequence[bool], policy: str) -> Sequence[T]:
     if not mask:
         return cycle
-    kept = [entry for entry in cycle if mask[order.index(entry)]]
-    if not kept:
+    allowed = [entry for entry in cycle if mask[order.index(entry)]]
+    if not allowed:
         raise ConfigError(f"The mask leaves nothing that policy '{policy}' could choose: allow more.")
-    return kept
+    return allowed
 
 
 def _at(cycle: Sequence[T], index: int) -> T:

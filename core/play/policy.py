@@ -18,41 +18,34 @@ class Policy(typing.Protocol):
     @property
     def id(self) -> str:
         """A checkpoint's id, or a name such as "random" or "single:NAME"."""
-        ...
 
     @property
     def models(self) -> tuple[str, ...]:
         """The pool slots it chooses between, in head order."""
-        ...
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request, in order. Pure: the same requests give the same decisions."""
-        ...
 
 
 @dataclass(frozen=True)
 class WrappedPolicy:
-    """Base of a policy that changes decisions of another one, `inner`, and keeps its id and slots: what was changed is
-    recorded turn by turn."""
+    """Base of a policy that changes decisions of another one, `inner`, and keeps its id and slots."""
 
     inner: Policy
 
     @property
     def id(self) -> str:
-        """The inner policy's id."""
         return self.inner.id
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The inner policy's slots."""
         return self.inner.models
 
 
 def new_episode(
     run_id: str, index: int, task: Task, policy: Policy, *, turns: int, seed: int, argmax: bool
 ) -> Episode:
-    """The unplayed episode `index` (from 0) of a run; rules and generation are those of the policy's checkpoint, where
-    it has one. `turns` is the turn budget."""
+    """The unplayed episode `index` (from 0) of a run, by the rules of the policy's checkpoint, where it has one."""
     checkpoint: Checkpoint | None = getattr(policy, "checkpoint", None)
     return Episode(
         id=episode_id(run_id, index),

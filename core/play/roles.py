@@ -54,8 +54,7 @@ NOTHING_TO_JUDGE = Reading(verdict=Verdict.REVISE, flags=(Flag.NOTHING_TO_JUDGE,
 def call_tag(key: str, situation: Situation) -> str:
     """Eight letters and digits for one call, fixed by `key` and the quoted text, and absent from that text.
 
-    As the text is part of what is hashed, nobody who writes it can know the tag that will enclose it.
-    """
+    As the text is part of what is hashed, nobody who writes it can know the tag that will enclose it."""
     texts = [situation.task.question, situation.suggestion, situation.answer or ""]
     texts += [entry.text for entry in situation.entries]
     joined = "\x1f".join(texts)
@@ -68,8 +67,7 @@ def call_tag(key: str, situation: Situation) -> str:
 
 
 def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
-    """How a model was prompted, read back from the messages: the dialect, and the tag that it was asked to
-    judge with (empty without one)."""
+    """How a model was prompted, read back from the messages: dialect, and tag of the verdict (empty without one)."""
     if messages[0].role != "system":
         return "terse", ""
     asked = re.search(r"^VERDICT-([a-z2-7]+): ACCEPT$", messages[0].content, re.MULTILINE)
@@ -77,8 +75,7 @@ def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
 
 
 def output_of_other_role(text: str) -> Literal["answer", "verdict"] | None:
-    """What a Thinker's reply gave that only another role is asked for, in either dialect; None when it only
-    planned."""
+    """What a Thinker's reply gave that only another role is asked for, in either dialect; None when it only planned."""
     if _last_tagged("answer", without_thinking(text)) or terse.read_answer(text):
         return "answer"
     return "verdict" if terse.read_verdict(text) else None
@@ -114,29 +111,34 @@ def messages_for(dialect: Dialect, role: Role, situation: Situation) -> tuple[Me
     """The messages that put a model into a role."""
     if dialect == "terse":
         return _terse(role, situation)
-    if situation.protocol is Protocol.RELEASED:
-        return _released(role, situation)
-    return _general(role, situation)
+    return (_released if situation.protocol is Protocol.RELEASED else _general)(role, situation)
 
 
 def read_reply(protocol: Protocol, dialect: Dialect, role: Role, text: str, tag: str = "") -> Reading:
     """What the reply means. `tag` is the one that the prompt asked a Verifier to use."""
     if dialect == "general":
         text = without_thinking(text)
-    if protocol is Protocol.RELEASED and dialect == "general":
-        return _read_released(role, text)
+    terse_reply, released = dialect == "terse", dialect == "general" and protocol is Protocol.RELEASED
     match role:
         case Role.THINKER:
-            suggestion = text.strip() if dialect == "terse" else _last_tagged("suggestion", text)
-            return Reading(suggestion=suggestion, flags=() if suggestion else (Flag.NO_SUGGESTION,))
+            suggestion = text.strip() if terse_reply else _last_tagged("suggestion", text)
+            suggested_role = None
+            if released:  # both, or neither counts
+                suggested_role = _SUGGESTED_ROLES.get(_last_tagged("suggested_role", text).lower())
+                suggestion = suggestion if suggested_role else ""
+            if not suggestion:
+                return Reading(flags=(Flag.NO_SUGGESTION,))
+            return Reading(suggestion=suggestion, suggested_role=suggested_role)
         case Role.WORKER:
-            answer = terse.read_answer(text) if dialect == "terse" else _last_tagged("answer", text)
+            answer = terse.read_answer(text) if terse_reply else _last_tagged("answer", text)
             return Reading(answer=answer or None, flags=() if answer else (Flag.NO_ANSWER,))
         case Role.VERIFIER:
-            raw = terse.read_verdict(text) if dialect == "terse" else _tagged_verdict(text, tag)
-            if raw:
-                return Reading(verdict=Verdict(raw.upper()), verdict_raw=raw)
-            return Reading(verdict=Verdict.REVISE, flags=(Flag.VERDICT_UNREADABLE,))
+            if terse_reply:
+                raw = terse.read_verdict(text)
+            else:
+                raw = _first_verdict(text) if released else _tagged_verdict(text, tag)
+            verdict = Verdict.ACCEPT if raw.upper() == "ACCEPT" else Verdict.REVISE
+            return Reading(verdict=verdict, verdict_raw=raw, flags=() if raw else (Flag.VERDICT_UNREADABLE,))
 
 
 def _terse(role: Role, situation: Situation) -> tuple[Message, ...]:
@@ -218,8 +220,7 @@ def _last_tagged(name: str, text: str) -> str:
 def _tagged_verdict(text: str, tag: str) -> str:
     """ACCEPT or REVISE from a last line `VERDICT-<tag>: ...`, the only one with that tag; else empty.
 
-    Markdown emphasis around the line and a full stop after it are forgiven; nothing else is.
-    """
+    Markdown emphasis around the line and a full stop after it are forgiven; nothing else is."""
     lines = [line for line in text.split("\n") if line.strip()]
     if not tag or not lines or text.lower().count(f"verdict-{tag}".lower()) != 1:
         return ""
@@ -283,12 +284,9 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
         case Role.WORKER:
             content = discussion
         case Role.THINKER:
-            current = (
-                ""
-                if situation.response is None
-                else f"\nCurrent response: {without_thinking(situation.response)}"
-            )
-            content = _COORDINATE.format(info=discussion + current)
+            if situation.response is not None:
+                discussion += f"\nCurrent response: {without_thinking(situation.response)}"
+            content = _COORDINATE.format(info=discussion)
         case Role.VERIFIER:
             content = _JUDGE.format(query=discussion, response=without_thinking(situation.response or ""))
     if situation.suggestion and role is not Role.THINKER:
@@ -296,23 +294,6 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
         content += f"\nWhen drafting your response, think of the following: {advice}"
     system = _SYSTEM.format(answer_format=_ANSWER_FORMAT[situation.task.grader])
     return (Message("system", system), Message("user", content))
-
-
-def _read_released(role: Role, text: str) -> Reading:
-    match role:
-        case Role.THINKER:
-            suggestion = _last_tagged("suggestion", text)
-            suggested = _SUGGESTED_ROLES.get(_last_tagged("suggested_role", text).lower())
-            if suggestion and suggested:  # both, or neither counts
-                return Reading(suggestion=suggestion, suggested_role=suggested)
-            return Reading(flags=(Flag.NO_SUGGESTION,))
-        case Role.WORKER:
-            answer = _last_tagged("answer", text)
-            return Reading(answer=answer or None, flags=() if answer else (Flag.NO_ANSWER,))
-        case Role.VERIFIER:
-            raw = _first_verdict(text)
-            verdict = Verdict.ACCEPT if raw.upper() == "ACCEPT" else Verdict.REVISE
-            return Reading(verdict=verdict, verdict_raw=raw, flags=() if raw else (Flag.VERDICT_UNREADABLE,))
 
 
 def _first_verdict(text: str) -> str:

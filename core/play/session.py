@@ -59,52 +59,54 @@ def play(
     Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all.
     `temperatures`: by turn index, where the model shall not be asked at the one its pool entry says. An
     infrastructure failure returns the episode as missing, without the turn it fell in. Raises ConfigError for
-    an episode that cannot be played.
-    """
+    an episode that cannot be played."""
     _check(episode, specs, model_mask, role_mask)
-    course = _EpisodeState(episode, tuple(model_mask), tuple(role_mask))
+    state = _EpisodeState(episode, tuple(model_mask), tuple(role_mask))
     for recorded in episode.turns:
-        course.add(recorded)
-    if course.answer is not None and course.answer not in course.grades:  # recorded, but never graded
-        course.grades[course.answer] = bool((yield Grade(episode.task, course.answer)))
-    while (end := course.ending()) is None:
-        choice = yield course.decide()
+        state.add(recorded)
+    answer = state.situation.answer
+    if answer is not None and answer not in state.grades:  # recorded, but never graded
+        state.grades[answer] = bool((yield Grade(episode.task, answer)))
+    while (end := state.ending()) is None:
+        choice = yield state.decide()
         assert isinstance(choice, Decision)
-        decision = course.heed_suggested_role(choice)
-        index, dialect = len(course.turns), specs[decision.model].dialect
-        situation = course.situation(dialect)
-        nothing_to_judge = decision.role is Role.VERIFIER and not course.has_answer
+        decision = state.heed_suggested_role(choice)
+        index, dialect = len(state.turns), specs[decision.model].dialect
+        situation = state.tagged_situation(dialect)
+        # The authors' code judges any Worker reply, the paper an answer.
+        judged = situation.response if state.released else situation.answer
+        nothing_to_judge = decision.role is Role.VERIFIER and judged is None
         messages = () if nothing_to_judge else roles.messages_for(dialect, decision.role, situation)
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response = NOT_ASKED
         if messages:
-            ask = course.ask(decision, messages, specs[decision.model])
+            ask = state.ask(decision, messages, specs[decision.model])
             if temperatures and index in temperatures:
                 ask = replace(ask, temperature=temperatures[index])
             reply = yield ask
         assert isinstance(reply, Reply)
         if reply.error is not None and reply.error.kind == "infrastructure":
-            return course.missing(reply.error.message)
+            return replace(state.ended(Status.MISSING, EndReason.ERROR), error=reply.error.message)
         yield Replied(episode.id, index, reply)
-        turn = course.read(decision, messages, reply, dialect, situation.tag)
-        if turn.answer_after is not None and turn.answer_after not in course.grades:
+        turn = state.read(decision, messages, reply, dialect, situation.tag)
+        if turn.answer_after is not None and turn.answer_after not in state.grades:
             correct = yield Grade(episode.task, turn.answer_after)
             turn = replace(turn, correct_after=bool(correct))
-        course.add(turn)
+        state.add(turn)
         yield turn
-    return course.finished(end)
+    over = state.ended(Status.FINISHED, end)
+    return replace(over, correct=over.answer is not None and state.grades[over.answer])
 
 
 def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:
     """Recorded turn `index` with another reply of its model, read by the rules that read the recorded one.
 
-    The grade of an answer that no turn before it had is left open (None). Only for a turn whose model was asked.
-    """
-    course = _EpisodeState(episode, (), ())
+    The grade of an answer that no turn before it had is left open (None). Only for a turn whose model was asked."""
+    state = _EpisodeState(episode)
     for recorded in episode.turns[:index]:
-        course.add(recorded)
+        state.add(recorded)
     turn = episode.turns[index]
-    return course.read(turn.decision, turn.messages, reply, *roles.dialect_and_tag(turn.messages))
+    return state.read(turn.decision, turn.messages, reply, *roles.dialect_and_tag(turn.messages))
 
 
 def draw_key(episode: Episode, index: int) -> str:
@@ -114,10 +116,10 @@ def draw_key(episode: Episode, index: int) -> str:
 
 def recorded_requests(episode: Episode) -> list[Decide]:
     """What the policy was asked before each recorded turn; masks, which turns do not record, are left open."""
-    course, decides = _EpisodeState(episode, (), ()), []
+    state, decides = _EpisodeState(episode), []
     for turn in episode.turns:
-        decides.append(course.decide())
-        course.add(turn)
+        decides.append(state.decide())
+        state.add(turn)
     return decides
 
 
@@ -145,27 +147,21 @@ class _EpisodeState:
     """The state of an episode after its turns so far, recorded and played alike."""
 
     episode: Episode
-    model_mask: tuple[bool, ...]
-    role_mask: tuple[bool, ...]
+    model_mask: tuple[bool, ...] = ()
+    role_mask: tuple[bool, ...] = ()
     turns: list[Turn] = field(default_factory=list)
-    entries: list[TranscriptEntry] = field(default_factory=list)
-    suggestion: str = ""
+    situation: roles.Situation = field(init=False)
     suggested_role: Role | None = None
-    response: str | None = None  # the latest Worker reply whole, with or without an answer
-    thoughts: list[str] = field(default_factory=list)
-    answer: str | None = None
     answered_by: str = ""
     grades: dict[str, bool] = field(default_factory=dict)
     asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
 
+    def __post_init__(self) -> None:
+        self.situation = roles.Situation(self.episode.task, self.episode.protocol)
+
     @property
     def released(self) -> bool:
         return self.episode.protocol is Protocol.RELEASED
-
-    @property
-    def has_answer(self) -> bool:
-        """Is there something to judge? The authors' code judges any Worker reply, the paper an answer."""
-        return (self.response if self.released else self.answer) is not None
 
     @property
     def key(self) -> str:
@@ -173,21 +169,20 @@ class _EpisodeState:
         return draw_key(self.episode, len(self.turns))
 
     def add(self, turn: Turn) -> None:
-        """Take a finished turn into account."""
         role, model, text = turn.decision.role, turn.decision.model, _visible_text(turn.reply)
         self.turns.append(turn)
-        self.entries.append(TranscriptEntry(role, model, text))
+        entries = (*self.situation.entries, TranscriptEntry(role, model, text))
+        self.situation = replace(self.situation, entries=entries, answer=turn.answer_after)
         self.suggested_role = turn.suggested_role
         if turn.messages:
             self.asked[model, turn.messages] += 1
         if turn.suggestion or self.released:
-            self.suggestion = turn.suggestion  # released: used up by the Worker or Verifier that followed it
+            # Released: used up by the Worker or Verifier that followed it.
+            self.situation = replace(self.situation, suggestion=turn.suggestion)
         if role is Role.WORKER:
-            self.response = text
-            self.thoughts.append(text)
+            self.situation = replace(self.situation, response=text, thoughts=(*self.situation.thoughts, text))
             if self.released or Flag.NO_ANSWER not in turn.flags:
                 self.answered_by = model
-        self.answer = turn.answer_after
         if turn.answer_after is not None and turn.correct_after is not None:
             self.grades[turn.answer_after] = turn.correct_after
 
@@ -202,22 +197,19 @@ class _EpisodeState:
     def decide(self) -> Decide:
         episode = self.episode
         return Decide(
-            transcript=Transcript(episode.task.question, tuple(self.entries)),
+            transcript=Transcript(episode.task.question, self.situation.entries),
             index=len(self.turns),
             key=self.key,
             episode_id=episode.id,
             model_mask=self.model_mask,
             role_mask=self.role_mask,
-            messages=roles.router_messages(self.situation("general"), len(episode.models))
-            if self.released
-            else (),
+            messages=roles.router_messages(self.situation, len(episode.models)) if self.released else (),
         )
 
     def heed_suggested_role(self, decision: Decision) -> Decision:
         """A Thinker's suggested role overrides the head's on the very next turn; the model stays as drawn.
 
-        It overrides neither a person's choice nor the role mask.
-        """
+        It overrides neither a person's choice nor the role mask."""
         role = self.suggested_role
         if role is None or decision.origin == "override":
             return decision
@@ -227,19 +219,10 @@ class _EpisodeState:
                 return decision
         return replace(decision, role=role, origin="suggested_role")
 
-    def situation(self, dialect: Dialect) -> roles.Situation:
-        situation = roles.Situation(
-            task=self.episode.task,
-            protocol=self.episode.protocol,
-            entries=tuple(self.entries),
-            suggestion=self.suggestion,
-            answer=self.answer,
-            response=self.response,
-            thoughts=tuple(self.thoughts),
-        )
+    def tagged_situation(self, dialect: Dialect) -> roles.Situation:
         if self.released or dialect == "terse":
-            return situation
-        return replace(situation, tag=roles.call_tag(self.key, situation))
+            return self.situation
+        return replace(self.situation, tag=roles.call_tag(self.key, self.situation))
 
     def ask(self, decision: Decision, messages: tuple[Message, ...], spec: ModelSpec) -> Ask:
         return Ask(
@@ -255,16 +238,13 @@ class _EpisodeState:
         self, decision: Decision, messages: tuple[Message, ...], reply: Reply, dialect: Dialect, tag: str
     ) -> Turn:
         """The finished turn, all but the grade of an answer not seen before."""
-        role = decision.role
-        asked = bool(messages)
+        role, asked, reading = decision.role, bool(messages), roles.NOTHING_TO_JUDGE
         if asked:
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
             cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
             text = "" if cut else _visible_text(reply)
             reading = roles.read_reply(self.episode.protocol, dialect, role, text, tag)
-        else:
-            reading = roles.NOTHING_TO_JUDGE
-        answer = self.answer
+        answer = self.situation.answer
         if role is Role.WORKER and (reading.answer is not None or self.released):
             answer = reading.answer
         marks = {
@@ -288,24 +268,13 @@ class _EpisodeState:
             flags=(*reading.flags, *(flag for flag, holds in marks.items() if holds)),
         )
 
-    def finished(self, end: EndReason) -> Episode:
+    def ended(self, status: Status, reason: EndReason) -> Episode:
         return replace(
             self.episode,
             turns=tuple(self.turns),
-            status=Status.FINISHED,
-            end_reason=end,
-            answer=self.answer,
-            correct=self.answer is not None and self.grades[self.answer],
-        )
-
-    def missing(self, error: str) -> Episode:
-        return replace(
-            self.episode,
-            turns=tuple(self.turns),
-            status=Status.MISSING,
-            end_reason=EndReason.ERROR,
-            answer=self.answer,
-            error=error,
+            status=status,
+            end_reason=reason,
+            answer=self.situation.answer,
         )
 
 

@@ -1,4 +1,8 @@
-"""A pocket model in memory: text prompts in, sampled text replies out."""
+"""A pocket model in memory: text prompts in, sampled text replies out, each by its own keyed random numbers.
+
+A library's generator draws from one stream for the whole batch, so that a reply depends on its neighbours. Here every
+row has its own stream: the same key gives the same reply, alone or among thousands.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from core.draws import uniform
 from core.errors import PoolError
-from core.pocket.decode import KeyedPrompt, sample
 from core.pocket.progress_bars import no_progress_bar
 from core.pocket.specs import MAX_TOKENS
 from core.pocket.threads import is_small, suited_threads
@@ -18,6 +24,14 @@ from core.tokens import PromptTokens
 
 #: Positions a pocket model was built for; a longer prompt loses its end, never its place for the reply.
 CONTEXT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedPrompt:
+    """Token ids to continue, and the key of the random numbers that continue them."""
+
+    ids: tuple[int, ...]
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +75,6 @@ class LanguageModel:
         return (*self._opening, *self._tokens.plain(content)[:room], *self._closing)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Readable text of reply tokens."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
     def write(
@@ -105,3 +118,61 @@ class LanguageModel:
     def _written(self, prompt: KeyedPrompt, tokens: Sequence[int]) -> Written:
         finished = bool(tokens) and tokens[-1] == self._end
         return Written(self.text(tokens), finished, len(prompt.ids), len(tokens))
+
+
+@torch.inference_mode()
+def sample(
+    model: PreTrainedModel,
+    prompts: Sequence[KeyedPrompt],
+    *,
+    temperature: float,
+    max_tokens: int,
+    end: int,
+    pad: int,
+) -> Iterator[dict[int, int]]:
+    """Yield, step by step, {row: next token id} of the rows that are still being written (the end token included).
+
+    temperature 0 takes the most likely token. Rows end at `end` or after `max_tokens`."""
+    rows = list(range(len(prompts)))
+    length = max(len(prompt.ids) for prompt in prompts)
+    tokens = torch.full((len(rows), length), pad)
+    mask = torch.zeros((len(rows), length), dtype=torch.long)
+    for row, prompt in enumerate(prompts):  # padded on the left: the last column is every row's newest token
+        tokens[row, length - len(prompt.ids) :] = torch.tensor(prompt.ids)
+        mask[row, length - len(prompt.ids) :] = 1
+    draws = torch.from_numpy(np.stack([uniform(prompt.key, max_tokens) for prompt in prompts]))
+    cache = DynamicCache(config=model.config)
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    for step in range(max_tokens):
+        out = model.model(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        logits = model.lm_head(out.last_hidden_state[:, -1])
+        chosen = sample_tokens(logits, draws[rows, step], temperature)
+        yield dict(zip(rows, chosen.tolist(), strict=True))
+        going = (chosen != end).nonzero().flatten()
+        if len(going) == 0:
+            return
+        if len(going) < len(rows):
+            rows = [rows[i] for i in going.tolist()]
+            cache.batch_select_indices(going)
+            mask, positions, chosen = mask[going], positions[going], chosen[going]
+        tokens = chosen[:, None]
+        mask = torch.cat([mask, torch.ones((len(rows), 1), dtype=torch.long)], dim=1)
+        positions = positions[:, -1:] + 1
+
+
+def sample_tokens(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
+    """Token ids [rows] from logits [rows, vocabulary] by inverse transform sampling with one uniform per row."""
+    if temperature <= 0:
+        return logits.argmax(dim=-1)
+    cumulative = torch.softmax(logits.double() / temperature, dim=-1).cumsum(dim=-1)
+    return (
+        torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:])
+        .flatten()
+        .clamp(max=logits.shape[-1] - 1)
+    )

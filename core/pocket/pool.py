@@ -15,7 +15,7 @@ from core.errors import PoolError
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.language_model import LanguageModel, Written
 from core.pocket.specs import pocket_spec
-from core.pool.pool import closing
+from core.pool.pool import closing, entry
 from core.pool.spec import ModelSpec
 from core.processes import Processes
 
@@ -24,8 +24,7 @@ BATCH = 128
 
 
 class PocketPool:
-    """Answers Asks with the shipped pocket models, each loaded when it is first asked. Batches are shared among
-    `processes`."""
+    """Answers Asks with the shipped pocket models, each loaded when first asked; `processes` share the batches."""
 
     def __init__(
         self,
@@ -38,16 +37,11 @@ class PocketPool:
         unknown = [name for name in names if name not in MODELS]
         if unknown:
             raise PoolError(f"There is no pocket model '{unknown[0]}': choose from {', '.join(MODELS)}.")
-        self._specs = tuple(specs) or tuple(pocket_spec(name) for name in names)
-        self._by_name = {spec.name: spec for spec in self._specs}
+        self.specs = tuple(specs) or tuple(pocket_spec(name) for name in names)
+        self._by_name = {spec.name: spec for spec in self.specs}
         self._weights = weights
         self._processes = processes or Processes(1)
         self._loaded: dict[Path, LanguageModel] = {}
-
-    @property
-    def specs(self) -> tuple[ModelSpec, ...]:
-        """The models in slot order."""
-        return self._specs
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply): one batch after the other, model by model, prompts of like length together."""
@@ -59,20 +53,15 @@ class PocketPool:
             indices.sort(key=lambda index: len(_content(asks[index])))
             for start in range(0, len(indices), BATCH):
                 batch = indices[start : start + BATCH]
-                contents, keys = (
-                    [_content(asks[index]) for index in batch],
-                    [_key(asks[index]) for index in batch],
-                )
+                contents = [_content(asks[index]) for index in batch]
+                keys = [_key(asks[index]) for index in batch]
                 batches.append(batch)
                 jobs.append([str(self._folder(model)), contents, keys, temperature, max_tokens])
-        with closing(
-            self._processes.answers("core.pocket.pool:answer_job", jobs, partial(_answer, self._load))
-        ) as answers:
+        here = partial(_answer, self._load)
+        with closing(self._processes.answers("core.pocket.pool:answer_job", jobs, here)) as answers:
             for batch, (seconds, replies) in zip(batches, answers, strict=True):
-                share = seconds / len(batch)
-                yield from (
-                    (index, _reply(Written(*one), share)) for index, one in zip(batch, replies, strict=True)
-                )
+                for index, written in zip(batch, replies, strict=True):
+                    yield index, _reply(Written(*written), seconds / len(batch))
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Pieces of text as they are sampled, then the reply that `ask` would have given."""
@@ -84,9 +73,7 @@ class PocketPool:
             yield piece if isinstance(piece, str) else _reply(piece, time.perf_counter() - began)
 
     def _sampling(self, ask: Ask) -> tuple[str, float, int]:
-        spec = self._by_name.get(ask.model)
-        if spec is None:
-            raise PoolError(f"The pool has no model '{ask.model}': it has {', '.join(self._by_name)}.")
+        spec = entry(self._by_name, ask.model)
         temperature = spec.temperature if ask.temperature is None else ask.temperature
         return spec.name, temperature, min(ask.max_tokens or spec.max_tokens, spec.max_tokens)
 

@@ -37,8 +37,9 @@ class Family:
     unseen: Template
 
 
-def number_decoys(answer: int, rng: random.Random, near: Sequence[int] = ()) -> tuple[str, ...]:
-    """Wrong numbers of the kind that a slip produces: `near` (results of a wrong step), one off, ten off, near by."""
+def number_problem(rng: random.Random, question: str, answer: int, plan: str, near: Sequence[int]) -> Problem:
+    """A problem with decoys such as a slip produces: `near` (results of a wrong step), one off, ten off, near by."""
     slips = (1, -1, 10, -10, *(rng.choice((-1, 1)) * rng.randint(2, 9) for _ in range(4)))
     pool = [value for value in (*near, *(answer + slip for slip in slips)) if value != answer and value >= 0]
-    return tuple(str(value) for value in rng.sample(pool, min(3, len(pool))))
+    decoys = tuple(str(value) for value in rng.sample(pool, min(3, len(pool))))
+    return Problem(question, str(answer), plan, decoys)

@@ -37,8 +37,7 @@ def mixed(families: Mapping[str, float], skills: Mapping[Skill, float]) -> Mix:
 
 
 def _favour(favourites: Mapping[str, float], rest: float) -> dict[str, float]:
-    """Family weights: the favourites as given, `rest` for the other trained families, a little of the held-out
-    ones."""
+    """Family weights: the favourites as given, `rest` for other trained families, a little of the held-out ones."""
     return {**dict.fromkeys(HELD_OUT_FAMILIES, 0.03), **dict.fromkeys(TRAINED_FAMILIES, rest), **favourites}
 
 

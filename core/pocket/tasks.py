@@ -71,7 +71,6 @@ def draw_tasks(family: str, split: str, n: int, seed: int, *, at_most: bool = Fa
             raise TaskError(
                 f"pocket/{family} has only {len(tasks)} questions in split '{split}': ask for fewer."
             )
-        tasks.setdefault(
-            task_id, Task(task_id, problem.question, problem.answer, BY_NAME[family].grader, family, split)
-        )
+        grader = BY_NAME[family].grader
+        tasks.setdefault(task_id, Task(task_id, problem.question, problem.answer, grader, family, split))
     return list(tasks.values())

@@ -17,7 +17,7 @@ import torch
 SMALL = 10_000_000
 
 
-class _Usual:
+class _TorchThreads:
     """Torch's own number of threads, while some model runs on one.
 
     `torch.set_num_threads` sets the number of the calling thread and the one that threads new to torch begin with. So
@@ -29,7 +29,7 @@ class _Usual:
         self.threads = 1
 
 
-_usual = _Usual()
+_torch_threads = _TorchThreads()
 
 
 def is_small(model: Any) -> bool:
@@ -39,19 +39,18 @@ def is_small(model: Any) -> bool:
 
 @contextmanager
 def suited_threads(small: bool) -> Iterator[None]:
-    """Inside, this thread runs a small model on one of torch's threads and any other on the usual number; outside, the
-    number is what it was."""
-    with _usual.lock:
-        if not _usual.inside:
-            _usual.threads = torch.get_num_threads()
-        _usual.inside += 1
-        wanted = 1 if small else _usual.threads
+    """Inside, this thread runs a small model on one of torch's threads and any other on the usual number."""
+    with _torch_threads.lock:
+        if not _torch_threads.inside:
+            _torch_threads.threads = torch.get_num_threads()
+        _torch_threads.inside += 1
+        wanted = 1 if small else _torch_threads.threads
         if torch.get_num_threads() != wanted:
             torch.set_num_threads(wanted)
     try:
         yield
     finally:
-        with _usual.lock:
-            _usual.inside -= 1
-            if torch.get_num_threads() != _usual.threads:
-                torch.set_num_threads(_usual.threads)
+        with _torch_threads.lock:
+            _torch_threads.inside -= 1
+            if torch.get_num_threads() != _torch_threads.threads:
+                torch.set_num_threads(_torch_threads.threads)

@@ -34,9 +34,7 @@ class TrainingProgress:
 
 
 def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[TrainingProgress]:
-    """Train the model `name` by its recipe and write it to `folder` (fp16 safetensors, config, tokenizer) at the end.
-
-    Raises ConfigError for an unknown name."""
+    """Train the model `name` by its recipe and write it to `folder` at the end. ConfigError for an unknown name."""
     if name not in RECIPES:
         raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(RECIPES)}.")
     recipe = RECIPES[name]

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 
 import httpcore
 
@@ -74,14 +75,11 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         addresses = await self._resolve(host, port)
         share = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
-            try:
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return await self._backend.connect_tcp(address, port, share, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
         return await self._backend.connect_tcp(addresses[-1], port, share, local_address, socket_options)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait without blocking the loop."""
         await asyncio.sleep(seconds)
 
     async def _resolve(self, host: str, port: int) -> list[str]:

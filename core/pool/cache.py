@@ -10,7 +10,6 @@ from typing import Protocol
 
 from core.episode import Ask, Reply
 from core.pool.pool import Pool, closing
-from core.pool.spec import ModelSpec
 
 #: Replies are handed to a ledger when so many wait, or when the first of them has waited so long.
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.25
@@ -33,6 +32,7 @@ class CachedPool:
     not remembered."""
 
     def __init__(self, pool: Pool, max_entries: int = 100_000, ledger: ReplyLedger | None = None) -> None:
+        self.specs = pool.specs
         self._pool = pool
         self._limits = {spec.name: (spec.temperature, spec.max_tokens) for spec in pool.specs}
         self._ledger = ledger
@@ -42,11 +42,6 @@ class CachedPool:
         self._fresh_since = 0.0
         self.hits = 0
         self.misses = 0
-
-    @property
-    def specs(self) -> tuple[ModelSpec, ...]:
-        """The pool's models in slot order."""
-        return self._pool.specs
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Yield remembered replies first, then the others as they are ready; equal asks are asked once."""

@@ -11,8 +11,7 @@ CHECK_TOKENS = 16
 
 
 def check_pool(pool: Pool) -> Iterator[tuple[str, Reply]]:
-    """Ask every model a trivial question, all at once, and yield (name, reply) as each answers; what is wrong
-    with a model is in `reply.error`."""
+    """Ask every model a trivial question, all at once, and yield (name, reply) as each answers."""
     asks = [
         Ask(
             model=spec.name,

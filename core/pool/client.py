@@ -86,12 +86,9 @@ class ChatClient:
         )
 
     async def aclose(self) -> None:
-        """Close every connection."""
         await self._http.aclose()
 
-    async def call(
-        self, body: Mapping[str, Any], on_piece: Callable[[str], None] | None = None
-    ) -> Completion:
+    async def call(self, body: Mapping[str, Any], on_piece: Callable[[str], None]) -> Completion:
         """Send `body` once; with `stream` in it, pieces of text go to `on_piece` as they arrive.
         Raises CallFailed; cancelling the task closes the connection."""
         headers = {"Content-Type": "application/json"}
@@ -120,9 +117,7 @@ class ChatClient:
     def _name(self) -> str:
         return f"Model '{self._spec.name}' at {self._url.host}"
 
-    async def _completion(
-        self, response: httpx.Response, on_piece: Callable[[str], None] | None
-    ) -> Completion:
+    async def _completion(self, response: httpx.Response, on_piece: Callable[[str], None]) -> Completion:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.headers.get("content-encoding", "identity") != "identity":
             raise infrastructure(
@@ -131,7 +126,7 @@ class ChatClient:
         if kind == "text/event-stream":
             completion = await self._stream(response, on_piece)
         elif kind in ("application/json", ""):
-            completion = read_completion(await self._whole(response))
+            completion = read_completion(await self._whole(response, self._limits.response_bytes))
         else:
             raise infrastructure(
                 f"{self._name} answered {self._safe(kind)} and not JSON; check that base_url leads to the API."
@@ -145,42 +140,34 @@ class ChatClient:
             finish_reason=self._without_key(completion.finish_reason),
         )
 
-    async def _stream(self, response: httpx.Response, on_piece: Callable[[str], None] | None) -> Completion:
+    async def _stream(self, response: httpx.Response, on_piece: Callable[[str], None]) -> Completion:
         reader = StreamReader(needs_done=self._spec.stream_done)
         received = 0
         async for data in response.aiter_raw():
             received += len(data)
-            self._check_size(received)
+            self._check_size(received, self._limits.response_bytes)
             for piece in reader.feed(data):
-                if on_piece is not None:
-                    on_piece(self._without_key(piece))
+                on_piece(self._without_key(piece))
             if reader.done:
                 break
         return reader.finish()
 
-    async def _whole(self, response: httpx.Response) -> bytes:
+    async def _whole(self, response: httpx.Response, most: int) -> bytes:
         body = bytearray()
         async for data in response.aiter_raw():
             body += data
-            self._check_size(len(body))
+            self._check_size(len(body), most)
         return bytes(body)
 
-    def _check_size(self, received: int) -> None:
-        if received > self._limits.response_bytes:
-            raise infrastructure(
-                f"{self._name} sent more than {self._limits.response_bytes:,} bytes; it was cut off."
-            )
+    def _check_size(self, received: int, most: int) -> None:
+        if received > most:
+            raise infrastructure(f"{self._name} sent more than {most:,} bytes; it was cut off.")
 
     async def _error_text(self, response: httpx.Response) -> str:
         """The server's own error message, as much as is safe to show; "" when there are none."""
-        body = bytearray()
         try:
-            async for data in response.aiter_raw():
-                body += data
-                if len(body) > ERROR_BYTES:
-                    return ""
-            value = strict_json(bytes(body))
-        except (Malformed, httpx.TransportError):
+            value = strict_json(await self._whole(response, ERROR_BYTES))
+        except (CallFailed, Malformed, httpx.TransportError):
             return ""
         error = value.get("error", value.get("detail")) if isinstance(value, dict) else None
         if isinstance(error, dict):
@@ -211,13 +198,15 @@ class ChatClient:
                 f"{self._name} has no such address or model (404){quote}; check base_url and model."
             )
         may_retry = status in (408, 409, 429) or status >= 500
-        asked = response.headers.get("x-should-retry")
+        should_retry = response.headers.get("x-should-retry")
         wait_s = retry_after_s(response.headers)
-        wish = "" if wait_s is None else f" and asks to wait {wait_s:g} s"
-        message = f"{self._name} answered {status} {httpx.codes.get_reason_phrase(status)}{wish}{quote}."
+        wait_words = "" if wait_s is None else f" and asks to wait {wait_s:g} s"
+        message = (
+            f"{self._name} answered {status} {httpx.codes.get_reason_phrase(status)}{wait_words}{quote}."
+        )
         return CallFailed(
             Failure("infrastructure", message),
-            retry=asked == "true" or (may_retry and asked != "false"),
+            retry=should_retry == "true" or (may_retry and should_retry != "false"),
             wait_s=wait_s,
             busy=status == 429,
         )

@@ -50,24 +50,20 @@ def estimate_cost(
     `longest_reply` is of models that cost nothing and are not among `specs`: they write into the prompts of
     those that do. Turns before `first_turn` are recorded: quoted, but not paid for. Retries of failed calls are
     not in it: servers bill answers."""
+
+    def dearest(prompt_tokens: int) -> float:
+        """The most that a call costs, in millionths of a dollar."""
+        prices = [((spec.price_in or 0.0), (spec.price_out or 0.0) * spec.max_tokens) for spec in specs]
+        return max((price_in * prompt_tokens + reply for price_in, reply in prices), default=0.0)
+
     unknown = tuple(spec.name for spec in specs if None in (spec.price_in, spec.price_out))
     longest = max((longest_reply, *(spec.max_tokens for spec in specs)))
     quoted = [turn + min(turn, 2) for turn in range(first_turn, turn_budget)]
     prompts = [ROLE_PROMPT_TOKENS + question_tokens + texts * (longest + MARKS_TOKENS) for texts in quoted]
-    per_episode = sum(
-        max(
-            (
-                (spec.price_in or 0.0) * prompt_tokens + (spec.price_out or 0.0) * spec.max_tokens
-                for spec in specs
-            ),
-            default=0.0,
-        )
-        for prompt_tokens in prompts
-    )
     return CostBound(
         calls=episodes * len(prompts),
         tokens_in=episodes * sum(prompts),
         tokens_out=episodes * len(prompts) * longest,
-        cost_usd=None if unknown else episodes * per_episode / 1e6,
+        cost_usd=None if unknown else episodes * sum(map(dearest, prompts)) / 1e6,
         unknown=unknown,
     )

@@ -19,9 +19,8 @@ from core.pool.wire import Completion, request_body
 RETRY_QUOTA = 30.0
 QUOTA_PER_SUCCESS = 0.1
 
-logging.getLogger("stamina").addHandler(
-    logging.NullHandler()
-)  # it reports each retry; doors decide who hears it
+# It reports each retry; doors decide who hears it.
+logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
 @dataclass

@@ -14,6 +14,7 @@ from core.episode import Ask, Reply
 from core.errors import PoolError
 from core.pool.client import ChatClient, Limits, tls_context
 from core.pool.endpoint import Endpoint
+from core.pool.pool import entry
 from core.pool.spec import ModelSpec
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class HttpPool:
     def __init__(
         self, specs: Sequence[ModelSpec], env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> None:
-        self._specs = tuple(specs)
+        self.specs = tuple(specs)
         limits = limits or Limits()
         context = tls_context()
         self._endpoints = {
@@ -60,11 +61,6 @@ class HttpPool:
         thread = Thread(target=_run, args=(self._loop, clients), name="http-pool", daemon=True)
         thread.start()
         self._finish = weakref.finalize(self, _shut_down, self._loop, thread)
-
-    @property
-    def specs(self) -> tuple[ModelSpec, ...]:
-        """The pool's models in slot order."""
-        return self._specs
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Start every call, within each model's concurrency, and yield (index, reply) as each is ready."""
@@ -93,10 +89,7 @@ class HttpPool:
         self._finish()
 
     def _endpoint(self, ask: Ask) -> Endpoint:
-        if ask.model not in self._endpoints:
-            names = ", ".join(self._endpoints)
-            raise PoolError(f"The pool has no model named '{ask.model}'; it has {names}.")
-        return self._endpoints[ask.model]
+        return entry(self._endpoints, ask.model)
 
     def _start(self, call: Coroutine[object, object, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(call, self._loop)

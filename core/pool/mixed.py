@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from core.episode import Ask, Reply
-from core.errors import PoolError
-from core.pool.pool import Pool, closing
+from core.pool.pool import Pool, closing, entry
 from core.pool.spec import ModelSpec
 
 
@@ -16,14 +15,9 @@ class MixedPool:
     it. Slot order is that of `specs`; raises PoolError for a model not in it."""
 
     def __init__(self, specs: Sequence[ModelSpec], pools: Mapping[str, Pool]) -> None:
-        self._specs = tuple(specs)
+        self.specs = tuple(specs)
         self._by_name = {spec.name: spec for spec in specs}
         self._pools = pools
-
-    @property
-    def specs(self) -> tuple[ModelSpec, ...]:
-        """The pool's models in slot order."""
-        return self._specs
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply) as each is ready; hosted models answer while those in this process write."""
@@ -42,11 +36,7 @@ class MixedPool:
                     yield indices[place], reply
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
-        """Stream from the provider of the model."""
         yield from self._pools[self._provider(ask)].stream(ask)
 
     def _provider(self, ask: Ask) -> str:
-        if ask.model not in self._by_name:
-            names = ", ".join(self._by_name)
-            raise PoolError(f"The pool has no model named '{ask.model}'; it has {names}.")
-        return self._by_name[ask.model].provider
+        return entry(self._by_name, ask.model).provider

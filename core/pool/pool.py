@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from core.episode import Ask, Reply
+from core.errors import PoolError
 from core.pool.spec import ModelSpec
 
 T = TypeVar("T")
@@ -18,16 +19,20 @@ class Pool(Protocol):
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
         """The pool's models in slot order."""
-        ...
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Yield (index into asks, reply) as each is ready, batched or concurrent as the provider can.
         Closing the iterator cancels the calls in flight."""
-        ...
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Yield pieces of text as they are written, then the whole Reply last."""
-        ...
+
+
+def entry(entries: Mapping[str, T], model: str) -> T:
+    """The entry of this model; PoolError when the pool has none."""
+    if model not in entries:
+        raise PoolError(f"The pool has no model named '{model}'; it has {', '.join(entries)}.")
+    return entries[model]
 
 
 @contextmanager

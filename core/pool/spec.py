@@ -41,5 +41,4 @@ class ModelSpec:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # further allow-listed body fields
 
     def temperature_in(self, role: str) -> float:
-        """What the model samples at in this role."""
         return self.role_temperature.get(role, self.temperature)

@@ -149,12 +149,16 @@ def read_completion(data: bytes) -> Completion:
     """The answer in a whole JSON body; raises Malformed when anything of it is missing or ambiguous."""
     answer = _validated(_Answer, strict_json(data))
     choice = answer.choices[0]
+    return _completion(choice.message.answer, choice.message.thinking, choice.finish_reason, answer.usage)
+
+
+def _completion(text: str, reasoning: str, finish_reason: str, usage: _Usage | None) -> Completion:
     return Completion(
-        text=well_formed(choice.message.answer),
-        reasoning=well_formed(choice.message.thinking),
-        finish_reason=choice.finish_reason,
-        tokens_in=answer.usage.prompt_tokens if answer.usage else None,
-        tokens_out=answer.usage.completion_tokens if answer.usage else None,
+        text=well_formed(text),
+        reasoning=well_formed(reasoning),
+        finish_reason=finish_reason,
+        tokens_in=usage.prompt_tokens if usage else None,
+        tokens_out=usage.completion_tokens if usage else None,
     )
 
 
@@ -189,13 +193,8 @@ class StreamReader:
                 "was cut off: the stream ended without [DONE] (for a server that never sends it,"
                 " set stream_done = false)"
             )
-        return Completion(
-            text=well_formed("".join(self._answer)),
-            reasoning=well_formed("".join(self._thinking)),
-            finish_reason=self._finish_reason,
-            tokens_in=self._usage.prompt_tokens if self._usage else None,
-            tokens_out=self._usage.completion_tokens if self._usage else None,
-        )
+        answer, thinking = "".join(self._answer), "".join(self._thinking)
+        return _completion(answer, thinking, self._finish_reason, self._usage)
 
     def _take(self, line: bytes) -> None:
         if not line:  # a blank line ends an event

@@ -69,8 +69,7 @@ def _grade(grade: Grade) -> bool | None:
 
 
 def normalise_answer(text: str) -> str:
-    """Text as compared by `exact`: case, spacing, wrapping quotes, `$` or \\boxed{} and a final stop are no
-    difference."""
+    """Text as `exact` compares it: without case, spacing, wrapping quotes, `$` or \\boxed{} and a final stop."""
     text = " ".join(text.split()).casefold()
     while True:
         bare = text.strip().strip("$\"'`*").rstrip(".").strip()
@@ -84,8 +83,7 @@ def normalise_answer(text: str) -> str:
 def read_number(text: str) -> Fraction | None:
     """The one number in an answer: sign, thousands, decimals, exponent, fraction, LaTeX; units are ignored.
 
-    After the last `=` where there is one. None when there is no number, or more than one.
-    """
+    After the last `=` where there is one. None when there is no number, or more than one."""
     text = text.rpartition("=")[2]
     text, rest = text[:_LONGEST], text[_LONGEST:]
     if re.search("[0-9]", rest):
@@ -139,6 +137,5 @@ def _is_literal(text: str) -> bool:
 def _grade_values(grades: Sequence[Grade]) -> list[bool]:
     expressions = [text for grade in grades for text in (grade.answer, grade.task.answer)]
     values = evaluate_many(expressions)
-    return [
-        given is not None and given == right for given, right in zip(values[::2], values[1::2], strict=True)
-    ]
+    pairs = zip(values[::2], values[1::2], strict=True)
+    return [given is not None and given == right for given, right in pairs]

@@ -29,8 +29,8 @@ from core.episode import ROLE_ORDER, EndReason, Episode, Role, Task
 from core.evolution.baselines import Arena, TablePolicy, best_cycles, learned_router
 from core.evolution.config import EvolveConfig
 from core.evolution.evolve import random_walk
-from core.evolution.search import survey
-from core.play.policies import CyclePolicy, RandomModelPolicy, RandomPolicy, single_policy
+from core.evolution.search import space_of
+from core.play.policies import CyclePolicy, RandomPolicy, cycle_policy, single_policy
 from core.pocket import TRAINED_FAMILIES
 from core.pocket.pool import PocketPool
 from core.pocket.tasks import draw_tasks
@@ -148,7 +148,10 @@ def main() -> None:
     union = np.any(np.array(solved), axis=0)
     print(f"{'per-question union':34} {union.mean():.3f}")
     table.add("random", arena.play(RandomPolicy(arena.models), test))
-    table.add("random-model", arena.play(RandomModelPolicy(arena.models, cycles["random-model"].cycle), test))
+    table.add(
+        "random-model",
+        arena.play(cycle_policy("random-model", arena.models, cycles["random-model"].cycle), test),
+    )
     router_tasks = tasks_of("evolve", 800, seed)
     table.add("router", arena.play(learned_router(arena, cycles, encoder, router_tasks, test), test))
     table.add("hand-made", arena.play(family_router(arena, HAND_MADE, test), test))
@@ -169,15 +172,8 @@ def main() -> None:
             table.compare(f"{name} argmax", label)
         zeros = Checkpoint.begin(last.models, last.encoder)
         config = EvolveConfig(generations=last.generation or 1, seed=number)
-        space = survey(
-            encoder,
-            evolved_on,
-            zeros,
-            config.turn_budget,
-            logit_spread=config.logit_spread,
-            constant_spread=config.constant_spread,
-        )
-        walked = last.with_vector(random_walk(config, space).astype(np.float32))
+        space = space_of(config, zeros, encoder, evolved_on)
+        walked = last.with_vector(random_walk(config, space))
         table.add(f"{name} generation 0", arena.play(Coordinator(zeros, encoder), test))
         table.add(f"{name} random walk", arena.play(Coordinator(walked, encoder), test))
         for variant in (name, f"{name} argmax"):

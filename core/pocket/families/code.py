@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from core.pocket.problem import Family, Problem, number_decoys
+from core.pocket.problem import Family, Problem, number_problem
 
 ASK = "What does this give?"
 
@@ -29,19 +29,17 @@ def _filtered(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -
         limit = rng.randint(2, 7)
         sign, holds = rng.choice((("<", operator.lt), (">", operator.gt), ("<=", operator.le)))
         condition = f"x {sign} {limit}"
-        kept = [x for x in values if holds(x, limit)]
+        chosen = [x for x in values if holds(x, limit)]
     else:
         rest = int(rng.random() < 0.5)
         condition = f"x % 2 == {rest}"
-        kept = [x for x in values if x % 2 == rest]
-    if not kept:
+        chosen = [x for x in values if x % 2 == rest]
+    if not chosen:
         return _filtered(rng, last, fold)
-    answer = fold(kept)
-    return Problem(
-        f"{ASK} {last}([x for x in {values} if {condition}])",
-        str(answer),
-        _trace(kept, last),
-        number_decoys(answer, rng, (fold(values), len(kept), max(kept))),
+    answer = fold(chosen)
+    question = f"{ASK} {last}([x for x in {values} if {condition}])"
+    return number_problem(
+        rng, question, answer, _trace(chosen, last), (fold(values), len(chosen), max(chosen))
     )
 
 
@@ -51,30 +49,19 @@ def _sliced(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> 
     stop = rng.randint(start + 2, min(start + 3, 5))
     part = values[start:stop]
     answer = fold(part)
-    return Problem(
-        f"{ASK} {last}({values}[{start}:{stop}])",
-        str(answer),
-        _trace(part, last),
-        number_decoys(
-            answer, rng, (fold(values[start : stop + 1]), fold(values[start + 1 : stop]), fold(values))
-        ),
-    )
+    question = f"{ASK} {last}({values}[{start}:{stop}])"
+    near = (fold(values[start : stop + 1]), fold(values[start + 1 : stop]), fold(values))
+    return number_problem(rng, question, answer, _trace(part, last), near)
 
 
 def _two_items(rng: random.Random) -> Problem:
     values = _digits(rng, 5)
     i, j = rng.randrange(4), rng.choice((-1, -2))
-    if rng.random() < 0.5:
-        a, b, sign, answer = values[i], values[j], "+", values[i] + values[j]
-    else:
-        a, b, sign, answer = values[i], values[j], "*", values[i] * values[j]
-    slip = values[i + 1]
-    return Problem(
-        f"{ASK} {values}[{i}] {sign} {values}[{j}]",
-        str(answer),
-        f"{a} and {b} then {a} {sign} {b}",
-        number_decoys(answer, rng, (slip + b, a + values[0])),
-    )
+    a, b = values[i], values[j]
+    sign, answer = ("+", a + b) if rng.random() < 0.5 else ("*", a * b)
+    question = f"{ASK} {values}[{i}] {sign} {values}[{j}]"
+    plan = f"{a} and {b} then {a} {sign} {b}"
+    return number_problem(rng, question, answer, plan, (values[i + 1] + b, a + values[0]))
 
 
 def _lookup(rng: random.Random) -> Problem:
@@ -84,12 +71,9 @@ def _lookup(rng: random.Random) -> Problem:
     wanted = rng.choice(keys)
     found, other = values[keys.index(wanted)], rng.randint(2, 19)
     answer = found + other
-    return Problem(
-        f"{ASK} {table}['{wanted}'] + {other}",
-        str(answer),
-        f"{found} then {found} + {other}",
-        number_decoys(answer, rng, tuple(value + other for value in values)),
-    )
+    question = f"{ASK} {table}['{wanted}'] + {other}"
+    plan = f"{found} then {found} + {other}"
+    return number_problem(rng, question, answer, plan, tuple(value + other for value in values))
 
 
 def _span(rng: random.Random) -> Problem:
@@ -97,12 +81,8 @@ def _span(rng: random.Random) -> Problem:
     stop = start + rng.randint(3, 5)
     values = list(range(start, stop))
     answer = sum(values)
-    return Problem(
-        f"{ASK} sum(range({start}, {stop}))",
-        str(answer),
-        _trace(values, "sum"),
-        number_decoys(answer, rng, (answer + stop, answer - start)),
-    )
+    question = f"{ASK} sum(range({start}, {stop}))"
+    return number_problem(rng, question, answer, _trace(values, "sum"), (answer + stop, answer - start))
 
 
 CODE = Family(

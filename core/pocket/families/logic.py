@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from core.pocket.families.math import NAMES
 from core.pocket.problem import Family, Problem
@@ -38,24 +39,10 @@ def _problem(rng: random.Random, order: list[str], text: str, place: int, word: 
     )
 
 
-def _most(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice(CROWDS))
-    return _problem(rng, order, f"{' '.join(facts)} Who is the {scale[2]}?", 0, "first")
-
-
-def _least(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice(CROWDS))
-    return _problem(rng, order, f"{' '.join(facts)} Who is the {scale[3]}?", len(order) - 1, "last")
-
-
-def _second(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, rng.choice(CROWDS))
-    return _problem(rng, order, f"{' '.join(facts)} Who is the second {scale[2]}?", 1, "second")
-
-
-def _middle(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, 3)
-    return _problem(rng, order, f"{' '.join(facts)} Who is in the middle?", 1, "second")
+def _place(rng: random.Random, stem: str, place: int, word: str, people: int | None = None) -> Problem:
+    order, facts, (_, _, most, least) = _ordering(rng, people or rng.choice(CROWDS))
+    question = stem.format(most=most, least=least)
+    return _problem(rng, order, f"{' '.join(facts)} {question}", place, word)
 
 
 def _next_to(rng: random.Random) -> Problem:
@@ -65,9 +52,15 @@ def _next_to(rng: random.Random) -> Problem:
     return _problem(rng, order, text, place, f"after {order[place - 1]}")
 
 
-def _second_least(rng: random.Random) -> Problem:
-    order, facts, scale = _ordering(rng, 4)
-    return _problem(rng, order, f"{' '.join(facts)} Who is the second {scale[3]}?", 2, "third")
-
-
-LOGIC = Family("logic", "exact", (_most, _least, _second, _middle, _next_to), _second_least)
+LOGIC = Family(
+    "logic",
+    "exact",
+    (
+        partial(_place, stem="Who is the {most}?", place=0, word="first"),
+        partial(_place, stem="Who is the {least}?", place=-1, word="last"),
+        partial(_place, stem="Who is the second {most}?", place=1, word="second"),
+        partial(_place, stem="Who is in the middle?", place=1, word="second", people=3),
+        _next_to,
+    ),
+    partial(_place, stem="Who is the second {least}?", place=2, word="third", people=4),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from core.pocket.problem import Family, Problem, number_decoys
+from core.pocket.problem import Family, Problem, number_problem
 
 NAMES = (
     *("Ann", "Bob", "Cid", "Dee", "Eva", "Fay", "Gus", "Hal"),
@@ -22,12 +22,11 @@ def _gain_lose(rng: random.Random) -> Problem:
     a, b = rng.randint(5, 30), rng.randint(2, 20)
     c = rng.randint(2, min(a + b - 1, 25))
     total = a + b
-    return Problem(
-        f"{name} has {a} {thing}, buys {b} more and then loses {c}. How many {thing} does {name} have now?",
-        str(total - c),
-        f"{a} + {b} = {total} then {total} - {c}",
-        number_decoys(total - c, rng, (total, total + c, a - c)),
+    question = (
+        f"{name} has {a} {thing}, buys {b} more and then loses {c}. How many {thing} does {name} have now?"
     )
+    plan = f"{a} + {b} = {total} then {total} - {c}"
+    return number_problem(rng, question, total - c, plan, (total, total + c, a - c))
 
 
 def _lose_gain(rng: random.Random) -> Problem:
@@ -35,12 +34,11 @@ def _lose_gain(rng: random.Random) -> Problem:
     a, c = rng.randint(20, 40), rng.randint(2, 18)
     b = rng.randint(2, 20)
     left = a - c
-    return Problem(
-        f"{name} had {a} {thing}, gave {c} away and then found {b}. How many {thing} does {name} have now?",
-        str(left + b),
-        f"{a} - {c} = {left} then {left} + {b}",
-        number_decoys(left + b, rng, (left, abs(left - b), a + b)),
+    question = (
+        f"{name} had {a} {thing}, gave {c} away and then found {b}. How many {thing} does {name} have now?"
     )
+    plan = f"{a} - {c} = {left} then {left} + {b}"
+    return number_problem(rng, question, left + b, plan, (left, abs(left - b), a + b))
 
 
 def _boxes(rng: random.Random) -> Problem:
@@ -48,12 +46,9 @@ def _boxes(rng: random.Random) -> Problem:
     a, b = rng.randint(2, 5), rng.randint(2, 9)
     c = rng.randint(2, 20)
     product = a * b
-    return Problem(
-        f"{name} fills {a} boxes with {b} {thing} each and has {c} {thing} left over. How many {thing} in all?",
-        str(product + c),
-        f"{a} * {b} = {product} then {product} + {c}",
-        number_decoys(product + c, rng, (product, a + b + c, product + c + b)),
-    )
+    question = f"{name} fills {a} boxes with {b} {thing} each and has {c} {thing} left over. How many {thing} in all?"
+    plan = f"{a} * {b} = {product} then {product} + {c}"
+    return number_problem(rng, question, product + c, plan, (product, a + b + c, product + c + b))
 
 
 def _pay(rng: random.Random) -> Problem:
@@ -61,24 +56,20 @@ def _pay(rng: random.Random) -> Problem:
     a, b = rng.randint(2, 5), rng.randint(2, 9)
     product = a * b
     paid = product + rng.randint(1, 20)
-    return Problem(
-        f"{name} buys {a} {thing} at {b} dollars each and pays with {paid} dollars. How many dollars come back?",
-        str(paid - product),
-        f"{a} * {b} = {product} then {paid} - {product}",
-        number_decoys(paid - product, rng, (product, paid - a - b, paid - product + b)),
-    )
+    question = f"{name} buys {a} {thing} at {b} dollars each and pays with {paid} dollars. How many dollars come back?"
+    plan = f"{a} * {b} = {product} then {paid} - {product}"
+    return number_problem(rng, question, paid - product, plan, (product, paid - a - b, paid - product + b))
 
 
 def _two_people(rng: random.Random) -> Problem:
     (one, two), thing = rng.sample(NAMES, 2), rng.choice(THINGS)
     a, b = rng.randint(3, 20), rng.randint(2, 15)
     other = a + b
-    return Problem(
-        f"{one} has {a} {thing}. {two} has {b} more than {one}. How many {thing} do they have together?",
-        str(a + other),
-        f"{a} + {b} = {other} then {a} + {other}",
-        number_decoys(a + other, rng, (other, other + b, a + b + b)),
+    question = (
+        f"{one} has {a} {thing}. {two} has {b} more than {one}. How many {thing} do they have together?"
     )
+    plan = f"{a} + {b} = {other} then {a} + {other}"
+    return number_problem(rng, question, a + other, plan, (other, other + b, a + b + b))
 
 
 def _three_steps(rng: random.Random) -> Problem:
@@ -87,13 +78,12 @@ def _three_steps(rng: random.Random) -> Problem:
     c = rng.randint(2, 15)
     first, second = a * b, a * b + c
     d = rng.randint(2, min(second - 1, 20))
-    return Problem(
+    question = (
         f"{name} fills {a} boxes with {b} {thing} each, buys {c} more and then loses {d}. "
-        f"How many {thing} does {name} have now?",
-        str(second - d),
-        f"{a} * {b} = {first} and {first} + {c} = {second} then {second} - {d}",
-        number_decoys(second - d, rng, (second, first, second + d)),
+        f"How many {thing} does {name} have now?"
     )
+    plan = f"{a} * {b} = {first} and {first} + {c} = {second} then {second} - {d}"
+    return number_problem(rng, question, second - d, plan, (second, first, second + d))
 
 
 def _boxes_lose(rng: random.Random) -> Problem:
@@ -101,12 +91,11 @@ def _boxes_lose(rng: random.Random) -> Problem:
     a, b = rng.randint(2, 5), rng.randint(3, 9)
     product = a * b
     c = rng.randint(2, product - 1)
-    return Problem(
-        f"{name} fills {a} boxes with {b} {thing} each and then gave {c} away. How many {thing} are left?",
-        str(product - c),
-        f"{a} * {b} = {product} then {product} - {c}",
-        number_decoys(product - c, rng, (product, product + c, a + b)),
+    question = (
+        f"{name} fills {a} boxes with {b} {thing} each and then gave {c} away. How many {thing} are left?"
     )
+    plan = f"{a} * {b} = {product} then {product} - {c}"
+    return number_problem(rng, question, product - c, plan, (product, product + c, a + b))
 
 
 MATH = Family(

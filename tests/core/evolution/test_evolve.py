@@ -21,15 +21,14 @@ from core.evolution.evolve import (
     Generation,
     adapted_task_count,
     evolve,
-    learner_of,
     random_walk,
-    space_of,
     tasks_of_candidate,
     validate,
 )
 from core.evolution.fitness import episodes_of, play_all, statistics_of
-from core.evolution.learners import LearnerState, restored
-from core.evolution.search import sketches, survey
+from core.evolution.learner_state import LearnerState
+from core.evolution.learners import learner_of, restored
+from core.evolution.search import sketches, space_of
 from core.evolution.sep_cma import SepCMAState, ask, start
 from core.heads import HeadKind
 from core.play.policies import CyclePolicy
@@ -227,9 +226,7 @@ def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
     for constant, spread_of_all in ((0.5, 0.5), (None, plain)):
         config = replace(CONFIG, generations=1, logit_spread=5.0, population=400, constant_spread=constant)
         state = _optimiser(run(encoder, config)[0])
-        space = survey(
-            encoder, TASKS[:16], template, CONFIG.turn_budget, logit_spread=5.0, constant_spread=constant
-        )
+        space = space_of(config, template, encoder, TASKS[:16])
         heads = space.vectors(ask(state)).reshape(400, 6, -1)
         about = states if constant is None else states - mean
         assert (heads @ about.T).std(axis=0).mean() == pytest.approx(5.0, rel=0.1)
@@ -243,11 +240,12 @@ def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_sh
     assert {len(one.transcript.entries) for one in requests} == {0, 1, 2}
     mean = encoder.encode(requests).states.astype(float).mean(axis=0)
     before = template.vector.reshape(6, -1) @ mean
-    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0)
+    config = replace(CONFIG, turn_budget=3, logit_spread=5.0, constant_spread=0.0)
+    space = space_of(config, template, encoder, TASKS[:16])
     points = ask(start(np.asarray(template.vector, float), 0.5, population=12, seed=1))
     assert np.allclose(space.vectors(points).reshape(12, 6, -1) @ mean, before)
     assert np.allclose(space.vectors(space.vectors(points)), space.vectors(points))
-    plain = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=None)
+    plain = space_of(replace(config, constant_spread=None), template, encoder, TASKS[:16])
     assert np.array_equal(plain.vectors(points), points)
     assert plain.step_size < space.step_size
 
@@ -255,7 +253,8 @@ def test_without_a_constant_spread_no_preference_changes_that_all_transcripts_sh
 @pytest.mark.parametrize("kind", get_args(HeadKind))
 def test_every_head_begins_with_the_wanted_spread_and_is_evolved(encoder: Encoder, kind: HeadKind) -> None:
     template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, head_kind=kind)
-    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0)
+    config = replace(CONFIG, turn_budget=3, logit_spread=5.0, constant_spread=0.0)
+    space = space_of(config, template, encoder, TASKS[:16])
     assert space.steps["head"].logit_spread == pytest.approx(5.0, rel=1e-3)
     requests = sketches(TASKS[:16], template.models, 3)
     states = encoder.encode(requests).states.astype(float)
@@ -273,11 +272,10 @@ def test_svf_offsets_are_evolved_beside_the_head_each_by_steps_of_its_own(encode
     layout = svf_layout(encoder.model, [1], embeddings=False)
     template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity, svf_layout=layout)
     config = replace(CONFIG, generations=2, logit_spread=5.0, svf_spread=2.0)
-    space = survey(encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=0.0, svf_spread=2.0)
+    space = space_of(replace(config, turn_budget=3, constant_spread=0.0), template, encoder, TASKS[:16])
     assert space.steps["svf"].logit_spread == pytest.approx(2.0)
-    given = survey(
-        encoder, TASKS[:16], template, 3, logit_spread=5.0, constant_spread=None, svf_step_size=0.03
-    )
+    fixed = replace(config, turn_budget=3, constant_spread=None, svf_step_size=0.03)
+    given = space_of(fixed, template, encoder, TASKS[:16])
     assert given.steps["svf"].step_size == 0.03
     steps = run(encoder, config, template=template)
     points = ask(_optimiser(steps[0]))

@@ -16,7 +16,8 @@ from core.evolution import random_search, reinforce
 from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.evolve import Generation, evolve
 from core.evolution.fitness import episodes_of, play_all
-from core.evolution.learners import LearnerState, restored
+from core.evolution.learner_state import LearnerState
+from core.evolution.learners import restored
 from core.evolution.reinforce import policy_gradient
 from core.heads import softmax
 from core.tasks.graders import grade_many

@@ -32,7 +32,7 @@ def ellipsoid(x: Array) -> Array:
 
 def normals(state: sep_cma.SepCMAState) -> Array:
     """The standard normal numbers of a generation, [population, n]."""
-    drawn = sep_cma._drawn(state)
+    drawn = sep_cma._normals(state)
     return np.concatenate([drawn, -drawn]) if state.mirrored else drawn
 
 

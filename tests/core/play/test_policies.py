@@ -14,11 +14,11 @@ from core.draws import derive_seed, draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
 from core.errors import ConfigError
 from core.play.policies import (
+    PLAN_WORK_CHECK,
     CyclePolicy,
     OverridePolicy,
-    RandomModelPolicy,
     RandomPolicy,
-    round_robin_policy,
+    cycle_policy,
     single_policy,
 )
 from core.play.policy import Policy
@@ -26,9 +26,9 @@ from core.play.policy import Policy
 MODELS = ("ann", "bob", "cid")
 POLICIES: tuple[Policy, ...] = (
     RandomPolicy(MODELS),
-    RandomModelPolicy(MODELS),
+    cycle_policy("random-model", MODELS, PLAN_WORK_CHECK),
     single_policy("bob", MODELS),
-    round_robin_policy(MODELS),
+    cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK),
     OverridePolicy(RandomPolicy(MODELS), {2: ("cid", Role.VERIFIER)}),
 )
 
@@ -84,7 +84,9 @@ class TestCycles:
         assert not turns[0].sampled
 
     def test_round_robin_takes_models_in_slot_order(self) -> None:
-        turns = round_robin_policy(MODELS).decide([request(index=k) for k in range(4)])
+        turns = cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK).decide(
+            [request(index=k) for k in range(4)]
+        )
         assert [turn.model for turn in turns] == ["ann", "bob", "cid", "ann"]
 
     def test_a_masked_role_is_left_out_of_the_cycle(self) -> None:

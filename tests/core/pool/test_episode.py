@@ -8,7 +8,7 @@ import pytest
 
 from core.episode import Delta, Episode, EpisodeFinished, Status, Task
 from core.play.drive import drive, drive_many
-from core.play.policies import round_robin_policy
+from core.play.policies import PLAN_WORK_CHECK, cycle_policy
 from core.pool.client import Limits
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
@@ -53,7 +53,9 @@ def finished(events: list[object]) -> list[Episode]:
 def test_many_episodes_at_once() -> None:
     with faulty_server(model) as server:
         pool = pool_at(server.url)
-        ended = finished(list(drive_many(episodes(6), round_robin_policy(MODELS), pool, grade)))
+        ended = finished(
+            list(drive_many(episodes(6), cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK), pool, grade))
+        )
         pool.close()
     assert [(episode.status, episode.correct, len(episode.turns)) for episode in ended] == [
         (Status.FINISHED, True, 3)
@@ -64,7 +66,11 @@ def test_many_episodes_at_once() -> None:
 def test_one_episode_streams_its_text() -> None:
     with faulty_server(model) as server:
         pool = pool_at(server.url)
-        seen = list(drive(episodes(1)[0], round_robin_policy(MODELS), pool, grade, stream=True))
+        seen = list(
+            drive(
+                episodes(1)[0], cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK), pool, grade, stream=True
+            )
+        )
         pool.close()
     [episode] = finished(list(seen))
     assert episode.correct
@@ -80,7 +86,15 @@ def test_a_server_that_fails_makes_the_episode_missing_and_not_wrong(stream: boo
 
     with faulty_server(failing) as server:
         pool = pool_at(server.url)
-        seen = list(drive(episodes(1)[0], round_robin_policy(MODELS), pool, grade, stream=stream))
+        seen = list(
+            drive(
+                episodes(1)[0],
+                cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK),
+                pool,
+                grade,
+                stream=stream,
+            )
+        )
         pool.close()
     [episode] = finished(list(seen))
     assert (episode.status, episode.reward) == (Status.MISSING, None)

@@ -12,7 +12,7 @@ import pytest
 
 from core.analysis.agreement import NEVER, FirstDifferences
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
-from core.play.policies import PLAN_WORK_CHECK, RandomModelPolicy, RandomPolicy, cycle_policy
+from core.play.policies import PLAN_WORK_CHECK, RandomPolicy, cycle_policy
 from core.play.policy import Policy
 from storage.analysis.budgets import AtBudget
 from storage.analysis.standings import Course
@@ -209,7 +209,10 @@ def test_the_choice_is_told_in_words(changes: dict[str, object], words: str) -> 
     ("policy", "words"),
     [
         (RandomPolicy(MODELS), "**Drawn at random**: **%s**, like every allowed pair at 16.7 %%"),
-        (RandomModelPolicy(MODELS), "**%s**: the model **drawn at random**, every allowed one at 50.0 %%"),
+        (
+            cycle_policy("random-model", MODELS, PLAN_WORK_CHECK),
+            "**%s**: the model **drawn at random**, every allowed one at 50.0 %%",
+        ),
         (cycle_policy("single:beta", MODELS, PLAN_WORK_CHECK), "**%s** was chosen **without a head**"),
     ],
 )
