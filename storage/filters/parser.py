@@ -6,7 +6,7 @@ Every mistake is one sentence with the column it stands at and, where there is o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -76,11 +76,8 @@ _INSTEAD = {
     "&": "write and between two conditions.",
     "|": "write or between two conditions.",
     "!": "write not before a condition, or != between two values.",
-    "“": 'write straight quotes, such as "ACCEPT".',
-    "”": 'write straight quotes, such as "ACCEPT".',
-    "‘": 'write straight quotes, such as "ACCEPT".',
-    '"': "this text has no closing quote.",
-    "'": "this text has no closing quote.",
+    **dict.fromkeys("“”‘", 'write straight quotes, such as "ACCEPT".'),
+    **dict.fromkeys("\"'", "this text has no closing quote."),
 }
 
 
@@ -160,16 +157,16 @@ class _Parser:
         return self.mistake(token.at, f"{token} cannot follow here: put and or or between two conditions.")
 
     def either(self) -> Node:
-        parts = [self.both()]
-        while self.accept("or"):
-            parts.append(self.both())
-        return join_nodes(Either, parts)
+        return self._joined("or", Either, self.both)
 
     def both(self) -> Node:
-        parts = [self.no()]
-        while self.accept("and"):
-            parts.append(self.no())
-        return join_nodes(Every, parts)
+        return self._joined("and", Every, self.no)
+
+    def _joined(self, word: str, kind: type[Every] | type[Either], part: Callable[[], Node]) -> Node:
+        parts = [part()]
+        while self.accept(word):
+            parts.append(part())
+        return join_nodes(kind, parts)
 
     def no(self) -> Node:
         token = self.next

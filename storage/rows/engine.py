@@ -6,16 +6,15 @@ import errno
 import re
 import shlex
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from alembic import command
 from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Executable, RowMapping, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -45,7 +44,7 @@ def database_url(url: str) -> URL:
         raise StoreError(
             "The store's address is empty: give a file path or a URL such as sqlite:///trinity.db."
         )
-    if "\0" in url or not _is_text(url):
+    if re.search("[\0\ud800-\udfff]", url):
         raise StoreError("The store's address holds bytes that are no text: write it anew.")
     scheme = re.match(r"([\w+]+)://|((?:sqlite|postgres)[\w+]*):", url)
     if scheme is None:
@@ -86,14 +85,6 @@ def is_read_only(engine: Engine) -> bool:
 def address(engine: Engine) -> URL:
     """The URL that opens the store in the way in which it is open."""
     return engine.url.set(query={"mode": "ro"}) if is_read_only(engine) else engine.url
-
-
-def _is_text(url: str) -> bool:
-    try:
-        url.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _absolute(path: str) -> str:
@@ -160,6 +151,36 @@ def reading(engine: Engine) -> Iterator[Connection]:
         raise StoreError(f"The store could not be read: {_reason(error, engine)}.") from error
 
 
+def fetch_rows(engine: Engine, query: Executable) -> Sequence[Any]:
+    """The rows of one query."""
+    with reading(engine) as connection:
+        return connection.execute(query).all()
+
+
+def fetch_mappings(engine: Engine, query: Executable) -> Sequence[RowMapping]:
+    """The rows of one query, by column name."""
+    with reading(engine) as connection:
+        return connection.execute(query).mappings().all()
+
+
+def fetch_mapping(engine: Engine, query: Executable) -> RowMapping | None:
+    """The first row of one query, by column name."""
+    with reading(engine) as connection:
+        return connection.execute(query).mappings().first()
+
+
+def fetch_scalars(engine: Engine, query: Executable) -> Sequence[Any]:
+    """The first column of one query."""
+    with reading(engine) as connection:
+        return connection.execute(query).scalars().all()
+
+
+def fetch_scalar(engine: Engine, query: Executable) -> Any:
+    """The first value of one query; None without rows."""
+    with reading(engine) as connection:
+        return connection.execute(query).scalar()
+
+
 @contextmanager
 def writing(engine: Engine, *, durable: bool = False) -> Iterator[Connection]:
     """One all-or-nothing transaction. `durable` also survives a power cut (for replies that cost money).
@@ -185,9 +206,8 @@ def _check_file(url: URL, name: str) -> None:
     """See to a SQLite file's folder, created unless the store is only to be read; StoreError when it cannot be."""
     path = Path(str(url.database))
     try:
-        path.with_name(
-            f"{path.name}-journal"
-        ).exists()  # an OSError where the longest name beside it is too long
+        # An OSError where the longest name that SQLite gives a file beside it is too long.
+        path.with_name(f"{path.name}-journal").exists()
         if path.is_dir():
             raise StoreError(
                 f"The store {name} is a folder: name a file in it, such as {path / 'trinity.db'}."
@@ -248,9 +268,6 @@ def _begin(connection: Connection) -> None:
 
 def _migrate(engine: Engine, name: str) -> None:
     """Bring the schema to this version's; a database of a newer version is refused untouched."""
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    script = ScriptDirectory.from_config(config)
     with engine.connect() as connection:
         if _revision(connection) == SCHEMA_REVISION:
             return
@@ -263,13 +280,11 @@ def _migrate(engine: Engine, name: str) -> None:
     with engine.connect().execution_options(**options) as connection, connection.begin():
         if _revision(connection) == SCHEMA_REVISION:  # another process was faster
             return
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         config.attributes["connection"] = connection
-        environment = EnvironmentContext(
-            config, script, fn=lambda rev, _: script._upgrade_revs(SCHEMA_REVISION, rev)
-        )
         try:
-            with environment:
-                script.run_env()
+            command.upgrade(config, SCHEMA_REVISION)
         except CommandError as error:
             raise StoreError(
                 f"The store {name} was made by a newer version of trinity: "

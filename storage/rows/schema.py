@@ -15,8 +15,10 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    ColumnElement,
     Float,
     ForeignKey,
+    FromClause,
     Index,
     Integer,
     LargeBinary,
@@ -24,6 +26,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    and_,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -51,7 +54,9 @@ def _zeroed(name: str, type_: type[TypeEngine[Any]], meaning: str | None = None)
     return Column(name, type_, nullable=False, server_default="0", doc=meaning)
 
 
-#: What a turn consumed: covered by the indexes that turns are added up over.
+#: Columns that indexes cover, so that what is counted over them reads no wide row.
+_FACETS = ("run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation")
+_JUDGED = ("verdict", "correct_after", "flags")
 _CONSUMED = ("tokens_in", "tokens_out", "cost_usd", "latency_s")
 
 run = Table(
@@ -153,22 +158,8 @@ episode = Table(
     Index(None, "task_key", "policy"),
     Index(None, "checkpoint_id"),
     Index(None, "parent_episode_id"),
-    # Covers facets, run lists and accuracies, so that no count touches the wide rows.
-    Index(
-        "ix_episode_counts",
-        *(
-            "run_id",
-            "policy",
-            "status",
-            "family",
-            "correct",
-            "end_reason",
-            "flags",
-            "turns",
-            "generation",
-            "id",
-        ),
-    ),
+    # For facets, run lists and accuracies.
+    Index("ix_episode_counts", *_FACETS, "id"),
 )
 
 turn = Table(
@@ -213,27 +204,12 @@ turn = Table(
     Column("flags", String, nullable=False, server_default="", doc="What was noticed, by commas"),
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
-    # In the order in which turns are added up, with what they are added up to: no sort, and no wide row is touched.
-    Index(
-        "ix_turn_groups",
-        *("role", "model", "verdict", "correct_after", "flags", "stage", "episode_id", "idx", *_CONSUMED),
-    ),
-    # Covers what is counted over the turns of some episodes (verdicts, roles, spend).
+    # In the order in which turns are added up, with what they are added up to: no sort.
+    Index("ix_turn_groups", "role", "model", *_JUDGED, "stage", "episode_id", "idx", *_CONSUMED),
+    # For what is counted over the turns of some episodes (verdicts, roles, spend).
     Index(
         "ix_turn_counts",
-        *(
-            "episode_id",
-            "idx",
-            "stage",
-            "role",
-            "model",
-            "verdict",
-            "correct_after",
-            "flags",
-            *_CONSUMED,
-            "sampled",
-            "margin",
-        ),
+        *("episode_id", "idx", "stage", "role", "model", *_JUDGED, *_CONSUMED, "sampled", "margin"),
     ),
 )
 
@@ -354,3 +330,8 @@ second_opinion = Table(
     Column("device", String, nullable=False, doc="Where it was read: cpu, cuda …"),
     Index(None, "run_id"),
 )
+
+
+def same_turn(one: FromClause, other: FromClause = turn) -> ColumnElement[bool]:
+    """The condition that two rows are of the same turn."""
+    return and_(one.c.episode_id == other.c.episode_id, one.c.idx == other.c.idx)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, delete, insert, select, update
 
 from core.errors import StoreError
 from core.ids import view_id
-from storage.rows.engine import reading, writing
+from storage.rows.engine import fetch_mapping, fetch_mappings, writing
 from storage.rows.mapping import Rows
 from storage.rows.schema import view
 from storage.rows.summaries import SavedView
@@ -41,13 +41,11 @@ class Views:
     def list(self, limit: int | None = None) -> list[SavedView]:
         """The views, newest first."""
         query = select(view).order_by(view.c.created.desc(), view.c.id.desc()).limit(limit)
-        with reading(self.engine) as connection:
-            return [_saved(row) for row in connection.execute(query).mappings()]
+        return [_saved(row) for row in fetch_mappings(self.engine, query)]
 
     def get(self, view_id: str) -> SavedView:
         """One view; StoreError when there is none of this id."""
-        with reading(self.engine) as connection:
-            row = connection.execute(select(view).where(view.c.id == view_id)).mappings().first()
+        row = fetch_mapping(self.engine, select(view).where(view.c.id == view_id))
         if row is None:
             raise _unknown(view_id)
         return _saved(row)
