@@ -167,10 +167,14 @@ class _EventWriter:
         if held is not None:
             if held.stage == "finished":
                 raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is already finished.")
-            kept = connection.execute(
+            stored_prompt = connection.execute(
                 select(text.c.body).where(_at(text, event), text.c.kind == "prompt")
             ).scalar()
-            same = (held.model, held.role, kept or "") == (event.decision.model, event.decision.role, prompt)
+            same = (held.model, held.role, stored_prompt or "") == (
+                event.decision.model,
+                event.decision.role,
+                prompt,
+            )
             if same and held.stage == "replied":
                 return  # resumed: the reply that is already stored will be used
             for table in (turn, text, state):

@@ -242,12 +242,12 @@ def logits_of(
         return _CODES[_kind(judged.episodes[episode_id], checkpoint, readings.get(policy))]
 
     sources = np.array([kind(turn.episode_id, turn.policy) for turn in judged.turns], np.int64)
-    stated, kept = states.of(sources == _CODES[Source.STATE], checkpoint.encoder.hidden_size)
+    stated, usable = states.of(sources == _CODES[Source.STATE], checkpoint.encoder.hidden_size)
     sources[(sources == _CODES[Source.STATE]) & ~stated] = _CODES[Source.NO_STATE]
     vector = checkpoint.head_vector.astype(np.float64)
     indices = [judged.turns[row].idx for row in np.flatnonzero(stated)]
-    logits[stated] = checkpoint.head.logits(kept, vector, indices)
-    errors[stated] = rounding(checkpoint.head, kept, vector)
+    logits[stated] = checkpoint.head.logits(usable, vector, indices)
+    errors[stated] = rounding(checkpoint.head, usable, vector)
     recorded = _recorded(judged, checkpoint, rows)
     head_proof = _prove(recorded, {row: (logits[row], errors[row]) for row in recorded if stated[row]})
     read = _reread(judged, opinions, readings, sources)

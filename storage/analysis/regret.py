@@ -97,15 +97,15 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     alone.pop(policy, None)
     shared = {name: len(ours.keys() & of.keys()) for name, of in alone.items()}
     most_shared = max(shared.values(), default=0)
-    kept = sorted(name for name, n in shared.items() if n and n >= ENOUGH * most_shared)
-    tasks = sorted(set(ours).intersection(*(alone[name] for name in kept))) if kept else []
-    left_out = {name: n for name, n in shared.items() if name not in kept}
+    rivals = sorted(name for name, n in shared.items() if n and n >= ENOUGH * most_shared)
+    tasks = sorted(set(ours).intersection(*(alone[name] for name in rivals))) if rivals else []
+    left_out = {name: n for name, n in shared.items() if name not in rivals}
     if not tasks:
         nothing = Mean(0.0, 0.0, 1.0)
         return Regret(policy, 0, nothing, (), left_out, ())
     mine = _shares(ours, tasks)
-    theirs = np.array([_shares(alone[name], tasks) for name in kept])
-    sides: list[tuple[str | None, NDArray[np.float64]]] = list(zip(kept, theirs, strict=True))
+    theirs = np.array([_shares(alone[name], tasks) for name in rivals])
+    sides: list[tuple[str | None, NDArray[np.float64]]] = list(zip(rivals, theirs, strict=True))
     sides.append((None, theirs.max(axis=0)))
     contestants = [
         Contestant(name, Mean.over(of, f"{policy}/{name}"), Mean.over(mine - of, f"{policy}/less/{name}"))
@@ -115,7 +115,7 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     missed = []
     for i in worst:
         if mine[i] < theirs[:, i].max():
-            task, best = tasks[i], kept[int(theirs[:, i].argmax())]
+            task, best = tasks[i], rivals[int(theirs[:, i].argmax())]
             missed.append(MissedTask(task[1], task[2], ours[task], best, alone[best][task]))
     return Regret(policy, len(tasks), Mean.over(mine, policy), tuple(contestants), left_out, tuple(missed))
 

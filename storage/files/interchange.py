@@ -68,6 +68,9 @@ MAX_RATIO = 200  # unpacked bytes per packed byte; JSON of episodes packs 5 to 4
 #: Episodes and labels go into the store so many lines, or so many bytes, at a time.
 BATCH_LINES, BATCH_BYTES = 500, 16 * 2**20
 
+_NO_HEADER = "is not the header of a trinity-jsonl file"
+_CONTRADICTION = "contradicts the store, which holds another {} under the same id"
+
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
@@ -203,12 +206,9 @@ class _Reader:
         try:
             line = parse_line(content, self.version)
         except ValueError as error:
-            what = "is not the header of a trinity-jsonl file" if self.number == 1 else str(error)
-            raise self.fault(what) from error
+            raise self.fault(_NO_HEADER if self.number == 1 else str(error)) from error
         if (self.number == 1) is not isinstance(line, HeaderLine):
-            raise self.fault(
-                "is not the header of a trinity-jsonl file" if self.number == 1 else "is a second header"
-            )
+            raise self.fault(_NO_HEADER if self.number == 1 else "is a second header")
         if isinstance(line, HeaderLine) and (line.format != FORMAT or line.version not in VERSIONS):
             raise self.fault(
                 f"says {line.format} version {line.version}, and only {FORMAT} up to version {VERSION} is known"
@@ -255,7 +255,7 @@ class _Reader:
     def _take_one(self, line: RunLine | CheckpointLine | GenerationLine | OptimiserLine) -> None:
         twin = stored_twin(self.connection, line)
         if twin not in (None, line):
-            raise self.fault(f"contradicts the store, which holds another {line.kind} under the same id")
+            raise self.fault(_CONTRADICTION.format(line.kind))
         try:
             if twin is None:
                 _add(self.connection, line)
@@ -276,9 +276,7 @@ class _Reader:
             if id_ not in held:
                 new.append((number, line))
             elif held[id_] != line:
-                raise self.fault(
-                    "contradicts the store, which holds another episode under the same id", number
-                )
+                raise self.fault(_CONTRADICTION.format("episode"), number)
         runs = known_values(self.connection, run.c.id, {line.episode.run_id for _, line in new})
         for number, line in new:
             if line.episode.run_id not in runs:

@@ -71,6 +71,8 @@ def lines_of_runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Bo
     )
     for run_id in run_ids:
         yield from _generations(connection, run_id)
+        if (last := _optimiser(connection, run_id)) is not None:
+            yield last
     for run_id in run_ids:
         ids = select(episode.c.id).where(episode.c.run_id == run_id).order_by(episode.c.id)
         yield from _episodes(connection, connection.execute(ids).scalars().all())
@@ -118,7 +120,7 @@ def stored_twin(
         case RunLine():
             return _run(connection, line.id)
         case GenerationLine():
-            return next(_generations(connection, line.run, only=line.index), None)
+            return next(_generations(connection, line.run, generation.c.idx == line.index), None)
         case OptimiserLine():
             return _optimiser(connection, line.run)
         case CheckpointLine():
@@ -160,16 +162,12 @@ def _checkpoints(
 
 
 def _generations(
-    connection: Connection, run_id: str, only: int | None = None
-) -> Iterator[GenerationLine | OptimiserLine]:
-    query = select(generation).where(generation.c.run_id == run_id).order_by(generation.c.idx)
-    if only is not None:
-        query = query.where(generation.c.idx == only)
+    connection: Connection, run_id: str, *where: ColumnElement[bool]
+) -> Iterator[GenerationLine]:
+    query = select(generation).where(generation.c.run_id == run_id, *where).order_by(generation.c.idx)
     for row in connection.execute(query).mappings().all():
         candidates = tuple(read_candidates(connection, run_id, row["idx"]))
         yield _line_of_row(GenerationLine, row, candidates=candidates)
-    if only is None and (last := _optimiser(connection, run_id)) is not None:
-        yield last
 
 
 def _optimiser(connection: Connection, run_id: str) -> OptimiserLine | None:

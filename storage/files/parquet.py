@@ -168,7 +168,7 @@ def _episodes(connection: Connection, selection: Selection, labels: LabelColumns
     task_columns = (
         task.c.split,
         task.c.grader,
-        task.c.question.label("asked"),
+        task.c.question.label("full_question"),
         task.c.answer.label("expected"),
     )
     query = (
@@ -182,7 +182,7 @@ def _episodes(connection: Connection, selection: Selection, labels: LabelColumns
 
 def _episode(row: Rows) -> Row:
     made = {name: row[name] for name in EPISODE_SCHEMA.names if name in row}
-    made["question"] = row["asked"]
+    made["question"] = row["full_question"]
     made["models"] = json.loads(row["models"])
     made["fork_turn"] = None if row["fork_turn"] is None else row["fork_turn"] + 1
     made["flags"] = list(mapping.to_flag_names(row["flags"]))

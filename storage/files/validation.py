@@ -13,14 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn
-from storage.files.jsonl import (
-    ID,
-    Body,
-    EpisodeLine,
-    GenerationLine,
-    LabelLine,
-    RunLine,
-)
+from storage.files.jsonl import ID, Body, EpisodeLine, GenerationLine, LabelLine, RunLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
 
 #: The last second that a date can be made of (the end of the year 9999).

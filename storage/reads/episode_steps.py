@@ -80,10 +80,10 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
     row = fetch_mapping(store.engine, query)
     if row is None:
         raise StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
-    asked = {column.name: row[f"asked_{column.name}"] for column in task.c}
+    task_row = {column.name: row[f"asked_{column.name}"] for column in task.c}
     summary = to_summary(row)
     return EpisodeHead(
-        mapping.to_episode(row, mapping.to_task(asked), ()),
+        mapping.to_episode(row, mapping.to_task(task_row), ()),
         replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
         bool(row["forked"]),
         bool(row["labelled"]),

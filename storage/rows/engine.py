@@ -8,16 +8,12 @@ import shlex
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.util.exc import CommandError
 from sqlalchemy import URL, Connection, Engine, Executable, RowMapping, create_engine, event, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from core.errors import StoreError
 
@@ -107,22 +103,19 @@ def connect(url: URL) -> Engine:
     name = url_without_password(url)
     sqlite = url.get_backend_name() == "sqlite"
     read_only = sqlite and "mode" in url.query
+    options: dict[str, Any] = {}
     if sqlite:
         _check_file(url, name)
+        options["creator"] = partial(_open_file, str(url.database), read_only)
     try:
-        engine = create_engine(url.set(query={}) if read_only else url)
+        engine = create_engine(url.set(query={}) if read_only else url, **options)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         wanted = "pip install 'psycopg[binary]'" if url.get_backend_name() == "postgresql" else str(error)
         raise StoreError(
             f"The store {name} needs a database driver that is not installed: {wanted}."
         ) from error
     if sqlite:
-        event.listen(engine, "connect", _prepare)
-        if read_only:
-            engine.update_execution_options(trinity_read_only=True)
-            event.listen(engine, "do_connect", _connect_to_read)
-        else:
-            event.listen(engine, "connect", _write_ahead)
+        engine.update_execution_options(trinity_read_only=read_only)
         event.listen(engine, "begin", _begin)
     try:
         _migrate(engine, name)
@@ -222,18 +215,11 @@ def _check_file(url: URL, name: str) -> None:
         raise StoreError(f"The store's folder {path.parent} cannot be created: {error.strerror}.") from error
 
 
-def _connect_to_read(
-    dialect: Dialect, record: ConnectionPoolEntry, arguments: list[Any], options: dict[str, Any]
-) -> None:
-    """Ask SQLite for a connection that cannot write: the file's name becomes a URI."""
-    arguments[0] = f"{Path(arguments[0]).as_uri()}?{READ_ONLY}"
-    options["uri"] = True
-
-
-def _prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
-    """Set up one SQLite connection: our own BEGINs, no memory map (see promise 4), foreign keys."""
-    assert isinstance(connection, sqlite3.Connection)
-    connection.isolation_level = None
+def _open_file(path: str, read_only: bool) -> sqlite3.Connection:
+    """A connection to a SQLite file: our own BEGINs, no memory map (see promise 4), foreign keys. Where it may write,
+    readers and a writer work at once, and the file keeps this mode."""
+    name = f"{Path(path).as_uri()}?{READ_ONLY}" if read_only else path
+    connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False, uri=read_only)
     for pragma in (
         f"busy_timeout={BUSY_TIMEOUT_MS}",
         "synchronous=NORMAL",
@@ -241,14 +227,10 @@ def _prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
         "mmap_size=0",
         "cache_size=-16000",
         "temp_store=MEMORY",
+        *(() if read_only else ("journal_mode=WAL",)),
     ):
         connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _write_ahead(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
-    """Let readers and a writer work at once; the file keeps this mode."""
-    assert isinstance(connection, sqlite3.Connection)
-    connection.execute("PRAGMA journal_mode=WAL").close()
+    return connection
 
 
 def _begin(connection: Connection) -> None:
@@ -276,6 +258,11 @@ def _migrate(engine: Engine, name: str) -> None:
             f"The store {name} does not have this version's schema: open it once without ?{READ_ONLY}, "
             "which mends that or says what does."
         )
+    # Here, because most openings need none of it, and loading it takes longer than they do.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+
     options = {"trinity_write": True, "trinity_schema": True}
     with engine.connect().execution_options(**options) as connection, connection.begin():
         if _revision(connection) == SCHEMA_REVISION:  # another process was faster

@@ -116,8 +116,8 @@ def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> Non
     episodes, turns, texts, states = [], [], [], []
     for one in some:
         full = one.episode
-        birth = _episode_row(full, keys[full.task], generations, one.started)
-        episodes.append({**birth, **mapping.outcome_row(full), "finished": one.finished})
+        row = _episode_row(full, keys[full.task], generations, one.started)
+        episodes.append({**row, **mapping.outcome_row(full), "finished": one.finished})
         for played, at in zip(full.turns, one.turn_started, strict=True):
             where = (full.id, played.index)
             turns.append(

@@ -232,7 +232,6 @@ state = Table(
     Column("hidden", LargeBinary, nullable=False, doc="The vector, little-endian float16"),
 )
 
-# A decision taken over by a person, waiting for its turn.
 override = Table(
     "override",
     metadata,
@@ -306,7 +305,6 @@ label = Table(
     Index(None, "name", "value", "episode_id"),
 )
 
-# A list of episodes kept under a name: the address of its page.
 view = Table(
     "view",
     metadata,

@@ -27,6 +27,8 @@ NOTE = "note"
 #: The longest name or value, author and note, in characters.
 LONGEST_WORD, LONGEST_AUTHOR, LONGEST_NOTE = 60, 60, 5000
 _QUOTE_CUT = 200
+#: Fields of a label that stand in columns of the same name.
+_SHARED = ("name", "value", "note", "author", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +181,7 @@ def to_label(row: Rows) -> Label:
     span = None if row["span_start"] is None else (row["span_start"], row["span_end"])
     return Label(
         place=Place(row["episode_id"], row["idx"], span),
-        name=row["name"],
-        value=row["value"],
-        note=row["note"],
-        author=row["author"],
-        at=row["at"],
+        **{name: row[name] for name in _SHARED},
         quote=row.get("quote") or "",
     )
 
@@ -213,11 +211,7 @@ def label_row(given: Label) -> dict[str, Any]:
         "idx": given.place.index,
         "span_start": start,
         "span_end": end,
-        "name": given.name,
-        "value": given.value,
-        "note": given.note,
-        "author": given.author,
-        "at": given.at,
+        **{name: getattr(given, name) for name in _SHARED},
     }
 
 

@@ -33,10 +33,10 @@ class Views:
         body = json.dumps(dict(query), ensure_ascii=False)
         if len(body) > _LONGEST_QUERY:
             raise StoreError("This list is too long to be kept: choose fewer episodes.")
-        kept = SavedView(view_id(int(at), secrets.token_bytes(8)), named, dict(query), at)
+        saved = SavedView(view_id(int(at), secrets.token_bytes(8)), named, dict(query), at)
         with writing(self.engine) as connection:
-            connection.execute(insert(view).values(id=kept.id, name=named, query=body, created=at))
-        return kept
+            connection.execute(insert(view).values(id=saved.id, name=named, query=body, created=at))
+        return saved
 
     def list(self, limit: int | None = None) -> list[SavedView]:
         """The views, newest first."""
