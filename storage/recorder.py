@@ -74,10 +74,7 @@ def record_finished_run(
         "kind": "run",
         "status": RunStatus.FINISHED.value,
         "config": json.dumps(dict(config)),
-        "created": at,
-        "started": at,
-        "heartbeat": at,
-        "finished": at,
+        **dict.fromkeys(("created", "started", "heartbeat", "finished"), at),
     }
     with writing(store.engine) as connection:
         connection.execute(insert(run), row)
@@ -155,7 +152,7 @@ class _EventWriter:
     def _episode_started(self, connection: Connection, begun: Episode) -> None:
         held = connection.execute(select(episode.c.status).where(episode.c.id == begun.id)).scalar()
         if held == Status.FINISHED:
-            raise StoreError(f"Episode {begun.id} is finished and never changes: play the task in a new run.")
+            raise _is_finished(begun.id)
         if held is None:
             connection.execute(insert(episode), new_episode_row(connection, begun, self.store.now()))
         else:
@@ -170,10 +167,14 @@ class _EventWriter:
         if held is not None:
             if held.stage == "finished":
                 raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is already finished.")
-            kept = connection.execute(
+            stored_prompt = connection.execute(
                 select(text.c.body).where(_at(text, event), text.c.kind == "prompt")
             ).scalar()
-            same = (held.model, held.role, kept or "") == (event.decision.model, event.decision.role, prompt)
+            same = (held.model, held.role, stored_prompt or "") == (
+                event.decision.model,
+                event.decision.role,
+                prompt,
+            )
             if same and held.stage == "replied":
                 return  # resumed: the reply that is already stored will be used
             for table in (turn, text, state):
@@ -183,9 +184,8 @@ class _EventWriter:
         )
         if rows := mapping.text_rows(event.episode_id, event.index, {"prompt": prompt}):
             connection.execute(insert(text), rows)
-        if event.decision.hidden_state:
-            row = {"episode_id": event.episode_id, "idx": event.index, "hidden": event.decision.hidden_state}
-            connection.execute(insert(state), row)
+        if rows := mapping.state_rows(event.episode_id, event.index, event.decision):
+            connection.execute(insert(state), rows)
 
     def _delta(self, event: Delta) -> None:
         """Keep the growing text for readers, a few times a second; the whole reply replaces it."""
@@ -222,14 +222,13 @@ class _EventWriter:
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
         noted = connection.execute(select(episode.c.meta).where(episode.c.id == ended.id)).scalar()
         ended = replace(ended, deciders=deciders_in(noted or "{}"))  # by a person, meanwhile
-        values = {**mapping.outcome_row(ended), "finished": self.store.now()}
         changed = connection.execute(
             update(episode)
             .where(episode.c.id == ended.id, episode.c.status != Status.FINISHED)
-            .values(**values)
+            .values(**mapping.outcome_row(ended), finished=self.store.now())
         )
         if changed.rowcount != 1:
-            raise StoreError(f"Episode {ended.id} is finished and never changes: play the task in a new run.")
+            raise _is_finished(ended.id)
         self.open.pop(ended.id, None)
 
     def _seen(self, connection: Connection, episode_id: str) -> _OpenEpisode:
@@ -239,9 +238,7 @@ class _EventWriter:
             if found is None:
                 raise StoreError(f"Episode {episode_id} was never begun in this store.")
             if found.status is Status.FINISHED:
-                raise StoreError(
-                    f"Episode {episode_id} is finished and never changes: play the task in a new run."
-                )
+                raise _is_finished(episode_id)
             _set_running(connection, episode_id)
             self._keep_open(found)
         return self.open[episode_id]
@@ -249,6 +246,10 @@ class _EventWriter:
     def _keep_open(self, known: Episode) -> None:
         progress = EpisodeProgress.over(known.models, known.turns)
         self.open[known.id] = _OpenEpisode(known.run_id, known.models, progress)
+
+
+def _is_finished(episode_id: str) -> StoreError:
+    return StoreError(f"Episode {episode_id} is finished and never changes: play the task in a new run.")
 
 
 def _replied(connection: Connection, event: Replied) -> None:

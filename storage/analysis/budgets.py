@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, case, func, select
 
 from core.analysis.metrics import wilson_interval
 from core.episode import EndReason, Status
-from storage.rows.engine import reading
+from storage.filters.listing import total_if_all_known
+from storage.rows.engine import fetch_rows
 from storage.rows.schema import episode, turn
 from storage.store import Store
 
@@ -52,33 +54,27 @@ def accuracy_by_budget(store: Store, *where: ColumnElement[bool]) -> list[AtBudg
             func.count(),
             func.sum(case((right.is_(True), 1), else_=0)),
             func.sum(func.coalesce(turn.c.tokens_in, 0) + func.coalesce(turn.c.tokens_out, 0)),
-            func.sum(turn.c.cost_usd),
-            func.count(turn.c.cost_usd),
+            total_if_all_known(turn.c.cost_usd),
         )
         .join(turn, turn.c.episode_id == episode.c.id)
         .where(*where, and_(episode.c.status == Status.FINISHED, turn.c.idx < episode.c.turns))
         .group_by(episode.c.turns, ended, turn.c.idx)
     )
-    with reading(store.engine) as connection:
-        rows = [tuple(row) for row in connection.execute(query)]
+    rows = fetch_rows(store.engine, query)
     longest = max((turns for turns, *_ in rows), default=0)
     return [_at(k, rows) for k in range(1, longest + 1)]
 
 
-def _at(k: int, rows: list[tuple[int, bool, int, int, int, int, float | None, int]]) -> AtBudget:
+def _at(k: int, rows: Sequence[tuple[int, bool, int, int, int, int, float | None]]) -> AtBudget:
     """The episodes that reached turn k or ended by themselves before it, with all their turns up to there."""
-    n = correct = played = tokens = priced = 0
-    cost = 0.0
-    for turns, ended, idx, count, right, spent, paid, known in rows:
+    n = correct = played = tokens = 0
+    cost: float | None = 0.0
+    for turns, ended, idx, count, right, spent, paid in rows:
         if turns < k and not ended:
             continue
         if idx == min(k, turns) - 1:
             n, correct = n + count, correct + right
         if idx < k:
-            played, tokens, cost, priced = (
-                played + count,
-                tokens + spent,
-                cost + (paid or 0.0),
-                priced + known,
-            )
-    return AtBudget(k, n, correct, played, tokens, cost if priced == played else None)
+            played, tokens = played + count, tokens + spent
+            cost = None if cost is None or paid is None else cost + paid
+    return AtBudget(k, n, correct, played, tokens, cost)

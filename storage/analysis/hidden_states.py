@@ -14,9 +14,9 @@ from core.analysis.separability import MOST_POINTS, Points
 from core.draws import uniform
 from core.episode import Role, Status
 from core.errors import StoreError
-from storage.rows.engine import reading
+from storage.rows.engine import fetch_mappings, reading
 from storage.rows.mapping import flag_bits
-from storage.rows.schema import episode, state, turn
+from storage.rows.schema import episode, same_turn, state, turn
 from storage.store import Store
 
 #: Episodes that one policy decided throughout, so that it read every state of them.
@@ -26,7 +26,9 @@ _ONE_DECIDER = episode.c.flags.op("&")(flag_bits(["swapped"])) == 0
 #: Decisions to draw from in `read_past_decisions`: the newest so many.
 MOST_KEYS = 50_000
 
-_HAS_STATE = (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx)
+_HAS_STATE = same_turn(state)
+_TURN = ("episode_id", "idx", "model", "role", "argmax_model", "model_logits", "role_logits", "prompt_digest")
+_EPISODE = ("task_key", "family", "question", "models", "correct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,7 @@ def policies_with_states(store: Store) -> list[PolicyWithStates]:
         )
         .group_by(episode.c.run_id, episode.c.policy)
     )
-    with reading(store.engine) as connection:
-        found = [PolicyWithStates(**row) for row in connection.execute(query).mappings()]
+    found = [PolicyWithStates(**row) for row in fetch_mappings(store.engine, query)]
     # Ids of runs sort by time.
     found.sort(key=lambda one: (-1 if one.generation is None else one.generation, one.policy), reverse=True)
     return sorted(found, key=lambda one: one.run_id, reverse=True)
@@ -118,11 +119,7 @@ def read_states(
     )
     if first_only:
         keys = keys.where(turn.c.idx == 0)
-    with reading(store.engine) as connection:
-        found = connection.execute(keys).all()
-        sample = _sample(f"separability/{run_id}/{policy}/{first_only}", found, most)
-        query = _columns(sample).order_by(turn.c.episode_id, turn.c.idx)
-        rows = connection.execute(query).mappings().all() if sample else []
+    rows, total = _read_sample(store, keys, f"separability/{run_id}/{policy}/{first_only}", most)
     whose = f"{policy} in run {run_id}"
     hidden = _matrix([row["hidden"] for row in rows], "<f2", whose)
     logits = _matrix([row["model_logits"] + row["role_logits"] for row in rows], "<f8", whose)
@@ -140,7 +137,7 @@ def read_states(
             tasks=tuple(row["task_key"] for row in used),
         ),
         slots=tuple(json.loads(used[0]["models"])) if used else (),
-        total=len(found),
+        total=total,
         unusable=len(rows) - len(used),
     )
 
@@ -154,14 +151,11 @@ def read_past_decisions(store: Store, policies: Sequence[str], most: int) -> Pas
         .order_by(turn.c.episode_id.desc(), turn.c.idx)
         .limit(MOST_KEYS)
     )
-    with reading(store.engine) as connection:
-        found = connection.execute(keys).all()
-        sample = _sample(f"past/{'/'.join(policies)}", found, most)
-        rows = connection.execute(_columns(sample)).mappings().all() if sample else []
+    rows, total = _read_sample(store, keys, f"past/{'/'.join(policies)}", most)
     hidden = _matrix([row["hidden"] for row in rows], "<f2", "these checkpoints")
     finite = np.isfinite(hidden).all(axis=1)
     turns = tuple(_state_turn(row) for row, usable in zip(rows, finite, strict=True) if usable)
-    return PastDecisions(turns, hidden[finite], len(found))
+    return PastDecisions(turns, hidden[finite], total)
 
 
 def _keys(*where: ColumnElement[bool]) -> Select[Any]:
@@ -174,32 +168,27 @@ def _keys(*where: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-def _sample(key: str, keys: Sequence[Any], most: int) -> list[tuple[str, int]]:
-    """At most `most` of the keys, in order; the same for the same `key`."""
-    chosen: Sequence[int] = range(len(keys))
-    if len(keys) > most:
-        chosen = sorted(np.argsort(uniform(key, len(keys)), kind="stable")[:most].tolist())
-    return [(keys[i].episode_id, keys[i].idx) for i in chosen]
-
-
-def _columns(sample: Sequence[tuple[str, int]]) -> Select[Any]:
-    of_turn = (
-        "episode_id",
-        "idx",
-        "model",
-        "role",
-        "argmax_model",
-        "model_logits",
-        "role_logits",
-        "prompt_digest",
-    )
-    of_episode = ("task_key", "family", "question", "models", "correct")
-    return (
-        select(*(turn.c[name] for name in of_turn), *(episode.c[name] for name in of_episode), state.c.hidden)
-        .join(episode, episode.c.id == turn.c.episode_id)
-        .join(state, _HAS_STATE)
-        .where(tuple_(turn.c.episode_id, turn.c.idx).in_(sample))
-    )
+def _read_sample(
+    store: Store, keys: Select[Any], draw_key: str, most: int
+) -> tuple[Sequence[RowMapping], int]:
+    """At most `most` of the turns with these keys, ordered by episode and index, and how many keys there are. The
+    same `draw_key` draws the same turns."""
+    with reading(store.engine) as connection:
+        found = connection.execute(keys).all()
+        if not found:
+            return [], 0
+        sample = found
+        if len(found) > most:
+            drawn = np.argsort(uniform(draw_key, len(found)), kind="stable")[:most]
+            sample = [found[i] for i in drawn.tolist()]
+        query = (
+            select(*(turn.c[name] for name in _TURN), *(episode.c[name] for name in _EPISODE), state.c.hidden)
+            .join(episode, episode.c.id == turn.c.episode_id)
+            .join(state, _HAS_STATE)
+            .where(tuple_(turn.c.episode_id, turn.c.idx).in_([tuple(key) for key in sample]))
+            .order_by(turn.c.episode_id, turn.c.idx)
+        )
+        return connection.execute(query).mappings().all(), len(found)
 
 
 def _state_turn(row: RowMapping) -> StateTurn:

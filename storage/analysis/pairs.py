@@ -101,17 +101,13 @@ def read_shared_tasks(
         for i, key, shown, n, right in connection.execute(_of_tasks(sides, keys)) if keys and sides else ():
             outcomes[key][i] = TaskOutcome(shown, n, right)
         cut = func.substr(task.c.question, 1, QUESTION_CUT).label("question")
-        asked = select(task.c.key, task.c.id, task.c.family, cut).where(task.c.key.in_(keys))
-        task_rows = {row.key: row for row in connection.execute(asked)}
-    return [
-        SharedTask(
-            task_rows[key].id,
-            task_rows[key].family,
-            task_rows[key].question,
-            tuple(outcomes[key].get(i) for i in range(len(sides))),
-        )
-        for key in keys
-    ]
+        query = select(task.c.key, task.c.id, task.c.family, cut).where(task.c.key.in_(keys))
+        tasks = {row.key: row for row in connection.execute(query)}
+    found = []
+    for task_row in (tasks[key] for key in keys):
+        by_side = tuple(outcomes[task_row.key].get(i) for i in range(len(sides)))
+        found.append(SharedTask(task_row.id, task_row.family, task_row.question, by_side))
+    return found
 
 
 def _of_tasks(sides: Sequence[PolicySide], keys: Sequence[int]) -> Any:

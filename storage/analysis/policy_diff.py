@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -235,20 +235,19 @@ def logits_of(
     it again, else its head on the stored state, all states in one product."""
     n, rows, own = len(judged.turns), checkpoint.head.rows, checkpoint.to_config()
     logits, errors = np.zeros((n, rows)), np.zeros((n, rows))
-    sources = np.empty(n, np.int64)
     readings = {one: _Reading.of(own, config) for one, config in configs.items()}
-    kinds: dict[tuple[str, str], Source] = {}
-    for row, turn in enumerate(judged.turns):
-        key = turn.episode_id, turn.policy
-        if key not in kinds:
-            kinds[key] = _kind(judged.episodes[turn.episode_id], checkpoint, readings.get(turn.policy))
-        sources[row] = _CODES[kinds[key]]
-    stated, kept = states.of(sources == _CODES[Source.STATE], checkpoint.encoder.hidden_size)
+
+    @cache
+    def kind(episode_id: str, policy: str) -> int:
+        return _CODES[_kind(judged.episodes[episode_id], checkpoint, readings.get(policy))]
+
+    sources = np.array([kind(turn.episode_id, turn.policy) for turn in judged.turns], np.int64)
+    stated, usable = states.of(sources == _CODES[Source.STATE], checkpoint.encoder.hidden_size)
     sources[(sources == _CODES[Source.STATE]) & ~stated] = _CODES[Source.NO_STATE]
     vector = checkpoint.head_vector.astype(np.float64)
     indices = [judged.turns[row].idx for row in np.flatnonzero(stated)]
-    logits[stated] = checkpoint.head.logits(kept, vector, indices)
-    errors[stated] = rounding(checkpoint.head, kept, vector)
+    logits[stated] = checkpoint.head.logits(usable, vector, indices)
+    errors[stated] = rounding(checkpoint.head, usable, vector)
     recorded = _recorded(judged, checkpoint, rows)
     head_proof = _prove(recorded, {row: (logits[row], errors[row]) for row in recorded if stated[row]})
     read = _reread(judged, opinions, readings, sources)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import case, func, select
+from sqlalchemy import func, select
 
 from core.analysis.metrics import mean_over_tasks
 from core.play.policies import SINGLE
 from storage.analysis.routing import ModelInRole, counted_episodes
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.engine import reading
+from storage.filters.listing import FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
+from storage.rows.engine import fetch_rows
 from storage.rows.mapping import strip_moves
 from storage.rows.schema import episode
 from storage.store import Store
@@ -96,15 +97,15 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     alone.pop(policy, None)
     shared = {name: len(ours.keys() & of.keys()) for name, of in alone.items()}
     most_shared = max(shared.values(), default=0)
-    kept = sorted(name for name, n in shared.items() if n and n >= ENOUGH * most_shared)
-    tasks = sorted(set(ours).intersection(*(alone[name] for name in kept))) if kept else []
-    left_out = {name: n for name, n in shared.items() if name not in kept}
+    rivals = sorted(name for name, n in shared.items() if n and n >= ENOUGH * most_shared)
+    tasks = sorted(set(ours).intersection(*(alone[name] for name in rivals))) if rivals else []
+    left_out = {name: n for name, n in shared.items() if name not in rivals}
     if not tasks:
         nothing = Mean(0.0, 0.0, 1.0)
         return Regret(policy, 0, nothing, (), left_out, ())
     mine = _shares(ours, tasks)
-    theirs = np.array([_shares(alone[name], tasks) for name in kept])
-    sides: list[tuple[str | None, NDArray[np.float64]]] = list(zip(kept, theirs, strict=True))
+    theirs = np.array([_shares(alone[name], tasks) for name in rivals])
+    sides: list[tuple[str | None, NDArray[np.float64]]] = list(zip(rivals, theirs, strict=True))
     sides.append((None, theirs.max(axis=0)))
     contestants = [
         Contestant(name, Mean.over(of, f"{policy}/{name}"), Mean.over(mine - of, f"{policy}/less/{name}"))
@@ -114,7 +115,7 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     missed = []
     for i in worst:
         if mine[i] < theirs[:, i].max():
-            task, best = tasks[i], kept[int(theirs[:, i].argmax())]
+            task, best = tasks[i], rivals[int(theirs[:, i].argmax())]
             missed.append(MissedTask(task[1], task[2], ours[task], best, alone[best][task]))
     return Regret(policy, len(tasks), Mean.over(mine, policy), tuple(contestants), left_out, tuple(missed))
 
@@ -135,9 +136,9 @@ def _by_task(store: Store, where: EpisodeFilter, begins: str = "") -> dict[str, 
             func.min(episode.c.task_id),
             func.min(episode.c.question),
             func.count(),
-            func.sum(case((episode.c.correct.is_(True), 1), else_=0)),
-            func.min(case((episode.c.correct.is_(True), episode.c.id))),
-            func.min(case((func.coalesce(episode.c.correct, False).is_(False), episode.c.id))),
+            RIGHT,
+            FIRST_RIGHT,
+            FIRST_NOT_RIGHT,
         )
         .where(*counted_episodes(store, where))
         .group_by(*keys)
@@ -146,9 +147,8 @@ def _by_task(store: Store, where: EpisodeFilter, begins: str = "") -> dict[str, 
         # A range, so that an index serves it.
         query = query.where(episode.c.policy >= begins, episode.c.policy < begins + "\U0010ffff")
     found: dict[str, dict[_Task, PolicyOnTask]] = {}
-    with reading(store.engine) as connection:
-        for policy, key, task_id, question, *played in connection.execute(query):
-            found.setdefault(policy, {})[key, task_id, question] = PolicyOnTask(*played)
+    for policy, key, task_id, question, *played in fetch_rows(store.engine, query):
+        found.setdefault(policy, {})[key, task_id, question] = PolicyOnTask(*played)
     return found
 
 
@@ -179,18 +179,16 @@ class Replicate:
 
 def replicated_tasks(store: Store, where: EpisodeFilter, limit: int = 50) -> list[ReplicatedTask]:
     """Tasks with several episodes of one policy, those first whose outcome hung most on luck. One query."""
-    right = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
     n = func.count()
     query = (
-        select(episode.c.policy, func.min(episode.c.task_id), func.min(episode.c.question), n, right)
+        select(episode.c.policy, func.min(episode.c.task_id), func.min(episode.c.question), n, RIGHT)
         .where(*counted_episodes(store, where))
         .group_by(episode.c.task_key, episode.c.policy)
         .having(n > 1)
-        .order_by((right * (n - right)).desc(), n.desc(), func.min(episode.c.id))
+        .order_by((RIGHT * (n - RIGHT)).desc(), n.desc(), func.min(episode.c.id))
         .limit(limit)
     )
-    with reading(store.engine) as connection:
-        return [ReplicatedTask(*row) for row in connection.execute(query)]
+    return [ReplicatedTask(*row) for row in fetch_rows(store.engine, query)]
 
 
 def replicates(store: Store, where: EpisodeFilter, policy: str, task_id: str) -> list[Replicate]:
@@ -202,14 +200,8 @@ def replicates(store: Store, where: EpisodeFilter, policy: str, task_id: str) ->
         .order_by(episode.c.id)
         .limit(MOST_REPLICATES)
     )
-    with reading(store.engine) as connection:
-        return [
-            Replicate(
-                id_,
-                models,
-                tuple(ModelInRole(*move) for move in strip_moves(json.loads(models), strip)),
-                strip,
-                right,
-            )
-            for id_, models, strip, right in connection.execute(query)
-        ]
+    found = []
+    for id_, models, strip, right in fetch_rows(store.engine, query):
+        moves = tuple(ModelInRole(*move) for move in strip_moves(json.loads(models), strip))
+        found.append(Replicate(id_, models, moves, strip, right))
+    return found

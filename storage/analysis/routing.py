@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Select, and_, case, func, not_, select
+from sqlalchemy import ColumnElement, Select, and_, func, not_, select
 
 from core.episode import Role, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions, for_totals
-from storage.rows.engine import reading
+from storage.filters.listing import RIGHT
+from storage.rows.engine import fetch_rows, fetch_scalars, reading
 from storage.rows.mapping import strip_moves
 from storage.rows.schema import episode, turn
 from storage.store import Store
@@ -38,19 +39,20 @@ class ModelInRole(NamedTuple):
     role: Role
 
 
+#: The 0-based turn that a link leads to, the move before it and that turn's; None: the episode's beginning, or end.
+Link = tuple[int, ModelInRole | None, ModelInRole | None]
+
+
 @dataclass(slots=True)
 class Traffic:
-    """What finished episodes add up to. A link's None is the beginning, or the end, of an episode; `at` is the
-    0-based turn that a link leads to."""
+    """What finished episodes add up to."""
 
     episodes: int = 0
     right: int = 0
     turns: Counter[ModelInRole] = field(default_factory=Counter)
     seen: Counter[ModelInRole] = field(default_factory=Counter)  # episodes with such a turn
     solved: Counter[ModelInRole] = field(default_factory=Counter)  # and those of them that ended right
-    links: Counter[tuple[int, ModelInRole | None, ModelInRole | None]] = field(
-        default_factory=Counter
-    )  # (at, from, to)
+    links: Counter[Link] = field(default_factory=Counter)
     opened_right: Counter[ModelInRole] = field(default_factory=Counter)  # right episodes by their first move
 
     @classmethod
@@ -104,8 +106,7 @@ def traffic_of(store: Store, where: EpisodeFilter, by: TrafficSplit | None = Non
     keys: list[ColumnElement[Any]] = [episode.c.models, episode.c.strip]
     if by is not None:
         keys.append(episode.c[by])
-    right = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
-    query = select(*keys, func.count(), right).where(*counted_episodes(store, where)).group_by(*keys)
+    query = select(*keys, func.count(), RIGHT).where(*counted_episodes(store, where)).group_by(*keys)
     known = _Moves()
     groups: dict[str, list[_Path]] = {}
     with reading(store.engine) as connection:
@@ -176,12 +177,10 @@ def _counted(paths: Sequence[_Path], moves: Sequence[ModelInRole]) -> Traffic:
     )
 
 
-def _links(
-    played: Ints, first: Ints, lengths: Ints, n: Ints, moves: Sequence[ModelInRole]
-) -> Counter[tuple[int, ModelInRole | None, ModelInRole | None]]:
+def _links(played: Ints, first: Ints, lengths: Ints, n: Ints, moves: Sequence[ModelInRole]) -> Counter[Link]:
     """The links turn by turn: paths that are `lengths` long begin at `first` in `played`."""
     names, none = [*moves, None], len(moves)
-    found: Counter[tuple[int, ModelInRole | None, ModelInRole | None]] = Counter()
+    found: Counter[Link] = Counter()
     here = np.full(len(lengths), none)
     for at in range(int(lengths.max()) + 1):
         there = np.full(len(lengths), none)
@@ -203,8 +202,7 @@ def pool_order(store: Store, where: EpisodeFilter) -> list[str]:
         .order_by(func.count().desc())
         .limit(MOST_POOLS)
     )
-    with reading(store.engine) as connection:
-        pools = connection.execute(query).scalars().all()
+    pools = fetch_scalars(store.engine, query)
     return list(dict.fromkeys(model for pool in pools for model in json.loads(pool)))
 
 
@@ -242,26 +240,19 @@ def turns_with_move(
         query = query.where(turn.c.idx == episode.c.turns - 1)
     if then is not None:
         follow = turn.alias("follow")
-        query = query.join(
-            follow, (follow.c.episode_id == turn.c.episode_id) & (follow.c.idx == turn.c.idx + 1)
-        )
+        next_turn = (follow.c.episode_id == turn.c.episode_id) & (follow.c.idx == turn.c.idx + 1)
+        query = query.join(follow, next_turn)
         query = query.where(follow.c.model == then.model, follow.c.role == then.role)
     if at is not None:
         query = query.where(turn.c.idx == (at - 1 if then is not None or ends else at))
-    return list(read_turn_references(store, query))
+    return read_turn_references(store, query)
 
 
 def newest_turns(store: Store, where: EpisodeFilter, limit: int) -> Select[Any]:
     """Turns of the episodes that count, newest episodes first."""
+    of_episode = (episode.c.question, episode.c.policy, episode.c.strip, episode.c.correct)
     return (
-        select(
-            turn.c.episode_id,
-            turn.c.idx,
-            episode.c.question,
-            episode.c.policy,
-            episode.c.strip,
-            episode.c.correct,
-        )
+        select(turn.c.episode_id, turn.c.idx, *of_episode)
         .join(episode, episode.c.id == turn.c.episode_id)
         .where(*counted_episodes(store, where), turn.c.stage == "finished")
         .order_by(episode.c.started.desc(), turn.c.episode_id, turn.c.idx)
@@ -269,11 +260,9 @@ def newest_turns(store: Store, where: EpisodeFilter, limit: int) -> Select[Any]:
     )
 
 
-def read_turn_references(store: Store, query: Select[Any]) -> Iterator[TurnReference]:
+def read_turn_references(store: Store, query: Select[Any]) -> list[TurnReference]:
     """The rows of a query of `newest_turns`."""
-    with reading(store.engine) as connection:
-        for row in connection.execute(query):
-            yield TurnReference(*row)
+    return [TurnReference(*row) for row in fetch_rows(store.engine, query)]
 
 
 # One run, or one task
@@ -288,5 +277,4 @@ def chosen_by_family(store: Store, run_id: str) -> list[tuple[str, str, int]]:
         .group_by(episode.c.family, turn.c.model)
         .order_by(episode.c.family, turn.c.model)
     )
-    with reading(store.engine) as connection:
-        return [(family, model, n) for family, model, n in connection.execute(query)]
+    return [tuple(row) for row in fetch_rows(store.engine, query)]

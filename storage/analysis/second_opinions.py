@@ -12,11 +12,11 @@ from sqlalchemy import ColumnElement, Select, func, insert, select
 from core.episode import Episode
 from core.play.deciders import decider_at
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.rows.engine import reading, writing
+from storage.rows.engine import fetch_rows, reading, writing
 from storage.rows.full_episodes import read_episodes
 from storage.rows.mapping import floats
 from storage.rows.meta_column import deciders_in
-from storage.rows.schema import episode, second_opinion, state, turn
+from storage.rows.schema import episode, same_turn, second_opinion, state, turn
 from storage.shelves.runs import check_owner
 from storage.store import Store
 
@@ -125,7 +125,7 @@ def read_judged(store: Store, scope: EpisodeScope, most: int = MOST_JUDGED_TURNS
         newest = _newest(scope, store, len(episodes))
         query = (
             select(*_TURN, state.c.hidden)
-            .outerjoin(state, (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx))
+            .outerjoin(state, same_turn(state))
             .where(turn.c.episode_id.in_(newest), turn.c.stage == "finished")
             .order_by(turn.c.episode_id.desc(), turn.c.idx)
         )
@@ -178,27 +178,19 @@ def new_opinion(
 def add_opinions(store: Store, run_id: str, opinions: Sequence[Opinion], owner: str | None = None) -> None:
     """Keep a batch of opinions of one checkpoint, all or none; those that are there stay as they are. StoreError when
     the run is not this owner's any more."""
-    key = second_opinion.c.episode_id, second_opinion.c.idx
+    episodes = {one.episode_id for one in opinions}
+    stored = select(second_opinion.c.episode_id, second_opinion.c.idx).where(
+        second_opinion.c.checkpoint_id.in_({one.checkpoint_id for one in opinions}),
+        second_opinion.c.episode_id.in_(episodes),
+    )
     with writing(store.engine) as connection:
         check_owner(connection, run_id, owner)
-        held = {
-            tuple(row)
-            for row in connection.execute(
-                select(*key).where(
-                    second_opinion.c.checkpoint_id.in_({one.checkpoint_id for one in opinions}),
-                    second_opinion.c.episode_id.in_({one.episode_id for one in opinions}),
-                )
-            )
-        }
-        there = set(
-            connection.execute(
-                select(episode.c.id).where(episode.c.id.in_({one.episode_id for one in opinions}))
-            ).scalars()
-        )
+        known = {tuple(row) for row in connection.execute(stored)}
+        there = set(connection.execute(select(episode.c.id).where(episode.c.id.in_(episodes))).scalars())
         rows = [
             {**one._asdict(), "run_id": run_id}
             for one in opinions
-            if (one.episode_id, one.idx) not in held and one.episode_id in there
+            if (one.episode_id, one.idx) not in known and one.episode_id in there
         ]
         if rows:
             connection.execute(insert(second_opinion), rows)
@@ -219,8 +211,7 @@ def rereading_progress(store: Store, run_id: str) -> RereadingProgress:
         .where(second_opinion.c.run_id == run_id)
         .group_by(second_opinion.c.device)
     )
-    with reading(store.engine) as connection:
-        found = {device: n for device, n in connection.execute(query)}  # noqa: C416
+    found = dict(fetch_rows(store.engine, query))
     return RereadingProgress(sum(found.values()), tuple(sorted(found)))
 
 

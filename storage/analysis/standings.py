@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, select, union_all
+from sqlalchemy import ColumnElement, Subquery, case, func, literal, select, union_all
 
 from core.episode import Role, Status
 from core.errors import StoreError
-from storage.filters.listing import FIGURES
+from storage.filters.listing import FIGURES, FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
 from storage.filters.vocabulary import IS_MEASURED
-from storage.rows.engine import reading
+from storage.rows.engine import fetch_rows, reading
 from storage.rows.schema import episode, task, turn
 from storage.rows.summaries import PolicySummary
 from storage.store import Store
 
 #: Width of a bar of the entropy histogram, in nats; bar i is centred on i times this.
 ENTROPY_BIN = 0.25
+
+_FINISHED = episode.c.status == Status.FINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,11 @@ def policies_with_episodes(store: Store) -> list[PolicyInRun]:
     own play."""
     query = (
         select(episode.c.run_id, episode.c.policy, func.count())
-        .where(episode.c.status == Status.FINISHED, IS_MEASURED)
+        .where(_FINISHED, IS_MEASURED)
         .group_by(episode.c.run_id, episode.c.policy)
         .order_by(episode.c.run_id.desc(), episode.c.policy)
     )
-    with reading(store.engine) as connection:
-        return [PolicyInRun(*row) for row in connection.execute(query)]
+    return [PolicyInRun(*row) for row in fetch_rows(store.engine, query)]
 
 
 def count_shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict[str, int]:
@@ -95,16 +95,10 @@ def count_shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict
     its = select(episode.c.task_key).where(*finished_conditions(PolicySide(policy)))
     query = (
         select(episode.c.policy, func.count(episode.c.task_key.distinct()))
-        .where(
-            episode.c.policy.in_(others),
-            episode.c.status == Status.FINISHED,
-            IS_MEASURED,
-            episode.c.task_key.in_(its),
-        )
+        .where(episode.c.policy.in_(others), _FINISHED, IS_MEASURED, episode.c.task_key.in_(its))
         .group_by(episode.c.policy)
     )
-    with reading(store.engine) as connection:
-        return {name: n for name, n in connection.execute(query)}  # noqa: C416
+    return dict(fetch_rows(store.engine, query))
 
 
 def find_side(candidates: Sequence[PolicyInRun], token: str, within: str | None = None) -> PolicySide:
@@ -137,25 +131,20 @@ def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
 
 def finished_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
     """The conditions under which an episode counts for the side."""
-    return [*side_conditions(side), episode.c.status == Status.FINISHED]
+    return [*side_conditions(side), _FINISHED]
 
 
 def by_task(side: PolicySide, *only: ColumnElement[bool]) -> Subquery:
     """One row per task that the side finished: episodes `n`, `right` ones, and the episode that shows which of the
     two is the rule (`core.analysis.comparison.is_solved`), the earliest of its kind. An episode without a judgement is
     wrong."""
-    right = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
-    shown = case(
-        (2 * right > func.count(), func.min(case((episode.c.correct.is_(True), episode.c.id)))),
-        else_=func.min(case((func.coalesce(episode.c.correct, False).is_(False), episode.c.id))),
-    )
     return (
         select(
             episode.c.task_key,
             func.max(episode.c.family).label("family"),
             func.count().label("n"),
-            right.label("right"),
-            shown.label("episode"),
+            RIGHT.label("right"),
+            case((func.count() < 2 * RIGHT, FIRST_RIGHT), else_=FIRST_NOT_RIGHT).label("episode"),
         )
         .where(*finished_conditions(side), *only)
         .group_by(episode.c.task_key)
@@ -165,30 +154,25 @@ def by_task(side: PolicySide, *only: ColumnElement[bool]) -> Subquery:
 
 def figures(store: Store, sides: Sequence[PolicySide]) -> list[Figures]:
     """How each side did, in order. Two queries, however many there are."""
-    did = [
-        select(
-            literal(i).label("side"), *FIGURES, func.count(episode.c.seed.distinct()).label("seeds")
-        ).where(*side_conditions(side))
-        for i, side in enumerate(sides)
+    seeds = func.count(episode.c.seed.distinct())
+    played = [
+        select(literal(i), seeds, *FIGURES).where(*side_conditions(side)) for i, side in enumerate(sides)
     ]
-    tasks: list[Select[Any]] = []
-    for i, side in enumerate(sides):
-        rows = by_task(side)
-        tasks.append(
-            select(literal(i), rows.c.n, rows.c.right, func.count()).group_by(rows.c.n, rows.c.right)
-        )
+    tasks = [
+        select(literal(i), rows.c.n, rows.c.right, func.count()).group_by(rows.c.n, rows.c.right)
+        for i, rows in enumerate(map(by_task, sides))
+    ]
+    names = [column.name for column in FIGURES]
+    counted: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     with reading(store.engine) as connection:
-        found = {row["side"]: dict(row) for row in connection.execute(union_all(*did)).mappings()}
-        counted: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        found = {i: numbers for i, *numbers in connection.execute(union_all(*played))}
         for i, n, right, count in connection.execute(union_all(*tasks)):
             counted[i].append((n, right, count))
     result = []
     for i, side in enumerate(sides):
-        row = found[i]
-        seeds = row.pop("seeds")
-        del row["side"]
-        summary = PolicySummary(run_id=side.run, policy=side.policy, **row)
-        result.append(Figures(side, summary, tuple(sorted(counted[i])), seeds))
+        n_seeds, *numbers = found[i]
+        summary = PolicySummary(run_id=side.run, policy=side.policy, **dict(zip(names, numbers, strict=True)))
+        result.append(Figures(side, summary, tuple(sorted(counted[i])), n_seeds))
     return result
 
 
@@ -201,8 +185,7 @@ def task_sets(store: Store, sides: Sequence[PolicySide]) -> list[TaskSet]:
         .group_by(task.c.split, task.c.family)
         .order_by(task.c.split, task.c.family)
     )
-    with reading(store.engine) as connection:
-        return [TaskSet(*row) for row in connection.execute(query)]
+    return [TaskSet(*row) for row in fetch_rows(store.engine, query)]
 
 
 def courses(store: Store, sides: Sequence[PolicySide]) -> list[Course]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, case, exists, func, not_, or_, select
+from sqlalchemy import ColumnElement, case, exists, func, not_, or_, select
 
 from core.analysis.metrics import wilson_interval
 from core.episode import EndReason, Flag, Protocol, Role, Verdict
@@ -35,9 +36,10 @@ from storage.filters.expression import (
     join_nodes,
     write_expression,
 )
-from storage.rows.engine import reading
+from storage.filters.listing import total_if_all_known
+from storage.rows.engine import fetch_rows
 from storage.rows.mapping import to_flags
-from storage.rows.schema import episode, text, turn
+from storage.rows.schema import episode, same_turn, text, turn
 from storage.store import Store
 
 #: Of fewer answers a rate tells too little to rank a verifier by it.
@@ -115,31 +117,17 @@ def turn_groups(store: Store, where: EpisodeFilter) -> list[TurnGroup]:
             func.count(),
             func.coalesce(func.sum(turn.c.tokens_in), 0),
             func.coalesce(func.sum(turn.c.tokens_out), 0),
-            func.sum(turn.c.cost_usd),
-            func.count(turn.c.cost_usd),
+            total_if_all_known(turn.c.cost_usd),
             func.coalesce(func.sum(turn.c.latency_s), 0.0),
         )
         .where(*counted_turns(store, where))
         .group_by(*keys)
     )
-    with reading(store.engine) as connection:
-        return [
-            TurnGroup(
-                model,
-                Role(role),
-                Verdict(verdict) if verdict else None,
-                right,
-                to_flags(flags),
-                n,
-                tokens_in,
-                tokens_out,
-                cost if priced == n else None,
-                latency,
-            )
-            for role, model, verdict, right, flags, n, tokens_in, tokens_out, cost, priced, latency in (
-                connection.execute(query)
-            )
-        ]
+    found = []
+    for role, model, verdict, right, flags, *amounts in fetch_rows(store.engine, query):
+        given = Verdict(verdict) if verdict else None
+        found.append(TurnGroup(model, Role(role), given, right, to_flags(flags), *amounts))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +160,12 @@ class VerifierLedger:
 
 def ledgers(groups: Iterable[TurnGroup]) -> list[VerifierLedger]:
     """One per model that was a Verifier; who accepts wrong answers most first, those that judged too few last."""
-    counts: dict[str, dict[VerdictOutcome, int]] = {}
-    own: dict[str, int] = {}
+    counts: dict[str, Counter[VerdictOutcome]] = defaultdict(Counter)
+    own: Counter[str] = Counter()
     for group in groups:
         if (judged := group.judgement) is not None:
-            of = counts.setdefault(group.model, {})
-            of[judged] = of.get(judged, 0) + group.n
-            own[group.model] = own.get(group.model, 0) + group.n * (Flag.SELF_VERIFIED in group.flags)
+            counts[group.model][judged] += group.n
+            own[group.model] += group.n * (Flag.SELF_VERIFIED in group.flags)
     found = [VerifierLedger(model, of, own[model]) for model, of in counts.items()]
     return sorted(found, key=lambda one: (*_rank(one.false_accept), one.model))
 
@@ -223,10 +210,9 @@ def by_author(store: Store, where: EpisodeFilter) -> list[VerdictsOnAuthor]:
     )
     query = select(judged, func.count()).group_by(*judged.c)
     found: dict[tuple[str, str], dict[tuple[str, bool], int]] = {}
-    with reading(store.engine) as connection:
-        for verifier, wrote, verdict, right, n in connection.execute(query):
-            if wrote is not None:
-                found.setdefault((verifier, wrote), {})[verdict, bool(right)] = n
+    for verifier, wrote, verdict, right, n in fetch_rows(store.engine, query):
+        if wrote is not None:
+            found.setdefault((verifier, wrote), {})[verdict, bool(right)] = n
     return [
         VerdictsOnAuthor(verifier, wrote, _of(of, Verdict.ACCEPT, False), _of(of, Verdict.REVISE, True))
         for (verifier, wrote), of in sorted(found.items())
@@ -378,20 +364,16 @@ class ThinkerPlan(NamedTuple):
 
 def thinker_plans(store: Store, where: EpisodeFilter) -> list[ThinkerPlan]:
     """The newest replies of Thinkers, read as replies of the other roles. One query, which reads texts."""
-    reply_text = and_(
-        text.c.episode_id == turn.c.episode_id, text.c.idx == turn.c.idx, text.c.kind == "reply"
-    )
     query = (
         newest_turns(store, where, MOST_PLANS)
         .add_columns(turn.c.model, func.substr(text.c.body, 1, LONGEST_PLAN))
-        .join(text, reply_text)
+        .join(text, same_turn(text) & (text.c.kind == "reply"))
         .where(turn.c.role == Role.THINKER)
     )
-    with reading(store.engine) as connection:
-        return [
-            ThinkerPlan(model, output_of_other_role(body), TurnReference(*row))
-            for *row, model, body in connection.execute(query)
-        ]
+    return [
+        ThinkerPlan(model, output_of_other_role(body), TurnReference(*row))
+        for *row, model, body in fetch_rows(store.engine, query)
+    ]
 
 
 # What was spent
@@ -457,37 +439,33 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
             *keys,
             func.count(),
             func.sum(episode.c.tokens_in + episode.c.tokens_out),
-            func.sum(episode.c.cost_usd),
-            func.count(episode.c.cost_usd),
+            total_if_all_known(episode.c.cost_usd),
             func.sum(episode.c.latency_s),
         )
         .where(*counted_episodes(store, where))
         .group_by(*keys)
     )
     by_policy: dict[str, list[tuple[Any, ...]]] = {}
-    with reading(store.engine) as connection:
-        for policy, *rest in connection.execute(query):
-            by_policy.setdefault(policy, []).append(tuple(rest))
+    for policy, *rest in fetch_rows(store.engine, query):
+        by_policy.setdefault(policy, []).append(tuple(rest))
     found = [_policy_cost(policy, rows) for policy, rows in by_policy.items()]
     return sorted(found, key=lambda one: (-one.n, one.policy))
 
 
 def _policy_cost(policy: str, rows: Iterable[tuple[Any, ...]]) -> PolicyCost:
-    n = solved = turns = tokens = priced = ended = false = 0
-    cost = latency = 0.0
-    accepts: dict[tuple[int, bool], int] = {}
-    for played, accepted, right, count, used, paid, known, waited in rows:
-        n, solved, turns = n + count, solved + count * bool(right), turns + count * played
-        tokens, cost, priced, latency = tokens + used, cost + (paid or 0.0), priced + known, latency + waited
+    n = solved = turns = tokens = ended = false = 0
+    cost: float | None = 0.0
+    latency = 0.0
+    accepts: Counter[tuple[int, bool]] = Counter()
+    for played, accepted, right, count, used, paid, waited in rows:
+        n, solved, turns, tokens = n + count, solved + count * right, turns + count * played, tokens + used
+        cost = None if cost is None or paid is None else cost + paid
+        latency += waited
         if accepted:
             ended, false = ended + count, false + count * (not right)
-            accepts[played, bool(right)] = accepts.get((played, bool(right)), 0) + count
-    total, accepted, false_accept = (
-        cost if priced == n else None,
-        Proportion(ended, n),
-        Proportion(false, ended),
-    )
-    return PolicyCost(policy, n, solved, turns, tokens, total, latency, accepted, false_accept, accepts)
+            accepts[played, bool(right)] += count
+    accepted, false_accept = Proportion(ended, n), Proportion(false, ended)
+    return PolicyCost(policy, n, solved, turns, tokens, cost, latency, accepted, false_accept, accepts)
 
 
 def frontier(points: Iterable[tuple[str, float, float]]) -> list[str]:

@@ -78,4 +78,4 @@ def _taken(models: Sequence[str], logits: Sequence[bytes], mask: str, off: Seque
         return {}
     z = np.array([to_floats(one) for one in logits])
     summed = softmax(z, left).sum(axis=0)
-    return {model: float(p) for model, p, kept in zip(models, summed, left, strict=True) if kept}
+    return {model: float(p) for model, p, remains in zip(models, summed, left, strict=True) if remains}

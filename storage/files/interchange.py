@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,16 +43,17 @@ from storage.files.jsonl import (
 from storage.files.jsonl_rows import (
     known_values,
     lines_of_episodes,
+    lines_of_labels,
     lines_of_runs,
+    row_of_line,
     runs_of,
     stored_episodes,
     stored_twin,
 )
-from storage.files.label_lines import insert_lines, lines_of_labels, misplaced
 from storage.files.selection import Selection, selected_ids
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
-from storage.rows.schema import checkpoint, optimiser, run
+from storage.rows.schema import checkpoint, label, optimiser, run
 from storage.rows.summaries import GenerationSummary
 from storage.shelves import generations
 from storage.shelves.checkpoints import checkpoint_row, insert_checkpoint
@@ -67,6 +67,9 @@ MAX_RATIO = 200  # unpacked bytes per packed byte; JSON of episodes packs 5 to 4
 
 #: Episodes and labels go into the store so many lines, or so many bytes, at a time.
 BATCH_LINES, BATCH_BYTES = 500, 16 * 2**20
+
+_NO_HEADER = "is not the header of a trinity-jsonl file"
+_CONTRADICTION = "contradicts the store, which holds another {} under the same id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +206,9 @@ class _Reader:
         try:
             line = parse_line(content, self.version)
         except ValueError as error:
-            what = "is not the header of a trinity-jsonl file" if self.number == 1 else str(error)
-            raise self.fault(what) from error
+            raise self.fault(_NO_HEADER if self.number == 1 else str(error)) from error
         if (self.number == 1) is not isinstance(line, HeaderLine):
-            raise self.fault(
-                "is not the header of a trinity-jsonl file" if self.number == 1 else "is a second header"
-            )
+            raise self.fault(_NO_HEADER if self.number == 1 else "is a second header")
         if isinstance(line, HeaderLine) and (line.format != FORMAT or line.version not in VERSIONS):
             raise self.fault(
                 f"says {line.format} version {line.version}, and only {FORMAT} up to version {VERSION} is known"
@@ -255,7 +255,7 @@ class _Reader:
     def _take_one(self, line: RunLine | CheckpointLine | GenerationLine | OptimiserLine) -> None:
         twin = stored_twin(self.connection, line)
         if twin not in (None, line):
-            raise self.fault(f"contradicts the store, which holds another {line.kind} under the same id")
+            raise self.fault(_CONTRADICTION.format(line.kind))
         try:
             if twin is None:
                 _add(self.connection, line)
@@ -264,7 +264,7 @@ class _Reader:
                 orphan = (checkpoint.c.id == line.id, checkpoint.c.run_id.is_(None))
                 self.connection.execute(update(checkpoint).where(*orphan).values(run_id=line.run))
         except IntegrityError as error:
-            raise self.fault(_UNKNOWN) from error
+            raise self.fault(validation.UNKNOWN) from error
 
     def _flush(self) -> None:
         """Add the episodes that wait, then the labels, unless the store has their twins."""
@@ -276,13 +276,11 @@ class _Reader:
             if id_ not in held:
                 new.append((number, line))
             elif held[id_] != line:
-                raise self.fault(
-                    "contradicts the store, which holds another episode under the same id", number
-                )
+                raise self.fault(_CONTRADICTION.format("episode"), number)
         runs = known_values(self.connection, run.c.id, {line.episode.run_id for _, line in new})
         for number, line in new:
             if line.episode.run_id not in runs:
-                raise self.fault(_UNKNOWN, number)
+                raise self.fault(validation.UNKNOWN, number)
         insert_episodes(
             self.connection,
             [TimedEpisode(line.episode, line.started, line.finished, line.turn_started) for _, line in new],
@@ -297,47 +295,39 @@ class _Reader:
         stored = {line for lines in lines_of_labels(self.connection, about).values() for line in lines}
         new = []
         for number, line in labels:
-            if (fault := misplaced(line, places)) is not None:
-                raise self.fault(fault, number)
+            try:
+                validation.check_place(line, places.get(line.episode))
+            except ValueError as error:
+                raise self.fault(str(error), number) from error
             if line not in stored:
                 stored.add(line)
                 new.append(line)
-        insert_lines(self.connection, new)
+        if new:
+            self.connection.execute(insert(label), [row_of_line(line) for line in new])
         self.added["label"] += len(new)
-
-
-#: What is wrong with a line whose run or episode is nowhere.
-_UNKNOWN = "refers to something that is neither in the file nor in the store"
 
 
 def _add(connection: Connection, line: RunLine | CheckpointLine | GenerationLine | OptimiserLine) -> None:
     match line:
         case RunLine():
-            row = line.model_dump(exclude={"run_kind", "config"})
-            row["kind"], row["config"] = line.run_kind, json.dumps(line.config)
-            connection.execute(insert(run), row)
+            connection.execute(insert(run), row_of_line(line))
         case CheckpointLine():
-            insert_checkpoint(
-                connection,
-                checkpoint_row(
-                    line.id,
-                    line.config,
-                    line.weights,
-                    run_id=line.run,
-                    generation=line.generation,
-                    kind=line.head_kind,
-                    created=line.created,
-                ),
+            row = checkpoint_row(
+                line.id,
+                line.config,
+                line.weights,
+                run_id=line.run,
+                generation=line.generation,
+                kind=line.head_kind,
+                created=line.created,
             )
+            insert_checkpoint(connection, row)
         case GenerationLine():
-            fields = {name: getattr(line, name) for name in GenerationLine.model_fields}
-            entry = GenerationSummary(
-                run_id=line.run, **{k: v for k, v in fields.items() if k not in ("kind", "run", "candidates")}
-            )
+            fields = line.model_dump(exclude={"kind", "run", "candidates"})
+            entry = GenerationSummary(run_id=line.run, **fields)
             generations.insert_generation(connection, entry, line.candidates)
         case OptimiserLine():
-            row = {"run_id": line.run, "generation": line.generation, "state": line.state}
-            connection.execute(insert(optimiser), row)
+            connection.execute(insert(optimiser), row_of_line(line))
 
 
 @contextmanager

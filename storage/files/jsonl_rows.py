@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, or_, select
+from sqlalchemy import ColumnElement, Connection, or_, select
 
 from core.episode import Status
 from core.errors import StoreError
@@ -20,22 +21,58 @@ from storage.files.jsonl import (
     OptimiserLine,
     RunLine,
 )
-from storage.files.label_lines import lines_of_labels
-from storage.rows.full_episodes import chunks, read_episodes
-from storage.rows.mapping import Rows
-from storage.rows.schema import candidate, checkpoint, episode, generation, optimiser, run, turn
-from storage.rows.summaries import CandidateSummary, RunStatus
+from storage.rows.full_episodes import chunks, read_timed_episodes, rows_among
+from storage.rows.mapping import Row, Rows
+from storage.rows.schema import checkpoint, episode, generation, label, optimiser, run
+from storage.rows.summaries import RunStatus
+from storage.shelves.generations import read_candidates
+
+L = TypeVar("L", bound=Body)
 
 _ALIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
+#: Fields of lines that stand in columns of another name.
+_COLUMNS = {
+    "run": "run_id",
+    "run_kind": "kind",
+    "head_kind": "kind",
+    "index": "idx",
+    "episode": "episode_id",
+    "turn": "idx",
+}
+#: Objects that stand in their columns as JSON.
+_OBJECTS = ("config", "stats")
+#: So many episodes are in memory at once.
+_EPISODES = 100
+
+
+def row_of_line(line: RunLine | OptimiserLine | LabelLine) -> Row:
+    """The row of a line that has a column for each field."""
+    return {
+        _COLUMNS.get(name, name): json.dumps(value) if name in _OBJECTS else value
+        for name, value in line
+        if name != "kind"
+    }
+
+
+def _line_of_row(kind: type[L], row: Rows, **given: Any) -> L:
+    """The line of a row, but for the fields that are given."""
+    for name in kind.model_fields.keys() - {"kind", *given}:
+        value = row[_COLUMNS.get(name, name)]
+        given[name] = json.loads(value) if name in _OBJECTS else value
+    return kind(**given)
 
 
 def lines_of_runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Body]:
     """Everything of these runs, in the order in which a reader needs it. StoreError for an unknown run."""
     yield from _runs(connection, run_ids)
     played = select(episode.c.checkpoint_id).where(episode.c.run_id.in_(run_ids))
-    yield from _checkpoints(connection, run_ids, or_(checkpoint.c.run_id.in_(run_ids), _used(played)))
+    yield from _checkpoints(
+        connection, run_ids, or_(checkpoint.c.run_id.in_(run_ids), checkpoint.c.id.in_(played))
+    )
     for run_id in run_ids:
         yield from _generations(connection, run_id)
+        if (last := _optimiser(connection, run_id)) is not None:
+            yield last
     for run_id in run_ids:
         ids = select(episode.c.id).where(episode.c.run_id == run_id).order_by(episode.c.id)
         yield from _episodes(connection, connection.execute(ids).scalars().all())
@@ -49,7 +86,7 @@ def lines_of_episodes(
     seen: set[str] = set()
     for some in chunks(episode_ids):
         played = select(episode.c.checkpoint_id).where(episode.c.id.in_(some))
-        for line in _checkpoints(connection, run_ids, _used(played)):
+        for line in _checkpoints(connection, run_ids, checkpoint.c.id.in_(played)):
             if line.id not in seen:
                 seen.add(line.id)
                 yield line
@@ -58,18 +95,14 @@ def lines_of_episodes(
 
 def runs_of(connection: Connection, episode_ids: Sequence[str]) -> list[str]:
     """The runs that these episodes are of, each once, in the order of their ids."""
-    found: set[str] = set()
-    for some in chunks(episode_ids):
-        found.update(connection.execute(select(episode.c.run_id).where(episode.c.id.in_(some))).scalars())
-    return sorted(found)
+    rows = rows_among(connection, select(episode.c.run_id), episode.c.id, episode_ids)
+    return sorted({row["run_id"] for row in rows})
 
 
 def known_values(connection: Connection, column: ColumnElement[str], wanted: Iterable[str]) -> set[str]:
     """Those of `wanted` that stand in a column."""
-    found: set[str] = set()
-    for some in chunks(sorted(wanted)):
-        found.update(connection.execute(select(column).where(column.in_(some))).scalars())
-    return found
+    rows = rows_among(connection, select(column.label("value")), column, sorted(wanted))
+    return {row["value"] for row in rows}
 
 
 def stored_episodes(connection: Connection, episode_ids: Sequence[str]) -> dict[str, EpisodeLine]:
@@ -83,22 +116,20 @@ def stored_twin(
     connection: Connection, line: RunLine | CheckpointLine | GenerationLine | OptimiserLine
 ) -> Body | None:
     """What the store holds under the line's id, as a line; None when that is nothing."""
-    found: Iterable[Body | None]
     match line:
         case RunLine():
-            found = [_run(connection, line.id)]
+            return _run(connection, line.id)
         case GenerationLine():
-            found = _generations(connection, line.run, only=line.index)
+            return next(_generations(connection, line.run, generation.c.idx == line.index), None)
         case OptimiserLine():
-            found = [_optimiser(connection, line.run)]
+            return _optimiser(connection, line.run)
         case CheckpointLine():
             query = select(checkpoint).where(checkpoint.c.id == line.id)
+            row = connection.execute(query).mappings().first()
             # Which run an equal checkpoint came from, and when, is not its content.
-            found = [
-                _checkpoint(row).model_copy(update={"run": line.run, "created": line.created})
-                for row in connection.execute(query).mappings()
-            ]
-    return next(iter(found), None)
+            if row is None:
+                return None
+            return _line_of_row(CheckpointLine, row, run=line.run, created=line.created)
 
 
 def _runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[RunLine]:
@@ -114,17 +145,7 @@ def _run(connection: Connection, run_id: str) -> RunLine | None:
     if row is None:
         return None
     status = RunStatus(row["status"])
-    same = ("id", "created", "started", "finished", "error")
-    return RunLine(
-        run_kind=row["kind"],
-        status=RunStatus.INTERRUPTED if status in _ALIVE else status,
-        config=json.loads(row["config"]),
-        **{name: row[name] for name in same},
-    )
-
-
-def _used(played: Select[tuple[str | None]]) -> ColumnElement[bool]:
-    return checkpoint.c.id.in_(played)
+    return _line_of_row(RunLine, row, status=RunStatus.INTERRUPTED if status in _ALIVE else status)
 
 
 def _checkpoints(
@@ -137,73 +158,40 @@ def _checkpoints(
         .order_by(checkpoint.c.run_id, checkpoint.c.generation, checkpoint.c.id)
     )
     for row in connection.execute(query).mappings():
-        line = _checkpoint(row)
-        yield line if line.run in run_ids else line.model_copy(update={"run": None})
-
-
-def _checkpoint(row: Rows) -> CheckpointLine:
-    return CheckpointLine(
-        id=row["id"],
-        run=row["run_id"],
-        generation=row["generation"],
-        head_kind=row["kind"],
-        created=row["created"],
-        config=json.loads(row["config"]),
-        weights=bytes(row["weights"]),
-    )
+        yield _line_of_row(CheckpointLine, row, run=row["run_id"] if row["run_id"] in run_ids else None)
 
 
 def _generations(
-    connection: Connection, run_id: str, only: int | None = None
-) -> Iterator[GenerationLine | OptimiserLine]:
-    query = select(generation).where(generation.c.run_id == run_id).order_by(generation.c.idx)
-    if only is not None:
-        query = query.where(generation.c.idx == only)
+    connection: Connection, run_id: str, *where: ColumnElement[bool]
+) -> Iterator[GenerationLine]:
+    query = select(generation).where(generation.c.run_id == run_id, *where).order_by(generation.c.idx)
     for row in connection.execute(query).mappings().all():
-        fields: dict[str, Any] = dict(row)
-        index = fields.pop("idx")
-        fields["run"] = fields.pop("run_id")
-        fields["stats"] = json.loads(fields["stats"])
-        members = (
-            select(candidate.c.idx, candidate.c.fitness, candidate.c.rollouts, candidate.c.missing)
-            .where(candidate.c.run_id == run_id, candidate.c.generation == index)
-            .order_by(candidate.c.idx)
-        )
-        candidates = tuple(CandidateSummary(*member) for member in connection.execute(members))
-        yield GenerationLine(index=index, candidates=candidates, **fields)
-    if only is None and (last := _optimiser(connection, run_id)) is not None:
-        yield last
+        candidates = tuple(read_candidates(connection, run_id, row["idx"]))
+        yield _line_of_row(GenerationLine, row, candidates=candidates)
 
 
 def _optimiser(connection: Connection, run_id: str) -> OptimiserLine | None:
-    row = connection.execute(select(optimiser).where(optimiser.c.run_id == run_id)).first()
-    return OptimiserLine(run=run_id, generation=row.generation, state=bytes(row.state)) if row else None
+    row = connection.execute(select(optimiser).where(optimiser.c.run_id == run_id)).mappings().first()
+    return None if row is None else _line_of_row(OptimiserLine, row)
 
 
 def _episodes(connection: Connection, ids: Sequence[str]) -> Iterator[EpisodeLine | LabelLine]:
     """Each episode, then its labels."""
-    for chunk in chunks(ids, 100):
-        times = {
-            row.id: row
-            for row in connection.execute(
-                select(episode.c.id, episode.c.started, episode.c.finished).where(episode.c.id.in_(chunk))
-            )
-        }
-        began: dict[str, list[float]] = {one: [] for one in chunk}
-        turns = (
-            select(turn.c.episode_id, turn.c.started)
-            .where(turn.c.episode_id.in_(chunk), turn.c.stage == "finished")
-            .order_by(turn.c.episode_id, turn.c.idx)
-        )
-        for episode_id, at in connection.execute(turns):
-            began[episode_id].append(at)
+    for chunk in chunks(ids, _EPISODES):
         labels = lines_of_labels(connection, chunk)
-        for full in read_episodes(connection, chunk):
-            running = full.status is Status.RUNNING
-            yield EpisodeLine(
-                started=times[full.id].started,
-                finished=times[full.id].finished,
-                turn_started=tuple(began[full.id]),
-                episode=replace(full, status=Status.INTERRUPTED) if running else full,
-            )
+        for one in read_timed_episodes(connection, chunk):
+            full = one.episode
+            if full.status is Status.RUNNING:
+                full = replace(full, status=Status.INTERRUPTED)
+            times = {name: getattr(one, name) for name in ("started", "finished", "turn_started")}
+            yield EpisodeLine(episode=full, **times)
             yield from labels.get(full.id, ())
+
+
+def lines_of_labels(connection: Connection, episode_ids: Sequence[str]) -> Mapping[str, list[LabelLine]]:
+    """Every label of these episodes, replaced and withdrawn ones included, oldest first."""
+    found: dict[str, list[LabelLine]] = defaultdict(list)
+    query = select(label).where(label.c.episode_id.in_(episode_ids)).order_by(label.c.at, label.c.id)
+    for row in connection.execute(query).mappings():
+        found[row["episode_id"]].append(_line_of_row(LabelLine, row))
+    return found

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, select
 
-from storage.files.selection import FETCH, Selection, selection_conditions
+from storage.files.selection import FETCH, Selection, selection_query
 from storage.filters.current_labels import current_labels
 from storage.rows import mapping
 from storage.rows.mapping import Row
-from storage.rows.schema import episode, label, second_opinion, text, turn
+from storage.rows.schema import label, same_turn, second_opinion, text, turn
 
 #: A column's name begins so; what follows is the labels' name.
 PREFIX = "label_"
@@ -61,12 +60,7 @@ def label_columns(connection: Connection, selection: Selection, *, of_turns: boo
 def label_rows(connection: Connection, selection: Selection) -> Iterator[Row]:
     """Each label that counts, with the words it is about; turns from 1, times in microseconds."""
     found = current_labels(_within(connection, selection)).subquery()
-    spoken = and_(
-        text.c.episode_id == found.c.episode_id,
-        text.c.idx == found.c.idx,
-        text.c.kind == "reply",
-        found.c.span_start.is_not(None),
-    )
+    spoken = and_(same_turn(text, found), text.c.kind == "reply", found.c.span_start.is_not(None))
     words = func.substr(text.c.body, found.c.span_start + 1, found.c.span_end - found.c.span_start)
     query = (
         select(found, words.label("words"))
@@ -74,17 +68,15 @@ def label_rows(connection: Connection, selection: Selection) -> Iterator[Row]:
         .order_by(found.c.episode_id, found.c.at, found.c.id)
     )
     for row in connection.execute(query.execution_options(yield_per=FETCH)).mappings():
-        turned = {"turn": _from_one(row["idx"]), "said": round(row["at"] * 1e6)}
-        yield {**row, **turned}
+        yield {**row, "turn": _from_one(row["idx"]), "said": round(row["at"] * 1e6)}
 
 
 def opinion_rows(connection: Connection, selection: Selection) -> Iterator[Row]:
     """Each second opinion: a checkpoint's logits at a turn, and whether it read there what the turn's own did."""
-    here = and_(turn.c.episode_id == second_opinion.c.episode_id, turn.c.idx == second_opinion.c.idx)
     query = (
         select(second_opinion, (turn.c.prompt_digest == second_opinion.c.prompt_digest).label("same_input"))
-        .join(turn, here)
-        .where(second_opinion.c.episode_id.in_(_wanted(connection, selection)))
+        .join(turn, same_turn(second_opinion))
+        .where(second_opinion.c.episode_id.in_(selection_query(selection, connection.dialect.name)))
         .order_by(second_opinion.c.episode_id, second_opinion.c.idx, second_opinion.c.checkpoint_id)
     )
     for row in connection.execute(query.execution_options(yield_per=FETCH)).mappings():
@@ -92,12 +84,8 @@ def opinion_rows(connection: Connection, selection: Selection) -> Iterator[Row]:
         yield {**row, **logits, "turn": _from_one(row["idx"])}
 
 
-def _wanted(connection: Connection, selection: Selection) -> Any:
-    return select(episode.c.id).where(*selection_conditions(selection, connection.dialect.name))
-
-
 def _within(connection: Connection, selection: Selection) -> ColumnElement[bool]:
-    return label.c.episode_id.in_(_wanted(connection, selection))
+    return label.c.episode_id.in_(selection_query(selection, connection.dialect.name))
 
 
 def _from_one(index: int | None) -> int | None:

@@ -16,17 +16,17 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sqlalchemy import Connection, Select, and_, select
+from sqlalchemy import Connection, Select, select
 
 from core.play.deciders import decider_at
 from storage.files.atomic import atomic_file
 from storage.files.label_columns import LabelColumns, label_columns, label_rows, opinion_rows
-from storage.files.selection import FETCH, Selection, selected_ids, selection_conditions
+from storage.files.selection import FETCH, Selection, selected_ids, selection_conditions, selection_query
 from storage.rows import mapping
 from storage.rows.engine import reading
 from storage.rows.mapping import Row, Rows
 from storage.rows.meta_column import deciders_in
-from storage.rows.schema import episode, task, text, turn
+from storage.rows.schema import episode, same_turn, task, text, turn
 from storage.store import Store
 
 RowKind = Literal["episodes", "turns", "labels", "opinions"]
@@ -36,105 +36,80 @@ ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 #: A row group is written when it has this many rows, or this many characters of text.
 GROUP_ROWS, GROUP_CHARACTERS = 20_000, 32 * 2**20
 
+_TEXT, _INTEGER, _FLOAT, _TRUTH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _TIME, _NUMBERS, _NAMES = pa.timestamp("us", "UTC"), pa.list_(pa.float64()), pa.list_(pa.string())
+
+
+def _columns(kind: Any, *names: str, required: bool = False) -> list[Any]:
+    """Columns of one type that stand beside each other."""
+    return [pa.field(name, kind, nullable=not required) for name in names]
+
 
 EPISODE_SCHEMA = pa.schema(
     [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("run_id", pa.string(), nullable=False),
-        pa.field("task_id", pa.string(), nullable=False),
-        pa.field("family", pa.string()),
-        pa.field("split", pa.string()),
-        pa.field("grader", pa.string()),
-        pa.field("question", pa.string()),
-        pa.field("expected", pa.string()),
-        pa.field("policy", pa.string(), nullable=False),
-        pa.field("checkpoint_id", pa.string()),
-        pa.field("generation", pa.int64()),
-        pa.field("models", _NAMES),
-        pa.field("protocol", pa.string()),
-        pa.field("turn_budget", pa.int64()),
-        pa.field("seed", pa.int64()),
-        pa.field("argmax", pa.bool_()),
-        pa.field("parent_episode_id", pa.string()),
-        pa.field("fork_turn", pa.int64()),  # from 1
-        pa.field("status", pa.string()),
-        pa.field("end_reason", pa.string()),
-        pa.field("answer", pa.string()),
-        pa.field("correct", pa.bool_()),
-        pa.field("turns", pa.int64()),
-        pa.field("strip", pa.string()),
-        pa.field("tokens_in", pa.int64()),
-        pa.field("tokens_out", pa.int64()),
-        pa.field("cost_usd", pa.float64()),
-        pa.field("latency_s", pa.float64()),
-        pa.field("min_margin", pa.float64()),
-        pa.field("mean_entropy", pa.float64()),
-        pa.field("flags", _NAMES),
-        pa.field("started", _TIME),
-        pa.field("finished", _TIME),
+        *_columns(_TEXT, "id", "run_id", "task_id", required=True),
+        *_columns(_TEXT, "family", "split", "grader", "question", "expected"),
+        *_columns(_TEXT, "policy", required=True),
+        *_columns(_TEXT, "checkpoint_id"),
+        *_columns(_INTEGER, "generation"),
+        *_columns(_NAMES, "models"),
+        *_columns(_TEXT, "protocol"),
+        *_columns(_INTEGER, "turn_budget", "seed"),
+        *_columns(_TRUTH, "argmax"),
+        *_columns(_TEXT, "parent_episode_id"),
+        *_columns(_INTEGER, "fork_turn"),  # from 1
+        *_columns(_TEXT, "status", "end_reason", "answer"),
+        *_columns(_TRUTH, "correct"),
+        *_columns(_INTEGER, "turns"),
+        *_columns(_TEXT, "strip"),
+        *_columns(_INTEGER, "tokens_in", "tokens_out"),
+        *_columns(_FLOAT, "cost_usd", "latency_s", "min_margin", "mean_entropy"),
+        *_columns(_NAMES, "flags"),
+        *_columns(_TIME, "started", "finished"),
     ]
 )
 
 TURN_SCHEMA = pa.schema(
     [
-        pa.field("episode_id", pa.string(), nullable=False),
-        pa.field("turn", pa.int64(), nullable=False),  # from 1
-        pa.field("stage", pa.string()),
-        pa.field("policy", pa.string(), nullable=False),  # that decided this turn
-        pa.field("role", pa.string(), nullable=False),
-        pa.field("model", pa.string(), nullable=False),
-        pa.field("origin", pa.string()),
-        pa.field("sampled", pa.bool_()),
-        pa.field("argmax_role", pa.string()),
-        pa.field("argmax_model", pa.string()),
-        pa.field("model_logits", _NUMBERS),
-        pa.field("role_logits", _NUMBERS),
-        pa.field("model_probs", _NUMBERS),
-        pa.field("role_probs", _NUMBERS),
-        pa.field("margin", pa.float64()),
-        pa.field("entropy", pa.float64()),
-        pa.field("prompt_tokens", pa.int64()),
-        pa.field("reply", pa.string()),
-        pa.field("reasoning", pa.string()),
-        pa.field("finish_reason", pa.string()),
-        pa.field("error", pa.string()),
-        pa.field("verdict", pa.string()),
-        pa.field("answer_after", pa.string()),
-        pa.field("correct_after", pa.bool_()),
-        pa.field("flags", _NAMES),
-        pa.field("tokens_in", pa.int64()),
-        pa.field("tokens_out", pa.int64()),
-        pa.field("cost_usd", pa.float64()),
-        pa.field("latency_s", pa.float64()),
-        pa.field("started", _TIME),
+        *_columns(_TEXT, "episode_id", required=True),
+        *_columns(_INTEGER, "turn", required=True),  # from 1
+        *_columns(_TEXT, "stage"),
+        *_columns(_TEXT, "policy", "role", "model", required=True),  # the policy that decided this turn
+        *_columns(_TEXT, "origin"),
+        *_columns(_TRUTH, "sampled"),
+        *_columns(_TEXT, "argmax_role", "argmax_model"),
+        *_columns(_NUMBERS, "model_logits", "role_logits", "model_probs", "role_probs"),
+        *_columns(_FLOAT, "margin", "entropy"),
+        *_columns(_INTEGER, "prompt_tokens"),
+        *_columns(_TEXT, "reply", "reasoning", "finish_reason", "error", "verdict", "answer_after"),
+        *_columns(_TRUTH, "correct_after"),
+        *_columns(_NAMES, "flags"),
+        *_columns(_INTEGER, "tokens_in", "tokens_out"),
+        *_columns(_FLOAT, "cost_usd", "latency_s"),
+        *_columns(_TIME, "started"),
     ]
 )
 
 LABEL_SCHEMA = pa.schema(
     [
-        pa.field("episode_id", pa.string(), nullable=False),
-        pa.field("turn", pa.int64()),  # from 1; null: the whole episode
-        pa.field("span_start", pa.int64()),  # characters of the turn's reply; null: all of it
-        pa.field("span_end", pa.int64()),
-        pa.field("words", pa.string()),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("value", pa.string(), nullable=False),
-        pa.field("note", pa.string()),
-        pa.field("author", pa.string(), nullable=False),
-        pa.field("said", _TIME, nullable=False),
+        *_columns(_TEXT, "episode_id", required=True),
+        *_columns(_INTEGER, "turn"),  # from 1; null: the whole episode
+        *_columns(_INTEGER, "span_start", "span_end"),  # characters of the turn's reply; null: all of it
+        *_columns(_TEXT, "words"),
+        *_columns(_TEXT, "name", "value", required=True),
+        *_columns(_TEXT, "note", "author"),
+        *_columns(_TIME, "said", required=True),
     ]
 )
 
 OPINION_SCHEMA = pa.schema(
     [
-        pa.field("episode_id", pa.string(), nullable=False),
-        pa.field("turn", pa.int64(), nullable=False),  # from 1
-        pa.field("checkpoint_id", pa.string(), nullable=False),
-        pa.field("model_logits", _NUMBERS),
-        pa.field("role_logits", _NUMBERS),
-        pa.field("same_input", pa.bool_()),
-        pa.field("device", pa.string()),
+        *_columns(_TEXT, "episode_id", required=True),
+        *_columns(_INTEGER, "turn", required=True),  # from 1
+        *_columns(_TEXT, "checkpoint_id", required=True),
+        *_columns(_NUMBERS, "model_logits", "role_logits"),
+        *_columns(_TRUTH, "same_input"),
+        *_columns(_TEXT, "device"),
     ]
 )
 
@@ -193,7 +168,7 @@ def _episodes(connection: Connection, selection: Selection, labels: LabelColumns
     task_columns = (
         task.c.split,
         task.c.grader,
-        task.c.question.label("asked"),
+        task.c.question.label("full_question"),
         task.c.answer.label("expected"),
     )
     query = (
@@ -207,7 +182,7 @@ def _episodes(connection: Connection, selection: Selection, labels: LabelColumns
 
 def _episode(row: Rows) -> Row:
     made = {name: row[name] for name in EPISODE_SCHEMA.names if name in row}
-    made["question"] = row["asked"]
+    made["question"] = row["full_question"]
     made["models"] = json.loads(row["models"])
     made["fork_turn"] = None if row["fork_turn"] is None else row["fork_turn"] + 1
     made["flags"] = list(mapping.to_flag_names(row["flags"]))
@@ -217,23 +192,13 @@ def _episode(row: Rows) -> Row:
 
 def _turns(connection: Connection, selection: Selection, labels: LabelColumns) -> Iterator[Row]:
     reply, reasoning = text.alias(), text.alias()
-
-    def of(body: Any, kind: str) -> Any:
-        return and_(body.c.episode_id == turn.c.episode_id, body.c.idx == turn.c.idx, body.c.kind == kind)
-
-    wanted = select(episode.c.id).where(*selection_conditions(selection, connection.dialect.name))
+    texts = (reply.c.body.label("reply"), reasoning.c.body.label("reasoning"))
     query = (
-        select(
-            turn,
-            reply.c.body.label("reply"),
-            reasoning.c.body.label("reasoning"),
-            episode.c.policy,
-            episode.c.meta,
-        )
+        select(turn, *texts, episode.c.policy, episode.c.meta)
         .join(episode, episode.c.id == turn.c.episode_id)
-        .outerjoin(reply, of(reply, "reply"))
-        .outerjoin(reasoning, of(reasoning, "reasoning"))
-        .where(turn.c.episode_id.in_(wanted))
+        .outerjoin(reply, same_turn(reply) & (reply.c.kind == "reply"))
+        .outerjoin(reasoning, same_turn(reasoning) & (reasoning.c.kind == "reasoning"))
+        .where(turn.c.episode_id.in_(selection_query(selection, connection.dialect.name)))
         .order_by(turn.c.episode_id, turn.c.idx)
     )
     return _streamed(connection, query, 50, lambda row: _turn(row) | labels.of(row["episode_id"], row["idx"]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import LIGHT, to_summary
 from storage.rows import paging
-from storage.rows.engine import reading
+from storage.rows.engine import fetch_scalar, reading
 from storage.rows.schema import episode, text
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.store import Store
@@ -20,6 +20,11 @@ Selection = EpisodeFilter | Sequence[str]
 
 #: Rows fetched at once while a list is streamed.
 FETCH = 1000
+
+
+def selection_query(selection: Selection, dialect: str) -> Select[str]:
+    """The ids of the selection's episodes."""
+    return select(episode.c.id).where(*selection_conditions(selection, dialect))
 
 
 def selection_conditions(selection: Selection, dialect: str) -> list[ColumnElement[bool]]:
@@ -32,11 +37,7 @@ def selection_conditions(selection: Selection, dialect: str) -> list[ColumnEleme
 def selected_ids(connection: Connection, selection: Selection) -> list[str]:
     """The ids of a selection in their own order; StoreError for one that the store does not hold, and for
     none at all."""
-    query = (
-        select(episode.c.id)
-        .where(*selection_conditions(selection, connection.dialect.name))
-        .order_by(episode.c.id)
-    )
+    query = selection_query(selection, connection.dialect.name).order_by(episode.c.id)
     found = list(connection.execute(query).scalars())
     if not isinstance(selection, EpisodeFilter) and (lost := sorted(set(selection) - set(found))):
         raise StoreError(f"The store holds no episode {lost[0]}: `trinity episodes` lists those it has.")
@@ -47,17 +48,16 @@ def selected_ids(connection: Connection, selection: Selection) -> list[str]:
 
 def count_episodes(store: Store, selection: Selection, cap: int) -> CappedCount:
     """How many episodes a selection has, counted up to `cap`."""
-    matching = select(episode.c.id).where(*selection_conditions(selection, store.engine.dialect.name))
+    matching = selection_query(selection, store.engine.dialect.name)
     with reading(store.engine) as connection:
         return paging.count_capped(connection, matching, cap)
 
 
 def count_characters(store: Store, selection: Selection) -> int:
     """How long all texts of a selection are together. It reads them all: count first."""
-    wanted = select(episode.c.id).where(*selection_conditions(selection, store.engine.dialect.name))
+    wanted = selection_query(selection, store.engine.dialect.name)
     length = func.coalesce(func.sum(func.length(text.c.body)), 0)
-    with reading(store.engine) as connection:
-        return int(connection.execute(select(length).where(text.c.episode_id.in_(wanted))).scalar_one())
+    return int(fetch_scalar(store.engine, select(length).where(text.c.episode_id.in_(wanted))))
 
 
 def stream_summaries(store: Store, selection: Selection) -> Iterator[EpisodeSummary]:

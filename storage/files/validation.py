@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn
-from storage.files.jsonl import (
-    ID,
-    Body,
-    CheckpointLine,
-    EpisodeLine,
-    GenerationLine,
-    LabelLine,
-    OptimiserLine,
-    RunLine,
-)
+from storage.files.jsonl import ID, Body, EpisodeLine, GenerationLine, LabelLine, RunLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
 
 #: The last second that a date can be made of (the end of the year 9999).
@@ -38,23 +29,40 @@ _MOST_TURNS, _MOST_MODELS = 10_000, 1_000
 _SUM_TOLERANCE = 1e-3
 
 
+#: What is wrong with a line whose run or episode is nowhere.
+UNKNOWN = "refers to something that is neither in the file nor in the store"
+
+
 def check_line(line: Body) -> None:
     """ValueError with half a sentence that names the field and what it may be, for a line that makes no sense."""
+    for name, value in line:
+        if name in ("created", "at"):
+            _time(name, value)
+        elif name in ("generation", "index", "evaluations", "turn", "span_start", "span_end"):
+            _count(name, value)
+    if isinstance(line, RunLine | EpisodeLine):
+        _span("started", line.started, "finished", line.finished)
     match line:
-        case RunLine():
-            _time("created", line.created)
-            _span("started", line.started, "finished", line.finished)
-        case CheckpointLine():
-            _time("created", line.created)
-            _count("generation", line.generation)
         case GenerationLine():
             _generation(line)
-        case OptimiserLine():
-            _count("generation", line.generation)
         case LabelLine():
             _label(line)
         case EpisodeLine():
             _episode(line)
+
+
+def check_place(line: LabelLine, turns: Mapping[int, int | None] | None) -> None:
+    """ValueError with half a sentence for a label that cannot be where it says. `turns` are those of its episode in the
+    store, each with the characters of its reply (None: there is no reply)."""
+    if turns is None:
+        raise ValueError(UNKNOWN)
+    if line.turn is None:
+        return
+    if line.turn not in turns:
+        raise unusable("turn", f"the episode's turns, {len(turns)} counted from 0, are allowed")
+    length = turns[line.turn]
+    if line.span_end is not None and length is not None and line.span_end > length:
+        raise unusable("span_end", f"up to {length:,}, the length of the reply, is allowed")
 
 
 def unusable(where: str, allowed: str) -> ValueError:
@@ -63,8 +71,6 @@ def unusable(where: str, allowed: str) -> ValueError:
 
 
 def _generation(line: GenerationLine) -> None:
-    for name in ("index", "evaluations"):
-        _count(name, getattr(line, name))
     _between("wall_s", line.wall_s, 0, _LONGEST_S)
     _between("sigma", line.sigma, 0, _FLOAT32)
     seen: set[int] = set()
@@ -85,14 +91,10 @@ def _label(line: LabelLine) -> None:
             raise unusable(name, f"one line of at most {most} characters without an equals sign is allowed")
     if len(line.note) > LONGEST_NOTE:
         raise unusable("note", f"at most {LONGEST_NOTE:,} characters are allowed")
-    for name in ("turn", "span_start", "span_end"):
-        _count(name, getattr(line, name))
-    _time("at", line.at)
 
 
 def _episode(line: EpisodeLine) -> None:
     episode = line.episode
-    _span("started", line.started, "finished", line.finished)
     _id("episode.id", episode.id)
     if episode.fork is not None:
         _id("episode.fork.parent", episode.fork.parent)

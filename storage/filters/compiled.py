@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, exists, false, func, literal, or_, select, true
 from sqlalchemy.sql.expression import UnaryExpression
@@ -36,7 +36,7 @@ from storage.rows import search
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, label, turn
 
-_SIGNS: dict[Sign, Callable[[Any, Any], Any]] = {
+_SIGNS: dict[Sign, Callable[[Any, Any], ColumnElement[bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -128,13 +128,9 @@ def _compared(left: Operand, sign: Sign, right: Operand, dialect: str, holds: bo
             return a == b
         return or_(a != b, a.is_(None)) if _nullable(left) else a != b
     if holds:
-        return _signed(a, sign, b)
+        return _SIGNS[sign](a, b)
     unknown = [side.is_(None) for side, value in ((a, left), (b, right)) if _nullable(value)]
-    return or_(_signed(a, _OPPOSITE[sign], b), *unknown)
-
-
-def _signed(a: ColumnElement[Any], sign: Sign, b: ColumnElement[Any]) -> ColumnElement[bool]:
-    return cast(ColumnElement[bool], _SIGNS[sign](a, b))
+    return or_(_SIGNS[_OPPOSITE[sign]](a, b), *unknown)
 
 
 def _among(left: Name, values: tuple[Any, ...], dialect: str, holds: bool) -> ColumnElement[bool]:

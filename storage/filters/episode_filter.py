@@ -160,10 +160,10 @@ def filter_of_address(query: Mapping[str, str], view: SavedView | None) -> Episo
         parse_expression(where.q)  # a mistake in it is shown by its own columns
     if view is None:
         return where
-    kept = EpisodeFilter.from_query(view.query)
-    parts = [parse_expression(part) for part in (as_expression(kept), where.q) if part]
+    saved = EpisodeFilter.from_query(view.query)
+    parts = [parse_expression(part) for part in (as_expression(saved), where.q) if part]
     part = write_expression(join_nodes(Every, parts)) if parts else None
-    return replace(where, q=part, forks=where.forks or kept.forks)
+    return replace(where, q=part, forks=where.forks or saved.forks)
 
 
 def _nodes(where: EpisodeFilter) -> list[Node]:

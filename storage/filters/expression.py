@@ -161,43 +161,34 @@ def join_nodes(kind: type[Every] | type[Either], parts: Sequence[Node]) -> Node:
     return kind(tuple(flat))
 
 
-def field_names(node: Node) -> set[str]:
+def field_names(node: Node | Operand) -> set[str]:
     """The names of all fields that a tree asks about."""
     match node:
+        case Name(name):
+            return {name}
         case Every(parts) | Either(parts):
-            return {name for part in parts for name in field_names(part)}
-        case Not(part):
+            return set().union(*map(field_names, parts))
+        case Not(part) | AnyOf(part) | AllOf(part) | Count(part) | Among(part) | Holds(part):
             return field_names(part)
-        case AnyOf(of, _) | AllOf(of, _):
-            return field_names(of)
-        case Search():
-            return set()
-        case Among(left, _) | Holds(left, _):
-            return {left.name}
         case Compare(left, _, right):
-            sides = [one for one in (left, right) if isinstance(one, Name | Count)]
-            return {
-                name
-                for one in sides
-                for name in ({one.name} if isinstance(one, Name) else field_names(one.of))
-            }
+            return field_names(left) | field_names(right)
+        case _:
+            return set()
 
 
 def write_expression(node: Node) -> str:
     """The expression that reads as this tree."""
+    within = "not in" if isinstance(node, Not) else "in"
     match node:
         case Every(parts):
             return " and ".join(_bracketed(part, Either) for part in parts)
         case Either(parts):
             return " or ".join(write_expression(part) for part in parts)
-        case Not(Among(left, values)):
-            return f"{left.name} not in ({', '.join(write_value(one, left) for one in values)})"
-        case Among(left, values):
-            return f"{left.name} in ({', '.join(write_value(one, left) for one in values)})"
-        case Not(Holds(left, part)):
-            return f"{write_value(part)} not in {left.name}"
-        case Holds(left, part):
-            return f"{write_value(part)} in {left.name}"
+        case Among(left, values) | Not(Among(left, values)):
+            listed = ", ".join(write_value(one, left) for one in values)
+            return f"{left.name} {within} ({listed})"
+        case Holds(left, part) | Not(Holds(left, part)):
+            return f"{write_value(part)} {within} {left.name}"
         case Not(part):
             return f"not {_bracketed(part, Either, Every)}"
         case Search(words):

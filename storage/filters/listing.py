@@ -62,6 +62,16 @@ def _counted(condition: ColumnElement[bool]) -> ColumnElement[Any]:
     return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
 
 
+def total_if_all_known(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The sum over a group; NULL as soon as one value is unknown, so that a sum is never too small."""
+    return case((func.count() == func.count(column), func.sum(column)))
+
+
+#: Of a group of episodes: how many are right, and the first that is right, or is not.
+RIGHT = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
+FIRST_RIGHT = func.min(case((episode.c.correct.is_(True), episode.c.id)))
+FIRST_NOT_RIGHT = func.min(case((func.coalesce(episode.c.correct, False).is_(False), episode.c.id)))
+
 #: How a group of episodes did: the numbers of a PolicySummary.
 FIGURES: tuple[ColumnElement[Any], ...] = (
     func.max(episode.c.checkpoint_id).label("checkpoint_id"),
@@ -73,9 +83,7 @@ FIGURES: tuple[ColumnElement[Any], ...] = (
     func.avg(case((_finished, episode.c.turns))).label("mean_turns"),
     _counted(_accepted).label("accepted"),
     _counted(and_(_accepted, episode.c.correct.is_(False))).label("false_accepts"),
-    func.coalesce(func.sum(case((_finished, episode.c.tokens_in + episode.c.tokens_out), else_=0)), 0).label(
-        "tokens"
-    ),
+    func.coalesce(func.sum(case((_finished, _TOKENS), else_=0)), 0).label("tokens"),
     # One unknown price makes the sum unknown, never too small.
     case(
         (_counted(and_(_finished, episode.c.cost_usd.is_(None))) > 0, None),
@@ -209,31 +217,21 @@ def _values(name: str, counted: Counter[Any]) -> tuple[FacetValue, ...]:
     return tuple(FacetValue(value, n) for value, n in sorted(found.items(), key=lambda it: (-it[1], it[0])))
 
 
-_GROUPS = {
-    "run": episode.c.run_id,
-    "policy": episode.c.policy,
-    "task": episode.c.task_id,
-    "family": episode.c.family,
-}
-
-
 def read_groups(
     connection: Connection, where: EpisodeFilter, by: GroupBy, dialect: str, limit: int
 ) -> tuple[list[EpisodeGroup], bool]:
     """The largest groups of the filtered episodes, and whether there are more. One query."""
-    column, done = _GROUPS[by], episode.c.status == Status.FINISHED
+    column = episode.c.task_id if by == "task" else _FACETS[by]
     query = (
         select(
             column.label("value"),
             func.count().label("n"),
-            func.count().filter(done).label("finished"),
-            func.count().filter(done, episode.c.correct.is_(True)).label("correct"),
+            func.count().filter(_finished).label("finished"),
+            func.count().filter(_finished, episode.c.correct.is_(True)).label("correct"),
             func.count().filter(episode.c.status == Status.MISSING).label("missing"),
-            func.avg(episode.c.turns).filter(done).label("turns"),
-            func.sum(episode.c.tokens_in + episode.c.tokens_out).label("tokens"),
-            case((func.count() == func.count(episode.c.cost_usd), func.sum(episode.c.cost_usd))).label(
-                "cost_usd"
-            ),
+            func.avg(episode.c.turns).filter(_finished).label("turns"),
+            func.sum(_TOKENS).label("tokens"),
+            total_if_all_known(episode.c.cost_usd).label("cost_usd"),
             func.max(episode.c.started).label("newest"),
         )
         .where(*conditions(where, dialect))

@@ -6,7 +6,7 @@ Every mistake is one sentence with the column it stands at and, where there is o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -76,11 +76,8 @@ _INSTEAD = {
     "&": "write and between two conditions.",
     "|": "write or between two conditions.",
     "!": "write not before a condition, or != between two values.",
-    "“": 'write straight quotes, such as "ACCEPT".',
-    "”": 'write straight quotes, such as "ACCEPT".',
-    "‘": 'write straight quotes, such as "ACCEPT".',
-    '"': "this text has no closing quote.",
-    "'": "this text has no closing quote.",
+    **dict.fromkeys("“”‘", 'write straight quotes, such as "ACCEPT".'),
+    **dict.fromkeys("\"'", "this text has no closing quote."),
 }
 
 
@@ -111,8 +108,9 @@ class _Parser:
         # None outside any, all, count; there: what its fields belong to, empty before the first is named
         self.over: Many | Literal[""] | None = None
 
-    def mistake(self, at: int, sentence: str) -> ExpressionError:
-        return ExpressionError(self.source, at + 1, sentence)
+    def fault(self, at: int | _Token, sentence: str) -> ExpressionError:
+        column = 1 + (at.at if isinstance(at, _Token) else at)
+        return ExpressionError(self.source, column, sentence)
 
     def _tokens(self) -> Iterator[_Token]:
         at = 0
@@ -121,11 +119,11 @@ class _Parser:
             if found is None:
                 sign = self.source[at]
                 shown = f"“{sign}”" if sign.isprintable() else "this invisible character"
-                raise self.mistake(
+                raise self.fault(
                     at, _INSTEAD.get(sign, f"{shown} means nothing here: texts stand in quotes.")
                 )
             if found.lastgroup == "text" and (bad := re.search(r"[\x00-\x1f\ud800-\udfff]", found[0])):
-                raise self.mistake(at + bad.start(), "a text cannot hold this invisible character.")
+                raise self.fault(at + bad.start(), "a text cannot hold this invisible character.")
             if found.lastgroup != "space":
                 yield _Token(str(found.lastgroup), found[0], at)
             at = found.end()
@@ -144,11 +142,11 @@ class _Parser:
 
     def expect(self, word: str, where: str) -> None:
         if not self.accept(word):
-            raise self.mistake(self.next.at, f"{where}, not {self.next}: write {word} here.")
+            raise self.fault(self.next, f"{where}, not {self.next}: write {word} here.")
 
     def expression(self) -> Node:
         if self.next.kind == "end":
-            raise self.mistake(0, "it is empty: write a condition such as correct == False.")
+            raise self.fault(0, "it is empty: write a condition such as correct == False.")
         node = self.either()
         if self.next.kind != "end":
             raise self._unexpected(self.next)
@@ -156,20 +154,20 @@ class _Parser:
 
     def _unexpected(self, token: _Token) -> ExpressionError:
         if token.word in (")", "]"):
-            return self.mistake(token.at, f"{token} closes a bracket that was never opened.")
-        return self.mistake(token.at, f"{token} cannot follow here: put and or or between two conditions.")
+            return self.fault(token, f"{token} closes a bracket that was never opened.")
+        return self.fault(token, f"{token} cannot follow here: put and or or between two conditions.")
 
     def either(self) -> Node:
-        parts = [self.both()]
-        while self.accept("or"):
-            parts.append(self.both())
-        return join_nodes(Either, parts)
+        return self._joined("or", Either, self.both)
 
     def both(self) -> Node:
-        parts = [self.no()]
-        while self.accept("and"):
-            parts.append(self.no())
-        return join_nodes(Every, parts)
+        return self._joined("and", Every, self.no)
+
+    def _joined(self, word: str, kind: type[Every] | type[Either], part: Callable[[], Node]) -> Node:
+        parts = [part()]
+        while self.accept(word):
+            parts.append(part())
+        return join_nodes(kind, parts)
 
     def no(self) -> Node:
         token = self.next
@@ -183,12 +181,12 @@ class _Parser:
     def _one_more(self, at: int) -> None:
         self.tests += 1
         if self.tests > MOST_TESTS:
-            raise self.mistake(at, f"more than {MOST_TESTS} conditions: ask for less at once.")
+            raise self.fault(at, f"more than {MOST_TESTS} conditions: ask for less at once.")
 
     def _deeper(self, at: int) -> None:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise self.mistake(at, f"brackets and nots stand more than {DEEPEST} deep: split the condition.")
+            raise self.fault(at, f"brackets and nots stand more than {DEEPEST} deep: split the condition.")
 
     def test(self) -> Node:
         token = self.next
@@ -210,14 +208,14 @@ class _Parser:
         """The bracket after any, all or count, and whether it asks about turns or labels."""
         self._one_more(word.at)
         if self.over is not None:
-            raise self.mistake(word.at, f"{word} cannot stand inside another any, all or count.")
+            raise self.fault(word, f"{word} cannot stand inside another any, all or count.")
         self.expect("(", f"{word.text} asks about turns or labels in a bracket")
         self._deeper(word.at)
         self.over = ""
         node, over = self.either(), cast(Many | Literal[""], self.over)
         if not over:
-            raise self.mistake(
-                word.at,
+            raise self.fault(
+                word,
                 f'{word} must ask something of a turn or a label, such as {word.text}(turn.role == "V").',
             )
         self.over = None
@@ -230,7 +228,7 @@ class _Parser:
         token = self.take()
         words = _unquoted(token.text) if token.kind == "text" else ""
         if not search.terms(words):
-            raise self.mistake(token.at, 'search needs words in quotes, such as search("prime number").')
+            raise self.fault(token, 'search needs words in quotes, such as search("prime number").')
         self.expect(")", "the bracket of search must be closed")
         return Search(words)
 
@@ -258,9 +256,7 @@ class _Parser:
             return join_nodes(Every, parts)
         if isinstance(left, Name) and left.field.kind == "truth":
             return Compare(left, "==", True)
-        raise self.mistake(
-            self.next.at, f"{token} must be compared with something, such as {_example(left)}."
-        )
+        raise self.fault(self.next, f"{token} must be compared with something, such as {_example(left)}.")
 
     def operand(self) -> Operand:
         token = self.take()
@@ -274,7 +270,7 @@ class _Parser:
             return _unquoted(token.text)
         if token.kind == "name":
             return _CONSTANTS[token.word] if token.word in _CONSTANTS else self.name(token)
-        raise self.mistake(token.at, f"a field or a value is missing before {token}.")
+        raise self.fault(token, f"a field or a value is missing before {token}.")
 
     def _empty_count(self) -> bool:
         """Whether `()` follows, which is taken."""
@@ -286,22 +282,20 @@ class _Parser:
     def number(self, token: _Token) -> int | float:
         value = float(token.text)
         if not isfinite(value):
-            raise self.mistake(token.at, "this number is too large.")
+            raise self.fault(token, "this number is too large.")
         is_integer = token.text.lstrip("-").isdecimal() and abs(value) < 2**62
         return int(token.text) if is_integer else value
 
     def name(self, token: _Token) -> Name:
         name = ALIASES.get(token.word, token.word)
         if name not in FIELDS:
-            raise self.mistake(token.at, self._unknown(token))
+            raise self.fault(token, self._unknown(token))
         if (of := FIELDS[name].of) is not None:
             if self.over is None:
-                raise self.mistake(
-                    token.at, f"{token} belongs to a {of}: write any({token.text} ...) around it."
-                )
+                raise self.fault(token, f"{token} belongs to a {of}: write any({token.text} ...) around it.")
             if self.over not in ("", of):
-                raise self.mistake(
-                    token.at,
+                raise self.fault(
+                    token,
                     f"{token} belongs to a {of}, and this bracket asks about a {self.over}: close it first.",
                 )
             self.over = of
@@ -328,26 +322,26 @@ class _Parser:
     ) -> Node:
         if not isinstance(left, Name | Count):
             if not isinstance(right, Name | Count):
-                raise self.mistake(token.at, "one side of a comparison must be a field.")
+                raise self.fault(token, "one side of a comparison must be a field.")
             left, right, sign, right_token = right, left, _MIRRORED[sign], token
         kind = "number" if isinstance(left, Count) else left.field.kind
         shown = "count(...)" if isinstance(left, Count) else left.name
         if kind == "set":
-            raise self.mistake(
+            raise self.fault(
                 at, f'{shown} holds several words: write "{FIELDS[shown].choices[0]}" in {shown}.'
             )
         if sign not in ("==", "!=") and kind not in ("number", "time"):
-            raise self.mistake(at, f"{shown} is neither large nor small: compare it with == or !=.")
+            raise self.fault(at, f"{shown} is neither large nor small: compare it with == or !=.")
         if isinstance(right, Name | Count):
             other = "number" if isinstance(right, Count) else right.field.kind
             if other != kind and {other, kind} != {"text", "choice"}:
-                raise self.mistake(right_token.at, f"{right_token} and {shown} are of different kinds.")
+                raise self.fault(right_token, f"{right_token} and {shown} are of different kinds.")
             return Compare(left, sign, right)
         if right is None and sign not in ("==", "!="):
-            raise self.mistake(right_token.at, "None is neither large nor small: compare with == or !=.")
+            raise self.fault(right_token, "None is neither large nor small: compare with == or !=.")
         if isinstance(left, Count):
             if isinstance(right, bool) or not isinstance(right, int | float):
-                raise self.mistake(right_token.at, "count(...) is a number.")
+                raise self.fault(right_token, "count(...) is a number.")
             return Compare(left, sign, right)
         return Compare(left, sign, self.fitting(left.field, right_token, right))
 
@@ -358,7 +352,7 @@ class _Parser:
         if field.kind == "choice" or (field.kind == "truth" and isinstance(value, str)):
             spelt = field.spellings.get(value.lower()) if isinstance(value, str) else None
             if spelt is None:
-                raise self.mistake(token.at, self._no_choice(field, token, value))
+                raise self.fault(token, self._no_choice(field, token, value))
             return spelt if field.kind == "choice" else spelt == "right"
         if field.kind == "time" and isinstance(value, str):
             return self.time(token, value)
@@ -368,7 +362,7 @@ class _Parser:
             "truth": isinstance(value, bool),
         }
         if not fits.get(field.kind, False):
-            raise self.mistake(token.at, f"{field.name} is {_KINDS[field.kind].format(value)}.")
+            raise self.fault(token, f"{field.name} is {_KINDS[field.kind].format(value)}.")
         return value
 
     def _no_choice(self, field: Field, token: _Token, value: Value) -> str:
@@ -384,8 +378,8 @@ class _Parser:
             when = datetime.fromisoformat(value)
             return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError) as error:
-            raise self.mistake(
-                token.at, f'{token} is no date: write one such as "2026-11-05" or "2026-11-05 14:30".'
+            raise self.fault(
+                token, f'{token} is no date: write one such as "2026-11-05" or "2026-11-05 14:30".'
             ) from error
 
     def member(self, token: _Token, left: Operand) -> Node:
@@ -394,13 +388,13 @@ class _Parser:
         if opening is None:
             return self.held(token, left)
         if not isinstance(left, Name) or left.field.kind == "set":
-            raise self.mistake(token.at, "a single field must stand before in (...).")
+            raise self.fault(token, "a single field must stand before in (...).")
         closing, values = (")" if opening.text == "(" else "]"), []
         while True:
             at = self.next
             value = self.operand()
             if isinstance(value, Name | Count):
-                raise self.mistake(at.at, f"only values can stand in the bracket, not {at}.")
+                raise self.fault(at, f"only values can stand in the bracket, not {at}.")
             values.append(self.fitting(left.field, at, value))
             if not self.accept(","):
                 break
@@ -411,17 +405,15 @@ class _Parser:
         holder_token = self.next
         holder = self.operand()
         if not isinstance(holder, Name) or holder.field.kind not in ("text", "set"):
-            raise self.mistake(
-                holder_token.at, "after in stands a bracket of values, or a field that holds text or flags."
+            raise self.fault(
+                holder_token, "after in stands a bracket of values, or a field that holds text or flags."
             )
         if not isinstance(part, str):
-            raise self.mistake(
-                token.at, 'before in must stand a text in quotes, such as "prime" in question.'
-            )
+            raise self.fault(token, 'before in must stand a text in quotes, such as "prime" in question.')
         if holder.field.kind == "set":
             member = holder.field.spellings.get(part.lower())
             if member is None:
-                raise self.mistake(token.at, self._no_choice(holder.field, token, part))
+                raise self.fault(token, self._no_choice(holder.field, token, part))
             part = member
         return Holds(holder, part)
 

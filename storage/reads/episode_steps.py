@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Select, case, exists, func, literal, or_, select
+from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
 from core.episode import Decision, Episode
 from core.errors import StoreError
 from storage.filters.listing import LIGHT, to_summary
 from storage.rows import mapping
-from storage.rows.engine import reading
-from storage.rows.schema import episode, label, second_opinion, state, task, text, turn
+from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows
+from storage.rows.schema import episode, label, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
 
@@ -21,6 +21,8 @@ from storage.store import Store
 AROUND = 60
 #: A family of forks is shown up to this many members and this many forks of forks.
 FAMILY, DEEPEST = 200, 20
+#: The kinds of text that a model writes.
+_WRITTEN = ("reply", "partial", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +77,13 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
         .join(task, task.c.key == episode.c.task_key)
         .where(episode.c.id == episode_id)
     )
-    with reading(store.engine) as connection:
-        row = connection.execute(query).mappings().first()
+    row = fetch_mapping(store.engine, query)
     if row is None:
         raise StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
-    asked = {column.name: row[f"asked_{column.name}"] for column in task.c}
+    task_row = {column.name: row[f"asked_{column.name}"] for column in task.c}
     summary = to_summary(row)
     return EpisodeHead(
-        mapping.to_episode(row, mapping.to_task(asked), ()),
+        mapping.to_episode(row, mapping.to_task(task_row), ()),
         replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
         bool(row["forked"]),
         bool(row["labelled"]),
@@ -91,46 +92,35 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
 
 def read_turns(store: Store, episode_id: str, indices: Iterable[int]) -> dict[int, BegunTurn]:
     """The turns of these indices that have begun, in one query."""
-    said = (
-        (text.c.episode_id == turn.c.episode_id)
-        & (text.c.idx == turn.c.idx)
-        & text.c.kind.in_(["reply", "partial", "reasoning"])
-    )
     query = (
         _decisions(episode_id)
         .add_columns(text.c.kind, text.c.body)
-        .outerjoin(text, said)
+        .outerjoin(text, same_turn(text) & text.c.kind.in_(_WRITTEN))
         .where(turn.c.idx.in_(list(indices)))
     )
     bodies: dict[int, dict[str, str]] = {}
     found: dict[int, BegunTurn] = {}
-    with reading(store.engine) as connection:
-        for row in connection.execute(query).mappings():
-            texts = bodies.setdefault(row["idx"], {})
-            texts[row["kind"]] = row["body"]
-            writing = row["stage"] == "asked"
-            found[row["idx"]] = BegunTurn(
-                mapping.to_decision(row, bytes(row["hidden"] or b"")),
-                TurnText(
-                    (), texts.get("partial" if writing else "reply", ""), texts.get("reasoning", ""), writing
-                ),
-            )
+    for row in fetch_mappings(store.engine, query):
+        texts = bodies.setdefault(row["idx"], {})
+        texts[row["kind"]] = row["body"]
+        partial = row["stage"] == "asked"
+        reply = texts.get("partial" if partial else "reply", "")
+        found[row["idx"]] = BegunTurn(
+            _decision(row), TurnText((), reply, texts.get("reasoning", ""), partial)
+        )
     return found
 
 
 def read_decision(store: Store, episode_id: str, index: int) -> Decision | None:
     """The decision of a turn that has begun, its reply written or not; None when there is no such turn."""
-    query = _decisions(episode_id).where(turn.c.idx == index)
-    with reading(store.engine) as connection:
-        row = connection.execute(query).mappings().first()
-    return None if row is None else mapping.to_decision(row, bytes(row["hidden"] or b""))
+    row = fetch_mapping(store.engine, _decisions(episode_id).where(turn.c.idx == index))
+    return None if row is None else _decision(row)
 
 
 def _decisions(episode_id: str) -> Select[Any]:
-    here = (state.c.episode_id == turn.c.episode_id) & (state.c.idx == turn.c.idx)
     return (
         select(turn, state.c.hidden)
-        .outerjoin(state, here)
+        .outerjoin(state, same_turn(state))
         .where(turn.c.episode_id == episode_id)
         .order_by(turn.c.idx)
     )
@@ -138,11 +128,11 @@ def _decisions(episode_id: str) -> Select[Any]:
 
 def read_decisions(store: Store, episode_id: str) -> list[Decision]:
     """The decisions of every turn that has begun, in order, in one query."""
-    with reading(store.engine) as connection:
-        return [
-            mapping.to_decision(row, bytes(row["hidden"] or b""))
-            for row in connection.execute(_decisions(episode_id)).mappings()
-        ]
+    return [_decision(row) for row in fetch_mappings(store.engine, _decisions(episode_id))]
+
+
+def _decision(row: RowMapping) -> Decision:
+    return mapping.to_decision(row, bytes(row["hidden"] or b""))
 
 
 def read_second_opinion(
@@ -157,9 +147,10 @@ def read_second_opinion(
         second_opinion.c.checkpoint_id == checkpoint_id,
         second_opinion.c.prompt_digest == own.scalar_subquery(),
     )
-    with reading(store.engine) as connection:
-        row = connection.execute(query).first()
-    return None if row is None else (mapping.to_floats(bytes(row[0])), mapping.to_floats(bytes(row[1])))
+    row = fetch_mapping(store.engine, query)
+    if row is None:
+        return None
+    return mapping.to_floats(bytes(row["model_logits"])), mapping.to_floats(bytes(row["role_logits"]))
 
 
 def find_in_texts(store: Store, episode_id: str, words: str, limit: int = 200) -> list[TextMatch]:
@@ -170,15 +161,14 @@ def find_in_texts(store: Store, episode_id: str, words: str, limit: int = 200) -
     begin = case((at > AROUND, at - AROUND), else_=1)
     query = (
         select(text.c.idx, text.c.kind, func.substr(text.c.body, begin, 2 * AROUND + len(words)))
-        .where(text.c.episode_id == episode_id, text.c.kind.in_(["reply", "partial", "reasoning"]), at > 0)
+        .where(text.c.episode_id == episode_id, text.c.kind.in_(_WRITTEN), at > 0)
         .order_by(text.c.idx, text.c.kind.desc())
         .limit(limit)
     )
-    with reading(store.engine) as connection:
-        return [
-            TextMatch(index, "reply" if kind == "partial" else kind, excerpt)
-            for index, kind, excerpt in connection.execute(query)
-        ]
+    return [
+        TextMatch(index, "reply" if kind == "partial" else kind, excerpt)
+        for index, kind, excerpt in fetch_rows(store.engine, query)
+    ]
 
 
 def read_family(store: Store, episode_id: str) -> list[Variation]:
@@ -203,8 +193,7 @@ def read_family(store: Store, episode_id: str) -> list[Variation]:
         .order_by(down.c.depth, episode.c.fork_turn, episode.c.id)
         .limit(FAMILY)
     )
-    with reading(store.engine) as connection:
-        rows = connection.execute(query).mappings().all()
+    rows = fetch_mappings(store.engine, query)
     return _parents_first(
         [Variation(to_summary(row), row["parent_episode_id"], row["fork_turn"], row["depth"]) for row in rows]
     )

@@ -14,7 +14,7 @@ from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import LIGHT, to_summary
 from storage.rows import paging
 from storage.rows.engine import reading, writing
-from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes
+from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes, rows_among
 from storage.rows.mapping import Rows
 from storage.rows.meta_column import facts_of
 from storage.rows.schema import episode, state, text, turn
@@ -55,9 +55,8 @@ def insert_children(store: Store, children: Iterable[Episode], owner: str | None
     with writing(store.engine) as connection:
         for run_id in {one.run_id for one in by_own_id.values()}:
             check_owner(connection, run_id, owner)
-        known: set[str] = set()
-        for chunk in chunks(list(by_own_id)):
-            known |= set(connection.execute(select(episode.c.id).where(episode.c.id.in_(chunk))).scalars())
+        stored = rows_among(connection, select(episode.c.id), episode.c.id, list(by_own_id))
+        known = {row["id"] for row in stored}
         at = store.now()
         new = [one for one in by_own_id.values() if one.id not in known]
         insert_episodes(connection, [TimedEpisode(one, at, None, [at] * len(one.turns)) for one in new])
@@ -106,9 +105,13 @@ def by_id(store: Store, ids: Sequence[str]) -> list[Child]:
 
 def _children(store: Store, column: ColumnElement[str], values: Sequence[str]) -> list[Child]:
     """The children of which `column` has one of the values, in the order of their ids (chunk by chunk)."""
-    asked = (turn.c.episode_id == episode.c.id, turn.c.idx >= episode.c.fork_turn, turn.c.stage != "asked")
+    own_turns = (
+        turn.c.episode_id == episode.c.id,
+        turn.c.idx >= episode.c.fork_turn,
+        turn.c.stage != "asked",
+    )
     known = case((func.count() == func.count(turn.c.cost_usd), func.coalesce(func.sum(turn.c.cost_usd), 0.0)))
-    spent = select(known).where(*asked).correlate(episode).scalar_subquery().label("spent_usd")
+    spent = select(known).where(*own_turns).correlate(episode).scalar_subquery().label("spent_usd")
     own = ("parent_episode_id", "fork_turn", "seed", "turn_budget", "argmax", "meta")
     query = (
         select(*LIGHT, *(episode.c[name] for name in own), spent)
@@ -116,11 +119,7 @@ def _children(store: Store, column: ColumnElement[str], values: Sequence[str]) -
         .order_by(episode.c.id)
     )
     with reading(store.engine) as connection:
-        return [
-            _child(row)
-            for chunk in chunks(values)
-            for row in connection.execute(query.where(column.in_(chunk))).mappings()
-        ]
+        return [_child(row) for row in rows_among(connection, query, column, values)]
 
 
 def _child(row: Rows) -> Child:

@@ -6,19 +6,14 @@ import errno
 import re
 import shlex
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect
+from sqlalchemy import URL, Connection, Engine, Executable, RowMapping, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from core.errors import StoreError
 
@@ -45,7 +40,7 @@ def database_url(url: str) -> URL:
         raise StoreError(
             "The store's address is empty: give a file path or a URL such as sqlite:///trinity.db."
         )
-    if "\0" in url or not _is_text(url):
+    if re.search("[\0\ud800-\udfff]", url):
         raise StoreError("The store's address holds bytes that are no text: write it anew.")
     scheme = re.match(r"([\w+]+)://|((?:sqlite|postgres)[\w+]*):", url)
     if scheme is None:
@@ -88,14 +83,6 @@ def address(engine: Engine) -> URL:
     return engine.url.set(query={"mode": "ro"}) if is_read_only(engine) else engine.url
 
 
-def _is_text(url: str) -> bool:
-    try:
-        url.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _absolute(path: str) -> str:
     """The full path of a store's file."""
     try:
@@ -116,22 +103,19 @@ def connect(url: URL) -> Engine:
     name = url_without_password(url)
     sqlite = url.get_backend_name() == "sqlite"
     read_only = sqlite and "mode" in url.query
+    options: dict[str, Any] = {}
     if sqlite:
         _check_file(url, name)
+        options["creator"] = partial(_open_file, str(url.database), read_only)
     try:
-        engine = create_engine(url.set(query={}) if read_only else url)
+        engine = create_engine(url.set(query={}) if read_only else url, **options)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         wanted = "pip install 'psycopg[binary]'" if url.get_backend_name() == "postgresql" else str(error)
         raise StoreError(
             f"The store {name} needs a database driver that is not installed: {wanted}."
         ) from error
     if sqlite:
-        event.listen(engine, "connect", _prepare)
-        if read_only:
-            engine.update_execution_options(trinity_read_only=True)
-            event.listen(engine, "do_connect", _connect_to_read)
-        else:
-            event.listen(engine, "connect", _write_ahead)
+        engine.update_execution_options(trinity_read_only=read_only)
         event.listen(engine, "begin", _begin)
     try:
         _migrate(engine, name)
@@ -160,6 +144,36 @@ def reading(engine: Engine) -> Iterator[Connection]:
         raise StoreError(f"The store could not be read: {_reason(error, engine)}.") from error
 
 
+def fetch_rows(engine: Engine, query: Executable) -> Sequence[Any]:
+    """The rows of one query."""
+    with reading(engine) as connection:
+        return connection.execute(query).all()
+
+
+def fetch_mappings(engine: Engine, query: Executable) -> Sequence[RowMapping]:
+    """The rows of one query, by column name."""
+    with reading(engine) as connection:
+        return connection.execute(query).mappings().all()
+
+
+def fetch_mapping(engine: Engine, query: Executable) -> RowMapping | None:
+    """The first row of one query, by column name."""
+    with reading(engine) as connection:
+        return connection.execute(query).mappings().first()
+
+
+def fetch_scalars(engine: Engine, query: Executable) -> Sequence[Any]:
+    """The first column of one query."""
+    with reading(engine) as connection:
+        return connection.execute(query).scalars().all()
+
+
+def fetch_scalar(engine: Engine, query: Executable) -> Any:
+    """The first value of one query; None without rows."""
+    with reading(engine) as connection:
+        return connection.execute(query).scalar()
+
+
 @contextmanager
 def writing(engine: Engine, *, durable: bool = False) -> Iterator[Connection]:
     """One all-or-nothing transaction. `durable` also survives a power cut (for replies that cost money).
@@ -185,9 +199,8 @@ def _check_file(url: URL, name: str) -> None:
     """See to a SQLite file's folder, created unless the store is only to be read; StoreError when it cannot be."""
     path = Path(str(url.database))
     try:
-        path.with_name(
-            f"{path.name}-journal"
-        ).exists()  # an OSError where the longest name beside it is too long
+        # An OSError where the longest name that SQLite gives a file beside it is too long.
+        path.with_name(f"{path.name}-journal").exists()
         if path.is_dir():
             raise StoreError(
                 f"The store {name} is a folder: name a file in it, such as {path / 'trinity.db'}."
@@ -202,18 +215,11 @@ def _check_file(url: URL, name: str) -> None:
         raise StoreError(f"The store's folder {path.parent} cannot be created: {error.strerror}.") from error
 
 
-def _connect_to_read(
-    dialect: Dialect, record: ConnectionPoolEntry, arguments: list[Any], options: dict[str, Any]
-) -> None:
-    """Ask SQLite for a connection that cannot write: the file's name becomes a URI."""
-    arguments[0] = f"{Path(arguments[0]).as_uri()}?{READ_ONLY}"
-    options["uri"] = True
-
-
-def _prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
-    """Set up one SQLite connection: our own BEGINs, no memory map (see promise 4), foreign keys."""
-    assert isinstance(connection, sqlite3.Connection)
-    connection.isolation_level = None
+def _open_file(path: str, read_only: bool) -> sqlite3.Connection:
+    """A connection to a SQLite file: our own BEGINs, no memory map (see promise 4), foreign keys. Where it may write,
+    readers and a writer work at once, and the file keeps this mode."""
+    name = f"{Path(path).as_uri()}?{READ_ONLY}" if read_only else path
+    connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False, uri=read_only)
     for pragma in (
         f"busy_timeout={BUSY_TIMEOUT_MS}",
         "synchronous=NORMAL",
@@ -221,14 +227,10 @@ def _prepare(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
         "mmap_size=0",
         "cache_size=-16000",
         "temp_store=MEMORY",
+        *(() if read_only else ("journal_mode=WAL",)),
     ):
         connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _write_ahead(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
-    """Let readers and a writer work at once; the file keeps this mode."""
-    assert isinstance(connection, sqlite3.Connection)
-    connection.execute("PRAGMA journal_mode=WAL").close()
+    return connection
 
 
 def _begin(connection: Connection) -> None:
@@ -248,9 +250,6 @@ def _begin(connection: Connection) -> None:
 
 def _migrate(engine: Engine, name: str) -> None:
     """Bring the schema to this version's; a database of a newer version is refused untouched."""
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    script = ScriptDirectory.from_config(config)
     with engine.connect() as connection:
         if _revision(connection) == SCHEMA_REVISION:
             return
@@ -259,17 +258,20 @@ def _migrate(engine: Engine, name: str) -> None:
             f"The store {name} does not have this version's schema: open it once without ?{READ_ONLY}, "
             "which mends that or says what does."
         )
+    # Here, because most openings need none of it, and loading it takes longer than they do.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+
     options = {"trinity_write": True, "trinity_schema": True}
     with engine.connect().execution_options(**options) as connection, connection.begin():
         if _revision(connection) == SCHEMA_REVISION:  # another process was faster
             return
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         config.attributes["connection"] = connection
-        environment = EnvironmentContext(
-            config, script, fn=lambda rev, _: script._upgrade_revs(SCHEMA_REVISION, rev)
-        )
         try:
-            with environment:
-                script.run_env()
+            command.upgrade(config, SCHEMA_REVISION)
         except CommandError as error:
             raise StoreError(
                 f"The store {name} was made by a newer version of trinity: "

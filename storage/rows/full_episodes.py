@@ -1,4 +1,4 @@
-"""Whole episodes from rows and to rows: five queries read any number of them, texts and states included."""
+"""Whole episodes from rows and to rows: four queries for every few hundred of them, texts and states included."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, delete, exists, insert, select
 
-from core.episode import Episode, Role, Task, Turn
+from core.episode import Episode, Message, Reply, Task, Turn
 from storage.rows import mapping
-from storage.rows.schema import checkpoint, episode, override, state, task, text, turn
-from storage.rows.summaries import PendingReply
+from storage.rows.schema import checkpoint, episode, override, same_turn, state, task, text, turn
 
 #: IN lists stay below every database's limit on bound values.
 CHUNK = 500
 
+#: Episode id, turn index, model and messages of a reply.
+ReplyKey = tuple[str, int, str, tuple[Message, ...]]
 Texts = dict[tuple[str, int], dict[str, str]]
 
 
@@ -26,76 +27,12 @@ def chunks(ids: Sequence[str], size: int = CHUNK) -> Iterator[Sequence[str]]:
         yield ids[start : start + size]
 
 
-def read_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[Episode]:
-    """The episodes with these ids and their finished turns, in that order; unknown ids are skipped."""
-    for chunk in chunks(ids):
-        rows = connection.execute(select(episode).where(episode.c.id.in_(chunk))).mappings().all()
-        keys = {row["task_key"] for row in rows}
-        tasks = {
-            row["key"]: mapping.to_task(row)
-            for row in connection.execute(select(task).where(task.c.key.in_(keys))).mappings()
-        }
-        turns = _turns(connection, chunk)
-        found = {
-            row["id"]: mapping.to_episode(row, tasks[row["task_key"]], tuple(turns[row["id"]]))
-            for row in rows
-        }
-        yield from (found[one] for one in chunk if one in found)
-
-
-def read_pending(connection: Connection, run_id: str) -> list[PendingReply]:
-    """The stored replies of a run whose turns were not finished."""
-    rows = (
-        connection.execute(
-            select(turn)
-            .join(episode, episode.c.id == turn.c.episode_id)
-            .where(episode.c.run_id == run_id, turn.c.stage == "replied")
-            .order_by(turn.c.episode_id, turn.c.idx)
-        )
-        .mappings()
-        .all()
-    )
-    found = read_texts(connection, sorted({row["episode_id"] for row in rows}))
-    pending = []
-    for row in rows:
-        texts = found[row["episode_id"], row["idx"]]
-        messages, reply = mapping.to_messages(texts.get("prompt", "")), mapping.to_reply(row, texts)
-        place = (row["episode_id"], row["idx"], row["model"], Role(row["role"]))
-        pending.append(PendingReply(*place, messages, reply))
-    return pending
-
-
-def read_texts(connection: Connection, ids: Sequence[str]) -> Texts:
-    """The texts of these episodes by (episode, index), then kind."""
-    found: Texts = defaultdict(dict)
-    for chunk in chunks(ids):
-        query = select(text.c.episode_id, text.c.idx, text.c.kind, text.c.body).where(
-            text.c.episode_id.in_(chunk), text.c.kind != "partial"
-        )
-        for episode_id, index, kind, body in connection.execute(query):
-            found[episode_id, index][kind] = body
-    return found
-
-
-def _turns(connection: Connection, ids: Sequence[str]) -> dict[str, list[Turn]]:
-    rows = (
-        connection.execute(
-            select(turn)
-            .where(and_(turn.c.episode_id.in_(ids), turn.c.stage == "finished"))
-            .order_by(turn.c.episode_id, turn.c.idx)
-        )
-        .mappings()
-        .all()
-    )
-    texts = read_texts(connection, ids)
-    hidden: dict[tuple[str, int], bytes] = {}
-    for episode_id, index, held in connection.execute(select(state).where(state.c.episode_id.in_(ids))):
-        hidden[episode_id, index] = bytes(held)
-    found: dict[str, list[Turn]] = defaultdict(list)
-    for row in rows:
-        key = row["episode_id"], row["idx"]
-        found[row["episode_id"]].append(mapping.to_turn(row, texts[key], hidden.get(key, b"")))
-    return found
+def rows_among(
+    connection: Connection, query: Select[Any], column: ColumnElement[str], values: Sequence[str]
+) -> Iterator[RowMapping]:
+    """The rows of a query in which a column has one of the values, in the order of the query within each chunk."""
+    for chunk in chunks(values):
+        yield from connection.execute(query.where(column.in_(chunk))).mappings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +45,70 @@ class TimedEpisode:
     turn_started: Sequence[float]
 
 
+def read_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[Episode]:
+    """The episodes with these ids and their finished turns, in that order; unknown ids are skipped."""
+    return (one.episode for one in read_timed_episodes(connection, ids))
+
+
+def read_timed_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[TimedEpisode]:
+    """The episodes of `read_episodes` with their times."""
+    for chunk in chunks(ids):
+        query = select(episode).where(episode.c.id.in_(chunk))
+        rows = {row["id"]: row for row in connection.execute(query).mappings()}
+        wanted = select(task).where(task.c.key.in_({row["task_key"] for row in rows.values()}))
+        tasks = {row["key"]: mapping.to_task(row) for row in connection.execute(wanted).mappings()}
+        turns = _turns(connection, chunk)
+        for row in (rows[one] for one in chunk if one in rows):
+            played, started = turns[row["id"]]
+            made = mapping.to_episode(row, tasks[row["task_key"]], tuple(played))
+            yield TimedEpisode(made, row["started"], row["finished"], tuple(started))
+
+
+def read_pending_replies(connection: Connection, run_id: str) -> dict[ReplyKey, Reply]:
+    """The stored replies of a run whose turns were not finished."""
+    query = (
+        select(turn)
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .where(episode.c.run_id == run_id, turn.c.stage == "replied")
+        .order_by(turn.c.episode_id, turn.c.idx)
+    )
+    rows = connection.execute(query).mappings().all()
+    found = read_texts(connection, sorted({row["episode_id"] for row in rows}))
+    pending = {}
+    for row in rows:
+        texts = found[row["episode_id"], row["idx"]]
+        messages = mapping.to_messages(texts.get("prompt", ""))
+        key = row["episode_id"], row["idx"], row["model"], messages
+        pending[key] = mapping.to_reply(row, texts)
+    return pending
+
+
+def read_texts(connection: Connection, ids: Sequence[str]) -> Texts:
+    """The texts of these episodes by (episode, index), then kind."""
+    found: Texts = defaultdict(dict)
+    query = select(text).where(text.c.kind != "partial")
+    for row in rows_among(connection, query, text.c.episode_id, ids):
+        found[row["episode_id"], row["idx"]][row["kind"]] = row["body"]
+    return found
+
+
+def _turns(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[list[Turn], list[float]]]:
+    """The finished turns of each episode, and when they began."""
+    query = (
+        select(turn, state.c.hidden)
+        .outerjoin(state, same_turn(state))
+        .where(turn.c.episode_id.in_(ids), turn.c.stage == "finished")
+        .order_by(turn.c.episode_id, turn.c.idx)
+    )
+    texts = read_texts(connection, ids)
+    found: dict[str, tuple[list[Turn], list[float]]] = defaultdict(lambda: ([], []))
+    for row in connection.execute(query).mappings():
+        turns, started = found[row["episode_id"]]
+        turns.append(mapping.to_turn(row, texts[row["episode_id"], row["idx"]], row["hidden"] or b""))
+        started.append(row["started"])
+    return found
+
+
 def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> None:
     """Insert full episodes, a statement per table and not per episode; their runs must be there, their ids new."""
     keys = insert_tasks(connection, [one.episode.task for one in some])
@@ -115,8 +116,8 @@ def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> Non
     episodes, turns, texts, states = [], [], [], []
     for one in some:
         full = one.episode
-        birth = _episode_row(full, keys[full.task], generations, one.started)
-        episodes.append({**birth, **mapping.outcome_row(full), "finished": one.finished})
+        row = _episode_row(full, keys[full.task], generations, one.started)
+        episodes.append({**row, **mapping.outcome_row(full), "finished": one.finished})
         for played, at in zip(full.turns, one.turn_started, strict=True):
             where = (full.id, played.index)
             turns.append(
@@ -128,10 +129,7 @@ def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> Non
             )
             prompt = {"prompt": mapping.prompt_text(played.messages)}
             texts += mapping.text_rows(*where, {**prompt, **mapping.reply_texts(played.reply)})
-            if played.decision.hidden_state:
-                states.append(
-                    {"episode_id": full.id, "idx": played.index, "hidden": played.decision.hidden_state}
-                )
+            states += mapping.state_rows(*where, played.decision)
     for table, rows in ((episode, episodes), (turn, turns), (text, texts), (state, states)):
         if rows:
             connection.execute(insert(table), rows)
@@ -160,11 +158,8 @@ def insert_tasks(connection: Connection, played: Iterable[Task]) -> dict[Task, i
 
 
 def _task_keys(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for chunk in chunks(digests):
-        query = select(task.c.digest, task.c.key).where(task.c.digest.in_(chunk))
-        found |= {digest: int(key) for digest, key in connection.execute(query)}
-    return found
+    rows = rows_among(connection, select(task.c.digest, task.c.key), task.c.digest, digests)
+    return {row["digest"]: row["key"] for row in rows}
 
 
 def new_episode_row(connection: Connection, new: Episode, started: float) -> dict[str, Any]:
@@ -175,20 +170,16 @@ def new_episode_row(connection: Connection, new: Episode, started: float) -> dic
 
 def _generations(connection: Connection, policies: Iterable[str]) -> dict[str, int | None]:
     """The generation of each policy that is a stored checkpoint."""
-    found: dict[str, int | None] = {}
-    for chunk in chunks(sorted(policies)):
-        query = select(checkpoint.c.id, checkpoint.c.generation).where(checkpoint.c.id.in_(chunk))
-        found |= {row.id: row.generation for row in connection.execute(query)}
-    return found
+    query = select(checkpoint.c.id, checkpoint.c.generation)
+    rows = rows_among(connection, query, checkpoint.c.id, sorted(policies))
+    return {row["id"]: row["generation"] for row in rows}
 
 
 def _episode_row(
     new: Episode, task_key: int, generations: Mapping[str, int | None], started: float
 ) -> dict[str, Any]:
     row = mapping.episode_row(new, task_key, started)
-    if new.policy in generations:
-        row["checkpoint_id"] = new.policy
-        row["generation"] = generations[new.policy] if row["generation"] is None else row["generation"]
-    else:
-        row["checkpoint_id"] = None
+    row["checkpoint_id"] = new.policy if new.policy in generations else None
+    if row["generation"] is None:
+        row["generation"] = generations.get(new.policy)
     return row

@@ -41,17 +41,10 @@ Rows = Mapping[str, Any] | RowMapping
 
 _LETTERS = {Role.THINKER: "T", Role.WORKER: "W", Role.VERIFIER: "V"}
 #: Fields of a value that stand in columns of the same name: as they are, as packed numbers, as strings of 0 and 1.
-_EPISODE = ("id", "run_id", "policy", "generation", "turn_budget", "seed", "argmax")
+_EPISODE = ("id", "run_id", "policy", "turn_budget", "seed", "argmax")
+_PROMPT = ("prompt_digest", "prompt_tokens", "prompt_overflow")
 _PROGRESS = ("turns", "strip", "tokens_in", "tokens_out", "cost_usd", "latency_s", "min_margin")
-_DECISION = (
-    "model",
-    "argmax_model",
-    "sampled",
-    "prompt_digest",
-    "prompt_tokens",
-    "prompt_overflow",
-    "origin",
-)
+_DECISION = ("model", "argmax_model", "sampled", "origin", *_PROMPT)
 _NUMBERS = ("model_logits", "role_logits", "model_probs", "role_probs")
 _MASKS = ("model_mask", "role_mask")
 _MARKS = {Verdict.ACCEPT: "✓", Verdict.REVISE: "✗", None: ""}
@@ -131,7 +124,7 @@ def to_task(row: Rows) -> Task:
 def episode_row(episode: Episode, task_key: int, started: float) -> Row:
     """What is fixed from an episode's start."""
     return {
-        **{name: getattr(episode, name) for name in _EPISODE},
+        **{name: getattr(episode, name) for name in (*_EPISODE, "generation")},
         "task_key": task_key,
         "task_id": episode.task.id,
         "family": episode.task.family,
@@ -156,7 +149,7 @@ def outcome_row(episode: Episode) -> Row:
         "correct": episode.correct,
         "meta": notes_of(episode),
         **progress_row(progress),
-        "flags": flag_bits(_flags(episode, progress)),
+        "flags": flag_bits(episode_flags(episode, progress)),
     }
 
 
@@ -172,20 +165,13 @@ def progress_row(progress: EpisodeProgress) -> Row:
 def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...]) -> Episode:
     """The episode of its rows."""
     return Episode(
-        id=row["id"],
-        run_id=row["run_id"],
+        **{name: row[name] for name in (*_EPISODE, "answer", "correct")},
         task=task,
-        policy=row["policy"],
         models=tuple(json.loads(row["models"])),
         protocol=Protocol(row["protocol"]),
-        turn_budget=row["turn_budget"],
-        seed=row["seed"],
-        argmax=row["argmax"],
         turns=turns,
         status=Status(row["status"]),
         end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
-        answer=row["answer"],
-        correct=row["correct"],
         **facts_of(row["meta"], row["parent_episode_id"], row["fork_turn"]),
     )
 
@@ -215,9 +201,7 @@ def replied_row(reply: Reply) -> Row:
     return {
         "stage": "replied",
         "finish_reason": reply.finish_reason,
-        "tokens_in": reply.usage.tokens_in,
-        "tokens_out": reply.usage.tokens_out,
-        "cost_usd": reply.usage.cost_usd,
+        **asdict(reply.usage),
         "latency_s": reply.latency_s,
         "error_kind": reply.error.kind if reply.error else None,
         "error": clean(reply.error.message) if reply.error else None,
@@ -247,6 +231,12 @@ def text_rows(episode_id: str, index: int, texts: Mapping[str, str]) -> list[Row
     ]
 
 
+def state_rows(episode_id: str, index: int, decision: Decision) -> list[Row]:
+    """The row of `state`; none for a decision without a hidden state."""
+    state = decision.hidden_state
+    return [{"episode_id": episode_id, "idx": index, "hidden": state}] if state else []
+
+
 def reply_texts(reply: Reply) -> dict[str, str]:
     """The texts of a reply by kind."""
     return {"reply": reply.text, "reasoning": reply.reasoning}
@@ -272,13 +262,10 @@ def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:
         decision=to_decision(row, hidden_state),
         messages=to_messages(texts.get("prompt", "")),
         reply=to_reply(row, texts),
-        suggestion=row["suggestion"],
         suggested_role=Role(row["suggested_role"]) if row["suggested_role"] else None,
         verdict=Verdict(row["verdict"]) if row["verdict"] else None,
-        verdict_raw=row["verdict_raw"],
-        answer_after=row["answer_after"],
-        correct_after=row["correct_after"],
         flags=to_flags(row["flags"]),
+        **{name: row[name] for name in ("suggestion", "verdict_raw", "answer_after", "correct_after")},
     )
 
 
@@ -332,12 +319,8 @@ def _slot(models: Sequence[str], letter: str) -> str:
     return models[slot] if 0 <= slot < min(26, len(models)) else letter
 
 
-def episode_flags(episode: Episode) -> frozenset[str]:
-    """The flags of an episode: those of its course, and those of the whole."""
-    return _flags(episode, EpisodeProgress.over(episode.models, episode.turns))
-
-
-def _flags(episode: Episode, progress: EpisodeProgress) -> frozenset[str]:
+def episode_flags(episode: Episode, progress: EpisodeProgress) -> frozenset[str]:
+    """The flags of an episode: those of its turns, and those of the outcome."""
     flags = set(progress.flags)
     if episode.end_reason is EndReason.ACCEPTED and episode.correct is False:
         flags.add("false_accept")

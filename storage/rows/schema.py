@@ -2,18 +2,23 @@
 
 Texts live in `text` (one row per episode, turn and kind) so that no list ever reads them; hidden states in
 `state`. The same definitions serve SQLite and PostgreSQL, all but full text search (see `storage/rows/search.py`).
-Migrations are the only code that creates tables; a test holds them equal to these definitions.
+Migrations are the only code that creates tables; a test holds them equal to these definitions. What a column means is
+its `doc`, in words for people who read the store with their own tools (`storage/upkeep/dictionary.py`).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
+    ColumnElement,
     Float,
     ForeignKey,
+    FromClause,
     Index,
     Integer,
     LargeBinary,
@@ -21,7 +26,9 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    and_,
 )
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData(
     naming_convention={
@@ -42,22 +49,32 @@ def _to(column: str) -> ForeignKey:
     return ForeignKey(column, ondelete="CASCADE")
 
 
+def _zeroed(name: str, type_: type[TypeEngine[Any]], meaning: str | None = None) -> Column[Any]:
+    """A column that is 0, or false, until it is written."""
+    return Column(name, type_, nullable=False, server_default="0", doc=meaning)
+
+
+#: Columns that indexes cover, so that what is counted over them reads no wide row.
+_FACETS = ("run_id", "policy", "status", "family", "correct", "end_reason", "flags", "turns", "generation")
+_JUDGED = ("verdict", "correct_after", "flags")
+_CONSUMED = ("tokens_in", "tokens_out", "cost_usd", "latency_s")
+
 run = Table(
     "run",
     metadata,
     Column("id", String, primary_key=True),
-    Column("kind", String, nullable=False),
+    Column("kind", String, nullable=False, doc="What it is: run, evolve, live, import, fork or reencode"),
     Column("status", String, nullable=False),
     Column("config", Text, nullable=False),  # JSON object
     Column("created", Float, nullable=False),
     Column("started", Float),
     Column("finished", Float),
-    Column("heartbeat", Float),
-    Column("owner", String),
-    Column("error", Text),
-    Column("cancel", Boolean, nullable=False, server_default="0"),
-    Column("paused", Boolean, nullable=False, server_default="0"),
-    Column("steps", Integer, nullable=False, server_default="0"),
+    Column("heartbeat", Float, doc="The last sign of life of its process, Unix seconds"),
+    Column("owner", String, doc="The process that plays it: host:pid@start"),
+    Column("error", Text, doc="Why it failed, in one sentence"),
+    _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
+    _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
+    _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
     CheckConstraint("kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')", name="kind"),
     CheckConstraint(
         "status IN ('queued', 'running', 'finished', 'interrupted', 'cancelled', 'failed')", name="status"
@@ -72,12 +89,12 @@ checkpoint = Table(
     Column("id", String, primary_key=True),
     Column("run_id", String, _to("run.id")),
     Column("generation", Integer),
-    Column("kind", String, nullable=False),
-    Column("digest", String, nullable=False),  # sha256 of config and weights
+    Column("kind", String, nullable=False, doc="What was learned: head or head+svf"),
+    Column("digest", String, nullable=False, doc="SHA-256 of its config and weights"),
     Column("created", Float, nullable=False),
     Column("config", Text, nullable=False),  # JSON object
-    Column("weights", LargeBinary, nullable=False),  # safetensors
-    Column("size_bytes", Integer, nullable=False),
+    Column("weights", LargeBinary, nullable=False, doc="The weights, as safetensors"),
+    Column("size_bytes", Integer, nullable=False, doc="Bytes of its weights"),
     Index(None, "run_id", "generation"),
 )
 
@@ -85,14 +102,14 @@ checkpoint = Table(
 task = Table(
     "task",
     metadata,
-    Column("key", _rowid, primary_key=True),
-    Column("digest", String, nullable=False, unique=True),
-    Column("id", String, nullable=False, index=True),
+    Column("key", _rowid, primary_key=True, doc="Its number in this store"),
+    Column("digest", String, nullable=False, unique=True, doc="SHA-256 of its content"),
+    Column("id", String, nullable=False, index=True, doc="The id its file gave it"),
     Column("question", Text, nullable=False),
-    Column("answer", Text, nullable=False),
-    Column("grader", String, nullable=False),
+    Column("answer", Text, nullable=False, doc="The right answer"),
+    Column("grader", String, nullable=False, doc="How answers are judged"),
     Column("family", String, nullable=False),
-    Column("split", String, nullable=False),
+    Column("split", String, nullable=False, doc="train, validation, test or live"),
 )
 
 episode = Table(
@@ -100,56 +117,49 @@ episode = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("run_id", String, _to("run.id"), nullable=False),
-    Column("task_key", _rowid, ForeignKey("task.key"), nullable=False),
-    Column("task_id", String, nullable=False),
+    Column("task_key", _rowid, ForeignKey("task.key"), nullable=False, doc="The task that was played"),
+    Column("task_id", String, nullable=False, doc="The task's id in its file"),
     Column("family", String, nullable=False),
-    Column("question", String, nullable=False),  # cut for lists
-    Column("policy", String, nullable=False),
+    Column("question", String, nullable=False, doc="The first characters of the question, for lists"),
+    Column("policy", String, nullable=False, doc="Who decided: a checkpoint's id, single:MODEL, random …"),
     Column("checkpoint_id", String, ForeignKey("checkpoint.id", ondelete="SET NULL")),
     Column("generation", Integer),
-    Column("models", Text, nullable=False),  # JSON list, head order
-    Column("protocol", String, nullable=False),
-    Column("turn_budget", Integer, nullable=False),
-    Column("seed", BigInteger, nullable=False),
-    Column("argmax", Boolean, nullable=False),
-    Column("parent_episode_id", String),
-    Column("fork_turn", Integer),
-    Column("meta", Text, nullable=False),  # JSON object
+    Column("models", Text, nullable=False, doc="JSON list of the pool's models in slot order"),
+    Column("protocol", String, nullable=False, doc="How models were spoken to"),
+    Column("turn_budget", Integer, nullable=False, doc="The most turns it could take"),
+    Column("seed", BigInteger, nullable=False, doc="Where its random draws begin"),
+    Column("argmax", Boolean, nullable=False, doc="Whether the likeliest choice was taken each time"),
+    Column("parent_episode_id", String, doc="The episode it was forked from"),
+    Column("fork_turn", Integer, doc="The turn of its parent at which it departs, from 0"),
+    Column(
+        "meta",
+        Text,
+        nullable=False,
+        doc="JSON: how a fork was made, why one is missing, who decides, and what others noted",
+    ),
     Column("status", String, nullable=False),
-    Column("end_reason", String),
-    Column("answer", Text),
-    Column("correct", Boolean),
+    Column("end_reason", String, doc="Why it ended"),
+    Column("answer", Text, doc="The final answer"),
+    Column("correct", Boolean, doc="Whether that is right; empty when not judged"),
     Column("started", Float, nullable=False),
     Column("finished", Float),
-    Column("turns", Integer, nullable=False, server_default="0"),
-    Column("strip", String, nullable=False, server_default=""),
-    Column("tokens_in", Integer, nullable=False, server_default="0"),
-    Column("tokens_out", Integer, nullable=False, server_default="0"),
+    _zeroed("turns", Integer, "Turns played"),
+    Column("strip", String, nullable=False, server_default="", doc="The turn strip as text: T·a W·c V·b✓"),
+    _zeroed("tokens_in", Integer),
+    _zeroed("tokens_out", Integer),
     Column("cost_usd", Float),
-    Column("latency_s", Float, nullable=False, server_default="0"),
-    Column("min_margin", Float),
-    Column("mean_entropy", Float),
-    Column("flags", Integer, nullable=False, server_default="0"),  # bits in EPISODE_FLAGS order
+    _zeroed("latency_s", Float),
+    Column("min_margin", Float, doc="The smallest margin of its decisions, in logits"),
+    Column("mean_entropy", Float, doc="The mean entropy of its decisions, in nats"),
+    _zeroed("flags", Integer, "Bits in the order of storage.rows.summaries.EPISODE_FLAGS"),
     Index(None, "started", "id"),
     Index(None, "run_id", "started", "id"),
     Index(None, "policy", "started", "id"),
     Index(None, "task_key", "policy"),
     Index(None, "checkpoint_id"),
     Index(None, "parent_episode_id"),
-    # Covers facets, run lists and accuracies, so that no count touches the wide rows.
-    Index(
-        "ix_episode_counts",
-        "run_id",
-        "policy",
-        "status",
-        "family",
-        "correct",
-        "end_reason",
-        "flags",
-        "turns",
-        "generation",
-        "id",
-    ),
+    # For facets, run lists and accuracies.
+    Index("ix_episode_counts", *_FACETS, "id"),
 )
 
 turn = Table(
@@ -157,86 +167,59 @@ turn = Table(
     metadata,
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("stage", String, nullable=False),  # asked, replied, finished
+    Column("stage", String, nullable=False, doc="asked, replied or finished"),
     Column("model", String, nullable=False),
     Column("role", String, nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
-    Column("model_probs", LargeBinary, nullable=False),
-    Column("role_probs", LargeBinary, nullable=False),
-    Column("argmax_model", String, nullable=False),
-    Column("argmax_role", String),
-    Column("sampled", Boolean, nullable=False),
-    Column("model_mask", String, nullable=False),  # "1101", empty for none
-    Column("role_mask", String, nullable=False),
-    Column("prompt_digest", String, nullable=False),
-    Column("prompt_tokens", Integer, nullable=False),
-    Column("prompt_overflow", Boolean, nullable=False),
-    Column("origin", String, nullable=False),
-    Column("margin", Float),
-    Column("entropy", Float),
+    Column("model_probs", LargeBinary, nullable=False, doc="The softmax over models, little-endian float64"),
+    Column("role_probs", LargeBinary, nullable=False, doc="The softmax over roles, little-endian float64"),
+    Column("argmax_model", String, nullable=False, doc="The likeliest model"),
+    Column("argmax_role", String, doc="The likeliest role"),
+    Column("sampled", Boolean, nullable=False, doc="Whether the choice was drawn"),
+    Column("model_mask", String, nullable=False, doc="Which models could be chosen: 1101, empty for all"),
+    Column("role_mask", String, nullable=False, doc="Which roles could be chosen, empty for all"),
+    Column("prompt_digest", String, nullable=False, doc="Digest of what the coordinator read"),
+    Column("prompt_tokens", Integer, nullable=False, doc="Tokens that the coordinator read"),
+    Column("prompt_overflow", Boolean, nullable=False, doc="Whether that was cut to fit the encoder"),
+    Column("origin", String, nullable=False, doc="Who chose: policy, override, suggested_role …"),
+    Column("margin", Float, doc="How far the choice was ahead, in logits"),
+    Column("entropy", Float, doc="How undecided it was, in nats"),
     Column("started", Float, nullable=False),
     # from here on: known once the model has replied
-    Column("finish_reason", String),
+    Column("finish_reason", String, doc="Why the model stopped writing"),
     Column("tokens_in", Integer),
     Column("tokens_out", Integer),
     Column("cost_usd", Float),
     Column("latency_s", Float),
-    Column("error_kind", String),
-    Column("error", Text),
+    Column("error_kind", String, doc="What kind of failure the model had"),
+    Column("error", Text, doc="What the failure said"),
     # from here on: known once the turn is over
-    Column("suggestion", Text),
-    Column("suggested_role", String),
-    Column("verdict", String),
-    Column("verdict_raw", Text),
-    Column("answer_after", Text),
-    Column("correct_after", Boolean),
-    Column("flags", String, nullable=False, server_default=""),  # comma-separated
+    Column("suggestion", Text, doc="The Thinker's plan, as it was read"),
+    Column("suggested_role", String, doc="The role that a Thinker asked for next"),
+    Column("verdict", String, doc="The Verifier's verdict, as it was read"),
+    Column("verdict_raw", Text, doc="The words that the verdict was read from"),
+    Column("answer_after", Text, doc="The answer that stands after this turn"),
+    Column("correct_after", Boolean, doc="Whether that is right"),
+    Column("flags", String, nullable=False, server_default="", doc="What was noticed, by commas"),
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
-    # In the order in which turns are added up, with what they are added up to: no sort, and no wide row is touched.
-    Index(
-        "ix_turn_groups",
-        "role",
-        "model",
-        "verdict",
-        "correct_after",
-        "flags",
-        "stage",
-        "episode_id",
-        "idx",
-        "tokens_in",
-        "tokens_out",
-        "cost_usd",
-        "latency_s",
-    ),
-    # Covers what is counted over the turns of some episodes (verdicts, roles, spend).
+    # In the order in which turns are added up, with what they are added up to: no sort.
+    Index("ix_turn_groups", "role", "model", *_JUDGED, "stage", "episode_id", "idx", *_CONSUMED),
+    # For what is counted over the turns of some episodes (verdicts, roles, spend).
     Index(
         "ix_turn_counts",
-        "episode_id",
-        "idx",
-        "stage",
-        "role",
-        "model",
-        "verdict",
-        "correct_after",
-        "flags",
-        "tokens_in",
-        "tokens_out",
-        "cost_usd",
-        "latency_s",
-        "sampled",
-        "margin",
+        *("episode_id", "idx", "stage", "role", "model", *_JUDGED, *_CONSUMED, "sampled", "margin"),
     ),
 )
 
 text = Table(
     "text",
     metadata,
-    Column("id", _rowid, primary_key=True),
+    Column("id", _rowid, primary_key=True, doc="Its number in this store"),
     Column("episode_id", String, _to("episode.id"), nullable=False),
-    Column("idx", Integer, nullable=False),
-    Column("kind", String, nullable=False),  # prompt (JSON messages), partial, reply, reasoning
+    Column("idx", Integer, nullable=False, doc="The turn, from 0"),
+    Column("kind", String, nullable=False, doc="prompt (JSON messages), partial, reply or reasoning"),
     Column("body", Text, nullable=False),
     Index(None, "episode_id", "idx", "kind", unique=True),
 )
@@ -246,10 +229,9 @@ state = Table(
     metadata,
     Column("episode_id", String, _to("episode.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("hidden", LargeBinary, nullable=False),  # little-endian float16
+    Column("hidden", LargeBinary, nullable=False, doc="The vector, little-endian float16"),
 )
 
-# A decision taken over by a person, waiting for its turn.
 override = Table(
     "override",
     metadata,
@@ -264,14 +246,14 @@ generation = Table(
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("best", Float, nullable=False),
-    Column("mean", Float, nullable=False),
-    Column("median", Float, nullable=False),
-    Column("sigma", Float, nullable=False),
-    Column("evaluations", Integer, nullable=False),
-    Column("wall_s", Float, nullable=False),
+    Column("best", Float, nullable=False, doc="The best candidate's fitness"),
+    Column("mean", Float, nullable=False, doc="The mean fitness"),
+    Column("median", Float, nullable=False, doc="The median fitness"),
+    Column("sigma", Float, nullable=False, doc="The optimiser's step size"),
+    Column("evaluations", Integer, nullable=False, doc="Episodes spent so far, over all generations"),
+    Column("wall_s", Float, nullable=False, doc="Seconds it took"),
     Column("checkpoint_id", String),
-    Column("stats", Text, nullable=False),  # JSON object
+    Column("stats", Text, nullable=False, doc="JSON: anything else worth a curve"),
 )
 
 candidate = Table(
@@ -280,17 +262,17 @@ candidate = Table(
     Column("run_id", String, _to("run.id"), primary_key=True),
     Column("generation", Integer, primary_key=True),
     Column("idx", Integer, primary_key=True),
-    Column("fitness", Float),
-    Column("rollouts", Integer, nullable=False),
-    Column("missing", Integer, nullable=False),
+    Column("fitness", Float, doc="Its mean reward; empty when all is missing"),
+    Column("rollouts", Integer, nullable=False, doc="Episodes it was given"),
+    Column("missing", Integer, nullable=False, doc="Episodes lost to the infrastructure"),
 )
 
 optimiser = Table(
     "optimiser",
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
-    Column("generation", Integer, nullable=False),
-    Column("state", LargeBinary, nullable=False),
+    Column("generation", Integer, nullable=False, doc="The generation after which this is the state"),
+    Column("state", LargeBinary, nullable=False, doc="The learner's state, exact to the bit"),
 )
 
 # What a generation under way, or those after it, would otherwise ask for again.
@@ -298,10 +280,10 @@ paid_reply = Table(
     "paid_reply",
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
-    Column("key", LargeBinary, primary_key=True),  # of the call, by core.pool.cache
-    Column("generation", Integer, nullable=False),  # the one under way when it was paid
+    Column("key", LargeBinary, primary_key=True, doc="Digest of the call"),
+    Column("generation", Integer, nullable=False, doc="The generation under way when it was paid"),
     Column("cost_usd", Float),
-    Column("body", Text, nullable=False),  # JSON of the reply
+    Column("body", Text, nullable=False, doc="JSON of the reply"),
 )
 
 # What people said about an episode, a turn or a span of its reply. Append only: of the rows of one author under
@@ -309,27 +291,26 @@ paid_reply = Table(
 label = Table(
     "label",
     metadata,
-    Column("id", _rowid, primary_key=True),
+    Column("id", _rowid, primary_key=True, doc="Its number in this store"),
     Column("episode_id", String, _to("episode.id"), nullable=False),
-    Column("idx", Integer),  # a turn; NULL: the whole episode
-    Column("span_start", Integer),  # characters of the turn's reply; NULL: all of it
-    Column("span_end", Integer),
+    Column("idx", Integer, doc="The turn, from 0; empty: the whole episode"),
+    Column("span_start", Integer, doc="First character of the reply it is about; empty: all of it"),
+    Column("span_end", Integer, doc="The character after its last"),
     Column("name", String, nullable=False),
-    Column("value", String, nullable=False),  # empty: withdrawn
-    Column("note", Text, nullable=False),
-    Column("author", String, nullable=False),
-    Column("at", Float, nullable=False),
+    Column("value", String, nullable=False, doc="What is said; empty: withdrawn"),
+    Column("note", Text, nullable=False, doc="Why, in the author's words"),
+    Column("author", String, nullable=False, doc="Who said it"),
+    Column("at", Float, nullable=False, doc="When, Unix seconds"),
     Index(None, "episode_id", "idx"),
     Index(None, "name", "value", "episode_id"),
 )
 
-# A list of episodes kept under a name: the address of its page.
 view = Table(
     "view",
     metadata,
     Column("id", String, primary_key=True),
     Column("name", String, nullable=False),
-    Column("query", Text, nullable=False),  # JSON object of query parameters
+    Column("query", Text, nullable=False, doc="JSON: the parameters of its page's address"),
     Column("created", Float, nullable=False),
 )
 
@@ -343,7 +324,12 @@ second_opinion = Table(
     Column("run_id", String, _to("run.id"), nullable=False),
     Column("model_logits", LargeBinary, nullable=False),  # little-endian float64
     Column("role_logits", LargeBinary, nullable=False),
-    Column("prompt_digest", String, nullable=False),  # of what was read: the turn's own, if read alike
-    Column("device", String, nullable=False),  # what it was computed on
+    Column("prompt_digest", String, nullable=False, doc="Digest of what the other coordinator read"),
+    Column("device", String, nullable=False, doc="Where it was read: cpu, cuda …"),
     Index(None, "run_id"),
 )
+
+
+def same_turn(one: FromClause, other: FromClause = turn) -> ColumnElement[bool]:
+    """The condition that two rows are of the same turn."""
+    return and_(one.c.episode_id == other.c.episode_id, one.c.idx == other.c.idx)

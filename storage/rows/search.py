@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, case, exists, func, literal_column, or_, select
-from sqlalchemy import text as sql
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    TableClause,
+    case,
+    column,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    table,
+)
 
 from storage.rows.schema import episode, task, text
 
@@ -23,6 +35,8 @@ CREATE: tuple[str, ...] = (
     "INSERT INTO text_search(text_search, rowid, body) VALUES ('delete', old.id, old.body); END",
 )
 
+task_search = table("task_search", column("rowid"))
+text_search = table("text_search", column("rowid"))
 _FEW = 2000  # replies
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
@@ -54,22 +68,18 @@ def matching(query: str, dialect: str) -> ColumnElement[bool] | None:
             ),
         )
     expression = " ".join(f'"{term}"' for term in wanted) + "*"
-    in_tasks = sql("SELECT rowid FROM task_search WHERE task_search MATCH :wanted").bindparams(
-        bindparam("wanted", expression, unique=True)
-    )
-    in_texts = sql("SELECT rowid FROM text_search WHERE text_search MATCH :wanted").bindparams(
-        bindparam("wanted", expression, unique=True)
-    )
-    rows = in_texts.columns(literal_column("rowid")).scalar_subquery()
+    in_replies = _found(text_search, expression)
     # The episodes of few replies are listed once. A word in nearly every reply is looked up episode by episode:
     # a page in the list's own order is then full after a few, where listing them all would take longest.
-    listed = episode.c.id.in_(select(text.c.episode_id).where(text.c.id.in_(rows)))
-    probed = exists(select(text.c.id).where(text.c.episode_id == episode.c.id, text.c.id.in_(rows)))
-    few = select(func.count() <= _FEW).select_from(in_texts.columns(literal_column("rowid")).subquery())
-    in_replies = case((few.scalar_subquery(), listed), else_=probed)
-    return or_(
-        episode.c.task_key.in_(in_tasks.columns(literal_column("rowid")).scalar_subquery()), in_replies
-    )
+    listed = episode.c.id.in_(select(text.c.episode_id).where(text.c.id.in_(in_replies)))
+    probed = exists(select(text.c.id).where(text.c.episode_id == episode.c.id, text.c.id.in_(in_replies)))
+    few = select(func.count() <= _FEW).select_from(in_replies.subquery()).scalar_subquery()
+    return or_(episode.c.task_key.in_(_found(task_search, expression)), case((few, listed), else_=probed))
+
+
+def _found(index: TableClause, expression: str) -> Select[Any]:
+    """The rows of a full text index that match an expression."""
+    return select(index.c.rowid).where(literal_column(index.name).op("MATCH")(expression))
 
 
 def _like(column: ColumnElement[str], term: str) -> ColumnElement[bool]:

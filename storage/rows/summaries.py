@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
-from core.episode import EndReason, Flag, Message, Reply, Role, Status, Verdict
+from core.episode import EndReason, Flag, Message, Role, Status, Verdict
 
 T = TypeVar("T")
 
@@ -143,18 +143,6 @@ class TurnText:
     partial: bool
     reply_removed: str | None = None  # the day on which it was removed from the store
     prompt_removed: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PendingReply:
-    """A stored reply whose turn was not finished when its process died: resume must use it, not pay again."""
-
-    episode_id: str
-    index: int
-    model: str
-    role: Role
-    messages: tuple[Message, ...]
-    reply: Reply
 
 
 @dataclass(frozen=True, slots=True)

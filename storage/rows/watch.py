@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Engine, PoolProxiedConnection, select
 from sqlalchemy import text as sql
 
-from storage.rows.engine import reading
+from storage.rows.engine import fetch_scalar
 
 
 @dataclass(eq=False)
@@ -26,7 +26,10 @@ class Watch:
 
     def version(self) -> str:
         """Equal to an earlier answer only if nothing was committed in between, by whichever process."""
-        number = self._sqlite() if self.engine.dialect.name == "sqlite" else self._snapshot()
+        if self.engine.dialect.name == "sqlite":
+            number = self._sqlite()
+        else:
+            number = fetch_scalar(self.engine, select(sql("pg_current_snapshot()::text")))
         return f"{self._mark}/{number}"
 
     def close(self) -> None:
@@ -48,7 +51,3 @@ class Watch:
                 return row[0]
             finally:
                 cursor.close()
-
-    def _snapshot(self) -> Any:
-        with reading(self.engine) as connection:
-            return connection.execute(select(sql("pg_current_snapshot()::text"))).scalar_one()

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, exists, insert, select
+from sqlalchemy import Column, Connection, Engine, exists, insert, select
 
 from core.errors import StoreError
-from storage.rows.engine import reading, writing
+from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_scalar, fetch_scalars, writing
 from storage.rows.mapping import Rows
 from storage.rows.schema import checkpoint, episode
 from storage.rows.summaries import CheckpointSummary
@@ -49,53 +49,44 @@ class Checkpoints:
         query = select(*_LIGHT).order_by(checkpoint.c.run_id.desc(), checkpoint.c.generation, checkpoint.c.id)
         if run_id is not None:
             query = query.where(checkpoint.c.run_id == run_id)
-        with reading(self.engine) as connection:
-            return [_summary(row) for row in connection.execute(query).mappings()]
+        return [_summary(row) for row in fetch_mappings(self.engine, query)]
 
     def ids_with_episodes(self) -> frozenset[str]:
         """Ids of the checkpoints that decided an episode, finished or not."""
         decided = exists().where(episode.c.policy == checkpoint.c.id)
-        with reading(self.engine) as connection:
-            return frozenset(connection.execute(select(checkpoint.c.id).where(decided)).scalars())
+        return frozenset(fetch_scalars(self.engine, select(checkpoint.c.id).where(decided)))
 
     def has(self, checkpoint_id: str) -> bool:
         """Whether a checkpoint of this id is kept."""
-        with reading(self.engine) as connection:
-            found = connection.execute(select(checkpoint.c.id).where(checkpoint.c.id == checkpoint_id))
-            return found.first() is not None
+        query = select(checkpoint.c.id).where(checkpoint.c.id == checkpoint_id)
+        return fetch_scalar(self.engine, query) is not None
 
     def get(self, checkpoint_id: str) -> CheckpointSummary:
         """One checkpoint without its weights; StoreError when there is none with this id."""
-        with reading(self.engine) as connection:
-            row = (
-                connection.execute(select(*_LIGHT).where(checkpoint.c.id == checkpoint_id)).mappings().first()
-            )
-        if row is None:
-            raise _unknown(checkpoint_id)
-        return _summary(row)
+        return _summary(self._row(checkpoint_id, *_LIGHT))
 
     def weights(self, checkpoint_id: str) -> bytes:
         """A checkpoint's numbers as safetensors bytes; StoreError when there is none with this id."""
-        with reading(self.engine) as connection:
-            found = connection.execute(
-                select(checkpoint.c.weights).where(checkpoint.c.id == checkpoint_id)
-            ).scalar()
-        if found is None:
-            raise _unknown(checkpoint_id)
-        return bytes(found)
+        return bytes(self._row(checkpoint_id, checkpoint.c.weights)["weights"])
 
     def find(self, checkpoint_id: str) -> tuple[CheckpointSummary, bytes] | None:
         """One checkpoint with its numbers as safetensors bytes; None when none of this id is kept."""
         query = select(checkpoint).where(checkpoint.c.id == checkpoint_id)
-        with reading(self.engine) as connection:
-            row = connection.execute(query).mappings().first()
+        row = fetch_mapping(self.engine, query)
         return None if row is None else (_summary(row), bytes(row["weights"]))
 
     def of_run(self, run_id: str) -> Sequence[tuple[CheckpointSummary, bytes]]:
         """Every checkpoint of a run with its numbers as safetensors bytes, by generation."""
         query = select(checkpoint).where(checkpoint.c.run_id == run_id).order_by(checkpoint.c.generation)
-        with reading(self.engine) as connection:
-            return [(_summary(row), bytes(row["weights"])) for row in connection.execute(query).mappings()]
+        return [(_summary(row), bytes(row["weights"])) for row in fetch_mappings(self.engine, query)]
+
+    def _row(self, checkpoint_id: str, *columns: Column[Any]) -> Rows:
+        row = fetch_mapping(self.engine, select(*columns).where(checkpoint.c.id == checkpoint_id))
+        if row is None:
+            raise StoreError(
+                f"The store holds no checkpoint {checkpoint_id}: `trinity checkpoints` lists those it has."
+            )
+        return row
 
 
 def checkpoint_row(
@@ -131,12 +122,6 @@ def insert_checkpoint(connection: Connection, row: Mapping[str, Any]) -> bool:
     elif held != row["digest"]:
         raise StoreError(f"The store already holds a different checkpoint under the id {row['id']}.")
     return held is None
-
-
-def _unknown(checkpoint_id: str) -> StoreError:
-    return StoreError(
-        f"The store holds no checkpoint {checkpoint_id}: `trinity checkpoints` lists those it has."
-    )
 
 
 def _summary(row: Rows) -> CheckpointSummary:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from sqlalchemy import Engine, func, select
 
-from core.episode import Episode, Message, Reply, Role, Status, Task, Verdict
+from core.episode import Episode, Reply, Role, Status, Task, Verdict
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import LIGHT, ORDERS, read_facets, read_groups, to_summary
 from storage.rows import mapping, paging
-from storage.rows.engine import reading, writing
-from storage.rows.full_episodes import chunks, delete_episodes, read_episodes, read_pending
+from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading, writing
+from storage.rows.full_episodes import (
+    ReplyKey,
+    chunks,
+    delete_episodes,
+    read_episodes,
+    read_pending_replies,
+    rows_among,
+)
 from storage.rows.mapping import Row, Rows
 from storage.rows.meta_column import removed_in
-from storage.rows.schema import episode, task, text, turn
+from storage.rows.schema import episode, same_turn, task, text, turn
 from storage.rows.summaries import (
     QUESTION_CUT,
     EpisodeGroup,
@@ -25,14 +32,14 @@ from storage.rows.summaries import (
     GroupBy,
     Order,
     Page,
-    PendingReply,
     TurnOutline,
     TurnText,
 )
 
 _EVERYTHING = EpisodeFilter()
 _CUT_ANSWER = func.substr(turn.c.answer_after, 1, QUESTION_CUT).label("answer_after")
-_OUTLINE = [_CUT_ANSWER if column.name == "answer_after" else column for column in turn.c]
+_OUTLINE_NAMES = [field.name for field in fields(TurnOutline) if field.name != "index"]
+_OUTLINE = [turn.c.idx, *(_CUT_ANSWER if name == "answer_after" else turn.c[name] for name in _OUTLINE_NAMES)]
 
 
 @dataclass(frozen=True)
@@ -104,17 +111,14 @@ class Episodes:
 
     def summaries(self, episode_ids: Sequence[str]) -> list[EpisodeSummary]:
         """The lines of these episodes, in this order; those that are gone are left out."""
-        found: dict[str, EpisodeSummary] = {}
         with reading(self.engine) as connection:
-            for chunk in chunks(episode_ids):
-                rows = connection.execute(select(*LIGHT).where(episode.c.id.in_(chunk))).mappings()
-                found |= {row["id"]: to_summary(row) for row in rows}
+            rows = rows_among(connection, select(*LIGHT), episode.c.id, episode_ids)
+            found = {row["id"]: to_summary(row) for row in rows}
         return [found[one] for one in episode_ids if one in found]
 
     def summary(self, episode_id: str) -> EpisodeSummary:
         """One line of the list; StoreError when there is no such episode."""
-        with reading(self.engine) as connection:
-            row = connection.execute(select(*LIGHT).where(episode.c.id == episode_id)).mappings().first()
+        row = fetch_mapping(self.engine, select(*LIGHT).where(episode.c.id == episode_id))
         if row is None:
             raise _unknown(episode_id)
         return to_summary(row)
@@ -135,33 +139,30 @@ class Episodes:
         """Every turn begun so far of several episodes, by episode id, without texts."""
         found: dict[str, list[TurnOutline]] = {one: [] for one in episode_ids}
         with reading(self.engine) as connection:
-            for chunk in chunks(episode_ids):
-                query = select(*_OUTLINE).where(turn.c.episode_id.in_(chunk)).order_by(turn.c.idx)
-                for row in connection.execute(query).mappings():
-                    found[row["episode_id"]].append(_outline(row))
+            query = select(*_OUTLINE).order_by(turn.c.idx)
+            for row in rows_among(connection, query, turn.c.episode_id, episode_ids):
+                found[row["episode_id"]].append(_outline(row))
         return found
 
     def text(self, episode_id: str, index: int) -> TurnText:
         """The texts of one turn, as far as they are written; StoreError when it has not begun."""
-        said = (text.c.episode_id == turn.c.episode_id) & (text.c.idx == turn.c.idx)
         query = (
             select(turn.c.stage, text.c.kind, text.c.body, episode.c.meta)
             .join(episode, episode.c.id == turn.c.episode_id)
-            .outerjoin(text, said)
+            .outerjoin(text, same_turn(text))
             .where(turn.c.episode_id == episode_id, turn.c.idx == index)
         )
-        with reading(self.engine) as connection:
-            rows = connection.execute(query).all()
+        rows = fetch_rows(self.engine, query)
         if not rows:
             raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
-        stage: str = rows[0].stage
+        partial = rows[0].stage == "asked"
         found: dict[str, str] = {row.kind: row.body for row in rows if row.kind}
         removed = removed_in(rows[0].meta)
         return TurnText(
             messages=mapping.to_messages(found.get("prompt", "")),
-            reply=found.get("partial", "") if stage == "asked" else found.get("reply", ""),
+            reply=found.get("partial" if partial else "reply", ""),
             reasoning=found.get("reasoning", ""),
-            partial=stage == "asked",
+            partial=partial,
             reply_removed=removed.get("texts"),
             prompt_removed=removed.get("texts", removed.get("prompts")),
         )
@@ -171,16 +172,14 @@ class Episodes:
         query = select(text.c.idx, func.substr(text.c.body, 1, cut)).where(
             text.c.episode_id == episode_id, text.c.kind.in_(["reply", "partial"])
         )
-        with reading(self.engine) as connection:
-            return {index: body for index, body in connection.execute(query)}  # noqa: C416
+        return dict(fetch_rows(self.engine, query))
 
     def of_run(self, run_id: str, policy: str | None = None) -> list[EpisodeSummary]:
         """All episodes of a run, oldest first."""
         query = select(*LIGHT).where(episode.c.run_id == run_id).order_by(episode.c.started, episode.c.id)
         if policy is not None:
             query = query.where(episode.c.policy == policy)
-        with reading(self.engine) as connection:
-            return [to_summary(row) for row in connection.execute(query).mappings()]
+        return [to_summary(row) for row in fetch_mappings(self.engine, query)]
 
     def unfinished(self, run_id: str) -> list[Episode]:
         """Episodes to go on with, in the order of their ids: running, interrupted and missing ones."""
@@ -193,23 +192,16 @@ class Episodes:
             found = list(read_episodes(connection, list(connection.execute(query).scalars())))
         return [replace(one, error=None) for one in found]  # what is missing gets another chance
 
-    def pending(self, run_id: str) -> list[PendingReply]:
+    def stored_replies(self, run_id: str) -> dict[ReplyKey, Reply]:
         """Replies that are stored, and perhaps paid for, whose turns are not finished."""
         with reading(self.engine) as connection:
-            return read_pending(connection, run_id)
-
-    def stored_replies(self, run_id: str) -> dict[tuple[str, int, str, tuple[Message, ...]], Reply]:
-        """The `pending` replies by (episode id, turn index, model, messages), as `core.play.drive` takes them."""
-        return {
-            (one.episode_id, one.index, one.model, one.messages): one.reply for one in self.pending(run_id)
-        }
+            return read_pending_replies(connection, run_id)
 
     def tasks(self, run_id: str) -> list[Task]:
         """The tasks a run has played, by id."""
         played = select(episode.c.task_key).where(episode.c.run_id == run_id)
         query = select(task).where(task.c.key.in_(played)).order_by(task.c.id, task.c.key)
-        with reading(self.engine) as connection:
-            return [mapping.to_task(row) for row in connection.execute(query).mappings()]
+        return [mapping.to_task(row) for row in fetch_mappings(self.engine, query)]
 
     def same_task(self, episode_id: str, limit: int = 50) -> list[EpisodeSummary]:
         """Other episodes that played the very same task, newest first."""
@@ -220,8 +212,7 @@ class Episodes:
             .order_by(episode.c.started.desc(), episode.c.id.desc())
             .limit(limit)
         )
-        with reading(self.engine) as connection:
-            return [to_summary(row) for row in connection.execute(query).mappings()]
+        return [to_summary(row) for row in fetch_mappings(self.engine, query)]
 
     def delete(self, episode_ids: Sequence[str]) -> int:
         """Delete episodes with their turns and texts; returns how many. Running ones are refused."""
@@ -243,24 +234,10 @@ def _unknown(episode_id: str) -> StoreError:
 
 
 def _outline(row: Rows) -> TurnOutline:
-    names = (
-        "episode_id",
-        "model",
-        "stage",
-        "answer_after",
-        "correct_after",
-        "margin",
-        "entropy",
-        "cost_usd",
-        "error",
-    )
-    amounts: Row = {name: row[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
-    return TurnOutline(
-        index=row["idx"],
-        role=Role(row["role"]),
-        verdict=Verdict(row["verdict"]) if row["verdict"] else None,
-        flags=mapping.to_flags(row["flags"]),
-        argmax_role=Role(row["argmax_role"]) if row["argmax_role"] else None,
-        **{name: row[name] for name in (*names, "started", "sampled", "argmax_model", "origin")},
-        **amounts,
-    )
+    made: Row = {name: row[name] for name in _OUTLINE_NAMES}
+    made |= {name: made[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
+    made["role"] = Role(made["role"])
+    made["verdict"] = Verdict(made["verdict"]) if made["verdict"] else None
+    made["flags"] = mapping.to_flags(made["flags"])
+    made["argmax_role"] = Role(made["argmax_role"]) if made["argmax_role"] else None
+    return TurnOutline(index=row["idx"], **made)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from core.errors import StoreError
-from storage.rows.engine import reading, writing
+from storage.rows.engine import fetch_mapping, fetch_mappings, reading, writing
 from storage.rows.mapping import Rows
 from storage.rows.schema import candidate, generation, optimiser
 from storage.rows.summaries import CandidateSummary, GenerationSummary
@@ -57,25 +57,18 @@ class Evolution:
     def generations(self, run_id: str) -> list[GenerationSummary]:
         """The generations of a run, first to last."""
         query = select(generation).where(generation.c.run_id == run_id).order_by(generation.c.idx)
-        with reading(self.engine) as connection:
-            return [to_generation(row) for row in connection.execute(query).mappings()]
+        return [to_generation(row) for row in fetch_mappings(self.engine, query)]
 
     def candidates(self, run_id: str, index: int) -> list[CandidateSummary]:
         """The candidates of one generation, in order."""
-        query = (
-            select(candidate.c.idx, candidate.c.fitness, candidate.c.rollouts, candidate.c.missing)
-            .where(candidate.c.run_id == run_id, candidate.c.generation == index)
-            .order_by(candidate.c.idx)
-        )
         with reading(self.engine) as connection:
-            return [CandidateSummary(*row) for row in connection.execute(query)]
+            return read_candidates(connection, run_id, index)
 
     def state(self, run_id: str) -> tuple[int, bytes] | None:
         """(last generation, optimiser state), None before the first."""
         query = select(optimiser.c.generation, optimiser.c.state).where(optimiser.c.run_id == run_id)
-        with reading(self.engine) as connection:
-            row = connection.execute(query).first()
-        return (row.generation, bytes(row.state)) if row else None
+        row = fetch_mapping(self.engine, query)
+        return (row["generation"], bytes(row["state"])) if row else None
 
 
 def insert_generation(
@@ -83,20 +76,27 @@ def insert_generation(
 ) -> None:
     """Insert a generation and its candidates."""
     fields = asdict(entry)
-    fields["idx"] = fields.pop("index")
-    fields["stats"] = json.dumps(fields["stats"])
-    connection.execute(insert(generation), fields)
+    index = fields.pop("index")
+    connection.execute(insert(generation), {**fields, "idx": index, "stats": json.dumps(fields["stats"])})
     rows = []
     for one in candidates:
         row = asdict(one)
-        rows.append({"run_id": entry.run_id, "generation": entry.index, "idx": row.pop("index"), **row})
+        rows.append({"run_id": entry.run_id, "generation": index, "idx": row.pop("index"), **row})
     if rows:
         connection.execute(insert(candidate), rows)
 
 
+def read_candidates(connection: Connection, run_id: str, index: int) -> list[CandidateSummary]:
+    """The candidates of one generation, in order."""
+    query = (
+        select(candidate.c.idx, candidate.c.fitness, candidate.c.rollouts, candidate.c.missing)
+        .where(candidate.c.run_id == run_id, candidate.c.generation == index)
+        .order_by(candidate.c.idx)
+    )
+    return [CandidateSummary(*row) for row in connection.execute(query)]
+
+
 def to_generation(row: Rows) -> GenerationSummary:
     """The generation of a row."""
-    fields: dict[str, Any] = dict(row)
-    fields["index"] = fields.pop("idx")
-    fields["stats"] = json.loads(fields["stats"])
-    return GenerationSummary(**fields)
+    fields: dict[str, Any] = {**row, "stats": json.loads(row["stats"])}
+    return GenerationSummary(index=fields.pop("idx"), **fields)

@@ -19,18 +19,12 @@ def read_health(engine: Engine, now: float) -> Health:
     """The store's health at time `now` (Unix seconds)."""
     running = run.c.status == RunStatus.RUNNING
     silent = and_(running, func.coalesce(run.c.heartbeat, run.c.created) < now - STALLED_AFTER_S)
+    of_runs = select(func.count(), func.count().filter(running), func.count().filter(silent))
+    of_episodes = select(func.count(), func.coalesce(func.sum(episode.c.turns), 0))
     with reading(engine) as connection:
-        runs, active, stalled, episodes, turns, checkpoints = (
-            connection.execute(query).scalar_one()
-            for query in (
-                select(func.count()).select_from(run),
-                select(func.count()).select_from(run).where(running),
-                select(func.count()).select_from(run).where(silent),
-                select(func.count()).select_from(episode),
-                select(func.coalesce(func.sum(episode.c.turns), 0)),
-                select(func.count()).select_from(checkpoint),
-            )
-        )
+        runs, active, stalled = connection.execute(of_runs.select_from(run)).one()
+        episodes, turns = connection.execute(of_episodes.select_from(episode)).one()
+        checkpoints = connection.execute(select(func.count()).select_from(checkpoint)).scalar_one()
         version = ".".join(str(part) for part in connection.dialect.server_version_info or ())
     file = Path(engine.url.database) if engine.dialect.name == "sqlite" and engine.url.database else None
     return Health(

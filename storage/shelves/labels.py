@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, Subquery, and_, func, insert, select
 
 from core.errors import ConfigError, StoreError
 from storage.filters.current_labels import current_labels, is_current
-from storage.rows.engine import reading, writing
-from storage.rows.full_episodes import chunks
+from storage.rows.engine import fetch_mappings, fetch_rows, reading, writing
+from storage.rows.full_episodes import rows_among
 from storage.rows.mapping import Rows
-from storage.rows.schema import episode, label, text, turn
+from storage.rows.schema import episode, label, same_turn, text, turn
 from storage.rows.summaries import FacetValue
 
 #: The name of a label that is nothing but its note.
@@ -27,6 +27,8 @@ NOTE = "note"
 #: The longest name or value, author and note, in characters.
 LONGEST_WORD, LONGEST_AUTHOR, LONGEST_NOTE = 60, 60, 5000
 _QUOTE_CUT = 200
+#: Fields of a label that stand in columns of the same name.
+_SHARED = ("name", "value", "note", "author", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,29 +115,21 @@ class Labels:
     def history(self, episode_id: str) -> tuple[Label, ...]:
         """Every label ever given to an episode, oldest first, replaced and withdrawn ones included."""
         quote = func.substr(text.c.body, label.c.span_start + 1, label.c.span_end - label.c.span_start)
-        spoken = and_(
-            text.c.episode_id == label.c.episode_id,
-            text.c.idx == label.c.idx,
-            text.c.kind == "reply",
-            label.c.span_start.is_not(None),
-        )
+        spoken = and_(same_turn(text, label), text.c.kind == "reply", label.c.span_start.is_not(None))
         query = (
             select(label, func.substr(quote, 1, _QUOTE_CUT).label("quote"))
             .select_from(label.outerjoin(text, spoken))
             .where(label.c.episode_id == episode_id)
             .order_by(label.c.at, label.c.id)
         )
-        with reading(self.engine) as connection:
-            return tuple(to_label(row) for row in connection.execute(query).mappings())
+        return tuple(to_label(row) for row in fetch_mappings(self.engine, query))
 
     def in_use(self) -> tuple[NameInUse, ...]:
         """Every name that counts somewhere with its values, most frequent first."""
         counting = current_labels().subquery()
         columns = counting.c.name, counting.c.value
         counted = select(*columns, func.count()).group_by(*columns)
-        spread = select(counting.c.name, func.count(counting.c.episode_id.distinct())).group_by(
-            counting.c.name
-        )
+        spread = _episodes_by(counting, counting.c.name)
         values: dict[str, list[FacetValue]] = defaultdict(list)
         with reading(self.engine) as connection:
             for name, value, n in connection.execute(counted):
@@ -150,33 +144,28 @@ class Labels:
     def vocabulary(self) -> dict[str, list[str]]:
         """Every name, value and author ever used, each in order: what a line that asks for labels can offer."""
         used: dict[str, set[str]] = {"name": set(), "value": set(), "author": set()}
-        with reading(self.engine) as connection:
-            for row in connection.execute(select(label.c.name, label.c.value, label.c.author).distinct()):
-                for column, word in row._mapping.items():
-                    used[column].add(word)
+        for row in fetch_mappings(self.engine, select(*(label.c[column] for column in used)).distinct()):
+            for column, word in row.items():
+                used[column].add(word)
         return {column: sorted(words - {""}) for column, words in used.items()}
 
     def authors(self) -> tuple[FacetValue, ...]:
         """Who has labels that count, and on how many episodes; the busiest first."""
         counting = current_labels().subquery()
-        query = select(counting.c.author, func.count(counting.c.episode_id.distinct())).group_by(
-            counting.c.author
-        )
-        with reading(self.engine) as connection:
-            found = [FacetValue(author, n) for author, n in connection.execute(query)]
+        rows = fetch_rows(self.engine, _episodes_by(counting, counting.c.author))
+        found = [FacetValue(author, n) for author, n in rows]
         return tuple(sorted(found, key=lambda one: (-one.n, one.value)))
 
 
-def is_labelled(
-    name: str | None = None, value: str | None = None, author: str | None = None
-) -> ColumnElement[bool]:
-    """The condition on `episode` that such a label counts on it, on one of its turns or on words of one. None means
-    any name, value or author."""
-    wanted = [
-        column == given
-        for column, given in ((label.c.name, name), (label.c.value, value), (label.c.author, author))
-        if given is not None
-    ]
+def _episodes_by(labels: Subquery, column: ColumnElement[str]) -> Select[str, int]:
+    """How many episodes the labels with each value of a column are on."""
+    return select(column, func.count(labels.c.episode_id.distinct())).group_by(column)
+
+
+def is_labelled(author: str | None = None) -> ColumnElement[bool]:
+    """The condition on `episode` that a label of this author (None: of anybody) is on it, on one of its turns or on
+    words of one."""
+    wanted = [] if author is None else [label.c.author == author]
     return episode.c.id.in_(select(label.c.episode_id).where(*wanted, is_current()))
 
 
@@ -192,11 +181,7 @@ def to_label(row: Rows) -> Label:
     span = None if row["span_start"] is None else (row["span_start"], row["span_end"])
     return Label(
         place=Place(row["episode_id"], row["idx"], span),
-        name=row["name"],
-        value=row["value"],
-        note=row["note"],
-        author=row["author"],
-        at=row["at"],
+        **{name: row[name] for name in _SHARED},
         quote=row.get("quote") or "",
     )
 
@@ -206,18 +191,16 @@ def labelled_places(
 ) -> Mapping[str, Mapping[int, int | None]]:
     """What can be labelled of these episodes: by episode the turns, each with the characters of its reply, None where
     there is no reply (it may have been removed). Unknown episodes are left out."""
+    query = (
+        select(episode.c.id, turn.c.idx, func.length(text.c.body).label("length"))
+        .outerjoin(turn, turn.c.episode_id == episode.c.id)
+        .outerjoin(text, same_turn(text) & (text.c.kind == "reply"))
+    )
     found: dict[str, dict[int, int | None]] = {}
-    spoken = and_(text.c.episode_id == turn.c.episode_id, text.c.idx == turn.c.idx, text.c.kind == "reply")
-    for ids in chunks(episode_ids):
-        for id_ in connection.execute(select(episode.c.id).where(episode.c.id.in_(ids))).scalars():
-            found[id_] = {}
-        query = (
-            select(turn.c.episode_id, turn.c.idx, func.length(text.c.body))
-            .outerjoin(text, spoken)
-            .where(turn.c.episode_id.in_(ids))
-        )
-        for id_, index, length in connection.execute(query):
-            found[id_][index] = length
+    for row in rows_among(connection, query, episode.c.id, episode_ids):
+        turns = found.setdefault(row["id"], {})
+        if row["idx"] is not None:
+            turns[row["idx"]] = row["length"]
     return found
 
 
@@ -228,11 +211,7 @@ def label_row(given: Label) -> dict[str, Any]:
         "idx": given.place.index,
         "span_start": start,
         "span_end": end,
-        "name": given.name,
-        "value": given.value,
-        "note": given.note,
-        "author": given.author,
-        "at": given.at,
+        **{name: getattr(given, name) for name in _SHARED},
     }
 
 
@@ -248,24 +227,20 @@ def _word(given: str, what: str) -> str:
 
 def _check_place(connection: Connection, place: Place) -> None:
     """StoreError, one sentence, for an episode, a turn or words that the store does not have."""
-    known = connection.execute(select(episode.c.id).where(episode.c.id == place.episode_id)).first()
-    if known is None:
+    turns = labelled_places(connection, [place.episode_id]).get(place.episode_id)
+    if turns is None:
         raise StoreError(f"The store holds no episode {place.episode_id}, so nothing was labelled.")
     if place.index is None:
         if place.span is not None:
             raise StoreError("Words can only be labelled in the reply of one turn: name the turn.")
         return
-    here = and_(turn.c.episode_id == place.episode_id, turn.c.idx == place.index)
-    if connection.execute(select(turn.c.idx).where(here)).first() is None:
+    if place.index not in turns:
         raise StoreError(
             f"Episode {place.episode_id} has no turn {place.index + 1}, so nothing was labelled."
         )
     if place.span is not None:
-        reply = select(func.length(text.c.body)).where(
-            text.c.episode_id == place.episode_id, text.c.idx == place.index, text.c.kind == "reply"
-        )
         start, end = place.span
-        if not 0 <= start < end <= (connection.execute(reply).scalar() or 0):
+        if not 0 <= start < end <= (turns[place.index] or 0):
             raise StoreError("The labelled words lie outside of the turn's reply.")
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Engine, delete, func, insert, select
 
 from core.episode import Reply, Usage
-from storage.rows.engine import reading, writing
+from storage.rows.engine import fetch_scalar, reading, writing
 from storage.rows.schema import paid_reply
 
 
@@ -59,11 +59,8 @@ class PaidReplies:
     def spent_usd(self, since: int) -> float:
         """What the replies of a generation and those after it have cost; an unknown price counts nothing."""
         mine = (paid_reply.c.run_id == self.run_id) & (paid_reply.c.generation >= since)
-        with reading(self.engine) as connection:
-            total = connection.execute(
-                select(func.coalesce(func.sum(paid_reply.c.cost_usd), 0.0)).where(mine)
-            )
-            return float(total.scalar_one())
+        total = select(func.coalesce(func.sum(paid_reply.c.cost_usd), 0.0)).where(mine)
+        return float(fetch_scalar(self.engine, total))
 
 
 def _reply(body: str) -> Reply:

@@ -14,10 +14,10 @@ from storage.filters.current_labels import current_labels
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import ORDERS
 from storage.rows import paging
-from storage.rows.engine import reading
+from storage.rows.engine import fetch_mappings, reading
 from storage.rows.schema import episode, label
 from storage.rows.summaries import CappedCount, Order
-from storage.shelves.labels import Label, Place, is_labelled, to_label
+from storage.shelves.labels import Place, is_labelled, to_label
 
 _EVERYTHING = EpisodeFilter()
 #: The value taken for a reviewer who reviewed an episode and did not give it a label that has one value only.
@@ -126,25 +126,18 @@ class Reviews:
     def agreement(self, name: str, where: EpisodeFilter = _EVERYTHING) -> ReviewerAgreement:
         """How far the reviewers of a list agree on a name, over whole episodes, turns and spans alike."""
         ids = select(episode.c.id).where(*conditions(where, self.engine.dialect.name))
-        with reading(self.engine) as connection:
-            said = [
-                to_label(row)
-                for row in connection.execute(current_labels(label.c.episode_id.in_(ids))).mappings()
-            ]
-        named = [one for one in said if one.name == name]
+        current = current_labels(label.c.episode_id.in_(ids))
+        labels = [to_label(row) for row in fetch_mappings(self.engine, current)]
+        named = [one for one in labels if one.name == name]
         ticked = len({one.value for one in named}) == 1
         given: dict[Place, dict[str, str]] = defaultdict(dict)
         if ticked:
-            for one in said:  # to have labelled an episode at all is to have reviewed it
+            for one in labels:  # to have labelled an episode at all is to have reviewed it
                 given[Place(one.place.episode_id)][one.author] = NOT_GIVEN
-            named = [_of_episode(one) for one in named]
         for one in named:
-            given[one.place][one.author] = one.value
+            place = Place(one.place.episode_id) if ticked else one.place
+            given[place][one.author] = one.value
         return _agreement(name, given, ticked)
-
-
-def _of_episode(given: Label) -> Label:
-    return Label(Place(given.place.episode_id), given.name, given.value, given.note, given.author, given.at)
 
 
 def _agreement(name: str, given: dict[Place, dict[str, str]], ticked: bool) -> ReviewerAgreement:

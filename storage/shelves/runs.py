@@ -12,6 +12,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Select,
+    Table,
     and_,
     case,
     delete,
@@ -27,7 +28,15 @@ from core.episode import Role, Status
 from core.errors import StoreError
 from core.play.deciders import decider_at, deciders_with
 from storage.filters.listing import FIGURES
-from storage.rows.engine import is_read_only, reading, writing
+from storage.rows.engine import (
+    fetch_mapping,
+    fetch_mappings,
+    fetch_rows,
+    fetch_scalar,
+    is_read_only,
+    reading,
+    writing,
+)
 from storage.rows.full_episodes import delete_episodes
 from storage.rows.mapping import Rows
 from storage.rows.meta_column import deciders_in, with_deciders
@@ -38,6 +47,8 @@ from storage.rows.summaries import PolicySummary, RunControl, RunKind, RunStatus
 DEAD_AFTER_S = 30.0
 #: It is called stalled before that.
 STALLED_AFTER_S = 20.0
+
+_QUEUED = run.c.status == RunStatus.QUEUED
 
 
 @dataclass(frozen=True)
@@ -88,15 +99,13 @@ class Runs:
 
     def waiting(self) -> Sequence[RunSummary]:
         """The runs that wait for a worker, the first to be taken first."""
-        return self._read(
-            select(run).where(run.c.status == RunStatus.QUEUED.value).order_by(run.c.created, run.c.id)
-        )
+        return self._read(select(run).where(_QUEUED).order_by(run.c.created, run.c.id))
 
     def next_waiting(self) -> str | None:
         """The id of the run that is to be taken next; None when none waits."""
-        query = select(run.c.id).where(run.c.status == RunStatus.QUEUED.value)
-        with reading(self.engine) as connection:
-            return connection.execute(query.order_by(run.c.created, run.c.id).limit(1)).scalar()
+        query = select(run.c.id).where(_QUEUED).order_by(run.c.created, run.c.id).limit(1)
+        found: str | None = fetch_scalar(self.engine, query)
+        return found
 
     def requeue(self, run_id: str, dead: str | None = None) -> None:
         """Let a run that stands still (interrupted, silent, never taken, or of the owner known to be `dead`) wait for
@@ -149,8 +158,8 @@ class Runs:
             return []
         running, since = run.c.status == RunStatus.RUNNING, self.now() - dead_after_s
         beat = func.coalesce(run.c.heartbeat, run.c.created)
-        with reading(self.engine) as connection:  # mostly there are none: then no write lock is taken
-            rows = connection.execute(select(run.c.owner, beat.label("beat")).where(running)).all()
+        # Mostly there are none: then no write lock is taken.
+        rows = fetch_rows(self.engine, select(run.c.owner, beat.label("beat")).where(running))
         gone = {row.owner for row in rows if row.owner and is_dead(row.owner)}
         if not gone and all(row.beat >= since for row in rows):
             return []
@@ -177,25 +186,19 @@ class Runs:
 
     def control(self, run_id: str) -> RunControl:
         """What is asked of the run's worker now."""
-        with reading(self.engine) as connection:
-            row = connection.execute(
-                select(run.c.cancel, run.c.paused, run.c.steps).where(run.c.id == run_id)
-            ).first()
-        return RunControl(*row) if row else RunControl(cancel=True, paused=False, steps=0)  # deleted: stop
+        row = fetch_mapping(
+            self.engine, select(run.c.cancel, run.c.paused, run.c.steps).where(run.c.id == run_id)
+        )
+        return RunControl(**row) if row else RunControl(cancel=True, paused=False, steps=0)  # deleted: stop
 
     def cancel(self, run_id: str) -> None:
         """Ask the worker to stop; a run that is still queued is cancelled on the spot."""
-        queued = run.c.status == RunStatus.QUEUED
-        with writing(self.engine) as connection:
-            connection.execute(
-                update(run)
-                .where(run.c.id == run_id)
-                .values(
-                    cancel=True,
-                    status=case((queued, RunStatus.CANCELLED.value), else_=run.c.status),
-                    finished=case((queued, self.now()), else_=run.c.finished),
-                )
-            )
+        self._set(
+            run_id,
+            cancel=True,
+            status=case((_QUEUED, RunStatus.CANCELLED.value), else_=run.c.status),
+            finished=case((_QUEUED, self.now()), else_=run.c.finished),
+        )
 
     def allow(self, run_id: str, max_cost_usd: float | None, dead: str | None = None) -> None:
         """Change what a run may spend in all. StoreError while it is running, unless its owner is the one known
@@ -232,14 +235,13 @@ class Runs:
             .join(episode, episode.c.id == turn.c.episode_id)
             .where(episode.c.run_id == run_id, turn.c.stage == "finished")
         )
-        with reading(self.engine) as connection:
-            return connection.execute(query).scalar_one()
+        return int(fetch_scalar(self.engine, query))
 
     def set_override(self, episode_id: str, index: int, model: str, role: Role) -> None:
         """Choose turn `index` by hand; the last choice counts. StoreError when the turn has begun."""
+        row = {"episode_id": episode_id, "idx": index, "model": model, "role": role.value}
         with writing(self.engine) as connection:
             _drop_override(connection, episode_id, index)
-            row = {"episode_id": episode_id, "idx": index, "model": model, "role": role.value}
             connection.execute(insert(override), row)
 
     def drop_override(self, episode_id: str, index: int) -> None:
@@ -249,10 +251,8 @@ class Runs:
 
     def override(self, episode_id: str, index: int) -> tuple[str, Role] | None:
         """The (model, role) a person chose for a turn, None when the policy decides."""
-        with reading(self.engine) as connection:
-            query = select(override.c.model, override.c.role).where(_of_turn(episode_id, index))
-            row = connection.execute(query).first()
-        return (row.model, Role(row.role)) if row else None
+        row = fetch_mapping(self.engine, select(override).where(_of_turn(override, episode_id, index)))
+        return (row["model"], Role(row["role"])) if row else None
 
     def set_decider(self, episode_id: str, index: int, policy: str) -> None:
         """From turn `index` on let another policy decide; the last choice counts. StoreError when the turn has begun
@@ -274,13 +274,12 @@ class Runs:
 
     def decider(self, episode_id: str, index: int) -> str:
         """The policy that decides turn `index`. StoreError when there is no such episode."""
-        with reading(self.engine) as connection:
-            row = connection.execute(
-                select(episode.c.policy, episode.c.meta).where(episode.c.id == episode_id)
-            ).first()
+        row = fetch_mapping(
+            self.engine, select(episode.c.policy, episode.c.meta).where(episode.c.id == episode_id)
+        )
         if row is None:
             raise StoreError(f"There is no episode {episode_id!r} in this store.")
-        return decider_at(row.policy, deciders_in(row.meta), index)
+        return decider_at(row["policy"], deciders_in(row["meta"]), index)
 
     # How its policies did
 
@@ -292,8 +291,7 @@ class Runs:
             .group_by(episode.c.policy)
             .order_by(func.min(episode.c.id))
         )
-        with reading(self.engine) as connection:
-            return [PolicySummary(run_id=run_id, **row) for row in connection.execute(query).mappings()]
+        return [PolicySummary(run_id=run_id, **row) for row in fetch_mappings(self.engine, query)]
 
     def spent_usd(self, run_id: str) -> float:
         """What its replies and its generations have cost so far; a reply of unknown price counts nothing, and
@@ -325,18 +323,8 @@ class Runs:
             ids = [row["id"] for row in rows]
             finished = case((episode.c.status == Status.FINISHED, 1), else_=0)
             right = case((and_(episode.c.status == Status.FINISHED, episode.c.correct), 1), else_=0)
-            episodes = _by_run(
-                connection,
-                select(episode.c.run_id, func.count(), func.sum(finished), func.sum(right))
-                .where(episode.c.run_id.in_(ids))
-                .group_by(episode.c.run_id),
-            )
-            generations = _by_run(
-                connection,
-                select(generation.c.run_id, func.count())
-                .where(generation.c.run_id.in_(ids))
-                .group_by(generation.c.run_id),
-            )
+            episodes = _by_run(connection, episode, ids, func.sum(finished), func.sum(right))
+            generations = _by_run(connection, generation, ids)
         return [
             _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
             for row in rows
@@ -371,16 +359,16 @@ def _is_free(at: float, dead: str | None) -> ColumnElement[bool]:
     )
 
 
-def _of_turn(episode_id: str, index: int) -> ColumnElement[bool]:
-    return and_(override.c.episode_id == episode_id, override.c.idx == index)
+def _of_turn(table: Table, episode_id: str, index: int) -> ColumnElement[bool]:
+    return and_(table.c.episode_id == episode_id, table.c.idx == index)
 
 
 def _drop_override(connection: Connection, episode_id: str, index: int) -> None:
     """Forget what a person chose for a turn. StoreError when the turn has begun."""
-    begun = select(turn.c.idx).where(turn.c.episode_id == episode_id, turn.c.idx == index)
+    begun = select(turn.c.idx).where(_of_turn(turn, episode_id, index))
     if connection.execute(begun).first():
         raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")
-    connection.execute(delete(override).where(_of_turn(episode_id, index)))
+    connection.execute(delete(override).where(_of_turn(override, episode_id, index)))
 
 
 def _update_own(connection: Connection, run_id: str, owner: str | None, **values: Any) -> None:
@@ -389,8 +377,12 @@ def _update_own(connection: Connection, run_id: str, owner: str | None, **values
         check_owner(connection, run_id, owner)
 
 
-def _by_run(connection: Connection, query: Select[Any]) -> dict[str, tuple[int, ...]]:
-    return {row[0]: tuple(row[1:]) for row in connection.execute(query)}
+def _by_run(
+    connection: Connection, table: Table, ids: Sequence[str], *sums: ColumnElement[Any]
+) -> dict[str, tuple[int, ...]]:
+    """How many rows of a table each run has, and these sums over them."""
+    query = select(table.c.run_id, func.count(), *sums).where(table.c.run_id.in_(ids))
+    return {run_id: tuple(n) for run_id, *n in connection.execute(query.group_by(table.c.run_id))}
 
 
 def _interrupt_episodes(connection: Connection, run_ids: Sequence[str]) -> None:
@@ -403,12 +395,13 @@ def _interrupt_episodes(connection: Connection, run_ids: Sequence[str]) -> None:
 
 def _summary(row: Rows, counts: Sequence[int], generations: Sequence[int]) -> RunSummary:
     names = ("id", "kind", "created", "started", "finished", "heartbeat", "owner", "error")
+    episodes, finished, correct = counts
     return RunSummary(
         **{name: row[name] for name in names},
         status=RunStatus(row["status"]),
         config=json.loads(row["config"]),
-        episodes=counts[0],
-        finished_episodes=counts[1],
-        correct=counts[2],
+        episodes=episodes,
+        finished_episodes=finished,
+        correct=correct,
         generations=generations[0],
     )

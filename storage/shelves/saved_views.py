@@ -11,7 +11,7 @@ from sqlalchemy import Engine, delete, insert, select, update
 
 from core.errors import StoreError
 from core.ids import view_id
-from storage.rows.engine import reading, writing
+from storage.rows.engine import fetch_mapping, fetch_mappings, writing
 from storage.rows.mapping import Rows
 from storage.rows.schema import view
 from storage.rows.summaries import SavedView
@@ -33,21 +33,19 @@ class Views:
         body = json.dumps(dict(query), ensure_ascii=False)
         if len(body) > _LONGEST_QUERY:
             raise StoreError("This list is too long to be kept: choose fewer episodes.")
-        kept = SavedView(view_id(int(at), secrets.token_bytes(8)), named, dict(query), at)
+        saved = SavedView(view_id(int(at), secrets.token_bytes(8)), named, dict(query), at)
         with writing(self.engine) as connection:
-            connection.execute(insert(view).values(id=kept.id, name=named, query=body, created=at))
-        return kept
+            connection.execute(insert(view).values(id=saved.id, name=named, query=body, created=at))
+        return saved
 
     def list(self, limit: int | None = None) -> list[SavedView]:
         """The views, newest first."""
         query = select(view).order_by(view.c.created.desc(), view.c.id.desc()).limit(limit)
-        with reading(self.engine) as connection:
-            return [_saved(row) for row in connection.execute(query).mappings()]
+        return [_saved(row) for row in fetch_mappings(self.engine, query)]
 
     def get(self, view_id: str) -> SavedView:
         """One view; StoreError when there is none of this id."""
-        with reading(self.engine) as connection:
-            row = connection.execute(select(view).where(view.c.id == view_id)).mappings().first()
+        row = fetch_mapping(self.engine, select(view).where(view.c.id == view_id))
         if row is None:
             raise _unknown(view_id)
         return _saved(row)

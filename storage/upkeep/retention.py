@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     LargeBinary,
@@ -24,7 +25,6 @@ from sqlalchemy import (
     exists,
     func,
     not_,
-    or_,
     select,
     update,
 )
@@ -32,7 +32,7 @@ from sqlalchemy import (
 from core.episode import Removable
 from core.errors import ConfigError, StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.rows.engine import reading, writing
+from storage.rows.engine import fetch_scalars, reading, writing
 from storage.rows.full_episodes import chunks, delete_episodes
 from storage.rows.meta_column import mentions_removed, removed_in, with_removed
 from storage.rows.schema import checkpoint, episode, run, state, text
@@ -57,6 +57,12 @@ LOST: dict[What, str] = {
     "texts": "Choices, verdicts, answers and costs stay; nothing that was said can be read or searched, and these "
     "episodes cannot be forked.",
     "runs": "Everything of them goes: episodes, turns, texts, labels, checkpoints, generations.",
+}
+#: The column that holds what can be removed of episodes, and in which of its table's rows.
+_HELD: dict[What, tuple[Column[Any], list[ColumnElement[bool]]]] = {
+    "states": (state.c.hidden, []),
+    "prompts": (text.c.body, [text.c.kind == "prompt"]),
+    "texts": (text.c.body, []),
 }
 _OVER = (RunStatus.FINISHED, RunStatus.CANCELLED, RunStatus.FAILED)
 _child = episode.alias("child")
@@ -100,9 +106,10 @@ def prune(store: Store, what: What, where: EpisodeFilter, *, everything: bool = 
                 delete_episodes(connection, episode.c.run_id.in_(chunk))
                 connection.execute(delete(run).where(run.c.id.in_(chunk)))
             return found
-        table, kinds = _rows(what)
+        column, kinds = _HELD[what]
         for chunk in chunks(ids):
-            connection.execute(delete(table).where(table.c.episode_id.in_(chunk), *kinds))
+            held = column.table.c.episode_id.in_(chunk)
+            connection.execute(delete(column.table).where(held, *kinds))
             _note(connection, chunk, what, store.now())
     return found
 
@@ -133,8 +140,7 @@ def last_removed(store: Store, what: Removable, where: EpisodeFilter | Sequence[
         else [episode.c.id.in_(where)]
     )
     noted = select(episode.c.meta).where(episode.c.meta.contains(mentions_removed(what)), *chosen)
-    with reading(store.engine) as connection:
-        dates = [removed_in(notes).get(what) for notes in connection.execute(noted).scalars()]
+    dates = [removed_in(notes).get(what) for notes in fetch_scalars(store.engine, noted)]
     return max((day for day in dates if day), default=None)
 
 
@@ -144,22 +150,36 @@ def _found(
     chosen = conditions(_with_forks(where), connection.dialect.name)
     if what == "runs":
         return _runs(connection, chosen, everything), []
-    table, kinds = _rows(what)
+    column, kinds = _HELD[what]
+    owner = column.table.c.episode_id
     over = exists(select(run.c.id).where(run.c.id == episode.c.run_id, run.c.status.in_(_OVER)))
-    has = exists(select(table.c.episode_id).where(table.c.episode_id == episode.c.id, *kinds))
-    wanted = [*chosen, has]
-    kept = {"of runs that are not over": _count(connection, episode, *wanted, not_(over))}
-    free = [] if everything else [not_(reason) for reason in _LEANT_ON.values()]
-    if not everything:
-        kept |= {words: _count(connection, episode, *wanted, over, why) for words, why in _LEANT_ON.items()}
-    ids = list(connection.execute(select(episode.c.id).where(*wanted, over, *free)).scalars())
+    has = exists(select(owner).where(owner == episode.c.id, *kinds))
+    firm, soft = {"of runs that are not over": not_(over)}, {} if everything else _LEANT_ON
+    ids, retained = _free(connection, episode, and_(has, *chosen), firm, soft)
     rows = size = 0
     for chunk in chunks(ids):
-        measured = select(func.count(), _bytes(connection, what)).where(table.c.episode_id.in_(chunk), *kinds)
+        measured = select(func.count(), _bytes(connection, column)).where(owner.in_(chunk), *kinds)
         n, length = connection.execute(measured).one()
         rows, size = rows + n, size + int(length)
-    reasons = {words: n for words, n in kept.items() if n}
-    return Pruning(what, len(ids), rows, size, retained=reasons), ids
+    return Pruning(what, len(ids), rows, size, retained=retained), ids
+
+
+def _free(
+    connection: Connection,
+    table: Table,
+    wanted: ColumnElement[bool],
+    firm: Mapping[str, ColumnElement[bool]],
+    soft: Mapping[str, ColumnElement[bool]],
+) -> tuple[list[str], dict[str, int]]:
+    """The ids of the wanted rows that nothing holds back, and how many are held back by each reason. A row that
+    several firm reasons hold back is counted under the first."""
+    retained = {}
+    for words, why in firm.items():
+        retained[words] = _count(connection, table, wanted, why)
+        wanted = and_(wanted, not_(why))
+    retained |= {words: _count(connection, table, wanted, why) for words, why in soft.items()}
+    query = select(table.c.id).where(wanted, *map(not_, soft.values())).order_by(table.c.id)
+    return list(connection.execute(query).scalars()), {words: n for words, n in retained.items() if n}
 
 
 def _with_forks(where: EpisodeFilter) -> EpisodeFilter:
@@ -174,60 +194,33 @@ def _runs(connection: Connection, chosen: list[ColumnElement[bool]], everything:
     inside = select(episode.c.id).where(of)
     # "Not chosen" is asked of ids: a condition that is unknown for a row must keep its run.
     others = exists(inside.where(episode.c.id.not_in(select(episode.c.id).where(*chosen))))
-    over = run.c.status.in_(_OVER)
     played = select(episode.c.id).join(checkpoint, checkpoint.c.id == episode.c.checkpoint_id)
+    forked_elsewhere = select(_child.c.id).where(
+        _child.c.parent_episode_id == episode.c.id, _child.c.run_id != episode.c.run_id
+    )
     leant_on = {
         "whose checkpoints other runs played with": exists(
             played.where(checkpoint.c.run_id == run.c.id, episode.c.run_id != run.c.id)
         ),
         "with labels": exists(inside.where(is_labelled())),
-        "with episodes that were forked": exists(
-            inside.where(
-                exists(
-                    select(_child.c.id).where(
-                        _child.c.parent_episode_id == episode.c.id, _child.c.run_id != episode.c.run_id
-                    )
-                )
-            )
-        ),
+        "with episodes that were forked": exists(inside.where(exists(forked_elsewhere))),
     }
-    complete = and_(matching, not_(others))
-    kept = {
-        "of which not every episode is chosen": and_(matching, others),
-        "that are not over": and_(complete, not_(over)),
-    }
-    free = and_(complete, over)
-    if not everything:
-        kept |= {words: and_(free, why) for words, why in leant_on.items()}
-        free = and_(free, not_(or_(*leant_on.values())))
-    ids = list(connection.execute(select(run.c.id).where(free).order_by(run.c.id)).scalars())
-    reasons = {words: _count(connection, run, why) for words, why in kept.items()}
+    firm = {"of which not every episode is chosen": others, "that are not over": run.c.status.not_in(_OVER)}
+    ids, retained = _free(connection, run, matching, firm, {} if everything else leant_on)
     episodes = size = 0
     for chunk in chunks(ids):
         of_these = select(episode.c.id).where(episode.c.run_id.in_(chunk))
         episodes += _count(connection, episode, episode.c.run_id.in_(chunk))
-        for one in ("states", "texts"):
-            table, _ = _rows(one)
-            size += connection.execute(
-                select(_bytes(connection, one)).where(table.c.episode_id.in_(of_these))
-            ).scalar_one()
+        for column in (state.c.hidden, text.c.body):
+            total = select(_bytes(connection, column)).where(column.table.c.episode_id.in_(of_these))
+            size += connection.execute(total).scalar_one()
         weights = select(func.coalesce(func.sum(checkpoint.c.size_bytes), 0))
         size += connection.execute(weights.where(checkpoint.c.run_id.in_(chunk))).scalar_one()
-    return Pruning(
-        "runs", episodes, len(ids), int(size), tuple(ids), {one: n for one, n in reasons.items() if n}
-    )
+    return Pruning("runs", episodes, len(ids), int(size), tuple(ids), retained)
 
 
-def _rows(what: What) -> tuple[Any, list[ColumnElement[bool]]]:
-    """The table that holds it, and which of its rows."""
-    if what == "states":
-        return state, []
-    return text, [text.c.kind == "prompt"] if what == "prompts" else []
-
-
-def _bytes(connection: Connection, what: What) -> ColumnElement[Any]:
-    """The bytes of the rows, without what indexes and pages add."""
-    column = state.c.hidden if what == "states" else text.c.body
+def _bytes(connection: Connection, column: Column[Any]) -> ColumnElement[Any]:
+    """The bytes of a column's values, without what indexes and pages add."""
     if connection.dialect.name == "sqlite":
         return func.coalesce(func.sum(func.length(cast(column, LargeBinary))), 0)
     return func.coalesce(func.sum(func.octet_length(column)), 0)

@@ -24,7 +24,7 @@ from storage.filters.parser import parse_expression
 from storage.recorder import record
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
-from storage.rows.mapping import episode_flags
+from storage.rows.mapping import EpisodeProgress, episode_flags
 from storage.rows.schema import episode
 from storage.rows.search import terms
 from storage.rows.summaries import EPISODE_FLAGS, EpisodeSummary, FacetValue, Order
@@ -73,6 +73,10 @@ class Clock:
         return 1e9 + self.readings // 3
 
 
+def flags_of(one: Episode) -> frozenset[str]:
+    return episode_flags(one, EpisodeProgress.over(one.models, one.turns))
+
+
 def matches(where: EpisodeFilter, one: Episode) -> bool:
     """What a filter means, said in Python."""
     outcome = {True: "right", False: "wrong", None: "none"}[one.correct]
@@ -87,7 +91,7 @@ def matches(where: EpisodeFilter, one: Episode) -> bool:
         "correct": lambda v: outcome == v,
         "end_reason": lambda v: one.end_reason == v,
         "status": lambda v: one.status == v,
-        "flag": lambda v: v in episode_flags(one),
+        "flag": lambda v: v in flags_of(one),
         "min_turns": lambda v: len(one.turns) >= v,
         "max_turns": lambda v: len(one.turns) <= v,
         "model": lambda v: any(model == v and where.role in (None, role) for model, role in begun),
@@ -253,7 +257,7 @@ def test_runs_and_policies_add_up(filled: tuple[Store, list[Episode]]) -> None:
             its = [one for one in done if one.policy == policy.policy]
             assert (policy.n, policy.correct) == (len(its), sum(bool(one.correct) for one in its))
             assert policy.mean_turns == pytest.approx(sum(len(one.turns) for one in its) / len(its))
-            assert policy.false_accepts == sum("false_accept" in episode_flags(one) for one in its)
+            assert policy.false_accepts == sum("false_accept" in flags_of(one) for one in its)
             assert policy.generation == (7 if policy.policy == CHECKPOINT.id else None)
     assert sum(policy.running for policy in store.runs.policies("r2")) == 1
 

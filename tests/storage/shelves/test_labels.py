@@ -15,8 +15,8 @@ from storage.files.interchange import export_runs, import_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.engine import reading
-from storage.rows.schema import episode, label
-from storage.shelves.labels import Place, is_labelled
+from storage.rows.schema import label
+from storage.shelves.labels import Place
 from storage.shelves.reviews import NOT_GIVEN
 from storage.store import Store, open_store
 from tests.builders.play import births, events, tasks
@@ -39,8 +39,10 @@ def rows(store: Store) -> int:
 
 
 def having(store: Store, *condition: str | None) -> set[str]:
-    with reading(store.engine) as connection:
-        return set(connection.execute(select(episode.c.id).where(is_labelled(*condition))).scalars())
+    """The episodes with a current label of this name, value and author; None: of any."""
+    named = zip(("name", "value", "author"), condition, strict=False)
+    wanted = " and ".join(f'label.{field} == "{word}"' for field, word in named if word is not None)
+    return {one.id for one in store.episodes.page(EpisodeFilter(q=f"any({wanted})")).items}
 
 
 def test_the_latest_counts_and_nothing_is_lost(store: Store) -> None:

@@ -1,0 +1,90 @@
+"""Interchange files to import, good and edited, and a store to export."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from core.checkpoint import Checkpoint
+from storage.recorder import record
+from storage.rows.summaries import CandidateSummary, GenerationSummary
+from storage.store import Store
+from tests.builders.checkpoints import checkpoint
+from tests.builders.play import MODELS, HashPolicy, births, events, tasks
+
+_DATA = Path(__file__).parents[1] / "storage" / "data"
+GOLDEN = _DATA / "golden.jsonl"
+#: Version 2, with forks, a swapped coordinator and a missing episode; and what is written of it today.
+GOLDEN_2, GOLDEN_3 = (_DATA / f"golden-{version}.jsonl" for version in (2, 3))
+
+
+#: What another program may note under names that older files used for facts of their own.
+FORGED = {
+    "fork": "fork",
+    "fork_number": "0",
+    "fork_change": '["model", "bo"]',
+    "error": "no",
+    "deciders": '{"1": "random"}',
+    "left_out": '["bo"]',
+    "generation": "9",
+    "texts_removed": "2026-01-01",
+    "meta": "{}",
+}
+
+
+def fill(store: Store) -> Checkpoint:
+    """An evolution run with a checkpoint, and a run played with it and another policy."""
+    one = checkpoint(MODELS, parent_run="r0")
+    store.runs.create("r0", "evolve", {"population": 2, "note": "naïve ☃"})
+    store.checkpoints.add(one.id, one.to_config(), one.to_bytes(), run_id="r0", generation=0)
+    entry = GenerationSummary("r0", 0, 0.5, 0.375, 0.375, 0.1, 8, 1.5, one.id, {"entropy": 0.7})
+    store.evolution.add(
+        entry, [CandidateSummary(0, 0.5, 4), CandidateSummary(1, None, 4, 4)], b"\x00state\xff"
+    )
+    store.runs.finish("r0")
+    store.runs.create("r1", "run", {"seed": 0})
+    for first, policy in ((0, one.id), (3, "hash")):
+        for _ in record(store, events(births("r1", tasks(3), policy, first=first), HashPolicy(policy))):
+            pass
+    store.runs.finish("r1")
+    return one
+
+
+def contents(store: Store) -> dict[str, Any]:
+    """Everything a reader can see."""
+    runs = store.runs.list()
+    episodes = [one for run in runs for one in store.episodes.of_run(run.id)]
+    return {
+        "runs": {run.id: (run.kind, run.status, run.config, run.created, run.finished) for run in runs},
+        "episodes": {
+            one.id: (one, store.episodes.get(one.id), store.episodes.outline(one.id)) for one in episodes
+        },
+        "checkpoints": {one.id: (one, store.checkpoints.weights(one.id)) for one in store.checkpoints.list()},
+        "generations": [(store.evolution.generations(run.id), store.evolution.state(run.id)) for run in runs],
+        "candidates": store.evolution.candidates("r0", 0),
+    }
+
+
+def edited(change: Callable[[list[bytes]], list[bytes]]) -> bytes:
+    """The golden file with changed lines and an end mark that fits them."""
+    lines = change(GOLDEN.read_bytes().splitlines(keepends=True)[:-1])
+    counts: dict[str, int] = {}
+    for line in lines[1:]:
+        kind = line.split(b'"')[3].decode() if line.startswith(b'{"kind":') else "?"
+        counts[kind] = counts.get(kind, 0) + 1
+    end = {"kind": "end", "counts": counts, "sha256": hashlib.sha256(b"".join(lines)).hexdigest()}
+    return b"".join(lines) + json.dumps(end).encode() + b"\n"
+
+
+def swap(old: bytes, new: bytes, line: int = -1) -> bytes:
+    """The golden file with `old` once replaced in one line."""
+
+    def change(lines: list[bytes]) -> list[bytes]:
+        assert old in lines[line]
+        lines[line] = lines[line].replace(old, new, 1)
+        return lines
+
+    return edited(change)

@@ -1,0 +1,26 @@
+"""A filled store and an empty one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.store import Store, open_store
+from tests.builders.interchange import fill
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "one.db", now=lambda: 1_790_000_000.5)
+    fill(opened)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "other.db")
+    yield opened
+    opened.close()

@@ -1,0 +1,165 @@
+"""A file carries runs from store to store unchanged, in batches."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event
+
+from core.episode import CHANGE_KINDS, Change, Episode, EpisodeFinished, Fork, Status
+from storage.files import interchange, validation
+from storage.files.interchange import export_runs, import_file, import_runs
+from storage.files.jsonl import EpisodeLine, dump_line, parse_line
+from storage.recorder import record
+from storage.rows.engine import writing
+from storage.rows.full_episodes import TimedEpisode, insert_episodes
+from storage.store import Store
+from tests.builders.interchange import FORGED, contents, edited
+from tests.builders.play import births, events, tasks
+
+
+@pytest.mark.parametrize("name", ["runs.jsonl", "runs.jsonl.gz"])
+def test_runs_travel_unchanged(store: Store, other: Store, tmp_path: Path, name: str) -> None:
+    counts = export_runs(store, ["r0", "r1"], tmp_path / name)
+    assert counts == {"run": 2, "checkpoint": 1, "generation": 1, "optimiser": 1, "episode": 6}
+    report = import_file(other, tmp_path / name)
+    assert (report.added, report.unchanged, report.runs) == (counts, 0, ("r0", "r1"))
+    assert contents(other) == contents(store)
+    export_runs(other, ["r0", "r1"], tmp_path / f"again-{name}")
+    assert (tmp_path / f"again-{name}").read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_importing_twice_changes_nothing(store: Store, other: Store, tmp_path: Path) -> None:
+    export_runs(store, ["r0", "r1"], tmp_path / "runs.jsonl")
+    for target in (store, other):
+        import_runs(other, tmp_path)
+        before = contents(target)
+        (report,) = import_runs(target, tmp_path)
+        assert (report.added, report.unchanged) == ({}, 11)
+        assert "nothing new" in str(report)
+        assert contents(target) == before
+
+
+def test_a_deleted_episode_comes_back(store: Store, tmp_path: Path) -> None:
+    export_runs(store, ["r1"], tmp_path / "runs.jsonl")
+    before = contents(store)
+    store.episodes.delete([store.episodes.of_run("r1")[2].id])
+    assert import_file(store, tmp_path / "runs.jsonl").added == {"episode": 1}
+    assert contents(store) == before
+
+
+def test_a_run_brings_the_checkpoints_it_played(store: Store, other: Store, tmp_path: Path) -> None:
+    export_runs(store, ["r1"], tmp_path / "runs.jsonl")
+    import_file(other, tmp_path / "runs.jsonl")
+    (held,) = other.checkpoints.list()
+    assert held.run_id is None
+    assert other.episodes.page().items[-1].checkpoint_id == held.id
+    export_runs(store, ["r0"], tmp_path / "evolution.jsonl")
+    import_file(other, tmp_path / "evolution.jsonl")
+    assert other.runs.get("r0").generations == 1
+    assert [one.id for one in other.checkpoints.list("r0")] == [held.id], "its run is known now"
+    export_runs(other, ["r0"], tmp_path / "again.jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "evolution.jsonl").read_bytes()
+
+
+def test_what_was_running_is_exported_as_interrupted(store: Store, other: Store, tmp_path: Path) -> None:
+    store.runs.create("r2", "live", {})
+    happened = record(store, events(births("r2", tasks(2, start=7))))
+    for _ in range(9):
+        next(happened)
+    export_runs(store, ["r2"], tmp_path / "runs.jsonl")
+    happened.close()  # type: ignore[attr-defined]  # a generator
+    import_file(other, tmp_path / "runs.jsonl")
+    assert other.runs.get("r2").status == "interrupted"
+    assert {one.status for one in other.episodes.of_run("r2")} == {Status.INTERRUPTED}
+
+
+def test_an_import_asks_the_database_by_batches_and_not_by_episodes(
+    store: Store, other: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_runs(store, ["r1"], tmp_path / "runs.jsonl")
+    asked: list[str] = []
+    event.listen(other.engine, "before_cursor_execute", lambda *called: asked.append(called[2]))
+    import_file(other, tmp_path / "runs.jsonl")
+    assert sum("INSERT INTO episode" in one for one in asked) == 1, "six episodes, one statement"
+    assert sum("FROM task" in one or "FROM episode" in one for one in asked) <= 4
+    monkeypatch.setattr(interchange, "BATCH_LINES", 2)
+    other.episodes.delete([one.id for one in store.episodes.of_run("r1")])
+    import_file(other, tmp_path / "runs.jsonl")
+    assert contents(other)["episodes"] == contents(store)["episodes"], "in three batches, nothing is lost"
+
+
+def test_an_episode_that_is_twice_in_a_file_is_taken_once(other: Store, tmp_path: Path) -> None:
+    (tmp_path / "twice.jsonl").write_bytes(edited(lambda lines: [*lines, lines[-1]]))
+    report = import_file(other, tmp_path / "twice.jsonl")
+    assert (report.added["episode"], report.unchanged) == (6, 1)
+
+
+PLAYED = [one.episode for one in events(births("r1", tasks(6))) if isinstance(one, EpisodeFinished)]
+TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=60)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@st.composite
+def episodes(draw: st.DrawFn) -> Episode:
+    """A played episode with arbitrary texts, numbers and flags in it."""
+    whole = draw(st.sampled_from(PLAYED))
+    turns = []
+    for turn in whole.turns:
+        state = draw(st.lists(st.floats(-60_000, 60_000, width=16), max_size=16))
+        decision = replace(
+            turn.decision,
+            model_logits=tuple(draw(st.lists(NUMBERS, min_size=3, max_size=3))),
+            hidden_state=struct.pack(f"<{len(state)}e", *state),
+            model_mask=tuple(draw(st.lists(st.booleans(), min_size=3, max_size=3).filter(any))),
+        )
+        usage = replace(turn.reply.usage, cost_usd=draw(st.none() | st.floats(0, 1e6)))
+        reply = replace(turn.reply, text=draw(TEXTS), reasoning=draw(TEXTS), usage=usage)
+        answer, correct = draw(st.none() | TEXTS), draw(st.none() | st.booleans())
+        turns.append(
+            replace(turn, decision=decision, reply=reply, answer_after=answer, correct_after=correct)
+        )
+    task = replace(whole.task, question=draw(TEXTS), id=draw(TEXTS))
+    change = draw(st.none() | st.builds(Change, st.sampled_from(CHANGE_KINDS), TEXTS))
+    fork = Fork(
+        "e0", draw(st.integers(0, 4)), change, draw(st.none() | st.integers(-1, 63)), draw(TEXTS), draw(TEXTS)
+    )
+    return replace(
+        whole,
+        task=task,
+        turns=tuple(turns),
+        generation=draw(st.none() | st.integers(0, 99)),
+        left_out=tuple(draw(st.lists(TEXTS, max_size=2))),
+        deciders=dict(sorted(draw(st.dictionaries(st.integers(0, 9), TEXTS, max_size=2)).items())),
+        fork=draw(st.sampled_from([None, fork, Fork("e0", 1)])),
+        error=draw(st.none() | TEXTS),
+        removed=draw(st.dictionaries(st.sampled_from(["states", "texts"]), TEXTS, max_size=2)),
+        meta=draw(st.dictionaries(TEXTS | st.sampled_from(sorted(FORGED)), TEXTS, max_size=2)),
+    )
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(whole=episodes())
+def test_any_episode_survives_line_and_store(other: Store, whole: Episode) -> None:
+    line = EpisodeLine(
+        started=1.5,
+        finished=None,
+        turn_started=tuple(2.0 + turn.index for turn in whole.turns),
+        episode=whole,
+    )
+    assert (found := parse_line(dump_line(line))) == line
+    assert isinstance(found, EpisodeLine)
+    validation.check_line(found)
+    if not other.runs.list():
+        other.runs.create("r1", "run", {})
+    other.episodes.delete([whole.id])
+    with writing(other.engine) as connection:
+        insert_episodes(
+            connection, [TimedEpisode(line.episode, line.started, line.finished, line.turn_started)]
+        )
+    assert other.episodes.get(whole.id) == whole

@@ -1,0 +1,89 @@
+"""Files of every version are read, and today's are written as ever."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.episode import Change, Fork, Status
+from core.play.forking import prefix_digest
+from storage.files.interchange import export_runs, import_file
+from storage.recorder import record
+from storage.store import Store
+from tests.builders.interchange import FORGED, GOLDEN, GOLDEN_2, GOLDEN_3, edited
+from tests.builders.play import births, events, tasks
+
+
+def test_the_golden_file_reads_and_writes_as_ever(other: Store, tmp_path: Path) -> None:
+    """Change the format only with a new version number, and keep reading this one."""
+    import_file(other, GOLDEN)
+    assert [run.id for run in other.runs.list()] == ["r1", "r0"]
+    assert other.health().episodes == 6
+    assert other.runs.policies("r1")[0].n == 3
+    export_runs(other, ["r0", "r1"], tmp_path / "again.jsonl")
+    now, then = ((file.read_bytes().splitlines()) for file in (tmp_path / "again.jsonl", GOLDEN))
+    assert now[0] == then[0].replace(b'"version":1', b'"version":3')
+    rest = [line for line in now if b'"kind":"episode"' not in line]
+    assert rest[1:-1] == [line for line in then if b'"kind":"episode"' not in line][1:-1]
+    assert json.loads(now[-1])["counts"] == json.loads(then[-1])["counts"]
+
+
+def test_what_older_files_noted_of_a_fork_an_error_or_a_decider_is_read_into_fields(
+    other: Store, tmp_path: Path
+) -> None:
+    import_file(other, GOLDEN_2)
+    (parent, lost, steered), forks = (
+        [other.episodes.get(one.id) for one in other.episodes.of_run(run)] for run in ("r1", "r2")
+    )
+    assert (parent.generation, parent.meta, parent.fork) == (7, {"note": "of a stranger"}, None)
+    assert (lost.status, lost.error) == (Status.MISSING, "no route to host")
+    assert (steered.deciders, steered.removed) == ({1: "random"}, {"states": "2026-11-05"})
+    base = Fork(parent.id, 1, None, 0, prefix_digest(parent, 1), "0123456789abcdef")
+    assert [one.fork for one in forks] == [
+        base,
+        replace(base, change=Change("reply", "answer 1"), number=1),
+        replace(base, parent=steered.id, change=Change("model", "bo"), number=2),
+    ]
+    assert [one.left_out for one in forks] == [(), ("m2",), ("m2",)]
+    assert [one.deciders for one in forks] == [{}, {}, {0: "hash", 1: "random"}]
+    assert not any(one.meta for one in (lost, steered, *forks))
+    assert import_file(other, GOLDEN_2).added == {}, "a file that was read before is known again"
+    export_runs(other, ["r1", "r2"], tmp_path / "again.jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == GOLDEN_3.read_bytes()
+    assert import_file(other, GOLDEN_3).added == {}
+
+
+def test_what_a_stranger_notes_forges_nothing(other: Store, tmp_path: Path) -> None:
+    """Neither in a file of today nor on its way through a store."""
+    run = ["r1"]
+    other.runs.create("r1", "run", {})
+    born = [replace(one, meta=FORGED, fork=Fork("gone", 0)) for one in births("r1", tasks(1))]
+    list(record(other, events(born)))
+    other.runs.finish("r1")
+    export_runs(other, run, tmp_path / "one.jsonl")
+    whole = other.episodes.get(born[0].id)
+    assert whole.meta == FORGED
+    assert whole == replace(
+        whole, fork=Fork("gone", 0), error=None, deciders={}, left_out=(), generation=None, removed={}
+    )
+    other.runs.delete("r1")
+    import_file(other, tmp_path / "one.jsonl")
+    assert other.episodes.get(whole.id) == whole
+
+
+@pytest.mark.parametrize("told", ["", "[]", "7", '{"x": "b"}', "{", "9" * 5000, "[" * 9000])
+def test_what_is_unreadable_in_an_older_file_says_nothing(other: Store, tmp_path: Path, told: str) -> None:
+    def change(lines: list[bytes]) -> list[bytes]:
+        line = json.loads(lines[-1])
+        notes = dict.fromkeys(("fork", "fork_number", "fork_change", "deciders", "left_out"), told)
+        line["episode"] |= {"meta": notes, "parent_episode_id": "e0"}
+        return [*lines[:-1], json.dumps(line, separators=(",", ":")).encode() + b"\n"]
+
+    (tmp_path / "odd.jsonl").write_bytes(edited(change))
+    import_file(other, tmp_path / "odd.jsonl")
+    last = json.loads(GOLDEN.read_bytes().splitlines()[-2])["episode"]["id"]
+    whole = other.episodes.get(last)
+    assert (whole.fork, whole.deciders, whole.left_out, whole.meta) == (Fork("e0", 0), {}, (), {})
