@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, counted, print_json, say, tell
+from ui.cli.console import JsonOption, StoreOption, counted, opened_store, print_json, say, tell
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
@@ -38,12 +38,9 @@ def import_(
     [dim]$[/] trinity import colleague.jsonl.gz
     """
     from storage.files.interchange import import_runs
-    from storage.store import open_store
-    from ui.runs import wiring
 
-    opened = open_store(wiring.settings(store=store).store)
-    reports = [report for path in paths for report in import_runs(opened, path)]
-    opened.close()
+    with opened_store(store) as opened:
+        reports = [report for path in paths for report in import_runs(opened, path)]
     if as_json:
         print_json(reports)
         return
@@ -94,8 +91,6 @@ def export(
     """
     from core.errors import ConfigError
     from storage.filters.episode_filter import EpisodeFilter
-    from storage.store import open_store
-    from ui.runs import wiring
 
     chosen_by = narrowed(where, run, policy, flag)
     ways = [bool(runs), bool(episode), pair is not None, chosen_by != EpisodeFilter(), everything]
@@ -109,9 +104,8 @@ def export(
         raise ConfigError(
             f"{there} exists already: name another file with --out, or write over it with --force."
         )
-    opened = open_store(wiring.settings(store=store).store)
-    counts = _write(opened, chosen, wanted, targets)
-    opened.close()
+    with opened_store(store) as opened:
+        counts = _write(opened, chosen, wanted, targets)
     for target in targets:
         say(f"Wrote {target}: {counted(counts[target]) or 'no row'}")
     if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, percent, print_json, print_table, tell
+from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from core.analysis.separability import Accuracy, Discriminant, Score, Space, Target
@@ -51,13 +51,10 @@ def separability(
     from core.analysis.separability import FEWEST_POINTS, SPACES, TARGETS, accuracy, discriminate
     from core.errors import StoreError
     from storage.analysis.hidden_states import policies_with_states, read_states
-    from storage.store import open_store
-    from ui.runs import wiring
 
-    opened = open_store(wiring.settings(store=store).store)
-    chosen = choose(policies_with_states(opened), run, policy)
-    states = read_states(opened, chosen.run_id, chosen.policy, first_only=turns is Turns.FIRST)
-    opened.close()
+    with opened_store(store) as opened:
+        chosen = choose(policies_with_states(opened), run, policy)
+        states = read_states(opened, chosen.run_id, chosen.policy, first_only=turns is Turns.FIRST)
     points = states.points
     if len(points) < FEWEST_POINTS:
         raise StoreError(

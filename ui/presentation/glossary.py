@@ -1,4 +1,4 @@
-"""The words of the app and what they mean, in one place for the Glossary page and for every tooltip: `glossary.toml`."""
+"""The words of the app and what they mean, for the Glossary page and for every tooltip: read from `glossary.toml`."""
 
 from __future__ import annotations
 
