@@ -19,7 +19,16 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.reads.forks import Child
 from storage.store import Store
-from ui.runs.plans import BatchPlan, Branch, ForkPlan, LivePlan, PooledPlan, RunPlan, known_plan
+from ui.runs.plans import (
+    BatchPlan,
+    Branch,
+    ForkPlan,
+    LivePlan,
+    PooledPlan,
+    RunPlan,
+    absolute_pool,
+    known_plan,
+)
 from ui.runs.wiring import pool_specs
 
 #: At most so many children of one kind per turn, and so many episodes at once.
@@ -89,7 +98,7 @@ def pool_of(store: Store, parent: Episode, chosen: str) -> str:
     own = plan.pool if isinstance(plan, PooledPlan) else ""
     if own == POCKET_POOL or Path(own).is_file():
         return own
-    return chosen if chosen == POCKET_POOL else str(Path(chosen).resolve())
+    return absolute_pool(chosen)
 
 
 def digest_of(specs: Sequence[ModelSpec]) -> str:
