@@ -12,6 +12,7 @@ from pathlib import Path
 
 from core.checkpoint import load_checkpoint
 from core.episode import Episode, Event, Role, Status, Task
+from core.errors import StoreError
 from core.play.drive import drive_many
 from core.play.policies import Cycle
 from core.play.policy import Policy, new_episode
@@ -20,6 +21,7 @@ from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.tasks.graders import grade_many
 from core.tasks.sets import digest_of_tasks
+from storage.files.atomic import atomic_file
 from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
@@ -146,13 +148,12 @@ class RememberedCycles:
         """Remember more, if the folder can be written; the file is replaced in one step."""
         known = self._read()
         known.setdefault(self._key, {}).update({name: list(cycle) for name, cycle in chosen.items()})
-        draft = self._file.with_suffix(f".{os.getpid()}")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(known, indent=1))
-            draft.replace(self._file)
-        except OSError as error:
-            log.warning("Role cycles will be chosen again: %s cannot be written (%s)", self._file, error)
+            with atomic_file(self._file) as draft:
+                draft.write_text(json.dumps(known, indent=1))
+        except (OSError, StoreError) as error:
+            log.warning("Role cycles will be chosen again: %s", error)
 
     def _read(self) -> dict[str, dict[str, list[str]]]:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,7 +50,42 @@ class EvolutionParts:
     def play(self, store: Store, run: str) -> Generator[Generation, None, Ending]:
         """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
         person asks the run to, between two generations or two waves of calls."""
-        yield from evolve_stored(store, run, self)
+        earlier = store.evolution.generations(run)
+        kept = store.evolution.state(run)
+        ledger = store.evolution.paid_replies(run)
+        ledger.generation = earlier[-1].index + 1 if earlier else 0
+        spent = store.runs.spent_usd(run) + ledger.spent_usd(ledger.generation)
+        pool = MeteredPool(self.pool, self.plan.max_cost_usd, spent)
+        so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
+
+        def check() -> None:
+            if store.runs.control(run).cancel:
+                raise Stopped
+
+        shared = CachedPool(HaltingPool(pool, check), ledger=ledger)
+        keeper = Keeper(store, run, self, pool, ledger, *so_far)
+        config, template = self.plan.evolution, replace(self.template, parent_run=run)
+        table: dict[str, Any] = {
+            "encoder": self.encoder,
+            "pool": shared,
+            "grade": grade_many,
+            "tasks": self.tasks,
+            "validation_tasks": self.validation,
+        }
+        for generation in evolve(
+            config,
+            template,
+            start=restored(kept[1]) if kept else None,
+            next_tasks=GenerationStats.of(earlier[-1].stats).next_tasks if earlier else None,
+            **table,
+        ):
+            beside = []
+            if generation.index == config.generations and self.plan.controls and self.validation:
+                beside = controls(config, template, **table)
+            keeper.keep(generation, beside)
+            yield generation
+            if generation.index < config.generations:
+                check()
         return RunStatus.FINISHED, None
 
 
@@ -98,46 +133,6 @@ def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
             f"SVF over '{svf}' is not understood: give layers, such as 1 or 26,27, or 'released'."
         ) from None
     return svf_layout(encoder.model, layers, embeddings=False)
-
-
-def evolve_stored(store: Store, run_id: str, parts: EvolutionParts) -> Iterator[Generation]:
-    """The generations that are to come, with replies that are shared, counted and kept."""
-    earlier = store.evolution.generations(run_id)
-    kept = store.evolution.state(run_id)
-    ledger = store.evolution.paid_replies(run_id)
-    ledger.generation = earlier[-1].index + 1 if earlier else 0
-    spent = store.runs.spent_usd(run_id) + ledger.spent_usd(ledger.generation)
-    pool = MeteredPool(parts.pool, parts.plan.max_cost_usd, spent)
-    so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
-
-    def check() -> None:
-        if store.runs.control(run_id).cancel:
-            raise Stopped
-
-    shared = CachedPool(HaltingPool(pool, check), ledger=ledger)
-    keeper = Keeper(store, run_id, parts, pool, ledger, *so_far)
-    config, template = parts.plan.evolution, replace(parts.template, parent_run=run_id)
-    table: dict[str, Any] = {
-        "encoder": parts.encoder,
-        "pool": shared,
-        "grade": grade_many,
-        "tasks": parts.tasks,
-        "validation_tasks": parts.validation,
-    }
-    for generation in evolve(
-        config,
-        template,
-        start=restored(kept[1]) if kept else None,
-        next_tasks=GenerationStats.of(earlier[-1].stats).next_tasks if earlier else None,
-        **table,
-    ):
-        beside = []
-        if generation.index == config.generations and parts.plan.controls and parts.validation:
-            beside = controls(config, template, **table)
-        keeper.keep(generation, beside)
-        yield generation
-        if generation.index < config.generations:
-            check()
 
 
 @dataclass
