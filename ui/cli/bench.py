@@ -42,6 +42,6 @@ def benchmarks() -> dict[str, str]:
     """Benchmark -> the first line of its docstring."""
     found = {}
     for file in FOLDER.glob("[a-z]*.py"):
-        told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-        found[file.stem] = told.partition("\n")[0]
+        docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        found[file.stem] = docstring.partition("\n")[0]
     return found

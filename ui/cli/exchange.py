@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 #: The formats, and what a file's name ends in unless it is given.
-_ENDS = {
-    "jsonl": ".jsonl.gz",
-    "csv": ".csv",
-    "parquet": ".parquet",
-    "html": ".html.zip",
-}
+_ENDS = {"jsonl": ".jsonl.gz", "csv": ".csv", "parquet": ".parquet", "html": ".html.zip"}
 
 
 def import_(
@@ -54,10 +49,7 @@ def export(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            help="jsonl, csv, parquet or html. Else what --out ends in, else jsonl.",
-        ),
+        typer.Option("--format", help="jsonl, csv, parquet or html. Else what --out ends in, else jsonl."),
     ] = None,
     path: Annotated[
         Path | None,
@@ -134,21 +126,17 @@ class Wanted:
         return replace(self.where, run=self.runs[0]) if self.runs else self.where
 
 
-def _format(asked: str | None, path: Path | None, wanted: Wanted) -> str:
+def _format(named: str | None, path: Path | None, wanted: Wanted) -> str:
     """The format asked for, or the one that the file's name tells; ConfigError where it does not fit."""
     from core.errors import ConfigError
     from ui.export.formats import replacement_words
 
     endings = {".csv": "csv", ".parquet": "parquet", ".html": "html", ".zip": "html"}
-    told = endings.get(path.suffix) if path else None
-    chosen = asked or told or ("html" if wanted.pair else "jsonl")
+    by_name = endings.get(path.suffix) if path else None
+    chosen = named or by_name or ("html" if wanted.pair else "jsonl")
     if chosen not in _ENDS:
-        instead = replacement_words(chosen)
-        raise ConfigError(
-            f"--format {instead}"
-            if instead
-            else f"--format cannot be '{chosen}': choose one of {', '.join(_ENDS)}."
-        )
+        why = replacement_words(chosen) or f"cannot be '{chosen}': choose one of {', '.join(_ENDS)}."
+        raise ConfigError(f"--format {why}")
     if wanted.pair and chosen != "html":
         raise ConfigError(f"A pair is a page: leave --format {chosen} out, or name episodes with --episode.")
     if len(wanted.runs) > 1 and chosen != "jsonl":

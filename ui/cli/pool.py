@@ -82,20 +82,20 @@ def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     from core.pool.check import check_pool
     from ui.runs import wiring
 
-    told: list[dict[str, object]] = []
+    results: list[dict[str, object]] = []
     rows: list[tuple[str, ...]] = []
     for name, reply in check_pool(wiring.resolve_pool(wiring.settings(pool=pool).pool)):
         failure = None if reply.error is None else reply.error.message
         say(f"{name}: {'answered' if failure is None else 'failed'}")
-        told.append({"name": name, "ok": failure is None, "latency_s": reply.latency_s, "error": failure})
+        results.append({"name": name, "ok": failure is None, "latency_s": reply.latency_s, "error": failure})
         spent = f"{reply.latency_s:.2f}", dollars(reply.usage.cost_usd)
         rows.append(
             (name, "ok", *spent, reply.text[:60]) if failure is None else (name, "failed", *spent, failure)
         )
     if as_json:
-        print_json(told)
+        print_json(results)
     else:
         tell()
         print_table(["model", "", ">seconds", ">cost", "reply"], rows)
-    if not all(one["ok"] for one in told):
+    if not all(one["ok"] for one in results):
         raise typer.Exit(1)

@@ -51,7 +51,7 @@ class EvolutionParts:
         """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
         person asks the run to, between two generations or two waves of calls."""
         earlier = store.evolution.generations(run)
-        kept = store.evolution.state(run)
+        stored = store.evolution.state(run)
         ledger = store.evolution.paid_replies(run)
         ledger.generation = earlier[-1].index + 1 if earlier else 0
         spent = store.runs.spent_usd(run) + ledger.spent_usd(ledger.generation)
@@ -75,7 +75,7 @@ class EvolutionParts:
         for generation in evolve(
             config,
             template,
-            start=restored(kept[1]) if kept else None,
+            start=restored(stored[1]) if stored else None,
             next_tasks=GenerationStats.of(earlier[-1].stats).next_tasks if earlier else None,
             **table,
         ):

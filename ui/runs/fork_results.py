@@ -35,8 +35,7 @@ class ForkSide:
     def to_json(self) -> dict[str, Any]:
         """For scripts."""
         ci95 = None if self.certain else (self.low, self.high)
-        told = {"right": self.right, "n": self.n, "share": self.share, "ci95": ci95}
-        return {**told, "episodes": self.ids}
+        return {"right": self.right, "n": self.n, "share": self.share, "ci95": ci95, "episodes": self.ids}
 
 
 @dataclass(frozen=True, slots=True)

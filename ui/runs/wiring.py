@@ -1,4 +1,4 @@
-"""Turns names into parts, once, at a door: settings, sample runs, pool, checkpoints and policies; SIGTERM into Ctrl-C.
+"""Turns names into parts, once, at a door: settings, sample runs, pool, checkpoints and policies.
 
 torch is imported only where a coordinator or a pocket model is needed.
 """
@@ -82,14 +82,18 @@ def import_samples(store: Store, chosen: Settings) -> None:
 def _samples_mark(chosen: Settings) -> Path:
     """An empty file whose name tells store and sample runs."""
     names = sorted(f"{path.name}:{path.stat().st_size}" for path in SAMPLE_RUNS.glob("*.jsonl*"))
-    store = database_url(chosen.store).render_as_string(hide_password=False)  # however it was typed
-    digest = hashlib.sha256("\n".join([store, *names]).encode()).hexdigest()[:16]
-    return chosen.data_folder / "samples" / digest
+    return chosen.data_folder / "samples" / store_digest(chosen, *names)
 
 
-def resolve_pool(name: str | None, environment: Mapping[str, str] | None = None) -> Pool:
-    """The pool of a pool.toml, or the embedded one for "pocket" and None. Keys are in `environment`."""
-    if name is None or name == POCKET_POOL:
+def store_digest(chosen: Settings, *more: str) -> str:
+    """Tells stores apart, and what is said of one of them; the same however the store's address was typed."""
+    store = database_url(chosen.store).render_as_string(hide_password=False)
+    return hashlib.sha256("\n".join([store, *more]).encode()).hexdigest()[:16]
+
+
+def resolve_pool(name: str) -> Pool:
+    """The pool of a pool.toml, with keys from the environment, or the embedded one for "pocket"."""
+    if name == POCKET_POOL:
         from core.pocket.pool import PocketPool
 
         missing = [model for model in MODELS if not (WEIGHTS / model / "model.safetensors").exists()]
@@ -101,7 +105,7 @@ def resolve_pool(name: str | None, environment: Mapping[str, str] | None = None)
         return PocketPool(processes=processes())
     from core.pool_file import load_pool
 
-    return load_pool(Path(name), os.environ if environment is None else environment, processes())
+    return load_pool(Path(name), os.environ, processes())
 
 
 @cache
@@ -153,8 +157,6 @@ def resolve_checkpoint(name: str, store: Store) -> Checkpoint:
 def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
     """CheckpointError or ConfigError for a name that no policy can have, before anything heavy is loaded. The models of
     a pool.toml are left to whoever reads it."""
-    from core.pocket import MODELS
-
     for name in names:
         if pool == POCKET_POOL and follows_cycle(name) and name != f"{SINGLE}*":
             cycle_policy(name, MODELS, PLAN_WORK_CHECK)
