@@ -98,10 +98,10 @@ def export(
         )
     with opened_store(store) as opened:
         counts = _write(opened, chosen, wanted, targets)
-    for target in targets:
-        say(f"Wrote {target}: {counted(counts[target]) or 'no row'}")
+    files = [{"file": str(target), "lines": lines} for target, lines in zip(targets, counts, strict=True)]
+    for target, lines in zip(targets, counts, strict=True):
+        say(f"Wrote {target}: {counted(lines) or 'no row'}")
     if as_json:
-        files = [{"file": str(target), "lines": counts[target]} for target in targets]
         print_json(files[0] if len(files) == 1 else files)
 
 
@@ -165,35 +165,32 @@ def _targets(chosen: str, path: Path | None, wanted: Wanted) -> list[Path]:
     return [path or Path(stem + _ENDS[chosen])]
 
 
-def _write(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> dict[Path, dict[str, int]]:
-    """Write the files; returns how many of what is in each."""
+def _write(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> list[dict[str, int]]:
+    """Write the files; returns how many of what is in each. Each format's module is imported for itself alone."""
+    target, selection = targets[0], wanted.selection()
     if chosen == "jsonl":
         from storage.files.interchange import export_episodes, export_runs
 
         if wanted.runs:
-            return {targets[0]: export_runs(store, wanted.runs, targets[0])}
-        return {targets[0]: export_episodes(store, wanted.selection(), targets[0])}
+            return [export_runs(store, wanted.runs, target)]
+        return [export_episodes(store, selection, target)]
     if chosen == "parquet":
         from storage.files.parquet import ROW_KINDS, export_parquet
 
-        return {
-            target: {rowed.removesuffix("s"): export_parquet(store, wanted.selection(), target, rowed)}
-            for target, rowed in zip(targets, ROW_KINDS, strict=True)
-        }
+        return [
+            {kind.removesuffix("s"): export_parquet(store, selection, path, kind)}
+            for path, kind in zip(targets, ROW_KINDS, strict=True)
+        ]
     if chosen == "csv":
         from ui.export.spreadsheet import export_csv
 
-        return {targets[0]: {"episode": export_csv(store, wanted.selection(), targets[0])}}
-    return {targets[0]: {"page": _pages(store, wanted, targets[0])}}
-
-
-def _pages(store: Store, wanted: Wanted, target: Path) -> int:
-    from ui.export.bundle import export_page, export_pages, export_pair
+        return [{"episode": export_csv(store, selection, target)}]
+    from ui.export import bundle
 
     if wanted.pair:
-        export_pair(store, *wanted.pair, target)
-    elif len(wanted.episodes) == 1:
-        export_page(store, wanted.episodes[0], target)
+        bundle.export_pair(store, *wanted.pair, target)
+    elif wanted.one_page:
+        bundle.export_page(store, wanted.episodes[0], target)
     else:
-        return export_pages(store, wanted.selection(), target)
-    return 1
+        return [{"page": bundle.export_pages(store, selection, target)}]
+    return [{"page": 1}]

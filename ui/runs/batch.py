@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.checkpoint import load_checkpoint
-from core.episode import Episode, Event, Role, Status, Task
+from core.episode import Event, Role, Status, Task
 from core.errors import StoreError
 from core.play.drive import drive_many
 from core.play.policies import Cycle
@@ -69,24 +69,16 @@ def play_batch(
     begun = {one.id: one for one in store.episodes.unfinished(run_id)}
     stored_replies = store.episodes.stored_replies(run_id)
     for position, policy in enumerate(policies):
-        mine = episodes_of(plan, run_id, position, policy, tasks)
-        waiting = [begun.get(one.id, one) for one in mine if one.id not in over]
+        episodes = [
+            new_episode(run_id, number, task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax)
+            for number, task in enumerate(tasks, position * len(tasks))
+        ]
+        waiting = [begun.get(one.id, one) for one in episodes if one.id not in over]
         if waiting and not control.stop():
             events = drive_many(
                 waiting, policy, pool, grade_many, stop=control.stop, stored_replies=stored_replies
             )
             yield from record(store, events, owner=owner())
-
-
-def episodes_of(
-    plan: BatchPlan, run_id: str, position: int, policy: Policy, tasks: Sequence[Task]
-) -> list[Episode]:
-    """The episodes of the policy at `position`, as they are born."""
-    first = position * len(tasks)
-    return [
-        new_episode(run_id, first + i, task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax)
-        for i, task in enumerate(tasks)
-    ]
 
 
 def completed(store: Store, plan: BatchPlan) -> BatchPlan:

@@ -136,7 +136,14 @@ def _all_grown(plan: ForkPlan, children: Iterable[Child]) -> tuple[Grown, ...]:
     by_turn: dict[tuple[str, int], list[Child]] = defaultdict(list)
     for child in children:
         by_turn[child.fork.parent, child.fork.turn].append(child)
-    return tuple(_grown(branch, by_turn[branch.parent, branch.turn]) for branch in plan.branches)
+    grown = []
+    for branch in plan.branches:
+        parts: dict[str, dict[int, Child]] = {BASELINE: {}, FORK: {}}
+        for child in by_turn[branch.parent, branch.turn]:
+            if child.fork.number is not None:
+                parts[child.fork.part][child.fork.number] = child
+        grown.append(Grown(branch, parts[BASELINE], parts[FORK]))
+    return tuple(grown)
 
 
 def _sides(grown: Sequence[Grown]) -> tuple[ForkSide, ForkSide]:
@@ -155,15 +162,6 @@ def _difference(grown: Sequence[Grown], baseline: ForkSide, fork: ForkSide) -> P
         return clustered_difference(pairs)
     end, share = float(fork.right), baseline.share or 0.0
     return PairedDifference(end - share, end - baseline.high, end - baseline.low, len(pairs[0]))
-
-
-def _grown(branch: Branch, children: Iterable[Child]) -> Grown:
-    """A branch with its children by part and number."""
-    parts: dict[str, dict[int, Child]] = {BASELINE: {}, FORK: {}}
-    for one in children:
-        if one.fork.number is not None:
-            parts[one.fork.part][one.fork.number] = one
-    return Grown(branch, parts[BASELINE], parts[FORK])
 
 
 def _side(sides: Sequence[Mapping[int, Child]], wanted: int, certain: bool) -> ForkSide:

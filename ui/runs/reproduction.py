@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -94,19 +94,14 @@ class Reproduction:
         suite = self.suite
         evolution: Mapping[str, Any] = changes.pop("evolution", {})
         shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
-        per_generation = shape.population * shape.tasks_per_candidate
-        generations = suite.budget // per_generation
+        generations = suite.budget // (shape.population * shape.tasks_per_candidate)
         config = EvolveConfig(
-            **{
-                **evolution,
-                "generations": generations,
-                "population": shape.population,
-                "tasks_per_candidate": shape.tasks_per_candidate,
-                "rotate_every": shape.rotate_every,
-                "turn_budget": suite.turns,
-                "validate_every": max(1, generations // VALIDATIONS),
-                "seed": seed,
-            }
+            **evolution,
+            **asdict(shape),
+            generations=generations,
+            turn_budget=suite.turns,
+            validate_every=max(1, generations // VALIDATIONS),
+            seed=seed,
         )
         plan = EvolutionPlan(
             tasks=suite.tasks,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from core.checkpoint import Checkpoint, Dtype, load_checkpoint
+from core.checkpoint import Checkpoint, load_checkpoint
 from core.episode import Role
 from core.errors import CheckpointError, ConfigError
 from core.play.policies import PLAN_WORK_CHECK, SINGLE, RandomPolicy, cycle_policy, follows_cycle
@@ -146,14 +146,6 @@ def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = N
     )
 
 
-def resolve_checkpoint(name: str, store: Store) -> Checkpoint:
-    """A checkpoint by its id in the store or by its folder's path."""
-    if os.path.isdir(name):  # of a name that no path can have: no error, no folder
-        return load_checkpoint(name)
-    _check_stored(name, store)
-    return stored_checkpoint(store, name)
-
-
 def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
     """CheckpointError or ConfigError for a name that no policy can have, before anything heavy is loaded. The models of
     a pool.toml are left to whoever reads it."""
@@ -200,23 +192,22 @@ class Policies:
             return RandomPolicy(self._models)
         if follows_cycle(name):
             return cycle_policy(name, self._models, self._cycles.get(name, PLAN_WORK_CHECK))
-        return self.coordinator(resolve_checkpoint(name, self._store))
+        if os.path.isdir(name):  # of a name that no path can have: no error, no folder
+            return self.coordinator(load_checkpoint(name))
+        _check_stored(name, self._store)
+        return self.coordinator(stored_checkpoint(self._store, name))
 
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
         """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
         from core.coordinator.coordinator import Coordinator, check_fits
-
-        encoder = self.encoder(self._encoder_name or checkpoint.encoder.name, checkpoint.dtype)
-        check_fits(checkpoint, encoder, self._models)
-        return Coordinator(checkpoint, encoder, argmax=self._argmax)
-
-    def encoder(self, name: str, dtype: Dtype) -> Encoder:
-        """The encoder of this name, loaded at its first use."""
         from core.coordinator.encoder import load_encoder
 
+        name, dtype = self._encoder_name or checkpoint.encoder.name, checkpoint.dtype
         if (name, dtype) not in self._encoders:
             self._encoders[name, dtype] = load_encoder(name, dtype=dtype, processes=processes())
-        return self._encoders[name, dtype]
+        encoder = self._encoders[name, dtype]
+        check_fits(checkpoint, encoder, self._models)
+        return Coordinator(checkpoint, encoder, argmax=self._argmax)
 
 
 def expand(names: Sequence[str], models: Sequence[str]) -> list[str]:
