@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import print_table
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -24,8 +25,6 @@ def bench(
 
     [dim]$[/] trinity bench optimiser --json
     """
-    from core.errors import ConfigError
-
     known = benchmarks()
     if not known:
         raise ConfigError("The benchmarks come with the source: run this in a clone of the repository.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from core.errors import CheckpointError
 from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ def _released(vector: Path, run_config: Path | None, encoder: str) -> Checkpoint
     """The authors' vector on its encoder, in the number format that they ran it in."""
     from core.coordinator.encoder import load_encoder
     from core.coordinator.released import released_checkpoint
-    from core.errors import CheckpointError
 
     if run_config is None:
         raise CheckpointError(f"{vector} is numbers alone: name its run's configuration with --run-config.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import (
     JsonOption,
     StoreOption,
@@ -68,7 +69,6 @@ def compare(
 
 def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
     """What the arguments name, in order. ConfigError or StoreError when they cannot be compared."""
-    from core.errors import ConfigError
     from storage.analysis.standings import find_side, policies_with_episodes
     from ui.presentation.comparison import MOST_SIDES
 
@@ -90,7 +90,6 @@ def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
 def _compared(store: Store, sides: list[PolicySide]) -> dict[PolicySide, Comparison]:
     """Each of the others against the first. ConfigError when one of them shares no task with it."""
     from core.analysis.comparison import compare as statistics
-    from core.errors import ConfigError
     from storage.analysis.pairs import matched_tasks
 
     base, *others = sides

@@ -16,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from core.errors import ConfigError
+
 if TYPE_CHECKING:
     from storage.store import Store
 
@@ -71,8 +73,6 @@ def opened_store(url: str | None, *, see_who_died: bool = False) -> Iterator[Sto
 
 def write_new(path: Path, text: str) -> None:
     """Write a file that is not there yet. ConfigError when it is, or cannot be written."""
-    from core.errors import ConfigError
-
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -146,8 +146,6 @@ def given(context: typer.Context, option: str) -> bool:
 
 def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
     """ConfigError for options that would change what a resumed run is; they would go unheard."""
-    from core.errors import ConfigError
-
     changed = [
         f"--{name.replace('_', '-')}"
         for name in context.params

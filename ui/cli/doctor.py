@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.pocket import MODELS
 from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, printable, tell
 from ui.program import packages, version
 
@@ -56,7 +57,6 @@ def doctor(
 
 
 def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
-    from core.pocket import MODELS
     from ui.runs.kinds import kind_of
 
     flat = {f"store.{key}": value for key, value in report["store"].items() if value is not None}

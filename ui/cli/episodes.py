@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import (
     JsonOption,
     StoreOption,
@@ -52,7 +53,6 @@ def episodes(
     """List episodes when no other command is given."""
     if context.invoked_subcommand is not None:
         return
-    from core.errors import ConfigError
     from storage.rows import paging
     from storage.rows.summaries import Order
 
@@ -132,7 +132,6 @@ def delete(
 
     [dim]$[/] trinity episodes delete --run rp12 --yes
     """
-    from core.errors import ConfigError
     from ui.runs.lease import is_dead
 
     if bool(episodes) == bool(run):

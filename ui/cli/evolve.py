@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.errors import ConfigError
+from core.settings import Settings
 from ui.cli.console import (
     MOST_TASKS,
     EncoderOption,
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from core.evolution.evolve import Generation
-    from core.settings import Settings
     from storage.store import Store
     from ui.runs.plans import EvolutionPlan
 
@@ -134,7 +135,6 @@ def evolve(
 
     [dim]$[/] trinity evolve --config mine.toml --seed 1
     """
-    from core.errors import ConfigError
     from ui.cli.evolve_config import AUTO, checked, read_file, write_file
     from ui.runs import wiring
 
@@ -174,7 +174,6 @@ _FREE = ("max_cost_usd", "name")
 
 def _known(store: Store, name: str, *, resume: bool, may_begin: bool) -> str | None:
     """The run of the evolution of this name; ConfigError when it is there and shall not go on, or the other way."""
-    from core.errors import ConfigError
     from ui.runs.queue import find_evolution
 
     known = find_evolution(store, name) if name else None
@@ -214,7 +213,6 @@ def _as_begun(
 ) -> EvolutionPlan:
     """The stored plan; ConfigError for a key of `fixed` that would make it another evolution, by its option where it
     is one."""
-    from core.errors import ConfigError
     from ui.runs.plans import EvolutionPlan, plan_of
 
     begun = with_ceiling(plan_of(store.runs.get(run_id), EvolutionPlan), settings)
@@ -232,7 +230,6 @@ def _as_begun(
 
 def _population(text: str | None) -> int | str | None:
     """The option as the file's key has it."""
-    from core.errors import ConfigError
     from ui.cli.evolve_config import AUTO
 
     if text is None or text == AUTO:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import JsonOption, StoreOption, counted, opened_store, print_json, say, tell
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
@@ -81,7 +82,6 @@ def export(
 
     [dim]$[/] trinity export --episode ep12ab --format html
     """
-    from core.errors import ConfigError
     from storage.filters.episode_filter import EpisodeFilter
 
     chosen_by = narrowed(where, run, policy, flag)
@@ -128,7 +128,6 @@ class Wanted:
 
 def _format(named: str | None, path: Path | None, wanted: Wanted) -> str:
     """The format asked for, or the one that the file's name tells; ConfigError where it does not fit."""
-    from core.errors import ConfigError
     from ui.export.formats import replacement_words
 
     endings = {".csv": "csv", ".parquet": "parquet", ".html": "html", ".zip": "html"}

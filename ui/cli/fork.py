@@ -11,6 +11,8 @@ from urllib.parse import urlencode
 
 import typer
 
+from core.errors import ConfigError
+from core.settings import Settings
 from ui.cli.console import (
     EncoderOption,
     JsonOption,
@@ -33,7 +35,6 @@ from ui.presentation.words import dollars
 
 if TYPE_CHECKING:
     from core.episode import Change, ChangeKind
-    from core.settings import Settings
     from storage.store import Store
     from ui.runs.plans import ForkPlan
 
@@ -90,7 +91,6 @@ def fork(
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
-    from core.errors import ConfigError
     from storage.filters.episode_filter import EpisodeFilter
     from ui.runs import wiring
     from ui.runs.fork_planning import found_by
@@ -150,7 +150,6 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
 def _change(options: Mapping[ChangeKind, str | None]) -> Change:
     """The one change that was asked for; ConfigError when it is none, or several."""
     from core.episode import Change
-    from core.errors import ConfigError
 
     changes = [Change(kind, value) for kind, value in options.items() if value is not None]
     if len(changes) != 1:
@@ -162,8 +161,6 @@ def _change(options: Mapping[ChangeKind, str | None]) -> Change:
 
 
 def _read(name: str) -> str:
-    from core.errors import ConfigError
-
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ def label(
 
     [dim]$[/] trinity label ep12ab quality=good cause="prompt bug" --turn 2 --note "asks for two answers"
     """
-    from core.errors import ConfigError
     from storage.shelves.labels import Place, find_span
     from ui.runs.wiring import login
 
@@ -73,8 +73,6 @@ def labels(
 
     [dim]$[/] trinity labels --agreement quality
     """
-    from core.errors import ConfigError
-
     if episode and agreement:
         raise ConfigError("Ask for one episode's labels or for agreement, not for both.")
     with opened_store(store) as opened:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from core.errors import ConfigError
+from core.pocket import MODELS
 from ui.cli.console import JsonOption, percent, print_json, print_table, progress, say, tell
 
 app = typer.Typer(
@@ -20,8 +22,6 @@ app = typer.Typer(
 
 def _named(name: str | None, models: Iterable[str]) -> list[str]:
     """The model of this name, or all of them; ConfigError when there is none."""
-    from core.errors import ConfigError
-
     known = list(models)
     if name is not None and name not in known:
         raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(known)}.")
@@ -37,7 +37,6 @@ def cards(
 
     [dim]$[/] trinity pocket cards jack
     """
-    from core.pocket import MODELS
     from core.pocket.cards import read_card
 
     found = [read_card(one) for one in _named(name, MODELS)]
@@ -73,7 +72,6 @@ def train(
 
     [dim]$[/] trinity pocket train pip --out ./my-weights
     """
-    from core.pocket import MODELS
     from core.pocket.cards import measure_card
     from core.pocket.recipes import RECIPES
     from core.pocket.training import train as train_model

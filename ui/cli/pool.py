@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from core.settings import POCKET_POOL
 from ui.cli.console import JsonOption, PoolOption, print_json, print_table, say, tell, write_new
 from ui.presentation.words import dollars
 
@@ -37,7 +38,6 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     [dim]$[/] trinity pool list --pool pool.toml
     """
     from core.pool_file import load_specs
-    from core.settings import POCKET_POOL
     from ui.runs import wiring
 
     name = wiring.settings(pool=pool).pool

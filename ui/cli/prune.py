@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, say, tell
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
@@ -42,7 +43,6 @@ def prune(
 
     [dim]$[/] trinity prune --what runs --run rp12ab --yes --vacuum
     """
-    from core.errors import ConfigError
     from storage.filters.episode_filter import EpisodeFilter
     from storage.upkeep import retention
     from ui.presentation.words import retention_words, size_words

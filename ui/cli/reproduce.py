@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.errors import ConfigError
+from core.settings import POCKET_POOL
 from ui.cli.console import (
     MOST_TASKS,
     EncoderOption,
@@ -81,7 +83,6 @@ def reproduce(
 
     [dim]$[/] trinity reproduce --show --save results.json
     """
-    from core.settings import POCKET_POOL
     from ui.runs import wiring
     from ui.runs.paper_tables import needed
     from ui.runs.plans import Suite, absolute_pool, absolute_tasks
@@ -145,7 +146,6 @@ def _report(store: Store, suite: Suite, wanted: list[Table], save: str | None, a
 
 
 def _tables(names: list[str] | None) -> list[Table]:
-    from core.errors import ConfigError
     from ui.runs.paper_tables import TABLES
 
     unknown = [name for name in names or () if name not in TABLES]
@@ -155,8 +155,6 @@ def _tables(names: list[str] | None) -> list[Table]:
 
 
 def _seeds(text: str) -> list[int]:
-    from core.errors import ConfigError
-
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) < 2**63 for part in parts):
         raise ConfigError(f"Seeds '{text}' are not understood: give numbers such as 0,1,2.")

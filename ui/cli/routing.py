@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError
 from ui.cli.console import (
     JsonOption,
     StoreOption,
@@ -141,8 +142,6 @@ def verifier(
 
 
 def _refuse_nothing(episodes: int) -> None:
-    from core.errors import ConfigError
-
     if not episodes:
         raise ConfigError(
             "No finished episode matches: leave a filter out, or list what there is by trinity episodes."

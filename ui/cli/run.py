@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from core.errors import ConfigError, TaskError
 from ui.cli.console import (
     MOST_TASKS,
     JsonOption,
@@ -100,7 +101,6 @@ def run(
 
     [dim]$[/] trinity run --resume rp12ab
     """
-    from core.errors import ConfigError
     from ui.runs import wiring
     from ui.runs.batch import completed
     from ui.runs.plans import BatchPlan, absolute_pool, absolute_tasks, plan_of
@@ -149,7 +149,6 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
 
 def _validation(parts: BatchParts, n: int | None) -> list[Task]:
     """The tasks that choose role cycles; none when no policy follows a cycle or there are none."""
-    from core.errors import TaskError
     from core.play.policies import follows_cycle
     from core.tasks.sets import load_tasks
     from ui.runs.spending import paid_models

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from core.errors import StoreError
 from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, tell
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ def separability(
     [dim]$[/] trinity separability rp12 --policy cabc123 --turns first --json
     """
     from core.analysis.separability import FEWEST_POINTS, SPACES, TARGETS, accuracy, discriminate
-    from core.errors import StoreError
     from storage.analysis.hidden_states import policies_with_states, read_states
 
     with opened_store(store) as opened:
@@ -77,8 +77,6 @@ Found = tuple["Target", "Space", "Accuracy | None", "Discriminant | None"]
 
 def choose(offered: Sequence[PolicyWithStates], run: str | None, policy: str | None) -> PolicyWithStates:
     """The run and policy that are meant, else the newest run's last generation. StoreError when there is none."""
-    from core.errors import StoreError
-
     if not offered:
         raise StoreError("No run has hidden states: only a checkpoint leaves them, so let one play first.")
     of_run = [one for one in offered if run in (None, one.run_id)]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from core.settings import MOST_WORKERS
 from ui.cli.console import StoreOption, opened_store, say
 
 
@@ -22,7 +23,6 @@ def worker(
     """
     import os
 
-    from core.settings import MOST_WORKERS
     from ui.runs import wiring
     from ui.runs.worker import serve
 
