@@ -105,31 +105,10 @@ def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
 
 
 def _as_json(diff: PolicyDiff, names: dict[str, str]) -> dict[str, Any]:
-    from core.analysis.agreement import confusion, divergence_by_turn
     from storage.analysis.policy_diff import HAS_LOGITS
-    from ui.presentation.policy_diff import agreement_rates, agreement_rates_by_family, pair_name
+    from ui.presentation.policy_diff import agreement_rates
 
-    models = diff.checkpoints[0].models
-
-    def other(
-        share: AgreementRate, found: Agreement, parted: FirstDifferences, picks: Picks
-    ) -> dict[str, Any]:
-        counts = confusion(diff.picks[0], picks, found.called)
-        return {
-            "checkpoint": share.key,
-            **_figures(share),
-            "first_disagreement": {"episodes": dict(_first(parted)), "uncertain": int((~parted.sure).sum())},
-            "kl_by_turn": [
-                {"turn": one.index + 1, "n": one.n, "mean": one.mean, "infinite": one.infinite}
-                for one in divergence_by_turn(found)
-            ],
-            "families": {one.key: _figures(one) for one in agreement_rates_by_family(diff, found)},
-            "picks": [
-                {"a": pair_name(a, models), "b": pair_name(b, models), "turns": int(counts[a, b])}
-                for a, b in zip(*(part.tolist() for part in counts.nonzero()), strict=True)
-            ],
-        }
-
+    others = zip(agreement_rates(diff, names), diff.agreements, diff.partings, diff.picks[1:], strict=True)
     return {
         "baseline": diff.checkpoints[0].id,
         "teacher_forced": True,
@@ -149,11 +128,30 @@ def _as_json(diff: PolicyDiff, names: dict[str, str]) -> dict[str, Any]:
             }
             for one in diff.judgements
         },
-        "others": [
-            other(*one)
-            for one in zip(
-                agreement_rates(diff, names), diff.agreements, diff.partings, diff.picks[1:], strict=True
-            )
+        "others": [_other(diff, *one) for one in others],
+    }
+
+
+def _other(
+    diff: PolicyDiff, share: AgreementRate, found: Agreement, parted: FirstDifferences, picks: Picks
+) -> dict[str, Any]:
+    """One of the checkpoints set against the baseline."""
+    from core.analysis.agreement import confusion, divergence_by_turn
+    from ui.presentation.policy_diff import agreement_rates_by_family, pair_name
+
+    models, counts = diff.checkpoints[0].models, confusion(diff.picks[0], picks, found.called)
+    return {
+        "checkpoint": share.key,
+        **_figures(share),
+        "first_disagreement": {"episodes": dict(_first(parted)), "uncertain": int((~parted.sure).sum())},
+        "kl_by_turn": [
+            {"turn": one.index + 1, "n": one.n, "mean": one.mean, "infinite": one.infinite}
+            for one in divergence_by_turn(found)
+        ],
+        "families": {one.key: _figures(one) for one in agreement_rates_by_family(diff, found)},
+        "picks": [
+            {"a": pair_name(a, models), "b": pair_name(b, models), "turns": int(counts[a, b])}
+            for a, b in zip(*(part.tolist() for part in counts.nonzero()), strict=True)
         ],
     }
 

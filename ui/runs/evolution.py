@@ -79,10 +79,8 @@ class EvolutionParts:
             next_tasks=GenerationStats.of(earlier[-1].stats).next_tasks if earlier else None,
             **table,
         ):
-            beside = []
-            if generation.index == config.generations and self.plan.controls and self.validation:
-                beside = controls(config, template, **table)
-            keeper.keep(generation, beside)
+            at_the_end = generation.index == config.generations and self.plan.controls and self.validation
+            keeper.keep(generation, controls(config, template, **table) if at_the_end else ())
             yield generation
             if generation.index < config.generations:
                 check()
@@ -148,8 +146,8 @@ class Keeper:
     wall_s: float
     _since: float = field(default_factory=time.monotonic, init=False)
 
-    def keep(self, generation: Generation, beside: Sequence[Control] = ()) -> None:
-        """Commit a generation and what it is put beside; a resumed evolution goes on after it."""
+    def keep(self, generation: Generation, played: Sequence[Control]) -> None:
+        """Commit a generation with the controls `played` after it; a resumed evolution goes on after it."""
         self.store.runs.heartbeat(self.run_id, owner())  # refused when another process took the run over
         config = self.parts.plan.evolution
         fitness = [value for value in generation.fitness if np.isfinite(value)]
@@ -178,7 +176,7 @@ class Keeper:
             evaluations=self.evaluations,
             wall_s=self.wall_s,
             checkpoint_id=checkpoint.id,
-            stats=stats_of(generation, beside, self.pool.spent_usd).to_json(),
+            stats=stats_of(generation, played, self.pool.spent_usd).to_json(),
         )
         candidates = [
             CandidateSummary(
@@ -197,7 +195,7 @@ class Keeper:
             self.ledger.forget(before=self.ledger.generation)  # replies are drawn anew from here
 
 
-def stats_of(generation: Generation, beside: Sequence[Control], spent_usd: float) -> GenerationStats:
+def stats_of(generation: Generation, played: Sequence[Control], spent_usd: float) -> GenerationStats:
     """What else is worth a curve: how the population played, what it took, and the mean on validation tasks."""
     return GenerationStats(
         calls=generation.calls,
@@ -209,6 +207,6 @@ def stats_of(generation: Generation, beside: Sequence[Control], spent_usd: float
         steps=generation.steps,
         episodes=generation.episodes,
         validation=generation.validation,
-        controls={one.name: one.measured for one in beside},
+        controls={one.name: one.measured for one in played},
         spent_usd=spent_usd,
     )
