@@ -93,7 +93,7 @@ class ResultRow(_Part):
             overall=self.value.over_seeds,
             by_family=self.by_family or {},
             by_seed={int(seed): value for seed, value in (self.by_seed or {}).items()},
-            against=self.against and self.against.over_seeds,
+            against=None if self.against is None else self.against.over_seeds,
         )
 
 
@@ -176,7 +176,7 @@ def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Seque
         measure="tokens" if table.measure == "tokens" else "accuracy",
         label=one.label,
         value=Figure.of(one.overall),
-        against=one.against and Figure.of(one.against),
+        against=None if one.against is None else Figure.of(one.against),
         by_family=dict(one.by_family),
         by_seed={str(seed): value for seed, value in one.by_seed.items()},
         seeds=tuple(one.by_seed),
