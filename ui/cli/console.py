@@ -58,16 +58,15 @@ PoolOption = Annotated[
 
 
 @contextmanager
-def opened_store(url: str | None, *, see_who_died: bool = False) -> Iterator[Store]:
-    """The store that --store names, else that of the settings. `see_who_died`: runs whose process is gone become
+def opened_store(url: str | None, *, mark_dead: bool = False) -> Iterator[Store]:
+    """The store that --store names, else that of the settings. `mark_dead`: runs whose process is gone are marked as
     interrupted first."""
     from storage.store import open_store
-    from ui.runs import wiring
-    from ui.runs.lease import mark_dead
+    from ui.runs import lease, wiring
 
     with closing(open_store(wiring.settings(store=url).store)) as store:
-        if see_who_died:
-            mark_dead(store)
+        if mark_dead:
+            lease.mark_dead(store)
         yield store
 
 

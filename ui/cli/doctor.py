@@ -36,7 +36,7 @@ def doctor(
     from ui.runs import wiring
 
     settings = wiring.settings(store=store)
-    with opened_store(store, see_who_died=True) as opened:
+    with opened_store(store, mark_dead=True) as opened:
         health, runs = asdict(opened.health()), opened.runs.list(limit=5)
     found = [name for name in pocket.MODELS if (pocket.WEIGHTS / name / "model.safetensors").exists()]
     versions = packages()

@@ -63,7 +63,7 @@ def episodes(
             "--after cannot be this: give what the page before printed after --after, or leave it out for page one."
         )
     chosen = narrowed(where, run, policy, flag)
-    with opened_store(store, see_who_died=True) as opened:
+    with opened_store(store, mark_dead=True) as opened:
         page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
     if as_json:
         print_json({"episodes": list(page.items), "next": page.next})
@@ -97,7 +97,7 @@ def show(
 
     [dim]$[/] trinity episodes show ep12ab
     """
-    with opened_store(store, see_who_died=True) as opened:
+    with opened_store(store, mark_dead=True) as opened:
         found = opened.episodes.get(episode)
     if as_json:
         print_json(found)
@@ -136,7 +136,7 @@ def delete(
 
     if bool(episodes) == bool(run):
         raise ConfigError("Name episodes to delete, or one run with --run.")
-    with opened_store(store, see_who_died=True) as opened:
+    with opened_store(store, mark_dead=True) as opened:
         if run:
             found = opened.runs.get(run)
             counts = {

@@ -31,7 +31,6 @@ from ui.cli.console import (
 )
 from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
 from ui.cli.playing import agree, playing, with_ceiling
-from ui.presentation.words import dollars
 
 if TYPE_CHECKING:
     from core.episode import Change, ChangeKind
@@ -214,6 +213,7 @@ def _say_plan(plan: ForkPlan) -> None:
 
 
 def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
+    from ui.presentation.words import dollars
     from ui.runs.fork_results import read_results
 
     results = read_results(store, run_id, plan)

@@ -10,7 +10,6 @@ import typer
 
 from core.settings import POCKET_POOL
 from ui.cli.console import JsonOption, PoolOption, print_json, print_table, say, tell, write_new
-from ui.presentation.words import dollars
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,6 +37,7 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     [dim]$[/] trinity pool list --pool pool.toml
     """
     from core.pool_file import load_specs
+    from ui.presentation.words import dollars
     from ui.runs import wiring
 
     name = wiring.settings(pool=pool).pool
@@ -80,6 +80,7 @@ def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     [dim]$[/] trinity pool check --pool pool.toml
     """
     from core.pool.check import check_pool
+    from ui.presentation.words import dollars
     from ui.runs import wiring
 
     results: list[dict[str, object]] = []
@@ -88,10 +89,8 @@ def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
         failure = None if reply.error is None else reply.error.message
         say(f"{name}: {'answered' if failure is None else 'failed'}")
         results.append({"name": name, "ok": failure is None, "latency_s": reply.latency_s, "error": failure})
-        spent = f"{reply.latency_s:.2f}", dollars(reply.usage.cost_usd)
-        rows.append(
-            (name, "ok", *spent, reply.text[:60]) if failure is None else (name, "failed", *spent, failure)
-        )
+        outcome, text = ("ok", reply.text[:60]) if failure is None else ("failed", failure)
+        rows.append((name, outcome, f"{reply.latency_s:.2f}", dollars(reply.usage.cost_usd), text))
     if as_json:
         print_json(results)
     else:
