@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 import typer
 
 from core.errors import ConfigError
-from core.settings import Settings
 from ui.cli.console import (
     EncoderOption,
     JsonOption,
@@ -92,8 +91,8 @@ def fork(
     """
     from storage.filters.episode_filter import EpisodeFilter
     from ui.runs import wiring
-    from ui.runs.fork_planning import found_by
-    from ui.runs.plans import ForkPlan, plan_of
+    from ui.runs.fork_planning import found_by, plan_forks, pool_of
+    from ui.runs.plans import ForkPlan, absolute_pool, plan_of
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     with opened_store(settings.store) as opened:
@@ -123,8 +122,22 @@ def fork(
         picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
         if not picks:
             raise ConfigError("No episode is found that has such a turn: nothing can be forked.")
-        plan = _planned(opened, picks, change, (n, baseline), settings, pool, anew, batch)
-        _play(opened, plan, None, as_json)
+        name = absolute_pool(settings.pool)
+        if pool is None:
+            name = pool_of(opened, opened.episodes.get(picks[0][0]), name)
+        plan = plan_forks(
+            opened,
+            picks,
+            change,
+            n=n,
+            baseline=baseline,
+            pool=name,
+            specs=wiring.pool_specs(name),
+            encoder=settings.encoder,
+            reuse=not anew,
+            batch=batch,
+        )
+        _play(opened, replace(plan, max_cost_usd=settings.max_cost_usd), None, as_json)
 
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
@@ -167,36 +180,6 @@ def _read(name: str) -> str:
             f"The reply cannot be read from {name}: give a text file, or - for stdin."
         ) from error
     return text.removesuffix("\n")
-
-
-def _planned(
-    store: Store,
-    picks: Sequence[tuple[str, int]],
-    change: Change,
-    numbers: tuple[int, int],
-    settings: Settings,
-    pool: str | None,
-    anew: bool,
-    batch: str,
-) -> ForkPlan:
-    """The plan; everything that can be wrong with it is found here, before anything is written."""
-    from ui.runs import wiring
-    from ui.runs.fork_planning import plan_forks, pool_of
-
-    name = pool_of(store, store.episodes.get(picks[0][0]), settings.pool) if pool is None else settings.pool
-    plan = plan_forks(
-        store,
-        picks,
-        change,
-        n=numbers[0],
-        baseline=numbers[1],
-        pool=name,
-        specs=wiring.pool_specs(name),
-        encoder=settings.encoder,
-        reuse=not anew,
-        batch=batch,
-    )
-    return replace(plan, max_cost_usd=settings.max_cost_usd)
 
 
 def _say_plan(plan: ForkPlan) -> None:
