@@ -110,7 +110,7 @@ def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
 
 
 def with_default_population(parts: EvolutionParts) -> EvolutionParts:
-    """The same with as many candidates as sep-CMA-ES usually has for so many numbers."""
+    """The parts with as many candidates as sep-CMA-ES usually has for so many numbers."""
     config = parts.plan.evolution
     size = default_population(len(parts.template.vector), config.mirrored)
     return replace(parts, plan=replace(parts.plan, evolution=replace(config, population=size)))

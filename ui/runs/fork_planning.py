@@ -153,7 +153,7 @@ def plan_forks(
 
 
 def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
-    """The same plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
+    """A plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
     there is no room for more, or when it cannot be played any more."""
     n, baseline = max(one.n for one in plan.branches), max(one.baseline for one in plan.branches)
     pairs = min(pairs, MOST_CHILDREN - max(n, baseline))

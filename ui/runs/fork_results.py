@@ -100,11 +100,11 @@ class Results:
 
 def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
     """The results of a run as they stand now: no texts are read but to see that the parents are as they were."""
-    own = forks.of_run(store, run_id)
-    stood = forks.by_id(store, _reused(plan))
-    grown = _all_grown(plan, [*own, *stood])
+    played = forks.of_run(store, run_id)
+    reused = forks.by_id(store, _reused(plan))
+    grown = _all_grown(plan, [*played, *reused])
     baseline, fork = _sides(grown)
-    costs = [one.spent_usd for one in own]
+    costs = [one.spent_usd for one in played]
     digests = forks.episode_digests(store, [branch.parent for branch in plan.branches])
     return Results(
         grown,
@@ -113,17 +113,19 @@ def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
         _difference(grown, baseline, fork),
         None if None in costs else sum(cost for cost in costs if cost is not None),
         all(digests.get(branch.parent) == branch.digest for branch in plan.branches),
-        len(_reused(plan)) - len(stood),
+        len(_reused(plan)) - len(reused),
     )
 
 
 def read_tallies(store: Store, plans: Mapping[str, ForkPlan]) -> dict[str, tuple[ForkSide, ForkSide]]:
     """Baseline and fork of many runs, by run: two queries."""
-    own = forks.of_runs(store, list(plans))
-    reused = dict.fromkeys(name for plan in plans.values() for name in _reused(plan))
-    stood = {one.id: one for one in forks.by_id(store, list(reused))}
+    played = forks.of_runs(store, list(plans))
+    names = dict.fromkeys(name for plan in plans.values() for name in _reused(plan))
+    reused = {one.id: one for one in forks.by_id(store, list(names))}
     return {
-        run: _sides(_all_grown(plan, [*own[run], *(stood[one] for one in _reused(plan) if one in stood)]))
+        run: _sides(
+            _all_grown(plan, [*played[run], *(reused[one] for one in _reused(plan) if one in reused)])
+        )
         for run, plan in plans.items()
     }
 
