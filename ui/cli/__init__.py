@@ -41,16 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def foreign_package(beside: Path = ROOT) -> str | None:
-    """One sentence when `core` or `storage` would be imported from anywhere but `beside`, else None.
+def foreign_package() -> str | None:
+    """One sentence when `core` or `storage` would be imported from anywhere but beside this package, else None.
 
     Both are common names; a package in site-packages wins over an editable install."""
     for name in ("core", "storage"):
         spec = find_spec(name)
         origin = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
-        if origin != beside / name:
+        if origin != ROOT / name:
             return (
                 f"Another package named '{name}' ({origin or 'not found'}) stands in the way of our own "
-                f"({beside / name}): install Trinity Inspector in a virtual environment of its own."
+                f"({ROOT / name}): install Trinity Inspector in a virtual environment of its own."
             )
     return None

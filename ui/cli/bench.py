@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import print_table
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -24,8 +25,6 @@ def bench(
 
     [dim]$[/] trinity bench optimiser --json
     """
-    from core.errors import ConfigError
-
     known = benchmarks()
     if not known:
         raise ConfigError("The benchmarks come with the source: run this in a clone of the repository.")
@@ -42,6 +41,6 @@ def benchmarks() -> dict[str, str]:
     """Benchmark -> the first line of its docstring."""
     found = {}
     for file in FOLDER.glob("[a-z]*.py"):
-        told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-        found[file.stem] = told.partition("\n")[0]
+        docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        found[file.stem] = docstring.partition("\n")[0]
     return found

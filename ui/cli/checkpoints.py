@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, print_json, print_table, say
+from core.errors import CheckpointError
+from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, say
 
 if TYPE_CHECKING:
     from core.checkpoint import Checkpoint
@@ -31,12 +32,8 @@ def checkpoints(
     """List checkpoints when no other command is given."""
     if context.invoked_subcommand is not None:
         return
-    from storage.store import open_store
-    from ui.runs import wiring
-
-    opened = open_store(wiring.settings(store=store).store)
-    found = opened.checkpoints.list(run)
-    opened.close()
+    with opened_store(store) as opened:
+        found = opened.checkpoints.list(run)
     if as_json:
         print_json([{"id": c.id, "run": c.run_id, "generation": c.generation, "kind": c.kind} for c in found])
         return
@@ -60,12 +57,10 @@ def export(
     [dim]$[/] trinity checkpoints export cabc123 ./my-coordinator
     """
     from core.checkpoint import save_checkpoint
-    from storage.store import open_store
     from ui.runs import wiring
 
-    opened = open_store(wiring.settings(store=store).store)
-    found = wiring.stored_checkpoint(opened, checkpoint)
-    opened.close()
+    with opened_store(store) as opened:
+        found = wiring.stored_checkpoint(opened, checkpoint)
     save_checkpoint(found, folder)
     say(f"Wrote {found.id} to {folder}.")
 
@@ -93,13 +88,11 @@ def import_(
     [dim]$[/] trinity checkpoints import model_iter_60.npy --run-config config.json
     """
     from core.checkpoint import load_checkpoint
-    from storage.store import open_store
     from ui.runs import wiring
 
     found = _released(path, run_config, encoder) if path.suffix == ".npy" else load_checkpoint(path)
-    opened = open_store(wiring.settings(store=store).store)
-    wiring.keep_checkpoint(opened, found)
-    opened.close()
+    with opened_store(store) as opened:
+        wiring.keep_checkpoint(opened, found)
     say(f"The store has {found.id}.")
 
 
@@ -107,7 +100,6 @@ def _released(vector: Path, run_config: Path | None, encoder: str) -> Checkpoint
     """The authors' vector on its encoder, in the number format that they ran it in."""
     from core.coordinator.encoder import load_encoder
     from core.coordinator.released import released_checkpoint
-    from core.errors import CheckpointError
 
     if run_config is None:
         raise CheckpointError(f"{vector} is numbers alone: name its run's configuration with --run-config.")

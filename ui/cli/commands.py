@@ -15,57 +15,37 @@ class Commands(LazyGroup):
     """All commands, in the order in which `--help` shows them."""
 
     listed = {
-        "ui": Listed("ui.cli.serve:ui", "Open the app on http://127.0.0.1:8501."),
-        "worker": Listed(
-            "ui.cli.worker:worker", "Play queued runs one by one: live problems, forks, evolutions."
-        ),
-        "run": Listed(
-            "ui.cli.run:run", "Play tasks under one or more policies, record every turn, print accuracies."
-        ),
-        "evolve": Listed(
-            "ui.cli.evolve:evolve", "Evolve a coordinator by separable CMA-ES, resumable bit for bit."
-        ),
-        "reproduce": Listed("ui.cli.reproduce:reproduce", "Evolve, play and print the paper's tables."),
+        "ui": Listed("Open the app on http://127.0.0.1:8501.", "ui.cli.serve:ui"),
+        "worker": Listed("Play queued runs one by one: live problems, forks, evolutions."),
+        "run": Listed("Play tasks under one or more policies, record every turn, print accuracies."),
+        "evolve": Listed("Evolve a coordinator by separable CMA-ES, resumable bit for bit."),
+        "reproduce": Listed("Evolve, play and print the paper's tables."),
         "checkpoints": Listed(
-            "ui.cli.checkpoints:app", "List the store's checkpoints, take one out, bring one in."
+            "List the store's checkpoints, take one out, bring one in.", "ui.cli.checkpoints:app"
         ),
-        "episodes": Listed("ui.cli.episodes:app", "List, read and delete recorded episodes."),
-        "label": Listed("ui.cli.labels:label", "Label an episode, one of its turns or words of its reply."),
-        "labels": Listed(
-            "ui.cli.labels:labels", "List labels, what was said of an episode, how far reviewers agree."
-        ),
-        "compare": Listed(
-            "ui.cli.compare:compare", "Compare policies with a baseline over the tasks both finished."
-        ),
-        "fork": Listed(
-            "ui.cli.fork:fork", "Change one thing at one turn of an episode, and see whether it matters."
-        ),
-        "routing": Listed(
-            "ui.cli.routing:routing", "Who is called in which role, and how such episodes end."
-        ),
+        "episodes": Listed("List, read and delete recorded episodes.", "ui.cli.episodes:app"),
+        "label": Listed("Label an episode, one of its turns or words of its reply.", "ui.cli.labels:label"),
+        "labels": Listed("List labels, what was said of an episode, how far reviewers agree."),
+        "compare": Listed("Compare policies with a baseline over the tasks both finished."),
+        "fork": Listed("Change one thing at one turn of an episode, and see whether it matters."),
+        "routing": Listed("Who is called in which role, and how such episodes end."),
         "verifier": Listed(
-            "ui.cli.routing:verifier", "Which verifier accepts wrong answers, what a solution costs."
+            "Which verifier accepts wrong answers, what a solution costs.", "ui.cli.routing:verifier"
         ),
-        "policy": Listed(
-            "ui.cli.policy:policy", "How often checkpoints would choose alike at recorded turns."
-        ),
-        "separability": Listed(
-            "ui.cli.separability:separability",
-            "Read task family and chosen model off hidden states and logits.",
-        ),
-        "prune": Listed("ui.cli.prune:prune", "Remove hidden states, prompts, texts or whole runs."),
-        "import": Listed("ui.cli.exchange:import_", "Bring exported runs into the store."),
-        "export": Listed("ui.cli.exchange:export", "Write runs or episodes to a file."),
+        "policy": Listed("How often checkpoints would choose alike at recorded turns."),
+        "separability": Listed("Read task family and chosen model off hidden states and logits."),
+        "prune": Listed("Remove hidden states, prompts, texts or whole runs."),
+        "import": Listed("Bring exported runs into the store.", "ui.cli.exchange:import_"),
+        "export": Listed("Write runs or episodes to a file.", "ui.cli.exchange:export"),
         "pool": Listed(
-            "ui.cli.pool:app", "The models a coordinator chooses between: begin, list, check a pool."
+            "The models a coordinator chooses between: begin, list, check a pool.", "ui.cli.pool:app"
         ),
-        "pocket": Listed("ui.cli.pocket:app", "The embedded small world: its cards, and training it again."),
+        "pocket": Listed("The embedded small world: its cards, and training it again.", "ui.cli.pocket:app"),
         "bench": Listed(
-            "ui.cli.bench:bench",
             "Run a benchmark beside its peer.",
-            {"allow_extra_args": True, "ignore_unknown_options": True},
+            settings={"allow_extra_args": True, "ignore_unknown_options": True},
         ),
-        "doctor": Listed("ui.cli.doctor:doctor", "Say where the store is, its schema, how to back it up."),
+        "doctor": Listed("Say where the store is, its schema, how to back it up."),
     }
 
 

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, interval, percent, print_json, print_table, tell
+from core.errors import ConfigError
+from ui.cli.console import (
+    JsonOption,
+    StoreOption,
+    interval,
+    opened_store,
+    percent,
+    print_json,
+    print_table,
+    tell,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,29 +52,23 @@ def compare(
     [dim]$[/] trinity compare rp12/random rp34/random
     """
     from storage.analysis.standings import figures
-    from storage.store import open_store
-    from ui.runs import wiring
 
-    opened = open_store(wiring.settings(store=store).store)
-    try:
+    with opened_store(store) as opened:
         sides = _sides(opened, policies, run)
-        found, did = _compared(opened, sides), figures(opened, sides)
+        found, spent = _compared(opened, sides), figures(opened, sides)
         if as_json:
             comparisons = [_entry(sides[0], side, one) for side, one in found.items()]
-            print_json({"comparisons": comparisons, "policies": [_spent(one) for one in did]})
+            print_json({"comparisons": comparisons, "policies": [_spent(one) for one in spent]})
             return
         _print(sides[0], found)
-        _print_spent(did)
+        _print_spent(spent)
         if list_flips:
             for side in found:
                 _print_flips(opened, sides[0], side)
-    finally:
-        opened.close()
 
 
 def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
     """What the arguments name, in order. ConfigError or StoreError when they cannot be compared."""
-    from core.errors import ConfigError
     from storage.analysis.standings import find_side, policies_with_episodes
     from ui.presentation.comparison import MOST_SIDES
 
@@ -72,8 +76,8 @@ def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
         raise ConfigError(f"Name two to {MOST_SIDES} policies, the baseline first; these are {len(names)}.")
     if run is not None:
         store.runs.get(run)
-    who = policies_with_episodes(store)
-    sides = [find_side(who, name, run) for name in names]
+    played = policies_with_episodes(store)
+    sides = [find_side(played, name, run) for name in names]
     for i, side in enumerate(sides):
         if side in sides[:i]:
             raise ConfigError(
@@ -86,18 +90,17 @@ def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
 def _compared(store: Store, sides: list[PolicySide]) -> dict[PolicySide, Comparison]:
     """Each of the others against the first. ConfigError when one of them shares no task with it."""
     from core.analysis.comparison import compare as statistics
-    from core.errors import ConfigError
     from storage.analysis.pairs import matched_tasks
 
     base, *others = sides
     found = {}
     for side, families in zip(others, matched_tasks(store, base, others), strict=True):
-        told = [one for family in families.values() for one in family]
-        if not told:
+        shared = [one for family in families.values() for one in family]
+        if not shared:
             raise ConfigError(
                 f"'{base.token}' and '{side.token}' have no finished task in common, so there is nothing to compare."
             )
-        found[side] = statistics(told, key=f"{base.token}/{side.token}")
+        found[side] = statistics(shared, key=f"{base.token}/{side.token}")
     return found
 
 
@@ -105,20 +108,8 @@ def _entry(base: PolicySide, side: PolicySide, one: Comparison) -> dict[str, Any
     """One comparison as JSON tells it."""
     return {
         "n": one.n,
-        "a": {
-            "policy": base.policy,
-            "run": base.run,
-            "accuracy": one.accuracy_a,
-            "ci95": one.ci95_a,
-            "episodes": one.episodes_a,
-        },
-        "b": {
-            "policy": side.policy,
-            "run": side.run,
-            "accuracy": one.accuracy_b,
-            "ci95": one.ci95_b,
-            "episodes": one.episodes_b,
-        },
+        "a": _accuracy(base, one.accuracy_a, one.ci95_a, one.episodes_a),
+        "b": _accuracy(side, one.accuracy_b, one.ci95_b, one.episodes_b),
         "flips": {
             "both_right": one.both,
             "only_a": one.a_only,
@@ -130,6 +121,12 @@ def _entry(base: PolicySide, side: PolicySide, one: Comparison) -> dict[str, Any
         "p": one.p,
         "test": "mcnemar_exact" if one.exact else "sign_flips_by_task",
     }
+
+
+def _accuracy(
+    side: PolicySide, share: float | None, ci95: tuple[float, float], episodes: int
+) -> dict[str, Any]:
+    return {"policy": side.policy, "run": side.run, "accuracy": share, "ci95": ci95, "episodes": episodes}
 
 
 def _print(base: PolicySide, found: dict[PolicySide, Comparison]) -> None:
@@ -170,28 +167,28 @@ def _print(base: PolicySide, found: dict[PolicySide, Comparison]) -> None:
 def _spent(one: Figures) -> dict[str, Any]:
     """What a policy took over all its own finished episodes, failed attempts included; None: nothing solved, or a
     price is unknown."""
-    did = one.summary
-    priced = did.correct and did.cost_usd is not None
+    total = one.summary
+    priced = total.correct and total.cost_usd is not None
     return {
         "policy": one.side.policy,
         "run": one.side.run,
-        "episodes": did.n,
-        "tokens_per_solved": did.tokens / did.correct if did.correct else None,
-        "cost_usd_per_solved": (did.cost_usd or 0.0) / did.correct if priced else None,
+        "episodes": total.n,
+        "tokens_per_solved": total.tokens / total.correct if total.correct else None,
+        "cost_usd_per_solved": (total.cost_usd or 0.0) / total.correct if priced else None,
     }
 
 
-def _print_spent(did: Sequence[Figures]) -> None:
+def _print_spent(spent: Sequence[Figures]) -> None:
     from ui.presentation.words import per_solved
 
-    told = [
+    parts = [
         f"{letter} {one.summary.tokens / one.summary.correct:,.0f} tokens "
         f"({per_solved(one.summary.cost_usd, one.summary.correct)})"
-        for letter, one in zip("ABCDEFGH", did, strict=False)
+        for letter, one in zip("ABCDEFGH", spent, strict=False)
         if one.summary.correct
     ]
-    if told:
-        tell(f"A solved problem took, over all their own episodes: {', '.join(told)}.")
+    if parts:
+        tell(f"A solved problem took, over all their own episodes: {', '.join(parts)}.")
 
 
 def _print_flips(store: Store, base: PolicySide, side: PolicySide) -> None:

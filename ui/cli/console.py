@@ -5,14 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from storage.store import Store
 
 #: Results go to stdout, everything said along the way to stderr, so that a script can read the first.
 #: A pipe has no width: what a program reads must not be wrapped at the 80 columns that are assumed for it.
@@ -50,14 +57,40 @@ PoolOption = Annotated[
 ]
 
 
+@contextmanager
+def opened_store(url: str | None, *, mark_dead: bool = False) -> Iterator[Store]:
+    """The store that --store names, else that of the settings. `mark_dead`: runs whose process is gone are marked as
+    interrupted first."""
+    from storage.store import open_store
+    from ui.runs import lease, wiring
+
+    with closing(open_store(wiring.settings(store=url).store)) as store:
+        if mark_dead:
+            lease.mark_dead(store)
+        yield store
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet. ConfigError when it is, or cannot be written."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists already: name another file, or move it away.") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+
+
 def print_json(value: Any) -> None:
-    """The value as indented JSON; dataclasses become objects, unknown types their text."""
+    """The value as indented JSON; dataclasses become objects, bytes hexadecimal, other types their text."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
 
 
 def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
+    if isinstance(value, bytes):  # such as a hidden state
+        return value.hex()
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
@@ -112,8 +145,6 @@ def given(context: typer.Context, option: str) -> bool:
 
 def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
     """ConfigError for options that would change what a resumed run is; they would go unheard."""
-    from core.errors import ConfigError
-
     changed = [
         f"--{name.replace('_', '-')}"
         for name in context.params

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, print_json, print_table, printable, tell
+from core.pocket import MODELS
+from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, printable, tell
 from ui.program import packages, version
+
+if TYPE_CHECKING:
+    from storage.rows.summaries import RunSummary
 
 
 def doctor(
@@ -28,35 +33,16 @@ def doctor(
         _tables(as_json)
         return
     from core import pocket
-    from storage.store import open_store
     from ui.runs import wiring
-    from ui.runs.kinds import kind_of
-    from ui.runs.lease import mark_dead
 
     settings = wiring.settings(store=store)
-    opened = open_store(settings.store)
-    mark_dead(opened)
-    health, runs = opened.health(), opened.runs.list(limit=5)
-    opened.close()
+    with opened_store(store, mark_dead=True) as opened:
+        health, runs = asdict(opened.health()), opened.runs.list(limit=5)
     found = [name for name in pocket.MODELS if (pocket.WEIGHTS / name / "model.safetensors").exists()]
     versions = packages()
     report: dict[str, Any] = {
         "version": version(),
-        "store": {
-            "url": health.url,
-            "schema": health.schema,
-            "database": health.database,
-            "warning": health.warning,
-            "runs": health.runs,
-            "running": health.running,
-            "stalled": health.stalled,
-            "episodes": health.episodes,
-            "turns": health.turns,
-            "checkpoints": health.checkpoints,
-            "size_bytes": health.size_bytes,
-            "free_bytes": health.free_bytes,
-            "backup": health.backup_hint,
-        },
+        "store": {"backup" if name == "backup_hint" else name: value for name, value in health.items()},
         "data_folder": str(settings.data_folder),
         "pool": settings.pool,
         "pocket_models": found,
@@ -66,10 +52,17 @@ def doctor(
     }
     if as_json:
         print_json(report)
-        return
+    else:
+        _print(report, runs)
+
+
+def _print(report: dict[str, Any], runs: Sequence[RunSummary]) -> None:
+    from ui.runs.kinds import kind_of
+
     flat = {f"store.{key}": value for key, value in report["store"].items() if value is not None}
     flat |= {key: value for key, value in report.items() if not isinstance(value, dict)}
-    flat["pocket_models"] = f"{len(found)} of {len(pocket.MODELS)}: {', '.join(found)}"
+    found = report["pocket_models"]
+    flat["pocket_models"] = f"{len(found)} of {len(MODELS)}: {', '.join(found)}"
     flat["packages"] = ", ".join(f"{name} {number}" for name, number in report["packages"].items())
     print_table(["what", "value"], sorted(flat.items()))
     tell()

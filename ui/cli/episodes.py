@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import (
     JsonOption,
     StoreOption,
     counted,
+    opened_store,
     percent,
     print_json,
     print_table,
@@ -21,7 +23,6 @@ from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, n
 
 if TYPE_CHECKING:
     from storage.rows.summaries import EpisodeSummary
-    from storage.store import Store
 
 
 app = typer.Typer(
@@ -32,16 +33,6 @@ app = typer.Typer(
     'any(turn.role == "V" and turn.verdict == "ACCEPT")\'\n\n'
     "[dim]$[/] trinity episodes show ep12ab",
 )
-
-
-def _store(url: str | None) -> Store:
-    from storage.store import open_store
-    from ui.runs import wiring
-    from ui.runs.lease import mark_dead
-
-    opened = open_store(wiring.settings(store=url).store)
-    mark_dead(opened)
-    return opened
 
 
 @app.callback()
@@ -62,7 +53,6 @@ def episodes(
     """List episodes when no other command is given."""
     if context.invoked_subcommand is not None:
         return
-    from core.errors import ConfigError
     from storage.rows import paging
     from storage.rows.summaries import Order
 
@@ -73,24 +63,16 @@ def episodes(
             "--after cannot be this: give what the page before printed after --after, or leave it out for page one."
         )
     chosen = narrowed(where, run, policy, flag)
-    opened = _store(store)
-    page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
-    opened.close()
+    with opened_store(store, mark_dead=True) as opened:
+        page = opened.episodes.page(chosen, order=order, after=after, limit=limit)  # type: ignore[arg-type]
     if as_json:
         print_json({"episodes": list(page.items), "next": page.next})
         return
     print_table(
         ["id", "policy", "family", "question", "turns", "result", ">tokens"],
         [
-            (
-                one.id,
-                one.policy,
-                one.family,
-                one.question[:50],
-                one.strip,
-                result(one),
-                one.tokens_in + one.tokens_out,
-            )
+            (one.id, one.policy, one.family, one.question[:50])
+            + (one.strip, result(one), one.tokens_in + one.tokens_out)
             for one in page.items
         ],
     )
@@ -115,13 +97,10 @@ def show(
 
     [dim]$[/] trinity episodes show ep12ab
     """
-    opened = _store(store)
-    found = opened.episodes.get(episode)
-    opened.close()
+    with opened_store(store, mark_dead=True) as opened:
+        found = opened.episodes.get(episode)
     if as_json:
-        import dataclasses
-
-        print_json(without_bytes(dataclasses.asdict(found)))
+        print_json(found)
         return
     tell(f"{printable(found.task.question)}\n", style="bold")
     for turn in found.turns:
@@ -130,29 +109,13 @@ def show(
         if decision.model_probs and decision.model in found.models:
             sure = f" ({percent(decision.model_probs[found.models.index(decision.model)])})"
         verdict = f" {turn.verdict}" if turn.verdict else ""
-        tell(
-            f"{turn.index + 1}. {decision.role} {printable(decision.model)}{sure}{verdict}",
-            style="cyan",
-        )
+        tell(f"{turn.index + 1}. {decision.role} {printable(decision.model)}{sure}{verdict}", style="cyan")
         for line in turn.reply.text.splitlines():
             tell(f"   {printable(line)}")
     ending = found.end_reason or found.status
     outcome = {True: "right", False: "wrong", None: "not graded"}[found.correct]
     answer = printable(found.answer)
-    tell(
-        f"\nEnded: {ending}. Answer: {answer} ({outcome}); expected {printable(found.task.answer)}.",
-    )
-
-
-def without_bytes(value: object) -> object:
-    """The value with byte strings (hidden states) as hexadecimal text, ready for JSON."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {str(key): without_bytes(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_bytes(item) for item in value]
-    return value
+    tell(f"\nEnded: {ending}. Answer: {answer} ({outcome}); expected {printable(found.task.answer)}.")
 
 
 @app.command()
@@ -169,29 +132,27 @@ def delete(
 
     [dim]$[/] trinity episodes delete --run rp12 --yes
     """
-    from core.errors import ConfigError
     from ui.runs.lease import is_dead
 
     if bool(episodes) == bool(run):
         raise ConfigError("Name episodes to delete, or one run with --run.")
-    opened = _store(store)
-    if run:
-        found = opened.runs.get(run)
-        counts = {
-            "episode": found.episodes,
-            "checkpoint": len(opened.checkpoints.list(run)),
-            "generation": found.generations,
-        }
-        what = f"run {run} with its {counted(counts) or 'settings'}"
-    else:
-        what = counted({"episode": len(episodes or ())})
-        for episode in episodes or ():
-            opened.episodes.summary(episode)
-    if not yes:
-        typer.confirm(f"Delete {what}?", abort=True, err=True)
-    if run:
-        opened.runs.delete(run, dead=found.owner if is_dead(found.owner) else None)
-    else:
-        opened.episodes.delete(episodes or ())
-    opened.close()
+    with opened_store(store, mark_dead=True) as opened:
+        if run:
+            found = opened.runs.get(run)
+            counts = {
+                "episode": found.episodes,
+                "checkpoint": len(opened.checkpoints.list(run)),
+                "generation": found.generations,
+            }
+            what = f"run {run} with its {counted(counts) or 'settings'}"
+        else:
+            what = counted({"episode": len(episodes or ())})
+            for episode in episodes or ():
+                opened.episodes.summary(episode)
+        if not yes:
+            typer.confirm(f"Delete {what}?", abort=True, err=True)
+        if run:
+            opened.runs.delete(run, dead=found.owner if is_dead(found.owner) else None)
+        else:
+            opened.episodes.delete(episodes or ())
     say(f"Deleted {what}.")

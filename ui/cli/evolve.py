@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.errors import ConfigError
+from core.settings import Settings
 from ui.cli.console import (
     MOST_TASKS,
     EncoderOption,
@@ -15,6 +18,7 @@ from ui.cli.console import (
     PoolOption,
     StoreOption,
     given,
+    opened_store,
     percent,
     print_json,
     progress,
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from core.evolution.evolve import Generation
-    from core.settings import Settings
     from storage.store import Store
     from ui.runs.plans import EvolutionPlan
 
@@ -75,9 +78,7 @@ def evolve(
     turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
     head: Annotated[
         str,
-        typer.Option(
-            help="linear, low-rank, sparse, block-diagonal-2, block-diagonal-10 or turn-aware.",
-        ),
+        typer.Option(help="linear, low-rank, sparse, block-diagonal-2, block-diagonal-10 or turn-aware."),
     ] = "linear",
     svf: Annotated[
         str,
@@ -134,18 +135,13 @@ def evolve(
 
     [dim]$[/] trinity evolve --config mine.toml --seed 1
     """
-    from core.errors import ConfigError
-    from storage.store import open_store
     from ui.cli.evolve_config import AUTO, checked, read_file, write_file
     from ui.runs import wiring
-    from ui.runs.evolution import prepare, with_default_population
-    from ui.runs.queue import find_evolution
-    from ui.runs.spending import price
 
-    said = {_KEYS.get(option, option): option for option in context.params if given(context, option)}
+    named = {_KEYS.get(option, option): option for option in context.params if given(context, option)}
     values = read_file(config) if config else {}
-    values |= {key: context.params[option] for key, option in said.items() if option not in _NO_KNOBS}
-    if "population" in said:
+    values |= {key: context.params[option] for key, option in named.items() if option not in _NO_KNOBS}
+    if "population" in named:
         values["population"] = _population(population)
     chosen = checked(values, config)
     if write_config:
@@ -155,38 +151,18 @@ def evolve(
     settings = wiring.settings(
         store=store, pool=chosen.pool, encoder=chosen.encoder, max_cost_usd=chosen.max_cost_usd
     )
-    plan, name = chosen.plan(settings), chosen.name
-    if resume and not name:
+    plan = chosen.plan(settings)
+    if resume and not chosen.name:
         raise ConfigError(
             "Say which evolution goes on: --resume needs --name NAME, or a run's id as its name."
         )
-    opened = open_store(settings.store)
-    known = find_evolution(opened, name) if name else None
-    if known and not resume:
-        raise ConfigError(
-            f"There is an evolution named '{name}': go on with it by --resume, or choose another name."
-        )
-    if resume and not known and "tasks" not in values:
-        raise ConfigError(f"The store holds no evolution named '{name}': begin it without --resume.")
-    if known:
-        fixed = [key for key in values if values[key] != AUTO]
-        plan = _as_begun(opened, known, plan, settings, {key: said.get(key) for key in fixed})
-    parts = prepare(opened, plan)
-    if chosen.population == AUTO and not known:
-        parts = with_default_population(parts)
-    for note in parts.notes:
-        say(note)
-    agree(price(opened, parts.plan, parts.pool.specs), agreed=known is not None)
-    with playing(opened, parts, known) as played, progress() as bar:
-        done = max(0, opened.runs.get(played.run).generations - 1)
-        line = bar.add_task("generations", total=parts.plan.evolution.generations, completed=done, note="")
-        for generation in played.events:
-            say(describe(generation))
-            bar.update(line, completed=generation.index)
-    if not played.complete:
-        raise typer.Exit(1)
-    _report(opened, played.run, as_json)
-    opened.close()
+    with opened_store(settings.store) as opened:
+        known = _known(opened, chosen.name, resume=resume, may_begin="tasks" in values)
+        if known:
+            fixed = {key: named.get(key) for key in values if values[key] != AUTO}
+            plan = _as_begun(opened, known, plan, settings, fixed)
+        run_id = _play(opened, plan, known, default_population=chosen.population == AUTO and not known)
+        _report(opened, run_id, as_json)
 
 
 #: Options that say nothing about what an evolution is, and keys that are not called as their option is.
@@ -196,16 +172,51 @@ _KEYS = {"replicates": "tasks_per_candidate", "turns": "turn_budget", "max_cost"
 _FREE = ("max_cost_usd", "name")
 
 
+def _known(store: Store, name: str, *, resume: bool, may_begin: bool) -> str | None:
+    """The run of the evolution of this name; ConfigError when it is there and shall not go on, or the other way."""
+    from ui.runs.queue import find_evolution
+
+    known = find_evolution(store, name) if name else None
+    if known and not resume:
+        raise ConfigError(
+            f"There is an evolution named '{name}': go on with it by --resume, or choose another name."
+        )
+    if resume and not known and not may_begin:
+        raise ConfigError(f"The store holds no evolution named '{name}': begin it without --resume.")
+    return known
+
+
+def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_population: bool) -> str:
+    """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
+    from ui.runs.evolution import prepare, with_default_population
+    from ui.runs.spending import price
+
+    parts = prepare(store, plan)
+    if default_population:
+        parts = with_default_population(parts)
+    for note in parts.notes:
+        say(note)
+    agree(price(store, parts.plan, parts.pool.specs), agreed=known is not None)
+    with playing(store, parts, known) as played, progress() as bar:
+        done = max(0, store.runs.get(played.run).generations - 1)
+        line = bar.add_task("generations", total=parts.plan.evolution.generations, completed=done, note="")
+        for generation in played.events:
+            say(describe(generation))
+            bar.update(line, completed=generation.index)
+    if not played.complete:
+        raise typer.Exit(1)
+    return played.run
+
+
 def _as_begun(
-    store: Store, run_id: str, asked: EvolutionPlan, settings: Settings, said: Mapping[str, str | None]
+    store: Store, run_id: str, asked: EvolutionPlan, settings: Settings, fixed: Mapping[str, str | None]
 ) -> EvolutionPlan:
-    """The stored plan; ConfigError for a key of `said` that would make it another evolution, by its option where it
+    """The stored plan; ConfigError for a key of `fixed` that would make it another evolution, by its option where it
     is one."""
-    from core.errors import ConfigError
     from ui.runs.plans import EvolutionPlan, plan_of
 
     begun = with_ceiling(plan_of(store.runs.get(run_id), EvolutionPlan), settings)
-    for key, option in said.items():
+    for key, option in fixed.items():
         if key in _FREE:
             continue
         was, now = (getattr(one if hasattr(one, key) else one.evolution, key) for one in (begun, asked))
@@ -219,7 +230,6 @@ def _as_begun(
 
 def _population(text: str | None) -> int | str | None:
     """The option as the file's key has it."""
-    from core.errors import ConfigError
     from ui.cli.evolve_config import AUTO
 
     if text is None or text == AUTO:
@@ -255,17 +265,18 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
     from core.evolution.generation_stats import GenerationStats
     from core.evolution.learners import restored
 
-    kept = store.evolution.state(run_id)
-    assert kept is not None  # generation 0 is always kept
-    state = restored(kept[1])
+    stored = store.evolution.state(run_id)
+    assert stored is not None  # generation 0 is always kept
+    state = restored(stored[1])
     generations = store.evolution.generations(run_id)
     stats = [GenerationStats.of(one.stats) for one in generations]
-    validated = [
-        (one, told.validation) for one, told in zip(generations, stats, strict=True) if told.validation
+    validated: list[dict[str, Any]] = [
+        {"generation": one.index, "checkpoint": one.checkpoint_id, "validation": found.validation.accuracy}
+        for one, found in zip(generations, stats, strict=True)
+        if found.validation
     ]
-    best = max(validated, key=lambda one: one[1].accuracy, default=None)
-    checkpoint = generations[-1].checkpoint_id
-    beside = stats[-1].controls
+    best = max(validated, key=itemgetter("validation"), default=None)
+    checkpoint, controls = generations[-1].checkpoint_id, stats[-1].controls
     took: dict[str, Any] = {"episodes": generations[-1].evaluations, "seconds": generations[-1].wall_s}
     for key in ("calls", "calls_saved", "decisions", "forwards"):
         took[key] = sum(getattr(one, key) or 0 for one in stats)
@@ -276,24 +287,17 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
                 "generations": state.generation,
                 "checkpoint": checkpoint,
                 "digest": state.digest,
-                "best": None
-                if best is None
-                else {
-                    "generation": best[0].index,
-                    "checkpoint": best[0].checkpoint_id,
-                    "validation": best[1].accuracy,
-                },
-                "controls": {name: one.accuracy for name, one in beside.items()},
+                "best": best,
+                "controls": {name: one.accuracy for name, one in controls.items()},
                 "took": took,
             }
         )
         return
     tell(f"Generation {state.generation} is checkpoint {checkpoint} (optimiser state {state.digest[:12]}).")
     if best is not None:
-        one, told = best
-        shown = percent(told.accuracy)
-        tell(f"Best on validation tasks: generation {one.index}, checkpoint {one.checkpoint_id}, {shown}.")
-    for name, control in beside.items():
+        found = f"generation {best['generation']}, checkpoint {best['checkpoint']}"
+        tell(f"Best on validation tasks: {found}, {percent(best['validation'])}.")
+    for name, control in controls.items():
         tell(f"Beside it, {name}: {percent(control.accuracy)} of {control.n}.")
     asked = took["calls"] + took["calls_saved"]
     say(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, counted, print_json, say, tell
+from core.errors import ConfigError
+from ui.cli.console import JsonOption, StoreOption, counted, opened_store, print_json, say, tell
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 
 
 #: The formats, and what a file's name ends in unless it is given.
-_ENDS = {
-    "jsonl": ".jsonl.gz",
-    "csv": ".csv",
-    "parquet": ".parquet",
-    "html": ".html.zip",
-}
+_ENDS = {"jsonl": ".jsonl.gz", "csv": ".csv", "parquet": ".parquet", "html": ".html.zip"}
 
 
 def import_(
@@ -38,12 +34,9 @@ def import_(
     [dim]$[/] trinity import colleague.jsonl.gz
     """
     from storage.files.interchange import import_runs
-    from storage.store import open_store
-    from ui.runs import wiring
 
-    opened = open_store(wiring.settings(store=store).store)
-    reports = [report for path in paths for report in import_runs(opened, path)]
-    opened.close()
+    with opened_store(store) as opened:
+        reports = [report for path in paths for report in import_runs(opened, path)]
     if as_json:
         print_json(reports)
         return
@@ -57,10 +50,7 @@ def export(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            help="jsonl, csv, parquet or html. Else what --out ends in, else jsonl.",
-        ),
+        typer.Option("--format", help="jsonl, csv, parquet or html. Else what --out ends in, else jsonl."),
     ] = None,
     path: Annotated[
         Path | None,
@@ -92,10 +82,7 @@ def export(
 
     [dim]$[/] trinity export --episode ep12ab --format html
     """
-    from core.errors import ConfigError
     from storage.filters.episode_filter import EpisodeFilter
-    from storage.store import open_store
-    from ui.runs import wiring
 
     chosen_by = narrowed(where, run, policy, flag)
     ways = [bool(runs), bool(episode), pair is not None, chosen_by != EpisodeFilter(), everything]
@@ -109,13 +96,12 @@ def export(
         raise ConfigError(
             f"{there} exists already: name another file with --out, or write over it with --force."
         )
-    opened = open_store(wiring.settings(store=store).store)
-    counts = _write(opened, chosen, wanted, targets)
-    opened.close()
-    for target in targets:
-        say(f"Wrote {target}: {counted(counts[target]) or 'no row'}")
+    with opened_store(store) as opened:
+        counts = _write(opened, chosen, wanted, targets)
+    files = [{"file": str(target), "lines": lines} for target, lines in zip(targets, counts, strict=True)]
+    for target, lines in zip(targets, counts, strict=True):
+        say(f"Wrote {target}: {counted(lines) or 'no row'}")
     if as_json:
-        files = [{"file": str(target), "lines": counts[target]} for target in targets]
         print_json(files[0] if len(files) == 1 else files)
 
 
@@ -140,21 +126,16 @@ class Wanted:
         return replace(self.where, run=self.runs[0]) if self.runs else self.where
 
 
-def _format(asked: str | None, path: Path | None, wanted: Wanted) -> str:
+def _format(named: str | None, path: Path | None, wanted: Wanted) -> str:
     """The format asked for, or the one that the file's name tells; ConfigError where it does not fit."""
-    from core.errors import ConfigError
     from ui.export.formats import replacement_words
 
     endings = {".csv": "csv", ".parquet": "parquet", ".html": "html", ".zip": "html"}
-    told = endings.get(path.suffix) if path else None
-    chosen = asked or told or ("html" if wanted.pair else "jsonl")
+    by_name = endings.get(path.suffix) if path else None
+    chosen = named or by_name or ("html" if wanted.pair else "jsonl")
     if chosen not in _ENDS:
-        instead = replacement_words(chosen)
-        raise ConfigError(
-            f"--format {instead}"
-            if instead
-            else f"--format cannot be '{chosen}': choose one of {', '.join(_ENDS)}."
-        )
+        why = replacement_words(chosen) or f"cannot be '{chosen}': choose one of {', '.join(_ENDS)}."
+        raise ConfigError(f"--format {why}")
     if wanted.pair and chosen != "html":
         raise ConfigError(f"A pair is a page: leave --format {chosen} out, or name episodes with --episode.")
     if len(wanted.runs) > 1 and chosen != "jsonl":
@@ -183,35 +164,32 @@ def _targets(chosen: str, path: Path | None, wanted: Wanted) -> list[Path]:
     return [path or Path(stem + _ENDS[chosen])]
 
 
-def _write(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> dict[Path, dict[str, int]]:
-    """Write the files; returns how many of what is in each."""
+def _write(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> list[dict[str, int]]:
+    """Write the files; returns how many of what is in each. Each format's module is imported for itself alone."""
+    target, selection = targets[0], wanted.selection()
     if chosen == "jsonl":
         from storage.files.interchange import export_episodes, export_runs
 
         if wanted.runs:
-            return {targets[0]: export_runs(store, wanted.runs, targets[0])}
-        return {targets[0]: export_episodes(store, wanted.selection(), targets[0])}
+            return [export_runs(store, wanted.runs, target)]
+        return [export_episodes(store, selection, target)]
     if chosen == "parquet":
         from storage.files.parquet import ROW_KINDS, export_parquet
 
-        return {
-            target: {rowed.removesuffix("s"): export_parquet(store, wanted.selection(), target, rowed)}
-            for target, rowed in zip(targets, ROW_KINDS, strict=True)
-        }
+        return [
+            {kind.removesuffix("s"): export_parquet(store, selection, path, kind)}
+            for path, kind in zip(targets, ROW_KINDS, strict=True)
+        ]
     if chosen == "csv":
         from ui.export.spreadsheet import export_csv
 
-        return {targets[0]: {"episode": export_csv(store, wanted.selection(), targets[0])}}
-    return {targets[0]: {"page": _pages(store, wanted, targets[0])}}
-
-
-def _pages(store: Store, wanted: Wanted, target: Path) -> int:
-    from ui.export.bundle import export_page, export_pages, export_pair
+        return [{"episode": export_csv(store, selection, target)}]
+    from ui.export import bundle
 
     if wanted.pair:
-        export_pair(store, *wanted.pair, target)
-    elif len(wanted.episodes) == 1:
-        export_page(store, wanted.episodes[0], target)
+        bundle.export_pair(store, *wanted.pair, target)
+    elif wanted.one_page:
+        bundle.export_page(store, wanted.episodes[0], target)
     else:
-        return export_pages(store, wanted.selection(), target)
-    return 1
+        return [{"page": bundle.export_pages(store, selection, target)}]
+    return [{"page": 1}]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import (
     EncoderOption,
     JsonOption,
@@ -18,6 +19,7 @@ from ui.cli.console import (
     PoolOption,
     StoreOption,
     interval,
+    opened_store,
     percent,
     print_json,
     print_table,
@@ -28,11 +30,9 @@ from ui.cli.console import (
 )
 from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
 from ui.cli.playing import agree, playing, with_ceiling
-from ui.presentation.words import dollars
 
 if TYPE_CHECKING:
-    from core.episode import Change
-    from core.settings import Settings
+    from core.episode import Change, ChangeKind
     from storage.store import Store
     from ui.runs.plans import ForkPlan
 
@@ -89,22 +89,17 @@ def fork(
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
-    from core.episode import EpisodeFinished
-    from core.errors import ConfigError
     from storage.filters.episode_filter import EpisodeFilter
-    from storage.store import open_store
     from ui.runs import wiring
-    from ui.runs.fork_planning import found_by
-    from ui.runs.forks import prepare
-    from ui.runs.plans import ForkPlan, plan_of
-    from ui.runs.spending import price
+    from ui.runs.fork_planning import found_by, plan_forks, pool_of
+    from ui.runs.plans import ForkPlan, absolute_pool, plan_of
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
-    opened = open_store(settings.store)
-    if resume is not None:
-        refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
-        plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings)
-    else:
+    with opened_store(settings.store) as opened:
+        if resume is not None:
+            refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
+            _play(opened, with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings), resume, as_json)
+            return
         chosen = narrowed(where, run, None, flag)
         one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
         if one is many or (one and None in (episode, turn)):
@@ -112,64 +107,72 @@ def fork(
                 "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
                 "or many by --where, --flag or --run, and --at."
             )
-        change = _change(model, role, policy, temperature, reply, verdict, stop)
+        change = _change(
+            {
+                "model": model,
+                "role": role and role.lower(),
+                "policy": policy,
+                "temperature": temperature,
+                "reply": reply,
+                "verdict": verdict and verdict.upper(),
+                "stop": "" if stop else None,
+            }
+        )
         batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
         picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
         if not picks:
             raise ConfigError("No episode is found that has such a turn: nothing can be forked.")
-        plan = _planned(opened, picks, change, (n, baseline), settings, pool, anew, batch)
-    parts = prepare(opened, plan)
+        name = absolute_pool(settings.pool)
+        if pool is None:
+            name = pool_of(opened, opened.episodes.get(picks[0][0]), name)
+        plan = plan_forks(
+            opened,
+            picks,
+            change,
+            n=n,
+            baseline=baseline,
+            pool=name,
+            specs=wiring.pool_specs(name),
+            encoder=settings.encoder,
+            reuse=not anew,
+            batch=batch,
+        )
+        _play(opened, replace(plan, max_cost_usd=settings.max_cost_usd), None, as_json)
+
+
+def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
+    """Play what the plan still lacks, and say what came out."""
+    from core.episode import EpisodeFinished
+    from ui.runs.forks import prepare
+    from ui.runs.spending import price
+
+    parts = prepare(store, plan)
     _say_plan(plan)
-    agree(price(opened, plan, parts.pool.specs), agreed=resume is not None)
-    with playing(opened, parts, resume) as played, progress() as bar:
+    agree(price(store, plan, parts.pool.specs), agreed=resume is not None)
+    with playing(store, parts, resume) as played, progress() as bar:
         line = bar.add_task("episodes", total=plan.to_play, note="")
         for event in played.events:
             if isinstance(event, EpisodeFinished):
                 bar.update(line, advance=1, note=event.episode.fork.part if event.episode.fork else "")
-    _report(opened, played.run, plan, as_json)
-    opened.close()
+    _report(store, played.run, plan, as_json)
     if not played.complete:
         raise typer.Exit(1)
 
 
-def _change(
-    model: str | None,
-    role: str | None,
-    policy: str | None,
-    temperature: str | None,
-    reply: str | None,
-    verdict: str | None,
-    stop: bool,
-) -> Change:
+def _change(options: Mapping[ChangeKind, str | None]) -> Change:
     """The one change that was asked for; ConfigError when it is none, or several."""
     from core.episode import Change
-    from core.errors import ConfigError
 
-    given: list[Change] = []
-    if model is not None:
-        given.append(Change("model", model))
-    if role is not None:
-        given.append(Change("role", role.lower()))
-    if policy is not None:
-        given.append(Change("policy", policy))
-    if temperature is not None:
-        given.append(Change("temperature", temperature))
-    if reply is not None:
-        given.append(Change("reply", reply))
-    if verdict is not None:
-        given.append(Change("verdict", verdict.upper()))
-    if stop:
-        given.append(Change("stop"))
-    if len(given) != 1:
+    changes = [Change(kind, value) for kind, value in options.items() if value is not None]
+    if len(changes) != 1:
         raise ConfigError(
             "Change exactly one thing: --model, --role, --policy, --temperature, --reply, --verdict or --stop."
         )
-    return replace(given[0], value=_read(reply)) if reply is not None else given[0]
+    change = changes[0]
+    return replace(change, value=_read(change.value)) if change.kind == "reply" else change
 
 
 def _read(name: str) -> str:
-    from core.errors import ConfigError
-
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -179,52 +182,21 @@ def _read(name: str) -> str:
     return text.removesuffix("\n")
 
 
-def _planned(
-    store: Store,
-    picks: Sequence[tuple[str, int]],
-    change: Change,
-    numbers: tuple[int, int],
-    settings: Settings,
-    pool: str | None,
-    anew: bool,
-    batch: str,
-) -> ForkPlan:
-    """The plan; everything that can be wrong with it is found here, before anything is written."""
-    from ui.runs import wiring
-    from ui.runs.fork_planning import plan_forks, pool_of
-
-    name = pool_of(store, store.episodes.get(picks[0][0]), settings.pool) if pool is None else settings.pool
-    plan = plan_forks(
-        store,
-        picks,
-        change,
-        n=numbers[0],
-        baseline=numbers[1],
-        pool=name,
-        specs=wiring.pool_specs(name),
-        encoder=settings.encoder,
-        reuse=not anew,
-        batch=batch,
-    )
-    return replace(plan, max_cost_usd=settings.max_cost_usd)
-
-
 def _say_plan(plan: ForkPlan) -> None:
     """What is kept and what is played."""
     branch = plan.branches[0]
-    standing = sum(len(one.reused) for one in plan.branches)
-    reused = f"; {standing} stand in the store already" if standing else ""
-    kept = f"Kept: {branch.turn} turn{'' if branch.turn == 1 else 's'}, hash {branch.prefix[:12]}."
+    in_store = sum(len(one.reused) for one in plan.branches)
+    reused = f"; {in_store} stand in the store already" if in_store else ""
+    what = f"Kept: {branch.turn} turn{'' if branch.turn == 1 else 's'}, hash {branch.prefix[:12]}."
     if plan.batch:
         left_out = f" {plan.skipped} left out, where it changes nothing." if plan.skipped else ""
-        kept = f"{len(plan.branches)} episode{'s' * (len(plan.branches) > 1)}, a turn of each.{left_out} For each:"
-    say(
-        f"{kept} To play: {branch.baseline} of the unchanged baseline, then {branch.n} "
-        f"fork{'s' * (branch.n > 1)}{reused}."
-    )
+        what = f"{len(plan.branches)} episode{'s' * (len(plan.branches) > 1)}, a turn of each.{left_out} For each:"
+    forks = f"{branch.n} fork{'s' * (branch.n > 1)}"
+    say(f"{what} To play: {branch.baseline} of the unchanged baseline, then {forks}{reused}.")
 
 
 def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
+    from ui.presentation.words import dollars
     from ui.runs.fork_results import read_results
 
     results = read_results(store, run_id, plan)
@@ -232,7 +204,7 @@ def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
         print_json(
             {
                 "run": run_id,
-                "change": asdict(plan.change),
+                "change": plan.change,
                 "parents": [
                     {"episode": one.parent, "turn": one.turn + 1, "prefix": one.prefix}
                     for one in plan.branches
@@ -240,7 +212,7 @@ def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
                 "parents_unchanged": results.parents_unchanged,
                 "baseline": results.baseline.to_json(),
                 "fork": results.fork.to_json(),
-                "difference": asdict(results.difference),
+                "difference": results.difference,
                 "verdict": results.verdict,
                 "cost_usd": results.spent_usd,
             }
@@ -249,13 +221,8 @@ def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
     print_table(
         ["", ">right", "95 % interval", ">n"],
         [
-            (
-                name,
-                percent(side.share),
-                "certain" if side.certain else interval((side.low, side.high)),
-                side.n,
-            )
-            for name, side in (("baseline, unchanged", results.baseline), ("fork", results.fork))
+            (name, percent(one.share), "certain" if one.certain else interval((one.low, one.high)), one.n)
+            for name, one in (("baseline, unchanged", results.baseline), ("fork", results.fork))
         ],
     )
     tell(results.verdict)

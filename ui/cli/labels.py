@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, percent, print_json, print_table, say, tell
+from core.errors import ConfigError
+from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
     from storage.shelves.labels import Label
@@ -38,10 +39,7 @@ def label(
 
     [dim]$[/] trinity label ep12ab quality=good cause="prompt bug" --turn 2 --note "asks for two answers"
     """
-    from core.errors import ConfigError
     from storage.shelves.labels import Place, find_span
-    from storage.store import open_store
-    from ui.runs import wiring
     from ui.runs.wiring import login
 
     pairs = [one.partition("=") for one in labels]
@@ -49,15 +47,13 @@ def label(
         raise ConfigError(f"'{wrong[0]}' is no label: write NAME=VALUE, such as quality=good.")
     if quote is not None and turn is None:
         raise ConfigError("--quote needs --turn: the words of which turn?")
-    opened = open_store(wiring.settings(store=store).store)
     place = Place(episode, None if turn is None else turn - 1)
-    if quote is not None and place.index is not None:
-        reply = opened.episodes.text(episode, place.index).reply
-        place = Place(episode, place.index, find_span(reply, quote))
-    opened.labels.add_all(
-        place, [(name, value) for name, _, value in pairs], author=author or login(), note=note
-    )
-    opened.close()
+    with opened_store(store) as opened:
+        if quote is not None and place.index is not None:
+            reply = opened.episodes.text(episode, place.index).reply
+            place = Place(episode, place.index, find_span(reply, quote))
+        values = [(name, value) for name, _, value in pairs]
+        opened.labels.add_all(place, values, author=author or login(), note=note)
     where = f"episode {episode}" if turn is None else f"turn {turn} of episode {episode}"
     say(f"Labelled {where}: {', '.join(labels)}.")
 
@@ -77,22 +73,15 @@ def labels(
 
     [dim]$[/] trinity labels --agreement quality
     """
-    from core.errors import ConfigError
-    from storage.store import open_store
-    from ui.runs import wiring
-
     if episode and agreement:
         raise ConfigError("Ask for one episode's labels or for agreement, not for both.")
-    opened = open_store(wiring.settings(store=store).store)
-    try:
+    with opened_store(store) as opened:
         if agreement:
             _agreement(opened, agreement, run, as_json)
         elif episode:
             _history(opened, episode, as_json)
         else:
             _in_use(opened, as_json)
-    finally:
-        opened.close()
 
 
 def _in_use(store: Store, as_json: bool) -> None:
@@ -110,12 +99,10 @@ def _in_use(store: Store, as_json: bool) -> None:
 
 def _history(store: Store, episode: str, as_json: bool) -> None:
     store.episodes.summary(episode)
-    history = store.labels.history(episode)
+    in_force, history = store.labels.of(episode), store.labels.history(episode)
     if as_json:
-        said = {"labels": store.labels.of(episode), "history": history}
-        print_json({name: [_plain(one) for one in of] for name, of in said.items()})
+        print_json({"labels": [_plain(one) for one in in_force], "history": [_plain(one) for one in history]})
         return
-    counts = set(store.labels.of(episode))
     print_table(
         ["when", "author", "turn", "label", "counts", "note"],
         [
@@ -124,7 +111,7 @@ def _history(store: Store, episode: str, as_json: bool) -> None:
                 one.author,
                 "" if one.place.index is None else one.place.index + 1,
                 f"{one.name}={one.value}",
-                "yes" if one in counts else "",
+                "yes" if one in in_force else "",
                 one.note[:80],
             )
             for one in history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
@@ -19,17 +19,16 @@ _ARGUMENTS = "trinity.arguments"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A command as the list of commands needs it: its function, or its own group of commands, as `module:name`, and its
-    help in one line."""
+    """A command as the list of commands needs it: its help in one line, and its function, or its own group of commands,
+    as `module:name` where that is not `ui.cli.COMMAND:COMMAND`."""
 
-    target: str
     help: str
+    target: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self, name: str) -> Any:
         """The command itself; its module is imported."""
-        module, _, attribute = self.target.partition(":")
-        found = getattr(import_module(module), attribute)
+        found = resolve_name(self.target or f"ui.cli.{name}:{name}")
         around = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
         if isinstance(found, typer.Typer):
             around.add_typer(found, name=name)

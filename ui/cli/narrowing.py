@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from core.errors import ConfigError
+
 if TYPE_CHECKING:
     from storage.filters.episode_filter import EpisodeFilter
 
@@ -31,7 +33,6 @@ FlagOption = Annotated[
 
 def narrowed(where: str | None, run: str | None, policy: str | None, flag: str | None) -> EpisodeFilter:
     """The filter that these options ask for; all of them must hold. ConfigError for a flag that there is not."""
-    from core.errors import ConfigError
     from storage.filters.episode_filter import CHOICES, EpisodeFilter
 
     if flag not in (None, *CHOICES["flag"]):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from core.settings import Settings
 from ui.cli.console import say
 
 if TYPE_CHECKING:
-    from core.settings import Settings
     from storage.store import Store
     from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan
     from ui.runs.play import Ready

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from core.errors import ConfigError
+from core.pocket import MODELS
 from ui.cli.console import JsonOption, percent, print_json, print_table, progress, say, tell
 
 app = typer.Typer(
@@ -15,6 +18,14 @@ app = typer.Typer(
     help="The embedded small world. Its figures say nothing about frontier models.\n\n"
     "[dim]$[/] trinity pocket cards\n\n[dim]$[/] trinity pocket train pip",
 )
+
+
+def _named(name: str | None, models: Iterable[str]) -> list[str]:
+    """The model of this name, or all of them; ConfigError when there is none."""
+    known = list(models)
+    if name is not None and name not in known:
+        raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(known)}.")
+    return known if name is None else [name]
 
 
 @app.command()
@@ -26,13 +37,9 @@ def cards(
 
     [dim]$[/] trinity pocket cards jack
     """
-    from core import pocket
-    from core.errors import ConfigError
     from core.pocket.cards import read_card
 
-    if name is not None and name not in pocket.MODELS:
-        raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(pocket.MODELS)}.")
-    found = [read_card(one) for one in ([name] if name else pocket.MODELS)]
+    found = [read_card(one) for one in _named(name, MODELS)]
     if as_json:
         print_json(found)
         return
@@ -41,21 +48,9 @@ def cards(
         print_table(
             ["family", ">direct", ">own plan", ">good plan", ">planning", ">accepts right", ">revises wrong"],
             [
-                (
-                    skills.family,
-                    *(
-                        percent(share)
-                        for share in (
-                            skills.direct,
-                            skills.own_plan,
-                            skills.good_plan,
-                            skills.plan,
-                            skills.accept_right,
-                            skills.revise_wrong,
-                        )
-                    ),
-                )
-                for skills in card.skills
+                (one.family, percent(one.direct), percent(one.own_plan), percent(one.good_plan))
+                + (percent(one.plan), percent(one.accept_right), percent(one.revise_wrong))
+                for one in card.skills
             ],
             title=f"{card.name}: {card.purpose} ({card.parameters:,} parameters, {megabytes:.1f} MB, "
             f"{card.recipe['steps']} steps in {minutes:.0f} min)",
@@ -77,15 +72,11 @@ def train(
 
     [dim]$[/] trinity pocket train pip --out ./my-weights
     """
-    from core.errors import ConfigError
-    from core.pocket import MODELS
     from core.pocket.cards import measure_card
     from core.pocket.recipes import RECIPES
     from core.pocket.training import train as train_model
 
-    if name is not None and name not in RECIPES:
-        raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(RECIPES)}.")
-    for one in [name] if name else RECIPES:
+    for one in _named(name, RECIPES):
         began = time.monotonic()
         with progress() as bar:
             line = bar.add_task(one, total=RECIPES[one].steps, note="")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +11,7 @@ from ui.cli.console import (
     JsonOption,
     StoreOption,
     interval,
+    opened_store,
     percent,
     print_json,
     print_table,
@@ -21,6 +22,7 @@ from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
 from ui.cli.playing import playing
 
 if TYPE_CHECKING:
+    from core.analysis.agreement import Agreement, FirstDifferences, Picks
     from storage.analysis.policy_diff import PolicyDiff
     from storage.analysis.second_opinions import EpisodeScope
     from storage.store import Store
@@ -68,31 +70,24 @@ def policy(
     from storage.analysis.policy_diff import read_diff
     from storage.analysis.second_opinions import EpisodeScope
     from storage.filters.episode_filter import filter_of_address, for_totals
-    from storage.store import open_store
-    from ui.runs import wiring
+    from ui.presentation.words import policy_name
 
-    opened = open_store(wiring.settings(store=store).store)
-    own = narrowed(where, run, recorded_by, flag)
-    chosen = filter_of_address(own.to_query(), opened.views.get(view)) if view else own
-    if episode:
-        opened.episodes.summary(episode)
-    scope = EpisodeScope(for_totals(chosen), episode)
-    diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
-    if reencode and diff.readable():
-        _reencode(opened, diff, scope)
+    chosen = narrowed(where, run, recorded_by, flag)
+    with opened_store(store) as opened:
+        if view:
+            chosen = filter_of_address(chosen.to_query(), opened.views.get(view))
+        if episode:
+            opened.episodes.summary(episode)
+        scope = EpisodeScope(for_totals(chosen), episode)
         diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
-    names = _names(opened, checkpoints)
-    opened.close()
+        if reencode and diff.readable():
+            _reencode(opened, diff, scope)
+            diff = read_diff(opened, scope, checkpoints, by_draw=by_draw)
+        names = {one: policy_name(one, opened.checkpoints.get(one).generation) for one in checkpoints}
     if as_json:
         print_json(_as_json(diff, names))
     else:
         _print(diff, names)
-
-
-def _names(store: Store, checkpoints: Sequence[str]) -> dict[str, str]:
-    from ui.presentation.words import policy_name
-
-    return {one: policy_name(one, store.checkpoints.get(one).generation) for one in checkpoints}
 
 
 def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
@@ -110,35 +105,10 @@ def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
 
 
 def _as_json(diff: PolicyDiff, names: dict[str, str]) -> dict[str, Any]:
-    from core.analysis.agreement import NEVER, confusion, divergence_by_turn
     from storage.analysis.policy_diff import HAS_LOGITS
-    from ui.presentation.policy_diff import agreement_rates, agreement_rates_by_family, pair_name
+    from ui.presentation.policy_diff import agreement_rates
 
-    models, told = diff.checkpoints[0].models, []
-    for place, (share, found) in enumerate(
-        zip(agreement_rates(diff, names), diff.agreements, strict=True), 1
-    ):
-        parted, counts = diff.partings[place - 1], confusion(diff.picks[0], diff.picks[place], found.called)
-        first = {
-            "never" if turn == NEVER else str(turn + 1): int((parted.turns == turn).sum())
-            for turn in sorted(set(parted.turns.tolist()))
-        }
-        told.append(
-            {
-                "checkpoint": share.key,
-                **_figures(share),
-                "first_disagreement": {"episodes": first, "uncertain": int((~parted.sure).sum())},
-                "kl_by_turn": [
-                    {"turn": one.index + 1, "n": one.n, "mean": one.mean, "infinite": one.infinite}
-                    for one in divergence_by_turn(found)
-                ],
-                "families": {one.key: _figures(one) for one in agreement_rates_by_family(diff, found)},
-                "picks": [
-                    {"a": pair_name(a, models), "b": pair_name(b, models), "turns": int(counts[a, b])}
-                    for a, b in zip(*(part.tolist() for part in counts.nonzero()), strict=True)
-                ],
-            }
-        )
+    others = zip(agreement_rates(diff, names), diff.agreements, diff.partings, diff.picks[1:], strict=True)
     return {
         "baseline": diff.checkpoints[0].id,
         "teacher_forced": True,
@@ -158,8 +128,41 @@ def _as_json(diff: PolicyDiff, names: dict[str, str]) -> dict[str, Any]:
             }
             for one in diff.judgements
         },
-        "others": told,
+        "others": [_other(diff, *one) for one in others],
     }
+
+
+def _other(
+    diff: PolicyDiff, share: AgreementRate, found: Agreement, parted: FirstDifferences, picks: Picks
+) -> dict[str, Any]:
+    """One of the checkpoints set against the baseline."""
+    from core.analysis.agreement import confusion, divergence_by_turn
+    from ui.presentation.policy_diff import agreement_rates_by_family, pair_name
+
+    models, counts = diff.checkpoints[0].models, confusion(diff.picks[0], picks, found.called)
+    return {
+        "checkpoint": share.key,
+        **_figures(share),
+        "first_disagreement": {"episodes": dict(_first(parted)), "uncertain": int((~parted.sure).sum())},
+        "kl_by_turn": [
+            {"turn": one.index + 1, "n": one.n, "mean": one.mean, "infinite": one.infinite}
+            for one in divergence_by_turn(found)
+        ],
+        "families": {one.key: _figures(one) for one in agreement_rates_by_family(diff, found)},
+        "picks": [
+            {"a": pair_name(a, models), "b": pair_name(b, models), "turns": int(counts[a, b])}
+            for a, b in zip(*(part.tolist() for part in counts.nonzero()), strict=True)
+        ],
+    }
+
+
+def _first(parted: FirstDifferences) -> list[tuple[str, int]]:
+    """In how many episodes two checkpoints first differ at each turn, or never, which comes last."""
+    from core.analysis.agreement import NEVER
+
+    counts = Counter(parted.turns.tolist())
+    never = [("never", counts.pop(NEVER))] if NEVER in counts else []
+    return [(str(turn + 1), n) for turn, n in sorted(counts.items())] + never
 
 
 def _figures(share: AgreementRate) -> dict[str, Any]:
@@ -172,7 +175,6 @@ def _figures(share: AgreementRate) -> dict[str, Any]:
 
 
 def _print(diff: PolicyDiff, names: dict[str, str]) -> None:
-    from core.analysis.agreement import NEVER
     from ui.presentation.policy_diff import agreement_rates, agreement_rates_by_family, trust_lines
 
     if diff.turns:
@@ -185,11 +187,7 @@ def _print(diff: PolicyDiff, names: dict[str, str]) -> None:
         if not one.n:
             continue
         tell(f"\n{one.name}: first turn at which it would choose otherwise", "bold")
-        turns = sorted(set(parted.turns.tolist()), key=lambda turn: (turn == NEVER, turn))
-        print_table(
-            ["turn", ">episodes"],
-            [("never" if turn == NEVER else turn + 1, int((parted.turns == turn).sum())) for turn in turns],
-        )
+        print_table(["turn", ">episodes"], _first(parted))
         tell(f"\n{one.name}: by family", "bold")
         print_table(
             ["family", ">agreement", "95 % interval", ">turns", ">too close to call"],

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, PoolOption, print_json, print_table, say, tell
-from ui.presentation.words import dollars
+from core.settings import POCKET_POOL
+from ui.cli.console import JsonOption, PoolOption, print_json, print_table, say, tell, write_new
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,16 +24,9 @@ def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path
 
     [dim]$[/] trinity pool init my-pool.toml
     """
-    from core.errors import ConfigError
     from core.pool_file import pool_template
 
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(pool_template())
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already: name another file, or move it away.") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+    write_new(path, pool_template())
     say(f"Wrote {path}. Edit it, then: trinity pool check --pool {path}")
 
 
@@ -43,37 +36,21 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
 
     [dim]$[/] trinity pool list --pool pool.toml
     """
-    from core.settings import POCKET_POOL
+    from core.pool_file import load_specs
+    from ui.presentation.words import dollars
     from ui.runs import wiring
 
     name = wiring.settings(pool=pool).pool
-    if name == POCKET_POOL:
-        from core.pocket import MODELS
-        from core.pocket.specs import pocket_spec
-
-        specs = tuple(pocket_spec(model) for model in MODELS)
-    else:
-        from core.pool_file import load_specs
-
-        specs = load_specs(Path(name))
+    specs = wiring.pool_specs(name) if name == POCKET_POOL else load_specs(Path(name))
     if as_json:
         print_json([{key: getattr(spec, key) for key in FIELDS} for spec in specs])
         return
-    print_table(
-        ["name", "provider", "model", "address", ">$ per 1M in", ">$ per 1M out", "key"],
-        [
-            (
-                s.name,
-                s.provider,
-                s.model,
-                s.base_url,
-                dollars(s.price_in),
-                dollars(s.price_out),
-                key_state(s.api_key_env),
-            )
-            for s in specs
-        ],
-    )
+    rows = [
+        (s.name, s.provider, s.model, s.base_url)
+        + (dollars(s.price_in), dollars(s.price_out), key_state(s.api_key_env))
+        for s in specs
+    ]
+    print_table(["name", "provider", "model", "address", ">$ per 1M in", ">$ per 1M out", "key"], rows)
 
 
 FIELDS = (
@@ -103,38 +80,21 @@ def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
     [dim]$[/] trinity pool check --pool pool.toml
     """
     from core.pool.check import check_pool
+    from ui.presentation.words import dollars
     from ui.runs import wiring
 
-    answered = []
+    results: list[dict[str, object]] = []
+    rows: list[tuple[str, ...]] = []
     for name, reply in check_pool(wiring.resolve_pool(wiring.settings(pool=pool).pool)):
-        answered.append((name, reply))
-        say(f"{name}: {'answered' if reply.error is None else 'failed'}")
+        failure = None if reply.error is None else reply.error.message
+        say(f"{name}: {'answered' if failure is None else 'failed'}")
+        results.append({"name": name, "ok": failure is None, "latency_s": reply.latency_s, "error": failure})
+        outcome, text = ("ok", reply.text[:60]) if failure is None else ("failed", failure)
+        rows.append((name, outcome, f"{reply.latency_s:.2f}", dollars(reply.usage.cost_usd), text))
     if as_json:
-        print_json(
-            [
-                {
-                    "name": name,
-                    "ok": r.error is None,
-                    "latency_s": r.latency_s,
-                    "error": r.error and r.error.message,
-                }
-                for name, r in answered
-            ]
-        )
+        print_json(results)
     else:
         tell()
-        print_table(
-            ["model", "", ">seconds", ">cost", "reply"],
-            [
-                (
-                    name,
-                    "ok" if r.error is None else "failed",
-                    f"{r.latency_s:.2f}",
-                    dollars(r.usage.cost_usd),
-                    r.text[:60] if r.error is None else r.error.message,
-                )
-                for name, r in answered
-            ],
-        )
-    if any(reply.error for _, reply in answered):
+        print_table(["model", "", ">seconds", ">cost", "reply"], rows)
+    if not all(one["ok"] for one in results):
         raise typer.Exit(1)

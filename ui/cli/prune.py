@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, print_json, say, tell
+from core.errors import ConfigError
+from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, say, tell
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 
@@ -42,34 +43,33 @@ def prune(
 
     [dim]$[/] trinity prune --what runs --run rp12ab --yes --vacuum
     """
-    from core.errors import ConfigError
     from storage.filters.episode_filter import EpisodeFilter
-    from storage.store import open_store
     from storage.upkeep import retention
-    from storage.upkeep.retention import began_before
     from ui.presentation.words import retention_words, size_words
-    from ui.runs import wiring
 
     if what not in retention.WORDS:
         raise ConfigError(f"--what cannot be '{what}': choose one of {', '.join(retention.WORDS)}.")
-    asked = [f"({where})"] if where else []
-    asked += [began_before(older_than, time.time())] if older_than else []
-    chosen = narrowed(" and ".join(asked) or None, run, policy, flag)
+    conditions = [f"({where})"] if where else []
+    conditions += [retention.began_before(older_than, time.time())] if older_than else []
+    chosen = narrowed(" and ".join(conditions) or None, run, policy, flag)
     if (chosen == EpisodeFilter()) is not everything:
         raise ConfigError("Say which with --older-than, --where, --run, --policy or --flag, or else --all.")
-    opened = open_store(wiring.settings(store=store).store)
-    found = retention.preview(opened, what, chosen, everything=referenced)
-    for line in retention_words(found):
-        (say if as_json else tell)(line)
-    pruned = bool(found.rows) and not dry_run
-    if pruned:
-        if not yes:
-            typer.confirm(f"Remove {retention.WORDS[what]}?", abort=True, err=True)
-        found = retention.prune(opened, what, chosen, everything=referenced)
-        say("Removed." if vacuum else "Removed. The file keeps its size until `--vacuum` makes it smaller.")
-    if vacuum and not dry_run:
-        retention.compact(opened)
-        say(f"The store is now {size_words(opened.health().size_bytes)} large.")
-    opened.close()
+    with opened_store(store) as opened:
+        found = retention.preview(opened, what, chosen, everything=referenced)
+        for line in retention_words(found):
+            (say if as_json else tell)(line)
+        pruned = bool(found.rows) and not dry_run
+        if pruned:
+            if not yes:
+                typer.confirm(f"Remove {retention.WORDS[what]}?", abort=True, err=True)
+            found = retention.prune(opened, what, chosen, everything=referenced)
+            say(
+                "Removed."
+                if vacuum
+                else "Removed. The file keeps its size until `--vacuum` makes it smaller."
+            )
+        if vacuum and not dry_run:
+            retention.compact(opened)
+            say(f"The store is now {size_words(opened.health().size_bytes)} large.")
     if as_json:
         print_json({"removed": pruned, **asdict(found)})

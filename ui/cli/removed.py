@@ -9,20 +9,10 @@ from core.errors import ConfigError
 
 #: Options that narrowed a list, and the filter's fields that they set.
 FILTERS = {
-    "--checkpoint": "checkpoint",
-    "--generation": "generation",
-    "--family": "family",
-    "--task": "task",
-    "--correct": "correct",
-    "--status": "status",
-    "--end": "end_reason",
-    "--model": "model",
-    "--role": "role",
-    "--min-turns": "min_turns",
-    "--max-turns": "max_turns",
-    "--text": "text",
-    "--forks": "forks",
-}
+    f"--{field.replace('_', '-')}": field
+    for field in ("checkpoint", "generation", "family", "task", "correct", "status", "model", "role")
+    + ("min_turns", "max_turns", "text", "forks")
+} | {"--end": "end_reason"}
 #: Options of `trinity evolve`, and the line of its --config file that says the same; `{}` is the option's value.
 KNOBS = {
     "--adaptive": "adaptive = true",
@@ -64,20 +54,20 @@ def _as_where(option: str, options: Collection[str], arguments: Sequence[str]) -
     """The --where that says all of the removed options that were given, with the --where that stands there."""
     from storage.filters.episode_filter import CHOICES, EpisodeFilter, as_expression
 
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in _pairs(arguments):
         if name in FILTERS and name.removeprefix("--").replace("-", "_") not in options and value:
-            said[FILTERS[name]] = value
+            values[FILTERS[name]] = value
         elif name == "--where" and value:
-            said["q"] = value
-    for field, value in said.items():
+            values["q"] = value
+    for field, value in values.items():
         if value not in CHOICES.get(field, (value,)):
             name = next(name for name, one in FILTERS.items() if one == field)
             return ConfigError(
                 f"No such option: {name}, and '{value}' is none of {', '.join(CHOICES[field])}: "
                 f"write --where {shlex.quote(_example(field))}."
             )
-    where = as_expression(EpisodeFilter.from_query(said)) or _example(FILTERS[option])
+    where = as_expression(EpisodeFilter.from_query(values)) or _example(FILTERS[option])
     return ConfigError(f"No such option: {option}. Write --where {shlex.quote(where)}")
 
 
@@ -85,13 +75,8 @@ def _example(field: str) -> str:
     """What a --where with this field of a filter looks like."""
     from storage.filters.episode_filter import CHOICES, EpisodeFilter, as_expression
 
-    value = (
-        CHOICES[field][0]
-        if field in CHOICES
-        else "3"
-        if "turns" in field or field == "generation"
-        else "logic"
-    )
+    value = "3" if "turns" in field or field == "generation" else "logic"
+    value = CHOICES.get(field, (value,))[0]
     return as_expression(EpisodeFilter.from_query({field: value}))
 
 

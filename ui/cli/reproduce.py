@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.errors import ConfigError
+from core.settings import POCKET_POOL
 from ui.cli.console import (
     MOST_TASKS,
     EncoderOption,
@@ -16,6 +18,7 @@ from ui.cli.console import (
     MaxCostOption,
     PoolOption,
     StoreOption,
+    opened_store,
     print_json,
     print_table,
     progress,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from core.analysis.published import PublishedTable
     from storage.store import Store
     from ui.runs.paper_tables import RowResult, Table, TableRow
+    from ui.runs.plans import Suite
     from ui.runs.reproduction import Reproduction
 
 
@@ -79,11 +83,9 @@ def reproduce(
 
     [dim]$[/] trinity reproduce --show --save results.json
     """
-    from core.settings import POCKET_POOL
-    from storage.store import open_store
     from ui.runs import wiring
-    from ui.runs.paper_tables import needed, outcomes, selection, stored, suites
-    from ui.runs.plans import Suite
+    from ui.runs.paper_tables import needed
+    from ui.runs.plans import Suite, absolute_pool, absolute_tasks
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
     wanted = _tables(table)
@@ -92,30 +94,36 @@ def reproduce(
         n=n,
         task_seed=task_seed,
         turns=turns,
-        pool=settings.pool if settings.pool == POCKET_POOL else str(Path(settings.pool).resolve()),
+        pool=absolute_pool(settings.pool),
         encoder=settings.encoder or POCKET_POOL,
-        tasks=_absolute(tasks),
-        held_out=_absolute(held_out),
+        tasks=absolute_tasks(tasks),
+        held_out=absolute_tasks(held_out),
     )
-    opened = open_store(settings.store)
-    if not show:
-        _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
-    runs = next((runs for one, runs in suites(opened) if one == suite), {})
-    played = stored(opened, runs, {row.key for row in needed(wanted)})
+    with opened_store(settings.store) as opened:
+        if not show:
+            _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
+        _report(opened, suite, wanted, save, as_json)
+
+
+def _report(store: Store, suite: Suite, wanted: list[Table], save: str | None, as_json: bool) -> None:
+    """Print what the store holds of these tables, and write it to the file `save`."""
+    from ui.runs import results_file
+    from ui.runs.paper_tables import needed, outcomes, selection, stored, suites
+
+    runs = next((runs for one, runs in suites(store) if one == suite), {})
+    played = stored(store, runs, {row.key for row in needed(wanted)})
     found = {one.id: outcomes(one, played) for one in wanted}
     if save is not None:
-        from ui.runs.results_file import save as write
-
-        say(f"{write(opened, suite, wanted, played, Path(save)):,} rows in {save}")
+        say(f"{results_file.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
     chosen = {
-        one.id: selection(opened, played[one.rows[0].key])
+        one.id: selection(store, played[one.rows[0].key])
         for one in wanted
         if one.measure == "selection" and one.rows[0].key in played
     }
     if as_json:
         print_json(
             {
-                "suite": asdict(suite),
+                "suite": suite,
                 "tables": {
                     one.id: {
                         "title": one.title,
@@ -135,15 +143,9 @@ def reproduce(
                 _print_selection(one, chosen.get(one.id, {}))
             elif found[one.id]:
                 _print(one, found[one.id])
-    opened.close()
-
-
-def _absolute(tasks: str) -> str:
-    return str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks
 
 
 def _tables(names: list[str] | None) -> list[Table]:
-    from core.errors import ConfigError
     from ui.runs.paper_tables import TABLES
 
     unknown = [name for name in names or () if name not in TABLES]
@@ -153,15 +155,13 @@ def _tables(names: list[str] | None) -> list[Table]:
 
 
 def _seeds(text: str) -> list[int]:
-    from core.errors import ConfigError
-
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) < 2**63 for part in parts):
         raise ConfigError(f"Seeds '{text}' are not understood: give numbers such as 0,1,2.")
     return list(dict.fromkeys(int(part) for part in parts))
 
 
-def _play(store: Store, suite: Any, rows: list[TableRow], seeds: list[int], ceiling: float | None) -> None:
+def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ceiling: float | None) -> None:
     """Play what the store lacks, seed after seed."""
     from ui.runs import wiring
     from ui.runs.reproduction import Reproduction, possible
@@ -211,8 +211,8 @@ def _plain(outcome: RowResult, published: PublishedTable) -> dict[str, Any]:
         "mean": outcome.overall.mean,
         "ci95": (outcome.overall.low, outcome.overall.high),
         "by_family": outcome.by_family,
-        "by_seed": {str(seed): value for seed, value in outcome.by_seed.items()},
-        "against_coordinator": None if outcome.against is None else asdict(outcome.against),
+        "by_seed": outcome.by_seed,
+        "against_coordinator": outcome.against,
         "paper": {"row": outcome.row.published, "values": _values(outcome, published)},
         "runs": [one.run_id for one in outcome.runs],
         "evolutions": [one.evolution for one in outcome.runs if one.evolution],
@@ -232,13 +232,13 @@ def _print(table: Table, found: list[RowResult]) -> None:
     tell(f"{table.published.name if table.id.isdigit() else table.id}: {table.title}", "bold")
     rows = []
     for outcome in found:
-        whole, against = outcome.overall, outcome.against
+        overall, against = outcome.overall, outcome.against
         paper = [f"{value:g}" for value in _values(outcome, table.published) if value is not None]
         rows.append(
             (
                 outcome.label,
-                shown(whole.mean),
-                f"{shown(whole.low)} to {shown(whole.high)}",
+                shown(overall.mean),
+                f"{shown(overall.low)} to {shown(overall.high)}",
                 " ".join(shown(value) for value in outcome.by_seed.values()),
                 ""
                 if against is None

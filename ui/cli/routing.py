@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ui.cli.console import JsonOption, StoreOption, interval, percent, print_json, print_table, tell
+from core.errors import ConfigError
+from ui.cli.console import (
+    JsonOption,
+    StoreOption,
+    interval,
+    opened_store,
+    percent,
+    print_json,
+    print_table,
+    tell,
+)
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
-    from storage.analysis.verdicts import Proportion
-    from storage.store import Store
+    from storage.analysis.verdicts import PolicyCost, Proportion, VerifierLedger
 
 
 def routing(
@@ -26,38 +35,38 @@ def routing(
     """
     from storage.analysis.routing import Traffic, traffic_of
 
-    chosen, opened = narrowed(where, run, policy, flag), _opened(store)
-    found = Traffic.over(traffic_of(opened, chosen).values())
-    opened.close()
+    chosen = narrowed(where, run, policy, flag)
+    with opened_store(store) as opened:
+        found = Traffic.over(traffic_of(opened, chosen).values())
     _refuse_nothing(found.episodes)
     first = found.first()
-    rows = [
-        {
-            "model": move.model,
-            "role": move.role.value,
-            "turns": n,
-            "share": found.share(move),
-            "episodes": found.seen[move],
-            "right": found.solved[move],
-            "opens": first[move],
-        }
-        for move, n in found.turns.most_common()
-    ]
     if as_json:
-        print_json({"episodes": found.episodes, "right": found.right, "turns": found.total, "moves": rows})
+        moves = [
+            {
+                "model": move.model,
+                "role": move.role.value,
+                "turns": n,
+                "share": found.share(move),
+                "episodes": found.seen[move],
+                "right": found.solved[move],
+                "opens": first[move],
+            }
+            for move, n in found.turns.most_common()
+        ]
+        print_json({"episodes": found.episodes, "right": found.right, "turns": found.total, "moves": moves})
         return
     print_table(
         ["model", "role", ">turns", ">share", ">right", ">opens"],
         [
             (
-                one["model"],
-                one["role"],
-                one["turns"],
-                percent(found.turns[move] / found.total),
+                move.model,
+                move.role.value,
+                n,
+                percent(found.share(move)),
                 percent(found.solved[move] / found.seen[move]),
                 percent(first[move] / found.episodes),
             )
-            for (move, _), one in zip(found.turns.most_common(), rows, strict=True)
+            for move, n in found.turns.most_common()
         ],
         title=f"{found.episodes} finished episodes, {found.total} turns, {percent(found.right / found.episodes)} right",
     )
@@ -80,35 +89,13 @@ def verifier(
     from storage.analysis.verdicts import ledgers, policy_costs, turn_groups
     from ui.presentation.words import per_solved
 
-    chosen, opened = narrowed(where, run, policy, flag), _opened(store)
-    books, costs = ledgers(turn_groups(opened, chosen)), policy_costs(opened, chosen)
-    opened.close()
+    chosen = narrowed(where, run, policy, flag)
+    with opened_store(store) as opened:
+        books, costs = ledgers(turn_groups(opened, chosen)), policy_costs(opened, chosen)
     _refuse_nothing(sum(one.n for one in costs))
     if as_json:
         print_json(
-            {
-                "verifiers": [
-                    {
-                        "model": one.model,
-                        "false_accept": _share(one.false_accept),
-                        "false_revise": _share(one.false_revise),
-                        "self_verified": one.self_verified,
-                        **{what.value: n for what, n in one.counts.items()},
-                    }
-                    for one in books
-                ],
-                "policies": [
-                    {
-                        "policy": one.policy,
-                        "accuracy": _share(one.accuracy),
-                        "cost_usd": one.cost_usd,
-                        "cost_usd_per_solved": one.per_solved(one.cost_usd),
-                        "tokens_per_solved": one.per_solved(one.tokens),
-                        "false_accept": _share(one.false_accept),
-                    }
-                    for one in costs
-                ],
-            }
+            {"verifiers": [_verifier(one) for one in books], "policies": [_policy(one) for one in costs]}
         )
         return
     print_table(
@@ -132,16 +119,28 @@ def verifier(
     )
 
 
-def _opened(store: str | None) -> Store:
-    from storage.store import open_store
-    from ui.runs import wiring
+def _verifier(one: VerifierLedger) -> dict[str, object]:
+    return {
+        "model": one.model,
+        "false_accept": _share(one.false_accept),
+        "false_revise": _share(one.false_revise),
+        "self_verified": one.self_verified,
+        **{what.value: n for what, n in one.counts.items()},
+    }
 
-    return open_store(wiring.settings(store=store).store)
+
+def _policy(one: PolicyCost) -> dict[str, object]:
+    return {
+        "policy": one.policy,
+        "accuracy": _share(one.accuracy),
+        "cost_usd": one.cost_usd,
+        "cost_usd_per_solved": one.per_solved(one.cost_usd),
+        "tokens_per_solved": one.per_solved(one.tokens),
+        "false_accept": _share(one.false_accept),
+    }
 
 
 def _refuse_nothing(episodes: int) -> None:
-    from core.errors import ConfigError
-
     if not episodes:
         raise ConfigError(
             "No finished episode matches: leave a filter out, or list what there is by trinity episodes."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from core.errors import ConfigError, TaskError
 from ui.cli.console import (
     MOST_TASKS,
     JsonOption,
@@ -15,6 +15,7 @@ from ui.cli.console import (
     PoolOption,
     StoreOption,
     interval,
+    opened_store,
     percent,
     print_json,
     print_table,
@@ -100,51 +101,54 @@ def run(
 
     [dim]$[/] trinity run --resume rp12ab
     """
-    from core.errors import ConfigError
-    from core.settings import POCKET_POOL
-    from storage.store import open_store
     from ui.runs import wiring
-    from ui.runs.batch import completed, prepare
-    from ui.runs.plans import BatchPlan, plan_of
-    from ui.runs.spending import price
+    from ui.runs.batch import completed
+    from ui.runs.plans import BatchPlan, absolute_pool, absolute_tasks, plan_of
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
-    opened = open_store(settings.store)
-    if resume is not None:
-        refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
-        plan = with_ceiling(plan_of(opened.runs.get(resume), BatchPlan), settings)
-    elif policy:
-        plan = BatchPlan(
-            policies=tuple(policy),
-            tasks=str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks,
-            split=split,
-            n=100 if n is None and not tasks.endswith(".jsonl") else n,
-            seed=seed,
-            turns=turns,
-            argmax=argmax,
-            pool=settings.pool if settings.pool == POCKET_POOL else str(Path(settings.pool).resolve()),
-            encoder=settings.encoder,
-            max_cost_usd=settings.max_cost_usd,
-        )
-        plan = completed(opened, plan)
-    else:
-        raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
-    parts = prepare(opened, plan)
-    validation = [] if resume is not None else _validation(parts, validate)
-    agree(price(opened, plan, parts.pool.specs, validation), agreed=resume is not None)
+    with opened_store(settings.store) as opened:
+        if resume is not None:
+            refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
+            plan = with_ceiling(plan_of(opened.runs.get(resume), BatchPlan), settings)
+            validate = 0
+        elif policy:
+            plan = BatchPlan(
+                policies=tuple(policy),
+                tasks=absolute_tasks(tasks),
+                split=split,
+                n=100 if n is None and not tasks.endswith(".jsonl") else n,
+                seed=seed,
+                turns=turns,
+                argmax=argmax,
+                pool=absolute_pool(settings.pool),
+                encoder=settings.encoder,
+                max_cost_usd=settings.max_cost_usd,
+            )
+            plan = completed(opened, plan)
+        else:
+            raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
+        _play(opened, plan, resume, validate, as_json)
+
+
+def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | None, as_json: bool) -> None:
+    """Choose role cycles on validation tasks, play what the plan still lacks, and print accuracies."""
+    from ui.runs.batch import prepare
+    from ui.runs.spending import price
+
+    parts = prepare(store, plan)
+    validation = _validation(parts, validate)
+    agree(price(store, plan, parts.pool.specs, validation), agreed=resume is not None)
     if validation:
-        parts = _with_cycles(opened, parts, validation, settings.data_folder)
-    with playing(opened, parts, resume) as played, progress() as bar:
+        parts = _with_cycles(store, parts, validation)
+    with playing(store, parts, resume) as played, progress() as bar:
         _watch(played.events, bar, len(parts.tasks) * len(parts.policies))
-    _report(opened, played.run, parts.plan, as_json)
-    opened.close()
+    _report(store, played.run, parts.plan, as_json)
     if not played.complete:
         raise typer.Exit(1)
 
 
 def _validation(parts: BatchParts, n: int | None) -> list[Task]:
     """The tasks that choose role cycles; none when no policy follows a cycle or there are none."""
-    from core.errors import TaskError
     from core.play.policies import follows_cycle
     from core.tasks.sets import load_tasks
     from ui.runs.spending import paid_models
@@ -160,16 +164,17 @@ def _validation(parts: BatchParts, n: int | None) -> list[Task]:
         return []
 
 
-def _with_cycles(store: Store, parts: BatchParts, validation: list[Task], folder: Path) -> BatchParts:
+def _with_cycles(store: Store, parts: BatchParts, validation: list[Task]) -> BatchParts:
     """The parts with the best cycle of roles for each policy that follows one, chosen once, then frozen."""
     from core.evolution.cycles import CYCLES, choose_cycles, try_cycles
     from core.play.policies import follows_cycle
     from core.pool.cache import CachedPool
     from core.tasks.graders import grade_many
+    from ui.runs import wiring
     from ui.runs.batch import RememberedCycles, resolve_policies
 
     plan = parts.plan
-    remembered = RememberedCycles(folder, parts.pool, validation, plan.turns)
+    remembered = RememberedCycles(wiring.data_folder(), parts.pool, validation, plan.turns)
     chosen = remembered.get()
     if unknown := [one for one in plan.policies if follows_cycle(one) and one not in chosen]:
         trials = try_cycles(unknown, CachedPool(parts.pool), grade_many, validation, turn_budget=plan.turns)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.console import JsonOption, StoreOption, percent, print_json, print_table, tell
+from core.errors import StoreError
+from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from core.analysis.separability import Accuracy, Discriminant, Score, Space, Target
@@ -49,15 +50,11 @@ def separability(
     [dim]$[/] trinity separability rp12 --policy cabc123 --turns first --json
     """
     from core.analysis.separability import FEWEST_POINTS, SPACES, TARGETS, accuracy, discriminate
-    from core.errors import StoreError
     from storage.analysis.hidden_states import policies_with_states, read_states
-    from storage.store import open_store
-    from ui.runs import wiring
 
-    opened = open_store(wiring.settings(store=store).store)
-    chosen = choose(policies_with_states(opened), run, policy)
-    states = read_states(opened, chosen.run_id, chosen.policy, first_only=turns is Turns.FIRST)
-    opened.close()
+    with opened_store(store) as opened:
+        chosen = choose(policies_with_states(opened), run, policy)
+        states = read_states(opened, chosen.run_id, chosen.policy, first_only=turns is Turns.FIRST)
     points = states.points
     if len(points) < FEWEST_POINTS:
         raise StoreError(
@@ -80,8 +77,6 @@ Found = tuple["Target", "Space", "Accuracy | None", "Discriminant | None"]
 
 def choose(offered: Sequence[PolicyWithStates], run: str | None, policy: str | None) -> PolicyWithStates:
     """The run and policy that are meant, else the newest run's last generation. StoreError when there is none."""
-    from core.errors import StoreError
-
     if not offered:
         raise StoreError("No run has hidden states: only a checkpoint leaves them, so let one play first.")
     of_run = [one for one in offered if run in (None, one.run_id)]
@@ -140,39 +135,23 @@ def _print(chosen: PolicyWithStates, states: HiddenStates, found: Sequence[Found
     whose = (
         chosen.policy if chosen.generation is None else f"generation {chosen.generation} ({chosen.policy})"
     )
+    accuracies, published, ratios = [], [], []
+    for target, space, measured, plane in found:
+        what, paper = (TARGET_WORDS[target], SPACE_WORDS[space]), PUBLISHED_ACCURACY[target, space]
+        accuracies.append((*what, *_accuracies(measured)))
+        figures = _score(paper.linear), _score(paper.rbf), percent(paper.chance)
+        published.append((*what, *figures, f"{PUBLISHED_FISHER[space]:.2f}"))
+        ratios.append((*what, *_ratios(plane)))
     # Lines, not titles of tables, which are wrapped at the width of their table.
-    tell(
-        f"Run {chosen.run_id}, {whose}: {len(points):,} turns{drawn} of {len(set(points.tasks)):,} tasks",
-        "bold",
-    )
-    print_table(
-        ["read", "from", ">linear SVM", ">RBF SVM", ">majority", ">chance", ">classes", ">turns"],
-        [
-            (TARGET_WORDS[target], SPACE_WORDS[space], *_accuracies(measured))
-            for target, space, measured, _ in found
-        ],
-    )
+    tasks = f"{len(set(points.tasks)):,} tasks"
+    tell(f"Run {chosen.run_id}, {whose}: {len(points):,} turns{drawn} of {tasks}", "bold")
+    columns = ["read", "from", ">linear SVM", ">RBF SVM"]
+    print_table([*columns, ">majority", ">chance", ">classes", ">turns"], accuracies)
     tell("\nThe paper (arXiv 2512.04695): frontier models, other tasks", "bold")
-    print_table(
-        ["read", "from", ">linear SVM", ">RBF SVM", ">chance", ">Fisher"],
-        [
-            (
-                TARGET_WORDS[target],
-                SPACE_WORDS[space],
-                _score(PUBLISHED_ACCURACY[target, space].linear),
-                _score(PUBLISHED_ACCURACY[target, space].rbf),
-                percent(PUBLISHED_ACCURACY[target, space].chance),
-                f"{PUBLISHED_FISHER[space]:.2f}",
-            )
-            for target, space, _, _ in found
-        ],
-    )
+    print_table([*columns, ">chance", ">Fisher"], published)
     shuffles = f"the mean of {SHUFFLES} with shuffled labels"
     tell(f"\nThis run: Fisher ratio in the plane of the two discriminants, and {shuffles}", "bold")
-    print_table(
-        ["apart", "in", ">Fisher", ">shuffled"],
-        [(TARGET_WORDS[target], SPACE_WORDS[space], *_ratios(plane)) for target, space, _, plane in found],
-    )
+    print_table(["apart", "in", ">Fisher", ">shuffled"], ratios)
     tell(f"\n{FOLDS} folds, all turns of a task in one; ± is the standard deviation over the folds.")
     for target, words in TARGET_WORDS.items():
         if rare := classes(points, target).rare:

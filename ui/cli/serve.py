@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from core.errors import ConfigError
 from ui.cli.console import StoreOption, say
 
 ADDRESS = "127.0.0.1"
@@ -28,7 +29,6 @@ def ui(
 
     [dim]$[/] trinity ui --port 8600 --store ./experiments.db
     """
-    from core.errors import ConfigError
     from storage.store import open_store
     from ui.runs import wiring
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.console import StoreOption, say
+from core.settings import MOST_WORKERS
+from ui.cli.console import StoreOption, opened_store, say
 
 
 def worker(
@@ -22,20 +23,16 @@ def worker(
     """
     import os
 
-    from core.settings import MOST_WORKERS
-    from storage.store import open_store
     from ui.runs import wiring
     from ui.runs.worker import serve
 
     settings = wiring.settings(store=store)
     os.environ["TRINITY_STORE"] = settings.store  # a worker's slot is one of its store
-    opened = open_store(settings.store)
-    say(f"Playing what waits in {opened.url}  (Ctrl-C stops)")
-    try:
-        code = serve(opened, MOST_WORKERS, stay=not drain, told=lambda run: say(f"Run {run}"))
-    except KeyboardInterrupt:
-        code = 130
-    finally:
-        opened.close()
+    with opened_store(settings.store) as opened:
+        say(f"Playing what waits in {opened.url}  (Ctrl-C stops)")
+        try:
+            code = serve(opened, MOST_WORKERS, lambda run: say(f"Run {run}"), stay=not drain)
+        except KeyboardInterrupt:
+            code = 130
     if code:
         raise typer.Exit(code)

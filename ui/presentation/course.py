@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import Literal
 
 from core.episode import ROLE_ORDER, Flag, Role, Verdict
@@ -13,6 +13,7 @@ from storage.rows.summaries import LOW_MARGIN, TurnOutline
 from ui.presentation.theme import (
     FLAG_WORDS,
     ROLE_STYLES,
+    Mark,
     correct_mark,
     ink_on,
     model_colour,
@@ -20,32 +21,11 @@ from ui.presentation.theme import (
     verdict_mark,
 )
 
-
-class Happening(StrEnum):
-    """Something at a turn worth stopping at."""
-
-    FIRST_RIGHT = "first right"
-    FIXED = "fixed"
-    WRONG_SINCE = "wrong since here"
-    BROKE = "broke"
-    FALSE_ACCEPT = "false accept"
-    SENT_BACK = "right answer sent back"
-    LOW_MARGIN = "low margin"
-    UNREADABLE = "unreadable"
-    NOTHING_TO_JUDGE = "nothing to judge"
-    OVERRIDE = "by hand"
-    ERROR = "model failed"
-    CUT = "cut"
-
-
-#: Turns a reader should see first.
-BLUNDERS = frozenset({Happening.WRONG_SINCE, Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
 #: What a blunder is, in words, for sheets of keys.
 BLUNDER_WORDS = "a wrong answer that stayed, a right one lost or sent back, or a wrong one accepted"
 #: A low margin in words.
 LOW_WORDS = f"a margin below {LOW_MARGIN:g} logits"
 SENT_BACK_WORDS = "sent a right answer back"
-
 
 Tone = Literal["good", "bad", "warn", "info", "quiet"]
 Shape = Literal["circle", "square", "triangle"]
@@ -58,6 +38,27 @@ class CellMark:
     glyph: str
     word: str
     tone: Tone = "quiet"
+
+
+class Happening(Enum):
+    """Something at a turn worth stopping at, as its cell is marked."""
+
+    FIRST_RIGHT = CellMark("★", "first right", "good")
+    FIXED = CellMark("★", "fixed", "good")
+    WRONG_SINCE = CellMark("✕", "wrong since here", "bad")
+    BROKE = CellMark("✕", "broke it", "bad")
+    FALSE_ACCEPT = CellMark("!", "false accept", "bad")
+    SENT_BACK = CellMark("↩", SENT_BACK_WORDS, "bad")
+    LOW_MARGIN = CellMark("≈", "low margin", "warn")
+    UNREADABLE = CellMark("?", "unreadable", "warn")
+    NOTHING_TO_JUDGE = CellMark("∅", "nothing to judge", "warn")
+    OVERRIDE = CellMark("☞", "by hand", "info")
+    ERROR = CellMark("⚠", "model failed", "bad")
+    CUT = CellMark("…", "cut", "warn")
+
+
+#: Turns a reader should see first.
+BLUNDERS = frozenset({Happening.WRONG_SINCE, Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +87,6 @@ class Lane:
     name: str = ""
 
 
-_MARKS: dict[Happening, CellMark] = {
-    Happening.FIRST_RIGHT: CellMark("★", "first right", "good"),
-    Happening.FIXED: CellMark("★", "fixed", "good"),
-    Happening.WRONG_SINCE: CellMark("✕", "wrong since here", "bad"),
-    Happening.BROKE: CellMark("✕", "broke it", "bad"),
-    Happening.FALSE_ACCEPT: CellMark("!", "false accept", "bad"),
-    Happening.SENT_BACK: CellMark("↩", SENT_BACK_WORDS, "bad"),
-    Happening.LOW_MARGIN: CellMark("≈", "low margin", "warn"),
-    Happening.UNREADABLE: CellMark("?", "unreadable", "warn"),
-    Happening.NOTHING_TO_JUDGE: CellMark("∅", "nothing to judge", "warn"),
-    Happening.OVERRIDE: CellMark("☞", "by hand", "info"),
-    Happening.ERROR: CellMark("⚠", "model failed", "bad"),
-    Happening.CUT: CellMark("…", "cut", "warn"),
-}
 #: At the first turn that another policy decided.
 NEW_DECIDER = CellMark("⇄", "new decider", "info")
 #: The answer in force after a turn: right, wrong, or judged by nobody.
@@ -110,6 +97,8 @@ _ANSWERS: dict[bool | None, tuple[str, Tone]] = {
 }
 _UNREADABLE = {Flag.VERDICT_UNREADABLE, Flag.NO_ANSWER, Flag.NO_SUGGESTION}
 _CUT = {Flag.TRUNCATED, Flag.PROMPT_OVERFLOW}
+#: The tones of a verdict's mark, by its colour on a page.
+_TONES: dict[str, Tone] = {"green": "good", "red": "bad", "orange": "warn"}
 _SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Role.VERIFIER: "triangle"}
 
 
@@ -121,30 +110,22 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
     before: bool | None = None
     for outline in outlines:
         now = outline.correct_after if outline.stage == "finished" else before
-        here: list[Happening] = []
-        if now is True and before is not True:
-            here.append(Happening.FIXED if seen_right else Happening.FIRST_RIGHT)
-        if before is True and now is not True:
-            here.append(Happening.BROKE)
-        elif outline.index == wrong_from:
-            here.append(Happening.WRONG_SINCE)
-        if outline.verdict is Verdict.ACCEPT and now is not True:
-            here.append(Happening.FALSE_ACCEPT)
-        if sent_back(outline):
-            here.append(Happening.SENT_BACK)
-        if outline.error or Flag.MODEL_ERROR in outline.flags:
-            here.append(Happening.ERROR)
-        if _UNREADABLE & set(outline.flags):
-            here.append(Happening.UNREADABLE)
-        if Flag.NOTHING_TO_JUDGE in outline.flags:
-            here.append(Happening.NOTHING_TO_JUDGE)
-        if _CUT & set(outline.flags):
-            here.append(Happening.CUT)
-        if outline.margin is not None and outline.margin < LOW_MARGIN:
-            here.append(Happening.LOW_MARGIN)
-        if outline.origin == "override":
-            here.append(Happening.OVERRIDE)
-        found.append(tuple(here))
+        lost, flags = before is True and now is not True, set(outline.flags)
+        here = {
+            Happening.FIRST_RIGHT: now is True and not seen_right,
+            Happening.FIXED: now is True and before is not True and seen_right,
+            Happening.BROKE: lost,
+            Happening.WRONG_SINCE: outline.index == wrong_from and not lost,
+            Happening.FALSE_ACCEPT: outline.verdict is Verdict.ACCEPT and now is not True,
+            Happening.SENT_BACK: sent_back(outline),
+            Happening.ERROR: bool(outline.error) or Flag.MODEL_ERROR in flags,
+            Happening.UNREADABLE: not flags.isdisjoint(_UNREADABLE),
+            Happening.NOTHING_TO_JUDGE: Flag.NOTHING_TO_JUDGE in flags,
+            Happening.CUT: not flags.isdisjoint(_CUT),
+            Happening.LOW_MARGIN: outline.margin is not None and outline.margin < LOW_MARGIN,
+            Happening.OVERRIDE: outline.origin == "override",
+        }
+        found.append(tuple(happening for happening, holds in here.items() if holds))
         seen_right, before = seen_right or now is True, now
     return tuple(found)
 
@@ -188,27 +169,24 @@ def next_of(turns: Sequence[int], after: int) -> int | None:
 def turn_words(outline: TurnOutline, total: int | None) -> str:
     """One turn as a sentence for a tooltip and for a screen reader; plain text. `total` is None while more turns may
     come."""
-    parts = [
-        f"Turn {outline.index + 1}{'' if total is None else f' of {total}'}",
-        ROLE_STYLES[outline.role].word,
-        one_line(outline.model, 40),
-    ]
+    place = f"Turn {outline.index + 1}{'' if total is None else f' of {total}'}"
+    parts = [place, ROLE_STYLES[outline.role].word, one_line(outline.model, 40)]
     if outline.stage != "finished":
-        parts.append("not finished")
-        return ", ".join(parts)
-    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
-    if mark:
+        return ", ".join([*parts, "not finished"])
+    if mark := _verdict(outline):
         parts.append(mark.word)
     if outline.answer_after is None:
         parts.append("no answer yet")
     else:
-        parts.append(
-            f"answer {one_line(outline.answer_after, 60)} is {correct_mark(outline.correct_after).word}"
-        )
+        answer = one_line(outline.answer_after, 60)
+        parts.append(f"answer {answer} is {correct_mark(outline.correct_after).word}")
     if sent_back(outline):
         parts.append(SENT_BACK_WORDS)
-    parts += [FLAG_WORDS[flag] for flag in outline.flags]
-    return ", ".join(parts)
+    return ", ".join([*parts, *(FLAG_WORDS[flag] for flag in outline.flags)])
+
+
+def _verdict(outline: TurnOutline) -> Mark | None:
+    return verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
 
 
 def cells(
@@ -248,8 +226,7 @@ def _cell(
 ) -> StripCell:
     colour = model_colour(outline.model, models)
     unfinished = outline.stage != "finished"
-    mark = verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
-    tone = {"green": "good", "red": "bad", "orange": "warn"}
+    mark = _verdict(outline)
     uncertainty = None if outline.entropy is None else min(1.0, max(0.0, outline.entropy / most_entropy))
     return StripCell(
         letter=ROLE_STYLES[outline.role].letter,
@@ -257,11 +234,9 @@ def _cell(
         colour=colour,
         ink=ink_on(colour),
         model=one_line(outline.model, 40),
-        verdict=None if mark is None else CellMark(mark.glyph, mark.word, tone.get(mark.tone, "quiet")),  # type: ignore[arg-type]
-        answer=CellMark("…", "writing" if running else "cut off", "quiet")
-        if unfinished
-        else _answer(outline, before),
-        marks=tuple(_MARKS[happening] for happening in here),
+        verdict=None if mark is None else CellMark(mark.glyph, mark.word, _TONES.get(mark.tone, "quiet")),
+        answer=CellMark("…", "writing" if running else "cut off") if unfinished else _answer(outline, before),
+        marks=tuple(happening.value for happening in here),
         entropy=uncertainty,
         label=turn_words(outline, total)
         + ("" if uncertainty is None else f"; the bar: {100 * uncertainty:.0f} % unsure"),
@@ -272,10 +247,10 @@ def _cell(
 def _answer(outline: TurnOutline, before: TurnOutline | None) -> CellMark:
     """The answer in force after a turn; quiet where it stands since an earlier one."""
     if outline.answer_after is None:
-        return CellMark("·", "no answer", "quiet")
+        return CellMark("·", "no answer")
     text = one_line(outline.answer_after, 60) or "(empty)"
     glyph, tone = _ANSWERS[outline.correct_after]
     own = outline.role is Role.WORKER and Flag.NO_ANSWER not in outline.flags
     if before is not None and not own and before.answer_after == outline.answer_after:
-        return CellMark(glyph, f"still {text}", "quiet")
+        return CellMark(glyph, f"still {text}")
     return CellMark(glyph, text, tone)

@@ -46,7 +46,8 @@ def options(decision: Decision, models: Sequence[str]) -> tuple[list[Option], li
     """Every model and every role with its probability; two empty lists for a policy without any."""
     if not decision.model_probs or not decision.role_probs:
         return [], []
-    grid = _grid(decision, models)
+    joint = _joint(decision, models)
+    chosen, likeliest = (decision.model, decision.role), (decision.argmax_model, decision.argmax_role)
     model_options = [
         Option(
             name,
@@ -55,7 +56,10 @@ def options(decision: Decision, models: Sequence[str]) -> tuple[list[Option], li
             _words(p, decision.model_mask, i),
             _note(name, decision.model, decision.argmax_model),
             decision.model_logits[i] if decision.model_logits else None,
-            grid[i],
+            tuple(
+                JointCell(joint[name, role], (name, role) == chosen, (name, role) == likeliest)
+                for role in ROLE_ORDER
+            ),
         )
         for i, (name, p) in enumerate(zip(models, decision.model_probs, strict=False))
     ]
@@ -73,16 +77,13 @@ def options(decision: Decision, models: Sequence[str]) -> tuple[list[Option], li
     return model_options, role_options
 
 
-def _grid(decision: Decision, models: Sequence[str]) -> list[tuple[JointCell, ...]]:
-    chosen = (decision.model, decision.role)
-    likeliest = (decision.argmax_model, decision.argmax_role)
-    return [
-        tuple(
-            JointCell(p * q, (name, role) == chosen, (name, role) == likeliest)
-            for role, q in zip(ROLE_ORDER, decision.role_probs, strict=True)
-        )
-        for name, p in zip(models, decision.model_probs, strict=False)
-    ]
+def _joint(decision: Decision, models: Sequence[str]) -> dict[tuple[str, Role], float]:
+    """The probability of every pair; empty for a policy without any."""
+    return {
+        (model, role): p * q
+        for model, p in zip(models, decision.model_probs, strict=False)
+        for role, q in zip(ROLE_ORDER, decision.role_probs, strict=False)
+    }
 
 
 def _words(p: float, mask: Sequence[bool], i: int) -> str:
@@ -119,13 +120,7 @@ class Alternative:
 def alternatives(decision: Decision, models: Sequence[str], top: int = 3) -> list[Alternative]:
     """The likeliest pairs that were not chosen, best first; a negative margin means the choice was
     behind it."""
-    if not decision.model_probs or not decision.role_probs:
-        return []
-    pairs = {
-        (model, role): p_model * p_role
-        for model, p_model in zip(models, decision.model_probs, strict=False)
-        for role, p_role in zip(ROLE_ORDER, decision.role_probs, strict=False)
-    }
+    pairs = _joint(decision, models)
     mine = pairs.pop((decision.model, decision.role), 0.0)
     ranked = sorted(pairs.items(), key=lambda pair: -pair[1])[:top]
     return [
@@ -142,17 +137,12 @@ def choice_words(decision: Decision, models: Sequence[str], strong: Callable[[st
     def pair(model: str, role: Role) -> str:
         return strong(pair_words(role, one_line(model, 40)))
 
-    def joint_p(model: str, role: Role) -> str:
-        if model not in models or not decision.model_probs or not decision.role_probs:
-            return percent(0.0)
-        p_model = decision.model_probs[list(models).index(model)]
-        return percent(p_model * decision.role_probs[ROLE_ORDER.index(role)])
-
-    chosen, p = pair(decision.model, decision.role), joint_p(decision.model, decision.role)
+    joint = _joint(decision, models)
+    chosen, p = pair(decision.model, decision.role), percent(joint.get((decision.model, decision.role), 0.0))
     likeliest = ""
     if decision.argmax_model and decision.argmax_role is not None:
         argmax = decision.argmax_model, decision.argmax_role
-        likeliest = f"; argmax would have been {pair(*argmax)} at {joint_p(*argmax)}"
+        likeliest = f"; argmax would have been {pair(*argmax)} at {percent(joint.get(argmax, 0.0))}"
     if decision.origin == "override":
         return f"{chosen} was chosen {strong('by hand')}{likeliest}."
     if decision.origin == "suggested_role":

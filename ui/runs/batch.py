@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.checkpoint import load_checkpoint
-from core.episode import Episode, Event, Role, Status, Task
+from core.episode import Event, Role, Status, Task
+from core.errors import StoreError
 from core.play.drive import drive_many
 from core.play.policies import Cycle
 from core.play.policy import Policy, new_episode
@@ -20,6 +21,7 @@ from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.tasks.graders import grade_many
 from core.tasks.sets import digest_of_tasks
+from storage.files.atomic import atomic_file
 from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
@@ -67,24 +69,16 @@ def play_batch(
     begun = {one.id: one for one in store.episodes.unfinished(run_id)}
     stored_replies = store.episodes.stored_replies(run_id)
     for position, policy in enumerate(policies):
-        mine = episodes_of(plan, run_id, position, policy, tasks)
-        waiting = [begun.get(one.id, one) for one in mine if one.id not in over]
+        episodes = [
+            new_episode(run_id, number, task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax)
+            for number, task in enumerate(tasks, position * len(tasks))
+        ]
+        waiting = [begun.get(one.id, one) for one in episodes if one.id not in over]
         if waiting and not control.stop():
             events = drive_many(
                 waiting, policy, pool, grade_many, stop=control.stop, stored_replies=stored_replies
             )
             yield from record(store, events, owner=owner())
-
-
-def episodes_of(
-    plan: BatchPlan, run_id: str, position: int, policy: Policy, tasks: Sequence[Task]
-) -> list[Episode]:
-    """The episodes of the policy at `position`, as they are born."""
-    first = position * len(tasks)
-    return [
-        new_episode(run_id, first + i, task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax)
-        for i, task in enumerate(tasks)
-    ]
 
 
 def completed(store: Store, plan: BatchPlan) -> BatchPlan:
@@ -146,13 +140,12 @@ class RememberedCycles:
         """Remember more, if the folder can be written; the file is replaced in one step."""
         known = self._read()
         known.setdefault(self._key, {}).update({name: list(cycle) for name, cycle in chosen.items()})
-        draft = self._file.with_suffix(f".{os.getpid()}")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(known, indent=1))
-            draft.replace(self._file)
-        except OSError as error:
-            log.warning("Role cycles will be chosen again: %s cannot be written (%s)", self._file, error)
+            with atomic_file(self._file) as draft:
+                draft.write_text(json.dumps(known, indent=1))
+        except (OSError, StoreError) as error:
+            log.warning("Role cycles will be chosen again: %s", error)
 
     def _read(self) -> dict[str, dict[str, list[str]]]:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,7 +50,40 @@ class EvolutionParts:
     def play(self, store: Store, run: str) -> Generator[Generation, None, Ending]:
         """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
         person asks the run to, between two generations or two waves of calls."""
-        yield from evolve_stored(store, run, self)
+        earlier = store.evolution.generations(run)
+        stored = store.evolution.state(run)
+        ledger = store.evolution.paid_replies(run)
+        ledger.generation = earlier[-1].index + 1 if earlier else 0
+        spent = store.runs.spent_usd(run) + ledger.spent_usd(ledger.generation)
+        pool = MeteredPool(self.pool, self.plan.max_cost_usd, spent)
+        so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
+
+        def check() -> None:
+            if store.runs.control(run).cancel:
+                raise Stopped
+
+        shared = CachedPool(HaltingPool(pool, check), ledger=ledger)
+        keeper = Keeper(store, run, self, pool, ledger, *so_far)
+        config, template = self.plan.evolution, replace(self.template, parent_run=run)
+        table: dict[str, Any] = {
+            "encoder": self.encoder,
+            "pool": shared,
+            "grade": grade_many,
+            "tasks": self.tasks,
+            "validation_tasks": self.validation,
+        }
+        for generation in evolve(
+            config,
+            template,
+            start=restored(stored[1]) if stored else None,
+            next_tasks=GenerationStats.of(earlier[-1].stats).next_tasks if earlier else None,
+            **table,
+        ):
+            at_the_end = generation.index == config.generations and self.plan.controls and self.validation
+            keeper.keep(generation, controls(config, template, **table) if at_the_end else ())
+            yield generation
+            if generation.index < config.generations:
+                check()
         return RunStatus.FINISHED, None
 
 
@@ -77,7 +110,7 @@ def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
 
 
 def with_default_population(parts: EvolutionParts) -> EvolutionParts:
-    """The same with as many candidates as sep-CMA-ES usually has for so many numbers."""
+    """The parts with as many candidates as sep-CMA-ES usually has for so many numbers."""
     config = parts.plan.evolution
     size = default_population(len(parts.template.vector), config.mirrored)
     return replace(parts, plan=replace(parts.plan, evolution=replace(config, population=size)))
@@ -100,46 +133,6 @@ def _layout(svf: str, encoder: Encoder) -> tuple[tuple[str, int], ...]:
     return svf_layout(encoder.model, layers, embeddings=False)
 
 
-def evolve_stored(store: Store, run_id: str, parts: EvolutionParts) -> Iterator[Generation]:
-    """The generations that are to come, with replies that are shared, counted and kept."""
-    earlier = store.evolution.generations(run_id)
-    kept = store.evolution.state(run_id)
-    ledger = store.evolution.paid_replies(run_id)
-    ledger.generation = earlier[-1].index + 1 if earlier else 0
-    spent = store.runs.spent_usd(run_id) + ledger.spent_usd(ledger.generation)
-    pool = MeteredPool(parts.pool, parts.plan.max_cost_usd, spent)
-    so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
-
-    def check() -> None:
-        if store.runs.control(run_id).cancel:
-            raise Stopped
-
-    shared = CachedPool(HaltingPool(pool, check), ledger=ledger)
-    keeper = Keeper(store, run_id, parts, pool, ledger, *so_far)
-    config, template = parts.plan.evolution, replace(parts.template, parent_run=run_id)
-    table: dict[str, Any] = {
-        "encoder": parts.encoder,
-        "pool": shared,
-        "grade": grade_many,
-        "tasks": parts.tasks,
-        "validation_tasks": parts.validation,
-    }
-    for generation in evolve(
-        config,
-        template,
-        start=restored(kept[1]) if kept else None,
-        next_tasks=GenerationStats.of(earlier[-1].stats).next_tasks if earlier else None,
-        **table,
-    ):
-        beside = []
-        if generation.index == config.generations and parts.plan.controls and parts.validation:
-            beside = controls(config, template, **table)
-        keeper.keep(generation, beside)
-        yield generation
-        if generation.index < config.generations:
-            check()
-
-
 @dataclass
 class Keeper:
     """Stores each generation with its checkpoint and the optimiser's state in one transaction."""
@@ -153,8 +146,8 @@ class Keeper:
     wall_s: float
     _since: float = field(default_factory=time.monotonic, init=False)
 
-    def keep(self, generation: Generation, beside: Sequence[Control] = ()) -> None:
-        """Commit a generation and what it is put beside; a resumed evolution goes on after it."""
+    def keep(self, generation: Generation, played: Sequence[Control]) -> None:
+        """Commit a generation with the controls `played` after it; a resumed evolution goes on after it."""
         self.store.runs.heartbeat(self.run_id, owner())  # refused when another process took the run over
         config = self.parts.plan.evolution
         fitness = [value for value in generation.fitness if np.isfinite(value)]
@@ -183,7 +176,7 @@ class Keeper:
             evaluations=self.evaluations,
             wall_s=self.wall_s,
             checkpoint_id=checkpoint.id,
-            stats=stats_of(generation, beside, self.pool.spent_usd).to_json(),
+            stats=stats_of(generation, played, self.pool.spent_usd).to_json(),
         )
         candidates = [
             CandidateSummary(
@@ -202,7 +195,7 @@ class Keeper:
             self.ledger.forget(before=self.ledger.generation)  # replies are drawn anew from here
 
 
-def stats_of(generation: Generation, beside: Sequence[Control], spent_usd: float) -> GenerationStats:
+def stats_of(generation: Generation, played: Sequence[Control], spent_usd: float) -> GenerationStats:
     """What else is worth a curve: how the population played, what it took, and the mean on validation tasks."""
     return GenerationStats(
         calls=generation.calls,
@@ -214,6 +207,6 @@ def stats_of(generation: Generation, beside: Sequence[Control], spent_usd: float
         steps=generation.steps,
         episodes=generation.episodes,
         validation=generation.validation,
-        controls={one.name: one.measured for one in beside},
+        controls={one.name: one.measured for one in played},
         spent_usd=spent_usd,
     )

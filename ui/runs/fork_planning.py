@@ -19,7 +19,16 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.reads.forks import Child
 from storage.store import Store
-from ui.runs.plans import BatchPlan, Branch, ForkPlan, LivePlan, PooledPlan, RunPlan, known_plan
+from ui.runs.plans import (
+    BatchPlan,
+    Branch,
+    ForkPlan,
+    LivePlan,
+    PooledPlan,
+    RunPlan,
+    absolute_pool,
+    known_plan,
+)
 from ui.runs.wiring import pool_specs
 
 #: At most so many children of one kind per turn, and so many episodes at once.
@@ -40,8 +49,8 @@ PLACES = BATCHES | {
 
 def place_in_address(batch: str) -> str:
     """Which turn a batch forks, of PLACES; empty when its address does not say."""
-    asked = dict(parse_qsl(batch))
-    return next((place for place in (asked.get("at"), asked.get("flag")) if place in PLACES), "")
+    query = dict(parse_qsl(batch))
+    return next((place for place in (query.get("at"), query.get("flag")) if place in PLACES), "")
 
 
 def turn_at(episode: Episode, place: str) -> int | None:
@@ -77,8 +86,8 @@ def found_by(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
     where = EpisodeFilter.from_query(dict(parse_qsl(batch)))
     newest, _ = forks.newest_episodes(store, where, max(1, min(most, MOST_EPISODES)))
     ids = [one.id for one in newest]
-    whole = forks.parents(store, ids)
-    turns = [(one, turn_at(whole[one], place)) for one in ids if one in whole]
+    episodes = forks.parents(store, ids)
+    turns = [(one, turn_at(episodes[one], place)) for one in ids if one in episodes]
     return [(name, turn) for name, turn in turns if turn is not None]
 
 
@@ -89,17 +98,17 @@ def pool_of(store: Store, parent: Episode, chosen: str) -> str:
     own = plan.pool if isinstance(plan, PooledPlan) else ""
     if own == POCKET_POOL or Path(own).is_file():
         return own
-    return chosen if chosen == POCKET_POOL else str(Path(chosen).resolve())
+    return absolute_pool(chosen)
 
 
 def digest_of(specs: Sequence[ModelSpec]) -> str:
     """What a pool's models hash to: children of pools that differ in it cannot stand for each other."""
-    told = [
+    described = [
         (one.name, one.model, one.provider, one.base_url, one.dialect, one.temperature, one.max_tokens)
         + (sorted(one.role_temperature.items()), sorted(one.extra.items()))
         for one in specs
     ]
-    return hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]
 
 
 def plan_forks(
@@ -144,11 +153,9 @@ def plan_forks(
 
 
 def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
-    """The same plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
+    """A plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
     there is no room for more, or when it cannot be played any more."""
-    n, baseline = (
-        max(sizes) for sizes in zip(*((one.n, one.baseline) for one in plan.branches), strict=True)
-    )
+    n, baseline = max(one.n for one in plan.branches), max(one.baseline for one in plan.branches)
     pairs = min(pairs, MOST_CHILDREN - max(n, baseline))
     if pairs < 1:
         raise ConfigError(f"At most {MOST_CHILDREN} pairs are played at one turn, and these are there.")
@@ -248,7 +255,8 @@ def _branch(
         n=n if left else 1,
         baseline=baseline,
         certain=not left,
-        left_out=_left_out(parent, plan),
+        # Live runs knew the masked models before episodes said so themselves.
+        left_out=parent.left_out or (plan.left_out if isinstance(plan, LivePlan) else ()),
         cycles=_cycles(parent, change, plan),
     )
 
@@ -259,11 +267,6 @@ def _plan_behind(store: Store, parent: Episode) -> RunPlan | None:
         return known_plan(store.runs.get(parent.run_id))
     except StoreError:
         return None
-
-
-def _left_out(parent: Episode, plan: RunPlan | None) -> tuple[str, ...]:
-    """The models that were masked when the episode was played; live runs knew before episodes said so themselves."""
-    return parent.left_out or (plan.left_out if isinstance(plan, LivePlan) else ())
 
 
 def _cycles(parent: Episode, change: Change, plan: RunPlan | None) -> dict[str, Cycle]:

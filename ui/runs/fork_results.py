@@ -35,8 +35,7 @@ class ForkSide:
     def to_json(self) -> dict[str, Any]:
         """For scripts."""
         ci95 = None if self.certain else (self.low, self.high)
-        told = {"right": self.right, "n": self.n, "share": self.share, "ci95": ci95}
-        return {**told, "episodes": self.ids}
+        return {"right": self.right, "n": self.n, "share": self.share, "ci95": ci95, "episodes": self.ids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +100,11 @@ class Results:
 
 def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
     """The results of a run as they stand now: no texts are read but to see that the parents are as they were."""
-    own = forks.of_run(store, run_id)
-    stood = forks.by_id(store, _reused(plan))
-    grown = _all_grown(plan, [*own, *stood])
+    played = forks.of_run(store, run_id)
+    reused = forks.by_id(store, _reused(plan))
+    grown = _all_grown(plan, [*played, *reused])
     baseline, fork = _sides(grown)
-    costs = [one.spent_usd for one in own]
+    costs = [one.spent_usd for one in played]
     digests = forks.episode_digests(store, [branch.parent for branch in plan.branches])
     return Results(
         grown,
@@ -114,17 +113,19 @@ def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
         _difference(grown, baseline, fork),
         None if None in costs else sum(cost for cost in costs if cost is not None),
         all(digests.get(branch.parent) == branch.digest for branch in plan.branches),
-        len(_reused(plan)) - len(stood),
+        len(_reused(plan)) - len(reused),
     )
 
 
 def read_tallies(store: Store, plans: Mapping[str, ForkPlan]) -> dict[str, tuple[ForkSide, ForkSide]]:
     """Baseline and fork of many runs, by run: two queries."""
-    own = forks.of_runs(store, list(plans))
-    reused = dict.fromkeys(name for plan in plans.values() for name in _reused(plan))
-    stood = {one.id: one for one in forks.by_id(store, list(reused))}
+    played = forks.of_runs(store, list(plans))
+    names = dict.fromkeys(name for plan in plans.values() for name in _reused(plan))
+    reused = {one.id: one for one in forks.by_id(store, list(names))}
     return {
-        run: _sides(_all_grown(plan, [*own[run], *(stood[one] for one in _reused(plan) if one in stood)]))
+        run: _sides(
+            _all_grown(plan, [*played[run], *(reused[one] for one in _reused(plan) if one in reused)])
+        )
         for run, plan in plans.items()
     }
 
@@ -137,7 +138,14 @@ def _all_grown(plan: ForkPlan, children: Iterable[Child]) -> tuple[Grown, ...]:
     by_turn: dict[tuple[str, int], list[Child]] = defaultdict(list)
     for child in children:
         by_turn[child.fork.parent, child.fork.turn].append(child)
-    return tuple(_grown(branch, by_turn[branch.parent, branch.turn]) for branch in plan.branches)
+    grown = []
+    for branch in plan.branches:
+        parts: dict[str, dict[int, Child]] = {BASELINE: {}, FORK: {}}
+        for child in by_turn[branch.parent, branch.turn]:
+            if child.fork.number is not None:
+                parts[child.fork.part][child.fork.number] = child
+        grown.append(Grown(branch, parts[BASELINE], parts[FORK]))
+    return tuple(grown)
 
 
 def _sides(grown: Sequence[Grown]) -> tuple[ForkSide, ForkSide]:
@@ -156,15 +164,6 @@ def _difference(grown: Sequence[Grown], baseline: ForkSide, fork: ForkSide) -> P
         return clustered_difference(pairs)
     end, share = float(fork.right), baseline.share or 0.0
     return PairedDifference(end - share, end - baseline.high, end - baseline.low, len(pairs[0]))
-
-
-def _grown(branch: Branch, children: Iterable[Child]) -> Grown:
-    """A branch with its children by part and number."""
-    parts: dict[str, dict[int, Child]] = {BASELINE: {}, FORK: {}}
-    for one in children:
-        if one.fork.number is not None:
-            parts[one.fork.part][one.fork.number] = one
-    return Grown(branch, parts[BASELINE], parts[FORK])
 
 
 def _side(sides: Sequence[Mapping[int, Child]], wanted: int, certain: bool) -> ForkSide:

@@ -72,9 +72,9 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A child as it is born, how its turn t is decided (None: by its policy) and at which temperature."""
+    """A child before its first new turn, how turn t is decided (None: by its policy) and at which temperature."""
 
-    born: Episode
+    child: Episode
     branch: Branch
     decision: Decision | None
     temperature: float | None
@@ -83,41 +83,37 @@ class Sibling:
 def siblings(plan: ForkPlan, run: str, parents: Mapping[str, Episode], part: str) -> list[Sibling]:
     """The children of one part ("baseline" or "fork") that the store did not hold when the run was planned."""
     found: list[Sibling] = []
+    held = stands(plan.change, part)
+    change = plan.change if part == FORK else None
+    temperature = float(change.value) if change is not None and change.kind == "temperature" else None
     place = 0
     for branch in plan.branches:
+        parent = parents[branch.parent]
         first = place if part == BASELINE else place + branch.baseline
         for number in range(branch.baseline if part == BASELINE else branch.n):
-            if f"{part}/{number}" not in branch.reused:
-                name = episode_id(run, first + number)
-                found.append(_sibling(plan, branch, parents[branch.parent], part, number, run, name))
+            if f"{part}/{number}" in branch.reused:
+                continue
+            child = new_child(
+                parent,
+                branch.turn,
+                change,
+                number,
+                id=episode_id(run, first + number),
+                run_id=run,
+                grade=grade_many,
+                pool=plan.pool_digest,
+                held=held,
+                left_out=branch.left_out,
+            )
+            decision = decision_at(parent, branch.turn, change) if held else None
+            found.append(Sibling(child, branch, decision, temperature))
         place += branch.baseline + branch.n
     return found
 
 
-def _sibling(
-    plan: ForkPlan, branch: Branch, parent: Episode, part: str, number: int, run: str, name: str
-) -> Sibling:
-    change = plan.change if part == FORK else None
-    born = new_child(
-        parent,
-        branch.turn,
-        change,
-        number,
-        id=name,
-        run_id=run,
-        grade=grade_many,
-        pool=plan.pool_digest,
-        held=stands(plan.change, part),
-        left_out=branch.left_out,
-    )
-    decision = decision_at(parent, branch.turn, change) if stands(plan.change, part) else None
-    hot = float(plan.change.value) if change is not None and change.kind == "temperature" else None
-    return Sibling(born, branch, decision, hot)
-
-
 def _table(sibling: Sibling) -> _Table:
-    born, branch = sibling.born, sibling.branch
-    return born.policy, born.argmax, branch.left_out, tuple(sorted(branch.cycles.items()))
+    child, branch = sibling.child, sibling.branch
+    return child.policy, child.argmax, branch.left_out, tuple(sorted(branch.cycles.items()))
 
 
 class _Policies:
@@ -131,7 +127,7 @@ class _Policies:
         """The policy that goes on with this child. ConfigError when it cannot."""
         table = _table(sibling)
         if table not in self._ready:
-            models = sibling.born.models
+            models = sibling.child.models
             resolver = wiring.Policies(
                 self._store, models, argmax=table[1], encoder=self._plan.encoder, cycles=dict(table[3])
             )
@@ -146,20 +142,19 @@ def _wave(
     store: Store, run: str, wave: Sequence[Sibling], policies: _Policies, pool: Pool, control: GroupControl
 ) -> Iterator[Event]:
     """Some children of one table, side by side: those that are not over yet."""
-    held = {one.id: one for one in forks.by_id(store, [one.born.id for one in wave])}
-    due = [one for one in wave if one.born.id not in held or held[one.born.id].correct is None]
+    over = {one.id for one in forks.by_id(store, [one.child.id for one in wave]) if one.correct is not None}
+    due = [one for one in wave if one.child.id not in over]
     if not due:
         return
-    forks.insert_children(store, [one.born for one in due], owner())
+    forks.insert_children(store, [one.child for one in due], owner())
     begun = {one.id: one for one in store.episodes.unfinished(run)}
     policy = policies.at(due[0])
     mask = tuple(model not in due[0].branch.left_out for model in policy.models)
-    where = {(one.born.id, one.branch.turn): one for one in due}
+    where = {(one.child.id, one.branch.turn): one for one in due}
+    decisions = {place: one.decision for place, one in where.items() if one.decision is not None}
     events = drive_many(
-        [begun[one.born.id] for one in due],
-        HeldDecisions(
-            policy, {place: one.decision for place, one in where.items() if one.decision is not None}
-        ),
+        [begun[one.child.id] for one in due],
+        HeldDecisions(policy, decisions),
         pool,
         grade_many,
         model_mask=() if all(mask) else mask,

@@ -74,11 +74,14 @@ class LiveParts:
         if any(one.id == name and one.status is Status.FINISHED for one in store.episodes.of_run(run)):
             return store.episodes.get(name)  # played before, by the worker that died or made way
         begun = {one.id: one for one in store.episodes.unfinished(run)}
-        born = new_episode(
+        new = new_episode(
             run, index, plan.task, policy.inner, turns=plan.turns, seed=plan.seed + index, argmax=plan.argmax
         )
-        episode = begun.get(name) or replace(born, left_out=plan.left_out)
+        episode = begun.get(name) or replace(new, left_out=plan.left_out)
         mask = tuple(model not in plan.left_out for model in policy.models)
+        temperatures = {}
+        if plan.temperature is not None:
+            temperatures = {(name, turn): plan.temperature for turn in range(plan.turns)}
         events = drive(
             episode,
             policy,
@@ -87,17 +90,14 @@ class LiveParts:
             model_mask=() if all(mask) else mask,
             stop=LiveControl(store, run).stop,
             stored_replies=store.episodes.stored_replies(run),
-            temperatures={(name, turn): plan.temperature for turn in range(plan.turns)}
-            if plan.temperature is not None
-            else None,
+            temperatures=temperatures,
             stream=True,
         )
         for event in record(store, events, owner=owner()):
             yield event
             if isinstance(event, TurnStarted) and plan.pace_s:
-                time.sleep(
-                    min(plan.pace_s, 10.0)
-                )  # the decision stands on the page before the model is asked
+                # The decision stands on the page before the model is asked.
+                time.sleep(min(plan.pace_s, 10.0))
             if isinstance(event, EpisodeFinished):
                 episode = event.episode
         return episode

@@ -69,6 +69,22 @@ EVOLVED: Mapping[str, Mapping[str, Any]] = {
 }
 
 _TRINITY = TableRow("evolved:trinity", "sep-CMA-ES, linear head, no SVF", "TRINITY")
+_SVF = TableRow("evolved:svf", "with SVF of the second-to-last layer", "TRINITY")
+_NO_THINKER = TableRow("evolved:no-thinker", "without Thinker", "w/o Thinker")
+_NO_ROLES = TableRow("evolved:no-roles", "Workers only", "w/o tri-role")
+_LAST_TOKEN = TableRow("evolved:last-token", "last token's state", "last token")
+_SEARCHES = (
+    TableRow("evolved:reinforce", "REINFORCE", "REINFORCE"),
+    TableRow("evolved:random-search", "random search", "random search"),
+)
+_ONE_MODEL = (
+    TableRow("only:1", "best single model, roles evolved", "GPT-5 only"),
+    TableRow("only:2", "second single model, roles evolved", "Gemini 2.5 Pro only"),
+    TableRow("only:3", "third single model, roles evolved", "Claude-4-Sonnet only"),
+)
+_LABELS = TableRow("labels", "supervised labels", "supervised labels")
+_MAJORITY = TableRow("majority", "majority of five, best single model")
+_MIXTURE = TableRow("mixture", "Mixture-of-Agents", "Mixture-of-Agents")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +110,22 @@ TABLES: Mapping[str, Table] = {
             "The coordinator beside everything else, at the same budget of episodes",
             (
                 replace(_TRINITY, label="coordinator: sep-CMA-ES, linear head, no SVF", published="w/o SVF"),
-                TableRow("evolved:svf", "with SVF of the second-to-last layer", "TRINITY"),
-                TableRow("evolved:no-thinker", "without Thinker", "w/o Thinker"),
-                TableRow("evolved:no-roles", "Workers only (no roles)", "w/o tri-role"),
-                TableRow("evolved:last-token", "last token's state", "last token"),
+                _SVF,
+                _NO_THINKER,
+                replace(_NO_ROLES, label="Workers only (no roles)"),
+                _LAST_TOKEN,
                 *(
                     TableRow(f"evolved:{kind}", f"head {kind}", kind)
                     for kind in ("sparse", "block-diagonal-10", "block-diagonal-2")
                 ),
                 TableRow("evolved:turn-aware", "head turn-aware"),
                 TableRow("evolved:low-rank", "head low-rank", "low-rank"),
-                TableRow("evolved:reinforce", "REINFORCE", "REINFORCE"),
-                TableRow("evolved:random-search", "random search", "random search"),
-                TableRow(
-                    "labels",
-                    "supervised labels, each model at its best cycle of roles",
-                    "supervised labels",
-                ),
+                *_SEARCHES,
+                replace(_LABELS, label="supervised labels, each model at its best cycle of roles"),
                 TableRow("router", "learned single-turn router, each model at its best cycle of roles"),
                 TableRow("cascade", "cascade with a judge"),
                 TableRow("single:1", "best single model (chosen on validation tasks)"),
-                TableRow("only:1", "best single model, roles evolved", "GPT-5 only"),
-                TableRow("only:2", "second single model, roles evolved", "Gemini 2.5 Pro only"),
-                TableRow("only:3", "third single model, roles evolved", "Claude-4-Sonnet only"),
+                *_ONE_MODEL,
                 TableRow("majority", "majority of five"),
                 TableRow("random", "random model and role"),
                 TableRow("mixture", "Mixture-of-Agents"),
@@ -144,14 +153,12 @@ TABLES: Mapping[str, Table] = {
             "Ablations",
             "Ablations: what does each part of the coordinator bring?",
             (
-                TableRow("evolved:svf", "with SVF of the second-to-last layer", "TRINITY"),
+                _SVF,
                 replace(_TRINITY, published="w/o SVF"),
-                TableRow("evolved:no-thinker", "without Thinker", "w/o Thinker"),
-                TableRow("evolved:no-roles", "Workers only", "w/o tri-role"),
-                TableRow("evolved:last-token", "last token's state", "last token"),
-                TableRow("only:1", "best single model, roles evolved", "GPT-5 only"),
-                TableRow("only:2", "second single model, roles evolved", "Gemini 2.5 Pro only"),
-                TableRow("only:3", "third single model, roles evolved", "Claude-4-Sonnet only"),
+                _NO_THINKER,
+                _NO_ROLES,
+                _LAST_TOKEN,
+                *_ONE_MODEL,
             ),
             published.ABLATIONS,
             note="The paper's TRINITY has SVF. Here every row but the first goes without it, so each ablation "
@@ -176,9 +183,8 @@ TABLES: Mapping[str, Table] = {
             "Learners",
             "Learners at the same budget of episodes: is evolution worth it?",
             (
-                TableRow("evolved:reinforce", "REINFORCE", "REINFORCE"),
-                TableRow("evolved:random-search", "random search", "random search"),
-                TableRow("labels", "supervised labels", "supervised labels"),
+                *_SEARCHES,
+                _LABELS,
                 replace(_TRINITY, label="sep-CMA-ES", published="sep-CMA-ES"),
             ),
             published.LEARNERS,
@@ -189,10 +195,10 @@ TABLES: Mapping[str, Table] = {
             "Output tokens per question: what does the coordination cost?",
             (
                 _TRINITY,
-                TableRow("mixture", "Mixture-of-Agents", "Mixture-of-Agents"),
+                _MIXTURE,
                 TableRow("router", "learned single-turn router", "RouterDC"),
                 TableRow("cascade", "cascade with a judge"),
-                TableRow("majority", "majority of five, best single model"),
+                _MAJORITY,
                 TableRow("single:1", "best single model"),
             ),
             published.OUTPUT_TOKENS,
@@ -228,9 +234,9 @@ TABLES: Mapping[str, Table] = {
             (
                 _TRINITY,
                 TableRow("router", "learned single-turn router (as RouteLLM)", "RouterDC"),
-                TableRow("labels", "supervised labels"),
+                replace(_LABELS, published=""),
                 TableRow("cascade", "cascade with a judge (as FrugalGPT)"),
-                TableRow("majority", "majority of five, best single model"),
+                _MAJORITY,
                 TableRow("mixture", "Mixture-of-Agents, one layer", "Mixture-of-Agents"),
                 TableRow("random", "random model and role", "random"),
                 *(TableRow(f"single:{rank}", f"single model {rank}") for rank in range(1, 8)),
@@ -314,20 +320,28 @@ def outcomes(table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> list[Ro
     """The table's rows of which something is stored. The reference is the row that stands for the coordinator."""
     found = []
     values = {key: _values(some, table.measure) for key, some in played.items()}
+    singles = [values[row.key] for row in table.rows if row.how.startswith("single:") and row.key in values]
+    if singles and any(row.how == "union" for row in table.rows):
+        values["union"] = _union(singles)
     reference = next((row for row in table.rows if row.is_coordinator and row.key in values), None)
     for row in table.rows:
-        if row.how == "union":
-            if union := _union(row, table, played):
-                found.append(union)
-            continue
         if row.key not in values:
             continue
-        mine, some = values[row.key], played[row.key]
+        mine, runs = values[row.key], tuple(one.kept for one in played.get(row.key, ()))
+        key, families = f"{table.id}/{row.key}", np.array(mine.families)
         against = None
-        if reference is not None and row.key != reference.key:
-            against = _against(mine, values[reference.key], f"{table.id}/{row.key}")
+        if reference is not None and row.key != reference.key and row.how != "union":
+            against = _against(mine, values[reference.key], key)
         found.append(
-            _outcome(row, label_of(row, [one.kept.policy for one in some]), some, mine, against, table)
+            RowResult(
+                row=row,
+                label=label_of(row, [one.policy for one in runs]),
+                overall=mean_over_seeds(mine.values, key=f"{key}/own"),
+                by_family={one: _mean(mine.values[:, families == one]) for one in sorted(set(mine.families))},
+                by_seed={seed: _mean(values) for seed, values in zip(mine.seeds, mine.values, strict=True)},
+                against=against,
+                runs=runs,
+            )
         )
     return found
 
@@ -340,7 +354,7 @@ def label_of(row: TableRow, policies: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Values:
-    """What is measured, [seeds, tasks], with the tasks' ids and families."""
+    """What is measured, [seeds, tasks], both in order, with the tasks' ids and families."""
 
     seeds: tuple[int, ...]
     tasks: tuple[str, ...]
@@ -367,37 +381,12 @@ def _values(played: Sequence[PlayedRow], measure: str) -> _Values:
 
 def _against(mine: _Values, reference: _Values, key: str) -> OverSeeds | None:
     """Mine less the reference's, over the seeds and tasks that both have."""
-    seeds = [seed for seed in mine.seeds if seed in reference.seeds]
-    tasks = [task for task in mine.tasks if task in set(reference.tasks)]
-    if not seeds or not tasks:
-        return None
 
-    def block(side: _Values) -> NDArray[np.float64]:
-        rows = [side.seeds.index(seed) for seed in seeds]
-        place = {task: at for at, task in enumerate(side.tasks)}
-        return side.values[np.ix_(rows, [place[task] for task in tasks])]
+    def shared(side: _Values, other: _Values) -> NDArray[np.float64]:
+        return side.values[np.ix_(np.isin(side.seeds, other.seeds), np.isin(side.tasks, other.tasks))]
 
-    return mean_over_seeds(block(mine) - block(reference), key=key)
-
-
-def _outcome(
-    row: TableRow,
-    label: str,
-    played: Sequence[PlayedRow],
-    mine: _Values,
-    against: OverSeeds | None,
-    table: Table,
-) -> RowResult:
-    names = np.array(mine.families)
-    return RowResult(
-        row=row,
-        label=label,
-        overall=mean_over_seeds(mine.values, key=f"{table.id}/{row.key}/own"),
-        by_family={family: _mean(mine.values[:, names == family]) for family in sorted(set(mine.families))},
-        by_seed={seed: _mean(values) for seed, values in zip(mine.seeds, mine.values, strict=True)},
-        against=against,
-        runs=tuple(one.kept for one in played),
-    )
+    difference = shared(mine, reference) - shared(reference, mine)
+    return mean_over_seeds(difference, key=key) if difference.size else None
 
 
 def _mean(values: NDArray[np.float64]) -> float:
@@ -405,15 +394,11 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(known.mean()) if known.size else math.nan
 
 
-def _union(row: TableRow, table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> RowResult | None:
+def _union(singles: Sequence[_Values]) -> _Values:
     """Solved by any single model, seed by seed."""
-    singles = [_values(some, table.measure) for key, some in played.items() if key.startswith("single:")]
-    if not singles:
-        return None
     seeds = [seed for seed in singles[0].seeds if all(seed in one.seeds for one in singles)]
     stack = np.stack([one.values[[one.seeds.index(seed) for seed in seeds]] for one in singles])
-    best = _Values(tuple(seeds), singles[0].tasks, singles[0].families, np.nanmax(stack, axis=0))
-    return _outcome(row, row.label, [], best, None, table)
+    return _Values(tuple(seeds), singles[0].tasks, singles[0].families, np.nanmax(stack, axis=0))
 
 
 def selection(store: Store, played: Sequence[PlayedRow]) -> dict[str, dict[str, float]]:

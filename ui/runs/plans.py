@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, overload
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -286,6 +287,16 @@ def known_plan(run: RunSummary) -> RunPlan | None:
         return plan_of(run)
     except TrinityError:
         return None
+
+
+def absolute_pool(pool: str) -> str:
+    """A pool.toml by its whole path, by which it is found from any folder; the embedded pool as it is."""
+    return pool if pool == POCKET_POOL else str(Path(pool).resolve())
+
+
+def absolute_tasks(tasks: str) -> str:
+    """A task file by its whole path, by which it is found from any folder; the program's own sets as they are."""
+    return str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks
 
 
 def unchanged(tasks: list[Task], plan: BatchPlan | EvolutionPlan) -> list[Task]:

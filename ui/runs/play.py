@@ -41,9 +41,8 @@ class Ready(Protocol):
 
 def prepare(store: Store, plan: RunPlan) -> Ready:
     """A plan made ready by its kind; everything that can be wrong with it is found here, before anything is played."""
-    ready: Ready = import_module(RUN_KINDS[plan.kind].player).prepare(
-        store, plan
-    )  # each loads what it needs alone
+    player = import_module(RUN_KINDS[plan.kind].player)  # each loads what it needs alone
+    ready: Ready = player.prepare(store, plan)
     return ready
 
 
@@ -58,16 +57,18 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
     begun = ready is not None
     try:
         with heartbeats(store, run, owner()):
-            if ready is None:
-                ready = _agreed(store, plan_of(store.runs.get(run)))
+            if ready is None:  # nobody can be asked
+                plan = plan_of(store.runs.get(run))
+                agree_to_cost(price(store, plan), may_ask=False, agreed=False)
+                ready = prepare(store, plan)
             begun = True
             ending = yield from ready.play(store, run)
     except Stopped as stopped:
         ending = RunStatus.INTERRUPTED, str(stopped) or None
     except TrinityError as error:
         found = store.runs.get(run)
-        kept = begun or found.episodes or found.generations
-        ending = RunStatus.INTERRUPTED if kept else RunStatus.FAILED, str(error)
+        can_go_on = begun or found.episodes or found.generations
+        ending = RunStatus.INTERRUPTED if can_go_on else RunStatus.FAILED, str(error)
     except (KeyboardInterrupt, GeneratorExit):
         finish(store, run, RunStatus.INTERRUPTED, _STOPPED)
         raise
@@ -75,9 +76,3 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
         finish(store, run, RunStatus.INTERRUPTED, f"It broke off: {type(error).__name__}. It can be resumed.")
         raise
     finish(store, run, *ending)
-
-
-def _agreed(store: Store, plan: RunPlan) -> Ready:
-    """A plan made ready where nobody can be asked: BudgetError when it may cost money and has no ceiling."""
-    agree_to_cost(price(store, plan), may_ask=False, agreed=False)
-    return prepare(store, plan)

@@ -34,13 +34,13 @@ def start_worker(store: Store, run: str) -> int | None:
     environment = os.environ | {"TRINITY_STORE": store.address}
     log = log_file(run)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as said:
+    with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "ui.runs.worker"],
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
     # Waited for, so that a dead worker is gone for good and seen to be gone.
@@ -95,8 +95,8 @@ class Ticket:
 
     def run(self, config: Mapping[str, Any]) -> str:
         """The id of the run that these options begin."""
-        told = json.dumps([self.nonce, dict(config)], sort_keys=True)
-        return run_id(self.at, hashlib.sha256(told.encode()).digest()[:16])
+        options = json.dumps([self.nonce, dict(config)], sort_keys=True)
+        return run_id(self.at, hashlib.sha256(options.encode()).digest()[:16])
 
 
 def begin(store: Store, plan: RunPlan, ticket: Ticket) -> str:
@@ -135,9 +135,8 @@ def enqueue(store: Store, plan: RunPlan, ticket: Ticket, *, owner: str | None = 
 def find_evolution(store: Store, name: str) -> str | None:
     """The run of an evolution by its name or id; None when there is none."""
     for run in store.runs.list(kind="evolve", limit=100_000):
-        if run.id == name or (
-            (plan := known_plan(run)) and isinstance(plan, EvolutionPlan) and plan.name == name
-        ):
+        plan = known_plan(run)
+        if run.id == name or (isinstance(plan, EvolutionPlan) and plan.name == name):
             return run.id
     return None
 

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.cycles import ChosenCycle
 from core.evolution.fitness import play_all
 from core.evolution.generation_stats import GenerationStats
-from core.ids import run_id as mint
+from core.ids import run_id as new_run_id
 from core.play.policies import RandomPolicy, single_policy
 from core.play.policy import Policy, new_episode
 from core.pool.cache import CachedPool
@@ -94,19 +94,14 @@ class Reproduction:
         suite = self.suite
         evolution: Mapping[str, Any] = changes.pop("evolution", {})
         shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
-        per_generation = shape.population * shape.tasks_per_candidate
-        generations = suite.budget // per_generation
+        generations = suite.budget // (shape.population * shape.tasks_per_candidate)
         config = EvolveConfig(
-            **{
-                **evolution,
-                "generations": generations,
-                "population": shape.population,
-                "tasks_per_candidate": shape.tasks_per_candidate,
-                "rotate_every": shape.rotate_every,
-                "turn_budget": suite.turns,
-                "validate_every": max(1, generations // VALIDATIONS),
-                "seed": seed,
-            }
+            **evolution,
+            **asdict(shape),
+            generations=generations,
+            turn_budget=suite.turns,
+            validate_every=max(1, generations // VALIDATIONS),
+            seed=seed,
         )
         plan = EvolutionPlan(
             tasks=suite.tasks,
@@ -169,7 +164,7 @@ class Reproduction:
 
     def measure(self, row: TableRow, seed: int) -> str:
         """Play the row's test tasks and keep them as a finished run; its id. Nothing is kept before all is played."""
-        run_id = mint(int(time.time()), os.urandom(16))
+        run_id = new_run_id(int(time.time()), os.urandom(16))
         tasks = self.tasks(row)
         evolution, policy = "", None
         if self.plan(row, seed) is not None:
@@ -193,20 +188,20 @@ class Reproduction:
     ) -> list[Episode]:
         turns, arena = row.turns or self.suite.turns, self._arena(seed)
 
-        def births(policy: Policy) -> list[Episode]:
+        def episodes(policy: Policy) -> list[Episode]:
             return [
                 new_episode(run_id, place, task, policy, turns=turns, seed=seed, argmax=False)
                 for place, task in enumerate(tasks)
             ]
 
         if policy is not None:
-            return play_all(births(policy), policy, self.pool, grade_many)
+            return play_all(episodes(policy), policy, self.pool, grade_many)
         best = self.ranked[0]
         if row.how == "majority":
             named = replace(single_policy(best, self.models, (Role.WORKER,)), id=f"majority:{best}")
-            return majority_vote(arena, best, births(named))
+            return majority_vote(arena, best, episodes(named))
         named = replace(single_policy(best, self.models, (Role.WORKER,)), id="mixture-of-agents")
-        return mixture_of_agents(arena, births(named))
+        return mixture_of_agents(arena, episodes(named))
 
     def _policy(self, row: TableRow, seed: int, tasks: Sequence[Task]) -> Policy | None:
         """The policy of a row that nothing is evolved for; None for those that are no policy."""

@@ -82,13 +82,13 @@ def words_of(diff: PolicyDiff, names: Mapping[str, str]) -> str:
         return ""
     due_now = sum(readable.values())
     total = sum(len(to_read(one)) for one in diff.judgements)
-    told = ", ".join(f"{n:,} turns by {names[one]}" for one, n in readable.items())
+    turns = ", ".join(f"{n:,} turns by {names[one]}" for one, n in readable.items())
     if total == due_now:
-        return f"To be read: {told}."
-    proofs = (
-        f"{total - due_now:,} that were recorded with logits, so that these can be set beside what is read"
+        return f"To be read: {turns}."
+    proofs = f"{total - due_now:,} that were recorded with logits"
+    return (
+        f"To be read: {turns}, and {proofs}, so that these can be set beside what is read; {total:,} in all."
     )
-    return f"To be read: {told}, and {proofs}; {total:,} in all."
 
 
 def to_read(judgement: CheckpointLogits) -> list[int]:
@@ -139,13 +139,13 @@ def _parts(judged: JudgedTurns, rows: Sequence[int]) -> Iterator[dict[str, set[i
 
 def _read(store: Store, run: str, coordinator: Policy, device: str, wanted: Mapping[str, set[int]]) -> int:
     """Read some turns again and keep what the coordinator makes of them, in one transaction."""
-    asked = [
+    requests = [
         request
         for episode in transcripts(store, list(wanted))
         for request in recorded_requests(episode)
         if request.index in wanted[episode.id]
     ]
-    decisions = coordinator.decide(asked)
+    decisions = coordinator.decide(requests)
     opinions = [
         new_opinion(
             coordinator.id,
@@ -155,7 +155,7 @@ def _read(store: Store, run: str, coordinator: Policy, device: str, wanted: Mapp
             decision.prompt_digest,
             device,
         )
-        for request, decision in zip(asked, decisions, strict=True)
+        for request, decision in zip(requests, decisions, strict=True)
     ]
     add_opinions(store, run, opinions, owner())
     return len(opinions)

@@ -85,6 +85,17 @@ class ResultRow(_Part):
     tasks_digest: str | None
     config_digest: str | None
 
+    def outcome(self, row: TableRow) -> RowResult:
+        """What came out for the `row` of this key."""
+        return RowResult(
+            row=row,
+            label=label_of(row, self.policies or ()),
+            overall=self.value.over_seeds,
+            by_family=self.by_family or {},
+            by_seed={int(seed): value for seed, value in (self.by_seed or {}).items()},
+            against=None if self.against is None else self.against.over_seeds,
+        )
+
 
 class Results(_Part):
     """A whole file. `measured` is a day as YYYY-MM-DD, `program` the version that measured; `notes` are sentences that
@@ -101,18 +112,7 @@ class Results(_Part):
     def outcomes(self, table: Table) -> list[RowResult]:
         """The rows of a table of which the file tells, in the table's order."""
         found = {one.row: one for one in self.rows if one.measure == table.measure}
-        return [_outcome(row, found[row.key]) for row in table.rows if row.key in found]
-
-
-def _outcome(row: TableRow, kept: ResultRow) -> RowResult:
-    return RowResult(
-        row=row,
-        label=label_of(row, kept.policies or ()),
-        overall=kept.value.over_seeds,
-        by_family=kept.by_family or {},
-        by_seed={int(seed): value for seed, value in (kept.by_seed or {}).items()},
-        against=None if kept.against is None else kept.against.over_seeds,
-    )
+        return [found[row.key].outcome(row) for row in table.rows if row.key in found]
 
 
 def shipped() -> Results | None:
@@ -125,17 +125,15 @@ def read(path: Path) -> Results:
     """The results that a file holds; ConfigError, one sentence, for one that cannot be read."""
     try:
         return Results.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        why = (
-            (error.strerror or str(error))
-            if isinstance(error, OSError)
-            else f"{'.'.join(str(part) for part in error.errors()[0]['loc']) or 'the file'}: "
-            f"{error.errors()[0]['msg']}"
-        )
-        raise ConfigError(
-            f"The results in {path} cannot be read ({why}): install the program anew, or write them with "
-            "`trinity reproduce --show --save FILE`."
-        ) from error
+    except OSError as error:
+        why = error.strerror or str(error)
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
+    raise ConfigError(
+        f"The results in {path} cannot be read ({why}): install the program anew, or write them with "
+        "`trinity reproduce --show --save FILE`."
+    )
 
 
 def save(
@@ -170,9 +168,9 @@ def save(
 
 
 def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Sequence[PlayedRow]) -> ResultRow:
-    kept = [some.kept for some in played]
-    tasks = store.episodes.tasks(kept[0].run_id) if kept else []
-    configs = [store.runs.get(run.evolution).config for run in kept if run.evolution]
+    runs = [some.kept for some in played]
+    tasks = store.episodes.tasks(runs[0].run_id) if runs else []
+    configs = [store.runs.get(run.evolution).config for run in runs if run.evolution]
     return ResultRow(
         row=one.row.key,
         measure="tokens" if table.measure == "tokens" else "accuracy",
@@ -183,9 +181,9 @@ def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Seque
         by_seed={str(seed): value for seed, value in one.by_seed.items()},
         seeds=tuple(one.by_seed),
         n=len(tasks) or None,
-        policies=tuple(run.policy for run in kept) or None,
+        policies=tuple(run.policy for run in runs) or None,
         tasks_digest=_digest([asdict(task) for task in tasks]) if tasks else None,
-        config_digest=_digest([asdict(suite), one.row.key, configs]) if kept else None,
+        config_digest=_digest([asdict(suite), one.row.key, configs]) if runs else None,
     )
 
 

@@ -8,7 +8,6 @@ slot and stay.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,17 +15,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from core.errors import ConfigError
-from storage.rows.engine import database_url
 from ui.runs import wiring
 from ui.runs.lease import is_dead, owner
 
 
 def folder() -> Path:
     """Where the slots of the store in use are; workers of another store have others."""
-    store = database_url(wiring.settings().store).render_as_string(
-        hide_password=False
-    )  # however it was typed
-    return wiring.data_folder() / "workers" / hashlib.sha256(store.encode()).hexdigest()[:16]
+    return wiring.data_folder() / "workers" / wiring.store_digest(wiring.settings())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Turns names into parts, once, at a door: settings, sample runs, pool, checkpoints and policies; SIGTERM into Ctrl-C.
+"""Turns names into parts, once, at a door: settings, sample runs, pool, checkpoints and policies.
 
 torch is imported only where a coordinator or a pocket model is needed.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from core.checkpoint import Checkpoint, Dtype, load_checkpoint
+from core.checkpoint import Checkpoint, load_checkpoint
 from core.episode import Role
 from core.errors import CheckpointError, ConfigError
 from core.play.policies import PLAN_WORK_CHECK, SINGLE, RandomPolicy, cycle_policy, follows_cycle
@@ -82,14 +82,18 @@ def import_samples(store: Store, chosen: Settings) -> None:
 def _samples_mark(chosen: Settings) -> Path:
     """An empty file whose name tells store and sample runs."""
     names = sorted(f"{path.name}:{path.stat().st_size}" for path in SAMPLE_RUNS.glob("*.jsonl*"))
-    store = database_url(chosen.store).render_as_string(hide_password=False)  # however it was typed
-    digest = hashlib.sha256("\n".join([store, *names]).encode()).hexdigest()[:16]
-    return chosen.data_folder / "samples" / digest
+    return chosen.data_folder / "samples" / store_digest(chosen, *names)
 
 
-def resolve_pool(name: str | None, environment: Mapping[str, str] | None = None) -> Pool:
-    """The pool of a pool.toml, or the embedded one for "pocket" and None. Keys are in `environment`."""
-    if name is None or name == POCKET_POOL:
+def store_digest(chosen: Settings, *more: str) -> str:
+    """Tells stores apart, and what is said of one of them; the same however the store's address was typed."""
+    store = database_url(chosen.store).render_as_string(hide_password=False)
+    return hashlib.sha256("\n".join([store, *more]).encode()).hexdigest()[:16]
+
+
+def resolve_pool(name: str) -> Pool:
+    """The pool of a pool.toml, with keys from the environment, or the embedded one for "pocket"."""
+    if name == POCKET_POOL:
         from core.pocket.pool import PocketPool
 
         missing = [model for model in MODELS if not (WEIGHTS / model / "model.safetensors").exists()]
@@ -101,7 +105,7 @@ def resolve_pool(name: str | None, environment: Mapping[str, str] | None = None)
         return PocketPool(processes=processes())
     from core.pool_file import load_pool
 
-    return load_pool(Path(name), os.environ if environment is None else environment, processes())
+    return load_pool(Path(name), os.environ, processes())
 
 
 @cache
@@ -142,19 +146,9 @@ def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = N
     )
 
 
-def resolve_checkpoint(name: str, store: Store) -> Checkpoint:
-    """A checkpoint by its id in the store or by its folder's path."""
-    if os.path.isdir(name):  # of a name that no path can have: no error, no folder
-        return load_checkpoint(name)
-    _check_stored(name, store)
-    return stored_checkpoint(store, name)
-
-
 def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
     """CheckpointError or ConfigError for a name that no policy can have, before anything heavy is loaded. The models of
     a pool.toml are left to whoever reads it."""
-    from core.pocket import MODELS
-
     for name in names:
         if pool == POCKET_POOL and follows_cycle(name) and name != f"{SINGLE}*":
             cycle_policy(name, MODELS, PLAN_WORK_CHECK)
@@ -198,23 +192,22 @@ class Policies:
             return RandomPolicy(self._models)
         if follows_cycle(name):
             return cycle_policy(name, self._models, self._cycles.get(name, PLAN_WORK_CHECK))
-        return self.coordinator(resolve_checkpoint(name, self._store))
+        if os.path.isdir(name):  # of a name that no path can have: no error, no folder
+            return self.coordinator(load_checkpoint(name))
+        _check_stored(name, self._store)
+        return self.coordinator(stored_checkpoint(self._store, name))
 
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
         """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
         from core.coordinator.coordinator import Coordinator, check_fits
-
-        encoder = self.encoder(self._encoder_name or checkpoint.encoder.name, checkpoint.dtype)
-        check_fits(checkpoint, encoder, self._models)
-        return Coordinator(checkpoint, encoder, argmax=self._argmax)
-
-    def encoder(self, name: str, dtype: Dtype) -> Encoder:
-        """The encoder of this name, loaded at its first use."""
         from core.coordinator.encoder import load_encoder
 
+        name, dtype = self._encoder_name or checkpoint.encoder.name, checkpoint.dtype
         if (name, dtype) not in self._encoders:
             self._encoders[name, dtype] = load_encoder(name, dtype=dtype, processes=processes())
-        return self._encoders[name, dtype]
+        encoder = self._encoders[name, dtype]
+        check_fits(checkpoint, encoder, self._models)
+        return Coordinator(checkpoint, encoder, argmax=self._argmax)
 
 
 def expand(names: Sequence[str], models: Sequence[str]) -> list[str]:

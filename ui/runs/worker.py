@@ -49,19 +49,19 @@ def play_claimed(store: Store, run: str) -> int:
     return int(store.runs.get(run).status is RunStatus.FAILED)
 
 
-def serve(store: Store, most: int, *, stay: bool = False, told: Callable[[str], object] | None = None) -> int:
+def serve(store: Store, most: int, announce: Callable[[str], object], *, stay: bool = False) -> int:
     """Hold a slot below `most` and play what waits, the oldest first, one after another; the exit code. Leaves when
-    nothing waits, or at once when all slots are taken, unless it is to `stay`. `told` is given each run's id before it
-    is played."""
+    nothing waits, or at once when all slots are taken, unless it is to `stay`. `announce` is given each run's id before
+    it is played."""
     while True:
         with slots.slot(most) as number:
-            if number is None or (code := _play_all(store, stay, told)):
+            if number is None or (code := _play_all(store, announce, stay)):
                 return 0 if number is None else code
         if store.runs.next_waiting() is None:  # after the slot is free: who queues now starts another
             return 0
 
 
-def _play_all(store: Store, stay: bool, told: Callable[[str], object] | None) -> int:
+def _play_all(store: Store, announce: Callable[[str], object], stay: bool) -> int:
     """Play until nothing waits, or for ever; not 0 when it was interrupted."""
     while True:
         run = store.runs.next_waiting()
@@ -70,8 +70,7 @@ def _play_all(store: Store, stay: bool, told: Callable[[str], object] | None) ->
         if run is None:
             time.sleep(LOOK_S)
             continue
-        if told is not None:
-            told(run)
+        announce(run)
         if play_claimed(store, run) == INTERRUPTED:
             return INTERRUPTED
 
@@ -80,17 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The process's door."""
     parser = argparse.ArgumentParser(prog="python -m ui.runs.worker", description="Play the runs that wait.")
     parser.add_argument("--run", help="play only this one, whatever waits")
-    asked = parser.parse_args(arguments)
+    only = parser.parse_args(arguments).run
     logging.basicConfig(level=logging.INFO)
     settings = wiring.settings()
     store = open_store(settings.store)
     try:
         with interruptible():
-            return (
-                play_claimed(store, asked.run)
-                if asked.run
-                else serve(store, settings.workers, told=_log_into)
-            )
+            return play_claimed(store, only) if only else serve(store, settings.workers, _log_into)
     except KeyboardInterrupt:
         return INTERRUPTED
     except TrinityError as error:

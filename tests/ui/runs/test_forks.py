@@ -331,6 +331,16 @@ def test_the_tree_merges_what_is_the_same_and_keeps_forks_apart(
 # The command line
 
 
+def test_a_pool_named_by_a_relative_path_is_kept_by_its_whole_path(
+    world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.folder)
+    options = ("--turn", 3, "--model", "adder", "--n", 1, "--baseline", 1, "--pool", "pool.toml", "--json")
+    done = world.trinity("fork", parent, *options)
+    assert done.code == 0, done.err
+    assert store.runs.get(done.json["run"]).config["pool"] == str((world.folder / "pool.toml").resolve())
+
+
 def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     done = world.trinity("fork", parent, "--turn", 3, "--model", "adder", "--n", 2, "--baseline", 2, "--json")
     assert done.code == 0, done.err

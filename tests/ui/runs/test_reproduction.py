@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core.episode import Ask, Failure
+from core.episode import Ask, EndReason, Failure, Status
 from core.errors import ConfigError, PoolError
+from storage.rows.summaries import EpisodeSummary
 from storage.store import Store, open_store
 from tests.builders.pools import Line, ScriptedPool, specs
 from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
 from ui.runs import wiring
-from ui.runs.paper_tables import EVOLVED, TABLES, TableRow, needed, outcomes, suites
+from ui.runs.paper_tables import EVOLVED, TABLES, PlayedRow, StoredRow, TableRow, needed, outcomes, suites
 from ui.runs.plans import Suite
 from ui.runs.reproduction import Reproduction
 from ui.runs.results_file import NAME, read
@@ -264,6 +265,24 @@ def test_a_row_with_missing_episodes_is_not_kept(world: Sums, store: Store) -> N
         )
     assert not store.runs.list()
     assert not suites(store)
+
+
+def played_row(task: str, *, correct: bool) -> list[PlayedRow]:
+    """A row under one seed, of one task."""
+    episode = EpisodeSummary(
+        "e1", "r1", task, "sums", "q", "single:adder", None, None, Status.FINISHED, correct, EndReason.ACCEPTED, 1,
+        "", 0, 0, 0.0, 0.0, None, None, (), 0.0, 1.0,
+    )  # fmt: skip
+    return [PlayedRow(StoredRow("r1", "single:adder", 0, ""), (episode,))]
+
+
+def test_the_union_is_of_the_single_models_of_its_own_table() -> None:
+    played = {
+        "single:1": played_row("t1", correct=False),
+        "single:1 held-out": played_row("unseen", correct=True),
+    }
+    rows = {one.row.key: one for one in outcomes(TABLES["combinations"], played)}
+    assert (rows["single:1"].overall.mean, rows["union"].overall.mean) == (0.0, 0.0)
 
 
 def test_every_row_has_a_recipe_and_its_published_numbers() -> None:
