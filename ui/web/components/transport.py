@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
-from ui.web.components.key_focus import key_focus
+from ui.web.components import key_focus
+from ui.web.kit.text import markdown_table
 
 SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 
@@ -33,13 +35,12 @@ def keys_of(noun: str, *own: tuple[str, str]) -> Keys:
 
 
 def dwell_s(characters: int, speed: float) -> float:
-    """How long a turn stays while playing, in seconds: 0.6 s plus reading time, between 0.6 s and 6 s,
-    by speed."""
-    return min(6.0, max(0.6, 0.6 + characters / 900)) / speed
+    """How long a turn stays while playing, in seconds: 0.6 s plus reading time, 6 s at most, by speed."""
+    return min(6.0, 0.6 + characters / 900) / speed
 
 
 def playing(what: str) -> bool:
-    """Is this episode, or this pair, playing?"""
+    """Whether this episode, or this pair, is playing."""
     return st.session_state.get(_PLAYING) == what
 
 
@@ -88,8 +89,7 @@ def step_buttons(cursor: int, total: int, go: Callable[[int], None], keys: Keys)
             shortcut=shortcut,
             type="tertiary",
             disabled=not 0 <= to < total,
-            on_click=by_hand(go),
-            args=(to,),
+            on_click=partial(by_hand(go), to),
         )
     help_button(keys)
 
@@ -117,18 +117,25 @@ def help_button(keys: Keys) -> None:
 
 @st.dialog("Keys", on_dismiss="rerun")
 def _help(keys: Keys) -> None:
-    st.markdown("\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in keys)]))
+    key_table(keys)
     st.caption("Keys rest while you type in a field.")
+    plain_strip_toggle("plain_strip_choice")
+
+
+def key_table(keys: Keys) -> None:
+    """Keys and what they do, a row each."""
+    markdown_table(("Key", ""), [(f"**{key}**", what) for key, what in keys], "ll")
+
+
+def plain_strip_toggle(key: str, help: str | None = None) -> None:
+    """Whether turn strips are drawn plainly in this tab, as a switch."""
     st.toggle(
         "Plain turn strip, without the component",
-        key="plain_strip_choice",
+        key=key,
         value=bool(st.session_state.get("plain_strip", False)),
-        on_change=_choose_plain,
+        help=help,
+        on_change=lambda: st.session_state.update(plain_strip=st.session_state[key]),
     )
-
-
-def _choose_plain() -> None:
-    st.session_state["plain_strip"] = st.session_state["plain_strip_choice"]
 
 
 def _play(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
@@ -155,16 +162,14 @@ def transport(
     step = by_hand(go)
     first, last = cursor <= 0, cursor >= total - 1
     key_focus("tools_transport")
-    with (
-        st.bottom,
-        st.container(
-            horizontal=True,
-            horizontal_alignment="center",
-            vertical_alignment="center",
-            gap="small",
-            key="tools_transport",
-        ),
-    ):
+    row = st.bottom.container(
+        horizontal=True,
+        horizontal_alignment="center",
+        vertical_alignment="center",
+        gap="small",
+        key="tools_transport",
+    )
+    with row:
         for words, key, icon, shortcut, to, disabled in (
             ("First", "go_first", "first_page", "Home", 0, first),
             ("Previous", "go_back", "chevron_left", "Left", cursor - 1, first),
@@ -180,8 +185,7 @@ def transport(
                 icon=f":material/{icon}:",
                 shortcut=shortcut,
                 help=f"{words} {noun.lower()}",
-                on_click=step,
-                args=(to,),
+                on_click=partial(step, to),
                 disabled=disabled,
             )
         st.segmented_control(
@@ -205,8 +209,7 @@ def _play_button(what: str, cursor: int, total: int, go: Callable[[int], None]) 
         icon=":material/pause:" if plays else ":material/play_arrow:",
         shortcut="Space",
         type="primary",
-        on_click=stop if plays else _play,
-        args=() if plays else (what, cursor, total, go),
+        on_click=stop if plays else partial(_play, what, cursor, total, go),
         disabled=total < 2,
     )
 

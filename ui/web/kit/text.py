@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import streamlit as st
@@ -26,8 +27,7 @@ def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None
         st.button(
             f"Show {'all' if len(long) == len(body) else 'more of'} {len(body):,} characters",
             key=f"{key}_more",
-            on_click=_show_all,
-            args=(f"{key}_all",),
+            on_click=lambda: st.session_state.update({f"{key}_all": True}),
             type="tertiary",
         )
         return
@@ -49,5 +49,7 @@ def beginning(body: str, characters: int, lines: int) -> str:
     return "".join(body[:characters].splitlines(keepends=True)[:lines])
 
 
-def _show_all(flag: str) -> None:
-    st.session_state[flag] = True
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> None:
+    """A small table of cells in markdown. `align` has a letter for each column: l left, r right."""
+    rules = [{"l": ":--", "r": "--:"}[side] for side in align]
+    st.markdown("\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,6 +111,11 @@ def table(
 def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:
     """The empty state: what is missing, said once; the caller adds the action that fills it."""
     st.markdown(f":gray[{icon} {sentence}]")
+
+
+def close_button(key: str, help: str, act: Callable[[], None]) -> None:
+    """A cross that shuts or empties what it stands in."""
+    st.button("", key=key, icon=":material/close:", type="tertiary", help=help, on_click=act)
 
 
 def states_removed(store: Store, where: EpisodeFilter | Sequence[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from core.errors import StoreError
@@ -54,8 +56,7 @@ def basket(store: Store, episode_id: str) -> None:
         icon=":material/shopping_basket:",
         shortcut="X",
         type="tertiary",
-        on_click=toggle,
-        args=(episode_id,),
+        on_click=partial(toggle, episode_id),
     )
     if not now:
         return
@@ -70,10 +71,8 @@ def basket(store: Store, episode_id: str) -> None:
 
 def _contents(store: Store, now: list[str]) -> None:
     if len(now) != 2:
-        st.caption(
-            "Two episodes can be compared side by side."
-            + (" Take some out." if len(now) > 2 else " Add one.")
-        )
+        advice = "Take some out." if len(now) > 2 else "Add one."
+        st.caption(f"Two episodes can be compared side by side. {advice}")
     for one in now:
         with st.container(horizontal=True, vertical_alignment="center"):
             try:
@@ -84,4 +83,4 @@ def _contents(store: Store, now: list[str]) -> None:
                 )
             except StoreError:
                 st.caption(f"{label(one)} is no longer in the store.")
-            st.button("Take out", key=f"take_out_{one}", type="tertiary", on_click=toggle, args=(one,))
+            st.button("Take out", key=f"take_out_{one}", type="tertiary", on_click=partial(toggle, one))

@@ -12,11 +12,11 @@ from core.analysis.comparison import Alignment, AlignmentRow
 from core.analysis.metrics import kl_divergence
 from core.episode import ROLE_ORDER, Decision, Flag, Status
 from storage.reads.episode_steps import read_decisions
-from storage.store import Store
 from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line, verdict_mark
 from ui.web.kit import state
+from ui.web.kit.cache import remembered
 from ui.web.turns.recording import Recording
 
 #: A table of more rows than this is cut, and says so; the strip holds them all.
@@ -49,21 +49,26 @@ def row_kl(a: Recording, b: Recording, rows: Sequence[AlignmentRow]) -> list[flo
 def choice_kl(a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]) -> float | None:
     """D_KL(A || B) of two joint choices in nats: model and role are drawn independently, so it is the sum of both
     softmaxes'. None where a side has no head, or the pools differ."""
+    found = choice_kls(a, a_models, b, b_models)
+    return None if found is None else sum(found)
+
+
+def choice_kls(
+    a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]
+) -> tuple[float, float] | None:
+    """D_KL(A || B) of both softmaxes, models' and roles', in nats; None as `choice_kl` has it."""
     models = divergence_kl(a.model_probs, b.model_probs, a_models, b_models)
     roles = divergence_kl(a.role_probs, b.role_probs, ROLE_ORDER, ROLE_ORDER)
-    return None if models is None or roles is None else models + roles
+    return None if models is None or roles is None else (models, roles)
 
 
 def _decisions(side: Recording) -> list[Decision]:
     """All decisions of a side in one query, cached once it is finished."""
-    if side.episode.status is Status.FINISHED:
-        return _cached_decisions(side.store, side.store.url, side.episode.id)
-    return read_decisions(side.store, side.episode.id)
+    finished = side.episode.status is Status.FINISHED
+    return (_remembered_decisions if finished else read_decisions)(side.store, side.episode.id)
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _cached_decisions(_store: Store, url: str, episode_id: str) -> list[Decision]:
-    return read_decisions(_store, episode_id)
+_remembered_decisions = remembered(most=32)(read_decisions)
 
 
 def row_table(

@@ -133,7 +133,9 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
     """Where we are, what was asked, how it ended, and the ways on to other episodes. What in it changes with the turn
     has two places of its own: for the way back, and for the ways on from the turn."""
     summary, episode = recording.summary, recording.episode
-    before, after = neighbours(recording.store, summary, state.list_query())
+    before, after = neighbours(
+        recording.store, summary.id, summary.run_id, summary.policy, state.list_query()
+    )
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
         # As wide with the hint at its key as without, so that what follows stays where it is.
         back = st.container(width=_BACK_PX)
