@@ -123,7 +123,6 @@ def _help(keys: Keys) -> None:
 
 
 def key_table(keys: Keys) -> None:
-    """Keys and what they do, a row each."""
     markdown_table(("Key", ""), [(f"**{key}**", what) for key, what in keys], "ll")
 
 

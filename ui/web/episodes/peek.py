@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -13,7 +14,7 @@ from ui.presentation.words import policy_name
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.text import text_block
-from ui.web.kit.widgets import outcome_badge
+from ui.web.kit.widgets import close_button, outcome_badge
 from ui.web.pickers.facets import flag_word
 from ui.web.turns.recording import Recording, open_recording
 
@@ -39,7 +40,6 @@ def show_preview(store: Store, episode_id: str, ids: Sequence[str]) -> None:
 
 
 def _ways_on(episode_id: str, ids: Sequence[str], replay: Mapping[str, str]) -> None:
-    """Its replay, the episodes before and after it in the list, and a way to close it."""
     here = ids.index(episode_id) if episode_id in ids else None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         state.page_link("replay", "**Replay**", icon=":material/smart_display:", **replay)
@@ -52,22 +52,12 @@ def _ways_on(episode_id: str, ids: Sequence[str], replay: Mapping[str, str]) -> 
                 shortcut=shortcut,
                 type="tertiary",
                 disabled=to is None,
-                on_click=state.set_params,
-                kwargs={"peek": to},
+                on_click=partial(state.set_params, peek=to),
             )
-        st.button(
-            "",
-            key="peek_close",
-            icon=":material/close:",
-            type="tertiary",
-            help="Close the peek",
-            on_click=state.set_params,
-            kwargs={"peek": None},
-        )
+        close_button("peek_close", "Close the peek", partial(state.set_params, peek=None))
 
 
 def _outcome(recording: Recording) -> None:
-    """How it ended, who played it, and the last turn's reply."""
     summary = recording.summary
     st.markdown(
         f"{outcome_badge(summary)} · {END_WORDS[summary.end_reason] if summary.end_reason else summary.status}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.episode import Status
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
@@ -65,67 +65,42 @@ def rows(
 
 
 def _answer_mark(one: EpisodeSummary) -> str:
-    if one.status is not Status.FINISHED:
-        mark = STATUS_MARKS[one.status]
-        return f"{mark.glyph} {mark.word}"
-    mark = correct_mark(one.correct)
+    mark = correct_mark(one.correct) if one.status is Status.FINISHED else STATUS_MARKS[one.status]
     return f"{mark.glyph} {mark.word}"
 
 
-#: Column -> how it is called, and how it is drawn. The first ones are shown until others are chosen.
-_WORDS = {
-    "open": "Open",
-    "answer": "Answer",
-    "question": "Question",
-    "turns": "Turns",
-    "policy": "Policy",
-    "n": "n",
-    "tokens": "Tokens",
-    "margin": "Margin",
-    "entropy": "Entropy",
-    "cost": "Cost",
-    "flags": "Flags",
-    "when": "When",
-    "ended": "Ended",
-    "given": "Answer given",
-    "family": "Family",
-    "latency": "Seconds",
-    "read": "Tokens read",
-    "written": "Tokens written",
-    "task": "Task",
-    "run": "Run",
-    "id": "Episode",
+_text, _number = st.column_config.TextColumn, st.column_config.NumberColumn
+#: Column -> how it is called and drawn. The first ones are shown until others are chosen.
+_COLUMNS: dict[str, ColumnConfig] = {
+    "open": st.column_config.LinkColumn("Open", width=70, display_text="Replay"),
+    "answer": _text("Answer", width=95),
+    "question": _text("Question"),
+    "turns": _text("Turns"),
+    "policy": _text("Policy", width=190),
+    "n": _number("n", width=40, help="Turns played"),
+    "tokens": _number("Tokens", width=75, format="localized"),
+    "margin": _number("Margin", width=70, format="%.2f", help=define("Margin")),
+    "entropy": _number("Entropy", width=70, format="%.2f", help=define("Entropy")),
+    "cost": _text("Cost", width=75),
+    "flags": _text("Flags", width=180),
+    "when": _text("When", width=95),
+    "ended": _text("Ended"),
+    "given": _text("Answer given"),
+    "family": _text("Family"),
+    "latency": _number("Seconds", width=75, format="%.1f", help="Of all calls together"),
+    "read": _number("Tokens read", width=90, format="localized"),
+    "written": _number("Tokens written", width=100, format="localized"),
+    "task": _text("Task"),
+    "run": _text("Run"),
+    "id": _text("Episode"),
 }
-_DEFAULT_COLUMNS = tuple(_WORDS)[:12]
-
-
-def _configured(width: str, legend: str) -> dict[str, Any]:
-    question, turns = WIDTHS[width]
-    text, number = st.column_config.TextColumn, st.column_config.NumberColumn
-    drawn: dict[str, Any] = {
-        "open": st.column_config.LinkColumn("Open", width=70, display_text="Replay"),
-        "answer": text("Answer", width=95),
-        "question": text("Question", width=question),
-        "turns": text("Turns", width=turns, help=legend),
-        "policy": text("Policy", width=190),
-        "n": number("n", width=40, help="Turns played"),
-        "tokens": number("Tokens", width=75, format="localized"),
-        "margin": number("Margin", width=70, format="%.2f", help=define("Margin")),
-        "entropy": number("Entropy", width=70, format="%.2f", help=define("Entropy")),
-        "cost": text("Cost", width=75),
-        "flags": text("Flags", width=180),
-        "when": text("When", width=95),
-        "latency": number("Seconds", width=75, format="%.1f", help="Of all calls together"),
-        "read": number("Tokens read", width=90, format="localized"),
-        "written": number("Tokens written", width=100, format="localized"),
-    }
-    return {name: drawn.get(name) or text(words) for name, words in _WORDS.items()}
+_DEFAULT_COLUMNS = tuple(_COLUMNS)[:12]
 
 
 def columns_shown() -> list[str]:
     """The columns the address asks for, in its order; else those last chosen in this tab, else the default ones."""
     asked = (state.param("cols") or str(st.session_state.get("list_cols") or "")).split(",")
-    return [name for name in dict.fromkeys(asked) if name in _WORDS] or list(_DEFAULT_COLUMNS)
+    return [name for name in dict.fromkeys(asked) if name in _COLUMNS] or list(_DEFAULT_COLUMNS)
 
 
 def width_shown() -> str:
@@ -149,9 +124,9 @@ def column_chooser() -> None:
     with st.popover("Columns", icon=":material/view_column:", type="tertiary"):
         st.multiselect(
             "Columns, in this order",
-            list(_WORDS),
+            list(_COLUMNS),
             key="choose_columns",
-            format_func=lambda name: "Turns played" if name == "n" else _WORDS[name],
+            format_func=lambda name: "Turns played" if name == "n" else str(_COLUMNS[name]["label"]),
             on_change=chosen,
             help="Take one out and choose it again to put it last.",
         )
@@ -173,10 +148,15 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
         chosen = [name for name in chosen if name in _PEEKING] or list(_PEEKING)
     if "turns" in chosen:
         st.caption(legend)
+    question_px, turns_px = WIDTHS[width_shown()]
+    widths = {
+        "question": _text("Question", width=question_px),
+        "turns": _text("Turns", width=turns_px, help=legend),
+    }
     st.dataframe(
         table[chosen],
         key=key,
-        column_config=_configured(width_shown(), legend),
+        column_config=_COLUMNS | widths,
         hide_index=True,
         height="content" if len(ids) < 18 else 640,
         row_height=35,
@@ -202,7 +182,6 @@ def tick(ids: Sequence[str], positions: Sequence[int]) -> None:
 
 
 def empty_basket() -> None:
-    """Untick every row."""
     hold([])
     st.session_state["episodes_list"] = st.session_state.get("episodes_list", 0) + 1
     state.set_params(peek=None)

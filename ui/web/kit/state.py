@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NoReturn, ParamSpec
 from urllib.parse import parse_qsl, urlencode
 
@@ -95,6 +96,11 @@ def guarded(do: Callable[P, object], show: Callable[[str], object] | None = None
             (show or failed)(str(error))
 
     return guard
+
+
+def click(do: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> Callable[[], None]:
+    """A callback that does this; where a user's mistake prevents it, `refused` says why."""
+    return partial(guarded(do, refused), *arguments, **named)
 
 
 def refused(sentence: str) -> None:

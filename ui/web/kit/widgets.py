@@ -73,7 +73,6 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
 
 
 def is_dark() -> bool:
-    """Whether the reader's page is dark."""
     return st.context.theme.type == "dark"
 
 

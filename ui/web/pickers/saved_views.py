@@ -37,7 +37,7 @@ def views_popover(store: Store, query: Mapping[str, str], where: EpisodeFilter) 
                 placeholder="False accepts of generation 30",
             )
             if st.form_submit_button("Save view", icon=":material/bookmark_add:", type="primary"):
-                state.guarded(_save, state.refused)(store, name, query, where)
+                state.click(_save, store, name, query, where)()
         views = store.views.list(50)
         if not views:
             st.caption(
@@ -74,14 +74,14 @@ def _line(store: Store, view: SavedView) -> None:
                 view.name,
                 key=f"rename_{view.id}",
                 max_chars=LONGEST_NAME,
-                on_change=state.guarded(renamed, state.refused),
+                on_change=state.click(renamed),
             )
             st.button(
                 "Delete this view",
                 key=f"delete_view_{view.id}",
                 icon=":material/delete:",
                 help="Its episodes stay.",
-                on_click=state.guarded(deleted, state.refused),
+                on_click=state.click(deleted),
             )
 
 

@@ -41,8 +41,7 @@ def resumable(store: Store, run: RunSummary, words: str) -> None:
             icon=":material/restart_alt:",
             type="primary",
             help="Another worker takes it; no reply that is stored is asked or paid for again",
-            on_click=state.guarded(_resume, state.refused),
-            args=(store, run, ceiling),
+            on_click=state.click(_resume, store, run, ceiling),
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -59,14 +60,11 @@ def author_field(key: str = "label_author") -> None:
 
 def add_label(store: Store, place: Place, name: str, value: str, note: str = "") -> None:
     """Add a label, and remember the one that it replaces, for `undo`."""
-    who = author()
-    mine = [
-        one
-        for one in store.labels.of(place.episode_id)
-        if (one.place, one.name, one.author) == (place, name, who)
-    ]
-    added = store.labels.add(place, name, value, author=who, note=note)
-    st.session_state[_ADDED] = [*st.session_state.get(_ADDED, []), (added, mine[0] if mine else None)]
+    own = (place, name, author())
+    given = store.labels.of(place.episode_id)
+    before = next((one for one in given if (one.place, one.name, one.author) == own), None)
+    added = store.labels.add(place, name, value, author=author(), note=note)
+    st.session_state[_ADDED] = [*st.session_state.get(_ADDED, []), (added, before)]
 
 
 def can_undo() -> bool:
@@ -93,8 +91,8 @@ def label_panel(
     index: int,
     line: DeltaGenerator,
     *,
-    any_labels: bool = True,
-    own_only: bool = False,
+    any_labels: bool,
+    own_only: bool,
 ) -> None:
     """The labels of an episode in the row `line`, with a button (key L) that opens everything else here; `index`: the
     turn at hand. Whether it is open stands in the address as `labels`. Nothing is read unless `any_labels`; with
@@ -112,8 +110,7 @@ def label_panel(
             shortcut="L",
             type="tertiary",
             help="Say what you think of this episode, this turn or some of its words",
-            on_click=state.set_params,
-            kwargs={"labels": None if is_open else "open"},
+            on_click=partial(state.set_params, labels=None if is_open else "open"),
         )
         if here := [one for one in current if one.place.index in (None, index)]:
             st.markdown(badges(here))
@@ -162,8 +159,7 @@ def quick_buttons(
 ) -> None:
     """The labels at hand as buttons, one's own marked, with the keys 1 to 9 when the page has them to spare. A press
     on a marked one withdraws it; after any other `then` is called. `about` says in words what is labelled."""
-    who = author()
-    mine = {(one.name, one.value) for one in current if one.place == place and one.author == who}
+    mine = {(one.name, one.value) for one in current if (one.place, one.author) == (place, author())}
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_labels"):
         if about:
             st.markdown(f"Label {about}:", width="content")
@@ -174,8 +170,7 @@ def quick_buttons(
                 icon=":material/check:" if pair in mine else None,
                 type="primary" if pair in mine else "secondary",
                 shortcut=str(i) if keys else None,
-                on_click=state.guarded(_toggle, state.refused),
-                args=(store, place, pair, pair in mine, then),
+                on_click=state.click(_toggle, store, place, pair, pair in mine, then),
             )
 
 
@@ -207,9 +202,7 @@ def current_labels(store: Store, current: Sequence[Label]) -> None:
                     icon=":material/backspace:",
                     type="tertiary",
                     help="Withdraw; it stays in the history",
-                    on_click=state.guarded(store.labels.withdraw, state.refused),
-                    args=(one.place, one.name),
-                    kwargs={"author": one.author},
+                    on_click=state.click(store.labels.withdraw, one.place, one.name, author=one.author),
                 )
         if one.quote:
             st.code(plain(one.quote), language=None, wrap_lines=True)
@@ -255,8 +248,7 @@ def label_form(store: Store, place: Place) -> None:
             "Add the label",
             icon=":material/new_label:",
             key="label_add",
-            on_click=state.guarded(_add, state.refused),
-            args=(store, place),
+            on_click=state.click(_add, store, place),
         )
 
 

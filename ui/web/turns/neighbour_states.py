@@ -80,14 +80,11 @@ def nearest(
         cosines = np.nan_to_num(past.hidden @ state / lengths, nan=-1.0)
     foreign = np.array([turn.episode_id != episode_id for turn in past.turns], bool)
     order = [row for row in np.argsort(-cosines, kind="stable").tolist() if foreign[row]][:COUNTED]
-    near = (
-        NearDecision(
-            past.turns[row],
-            min(1.0, float(cosines[row])),
-            bool(digest) and past.turns[row].prompt_digest == digest,
-        )
-        for row in order
-    )
+    near = []
+    for row in order:
+        turn = past.turns[row]
+        same_text = bool(digest) and turn.prompt_digest == digest
+        near.append(NearDecision(turn, min(1.0, float(cosines[row])), same_text))
     return Neighbourhood(tuple(near), int(foreign.sum()), past.total)
 
 

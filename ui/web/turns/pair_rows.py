@@ -41,8 +41,8 @@ def row_kl(a: Recording, b: Recording, rows: Sequence[AlignmentRow]) -> list[flo
     for row in rows:
         if row.a is None or row.b is None or row.a >= len(ours) or row.b >= len(theirs):
             found.append(None)
-            continue
-        found.append(choice_kl(ours[row.a], a.models, theirs[row.b], b.models))
+        else:
+            found.append(choice_kl(ours[row.a], a.models, theirs[row.b], b.models))
     return found
 
 
@@ -82,9 +82,9 @@ def row_table(
     """One line per row that is shown, the first divergence pinned above what must be scrolled. Selecting a line goes
     there, and either side's cell opens its turn in Replay."""
     first = alignment.first_divergence
-    shown = list(rows[:MOST_ROWS])
-    pinned = first is not None and first in rows and len(shown) > IN_SIGHT
-    listed = [first, *shown] if pinned and first is not None else shown
+    listed = list(rows[:MOST_ROWS])
+    if first is not None and first in rows and len(listed) > IN_SIGHT:
+        listed.insert(0, first)
     table = row_lines(a, b, alignment, listed, rows[column])
     config = {
         "A": st.column_config.LinkColumn("A, opens Replay", display_text=r"#(.*)$", width=190),

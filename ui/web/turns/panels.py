@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
@@ -61,8 +62,8 @@ def decider_words(recording: Recording, index: int) -> str | None:
 
 def _tabs() -> str:
     """One button per panel; its key is its place."""
-    asked = state.param("panel") or "decision"
-    shown = asked if asked in PANELS else "decision"
+    named = state.param("panel") or ""
+    shown = named if named in PANELS else "decision"
     with st.container(horizontal=True, gap="xsmall", key="tools_panels"):
         for place, (name, (words, _)) in enumerate(PANELS.items(), 1):
             st.button(
@@ -70,11 +71,6 @@ def _tabs() -> str:
                 key=f"panel_{name}",
                 shortcut=str(place),
                 type="secondary" if name == shown else "tertiary",
-                on_click=_show,
-                args=(name,),
+                on_click=partial(state.set_params, panel=None if name == "decision" else name),
             )
     return shown
-
-
-def _show(name: str) -> None:
-    state.set_params(panel=None if name == "decision" else name)

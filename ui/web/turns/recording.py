@@ -37,7 +37,6 @@ class Recording:
         return self.episode.models
 
     def decided_by(self, index: int) -> str:
-        """The policy that decided turn `index`."""
         return decider_at(self.episode.policy, self.episode.deciders, index)
 
     def preloaded(self, index: int) -> Recording:

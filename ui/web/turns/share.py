@@ -53,14 +53,14 @@ def share_popover(recording: Recording, index: int) -> None:
 
 def episode_json(recording: Recording) -> str:
     """The episode with all its finished turns as JSON; hidden states in hex."""
-    return json.dumps(asdict(recording.store.episodes.get(recording.episode.id)), default=_readable, indent=1)
+
+    def readable(value: Any) -> str:
+        return value.hex() if isinstance(value, bytes) else str(value)
+
+    return json.dumps(asdict(recording.store.episodes.get(recording.episode.id)), default=readable, indent=1)
 
 
-def _readable(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def save_button(store: Store, *episode_ids: str, key: str = "save_page") -> None:
+def save_button(store: Store, *episode_ids: str) -> None:
     """A download of one episode's page, or of two episodes' page; it is made when it is clicked."""
 
     def page() -> str:
@@ -73,7 +73,7 @@ def save_button(store: Store, *episode_ids: str, key: str = "save_page") -> None
         file_name=f"{'-and-'.join(episode_ids)}.html",
         mime="text/html",
         on_click="ignore",
-        key=key,
+        key="save_page",
         icon=":material/download:",
         type="tertiary",
         help="One HTML file with everything shown here. It opens from disk, needs no network and runs no script.",

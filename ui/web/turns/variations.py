@@ -89,7 +89,6 @@ def _course_line(course: Sequence[Variation], episode_id: str, turn: int) -> Non
 
 
 def _ending(one: Variation) -> str:
-    """How an episode ended and who was called, as markdown."""
     summary = one.summary
     mark = correct_mark(summary.correct) if summary.finished else STATUS_MARKS[summary.status]
     return f"{badge(mark)} · {label(strip_text(summary.strip)) or '–'}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,7 +30,7 @@ from ui.web.episodes.groups import GROUPS, group_asked, show_groups
 from ui.web.episodes.peek import show_preview
 from ui.web.episodes.table import column_chooser, empty_basket, show_table
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.widgets import close_button, nothing_here
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
@@ -70,7 +71,6 @@ _WAYS_ON: dict[str, tuple[str, str]] = {
 
 
 def show() -> None:
-    """Render the page."""
     store = state.store()
     query = st.query_params.to_dict()
     view = _view(store, query)
@@ -137,7 +137,6 @@ def _cursor() -> dict[str, Any]:
 
 
 def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
-    """The filter line with its help and its error, and the search."""
     line, search = st.columns([5, 3], vertical_alignment="center", gap="small")
     with line:
         filter_line(
@@ -179,9 +178,8 @@ def _help() -> None:
         st.markdown("**Ask in one line.** Suggestions come as you type; Enter applies.")
         with st.container(gap=None):
             for words, filter_text in EXAMPLES.items():
-                st.button(
-                    words, key=f"example_{words}", type="tertiary", on_click=change, kwargs={"q": filter_text}
-                )
+                ask = partial(change, q=filter_text)
+                st.button(words, key=f"example_{words}", type="tertiary", on_click=ask)
                 st.caption(f"`{filter_text}`")
         st.markdown(
             '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
@@ -209,10 +207,10 @@ def _meaning(name: str) -> str:
 
 
 def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:
-    """What can be asked, order, grouping, columns, saved views, and the list as an expression."""
+    by = group_asked()
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_list"):
         _help()
-        if group_asked() is None:
+        if by is None:
             state.select(
                 "Order",
                 {str(order): words for order, words in ORDERS.items()},
@@ -224,20 +222,20 @@ def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None
             )
         state.select(
             "Group",
-            {str(by): words for by, words in GROUPS.items()},
-            group_asked(),
-            lambda by: change(group=by),
+            {str(group): words for group, words in GROUPS.items()},
+            by,
+            lambda group: change(group=group),
             key="list_group",
             label_visibility="collapsed",
             width=155,
             index=None,
             placeholder="no groups",
         )
-        if group_asked() is None:
+        if by is None:
             column_chooser()
         views_popover(store, query, where)
         _as_expression(where)
-        if group_asked() is not None:
+        if by is not None:
             _ways_on(where)
 
 
@@ -285,21 +283,20 @@ def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter) -> No
     own tools above its right end."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_pager"):
         st.markdown(f"**{page.total}** episodes", width="content")
-        steps: tuple[tuple[str, str, dict[str, str | None], bool], ...] = (
-            ("First", "first_page", {}, page.previous is None),
-            ("Previous", "chevron_left", {"before": page.previous}, page.previous is None),
-            ("Next", "chevron_right", {"after": page.next}, page.next is None),
-            ("Last", "last_page", {"last": "1"}, page.next is None),
-        )
-        for words, icon, params, off in steps:
+        first, last = page.previous is None, page.next is None
+        for words, icon, to, off in (
+            ("First", "first_page", change, first),
+            ("Previous", "chevron_left", partial(change, before=page.previous), first),
+            ("Next", "chevron_right", partial(change, after=page.next), last),
+            ("Last", "last_page", partial(change, last="1"), last),
+        ):
             st.button(
                 "",
                 key=f"page_{words.lower()}",
                 icon=f":material/{icon}:",
                 help=f"{words} page",
                 disabled=off,
-                on_click=change,
-                kwargs=params,
+                on_click=to,
             )
         _ways_on(where)
         _basket(store)
@@ -320,8 +317,7 @@ def _basket(store: Store) -> None:
     if len(ticked) > 1 and st.button(
         "Keep as view", key="basket_view", type="tertiary", icon=":material/bookmark_add:"
     ):
-        kept = keep_basket(store, ticked)
-        state.replace_params({"view": kept.id})
+        state.replace_params({"view": keep_basket(store, ticked).id})
         st.rerun()
     if st.button(
         "Fork these",
@@ -346,14 +342,7 @@ def _basket(store: Store) -> None:
         on_click="ignore",
         help="The ticked episodes as CSV, a line each",
     )
-    st.button(
-        "",
-        key="basket_clear",
-        icon=":material/close:",
-        type="tertiary",
-        help="Untick all",
-        on_click=empty_basket,
-    )
+    close_button("basket_clear", "Untick all", empty_basket)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from ui.web.kit import state
 
 
 def show() -> None:
-    """Render the page."""
     st.title("Glossary")
     st.caption(
         "The words of this app. Most of them also explain themselves where they stand: hover over a (?) mark."

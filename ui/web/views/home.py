@@ -30,7 +30,6 @@ _OTHERS: tuple[RunKind, ...] = ("live", "fork", "evolve")
 
 
 def show() -> None:
-    """Render the page."""
     store = state.store()
     health = store.health()
     st.title("Why did the coordinator do that?")
@@ -61,9 +60,8 @@ def _resume() -> None:
     what = {"replay": "the replay", "pair": "the comparison", "review": "the review"}[page]
     episode = label(query.get("ep") or query.get("a", ""), 40)
     turn = f", turn {label(query['t'], 8)}" if query.get("t") else ""
-    state.page_link(
-        page, f":blue[**Go on with {what}**] of {episode}{turn}", icon=":material/resume:", **query
-    )
+    words = f":blue[**Go on with {what}**] of {episode}{turn}"
+    state.page_link(page, words, icon=":material/resume:", **query)
 
 
 def _empty(store: Store) -> None:
@@ -131,8 +129,8 @@ def _runs(store: Store) -> None:
     for name in _OTHERS:
         for run in store.runs.list(name, limit=1):
             kind = kind_of(run)
-            told = f"Newest {kind.words}: :blue[{label(about(run, 56) or run.id, 56)}] :gray[{_stands(run)}]"
-            state.page_link(kind.page, told, icon=kind.icon, **address_of(run))
+            words = f"Newest {kind.words}: :blue[{label(about(run, 56) or run.id, 56)}] :gray[{_stands(run)}]"
+            state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
 def _stands(run: RunSummary) -> str:
@@ -158,7 +156,6 @@ def _run(store: Store, run: RunSummary) -> None:
 
 
 def _views(store: Store) -> None:
-    """The lists saved under a name, newest first; nothing until there is one."""
     views = store.views.list(VIEWS)
     if views:
         st.subheader("Saved views")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import Role, Status
 from storage.reads.episode_steps import Variation
-from storage.rows.summaries import RunStatus, RunSummary
+from storage.rows.summaries import RunStatus
 from storage.store import Store
 from ui.presentation.course import (
     BLUNDER_WORDS,
@@ -43,7 +44,6 @@ from ui.web.components.transport import (
 )
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.kit import state
-from ui.web.kit.text import text_block
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.saved_views import neighbours
@@ -55,7 +55,7 @@ from ui.web.turns.prompt import prompt_panel
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.share import save_button, share_popover
 from ui.web.turns.shown_turns import position_words, shown_turns, turn_filter
-from ui.web.turns.turn_card import announcement, before_card, turn_card
+from ui.web.turns.turn_card import announcement, before_card, question_heading, turn_card
 from ui.web.turns.variations import branch_turns, family_of, variation_tree
 
 #: A running episode is read again this often, in seconds.
@@ -73,7 +73,7 @@ KEYS = keys_of(
     (f"1 to {len(PANELS)}", ", ".join(words for words, _ in PANELS.values())),
     ("Z", "hide the analysis, to judge before you look"),
     ("X", "put this episode in the compare basket, or take it out"),
-    *((("F", "fork here: play on from this turn with one thing changed"),) if "forks" in state.VIEWS else ()),
+    ("F", "fork here: play on from this turn with one thing changed"),
     ("Esc", "back to the list, its filters kept"),
 )
 
@@ -98,7 +98,8 @@ def show() -> None:
     else:
         with back:
             _back_button()
-        _no_turns(recording)
+        nothing = "No turn of this episode was played."
+        st.write("The coordinator has not decided yet." if recording.running else nothing)
     _follow(recording)
 
 
@@ -118,7 +119,7 @@ def _zen() -> bool:
     return state.param("zen") == "1"
 
 
-def _leave_for(episode_id: str) -> None:
+def _leave_for(episode_id: str | None) -> None:
     stop()
     state.set_params(ep=episode_id, t=1)
 
@@ -158,10 +159,7 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
                 type="tertiary",
                 on_click=lambda: state.set_params(zen=None if _zen() else 1),
             )
-    st.subheader(label(episode.task.question, 220), anchor=False)
-    if len(episode.task.question) > 220 or "\n" in episode.task.question:
-        with st.expander("The whole question"):
-            text_block(episode.task.question, key=f"{summary.id}_question")
+    question_heading(episode)
     st.markdown(_outcome(recording))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
@@ -181,15 +179,12 @@ def _back_button() -> None:
 
 
 def _fork_button(recording: Recording, cursor: int) -> None:
-    """Onwards to a fork of this turn, where there is such a page."""
-    if "forks" in state.VIEWS and st.button(
-        "Fork here", key="fork_here", icon=":material/fork_right:", shortcut="F", type="tertiary"
-    ):
+    icon = ":material/fork_right:"
+    if st.button("Fork here", key="fork_here", icon=icon, shortcut="F", type="tertiary"):
         state.go("forks", ep=recording.summary.id, t=cursor + 1)
 
 
 def _unfinished(recording: Recording) -> None:
-    """Why the episode is not finished, and where to go on with it."""
     episode = recording.episode
     run = recording.store.runs.get(episode.run_id)
     kind = kind_of(run)
@@ -210,7 +205,11 @@ def _unfinished(recording: Recording) -> None:
             f"right nor as wrong. {label(episode.error or '', 400)}"
         )
     else:
-        why = END_WORDS[episode.end_reason] if episode.end_reason else _silence(run)
+        why = "the process that played it died"
+        if episode.end_reason:
+            why = END_WORDS[episode.end_reason]
+        elif run.error:
+            why = one_line(run.error, 300).rstrip(".")
         sentence = f"This episode was interrupted: {why}. Every turn it had finished is here."
         command = "" if kind.resumes else kind.command
         if command and run.status is RunStatus.INTERRUPTED:
@@ -221,11 +220,6 @@ def _unfinished(recording: Recording) -> None:
         state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
-def _silence(run: RunSummary) -> str:
-    """Why an episode stands still that nobody ended."""
-    return one_line(run.error, 300).rstrip(".") if run.error else "the process that played it died"
-
-
 def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, help: str) -> None:
     st.button(
         words,
@@ -234,8 +228,7 @@ def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, he
         type="tertiary",
         disabled=episode_id is None,
         help=help,
-        on_click=_leave_for,
-        args=(episode_id,),
+        on_click=partial(_leave_for, episode_id),
     )
 
 
@@ -272,9 +265,12 @@ def _outcome(recording: Recording) -> str:
             parts.append(f"wrong since **turn {wrong_from + 1}**")
     else:
         parts.append(badge(STATUS_MARKS[summary.status]))
+    by = deciders(
+        summary.policy, summary.generation, episode.deciders, lambda: generation_of(recording.store)
+    )
     parts += [
         f":gray[{label(summary.family)}]",
-        f":gray[{label(_by(recording), 200)}]",
+        f":gray[{label(by, 200)}]",
         f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}]",
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
@@ -282,19 +278,6 @@ def _outcome(recording: Recording) -> str:
         f":gray[{label(dollars(summary.cost_usd))}]",
     ]
     return " · ".join(parts)
-
-
-def _by(recording: Recording) -> str:
-    summary = recording.summary
-    return deciders(
-        summary.policy, summary.generation, recording.episode.deciders, lambda: generation_of(recording.store)
-    )
-
-
-def _no_turns(recording: Recording) -> None:
-    st.write(
-        "The coordinator has not decided yet." if recording.running else "No turn of this episode was played."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +362,6 @@ def _at_turn(recording: Recording, places: _Places) -> None:
 
 
 def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
-    """The strip, the ways to other turns, its labels, and where words were found."""
     words = (state.param("find") or "").strip()[:200]
     found = found_in(recording.store, recording.summary.id, words)
     turn_strip(
@@ -439,18 +421,15 @@ def _jumps(
 ) -> DeltaGenerator:
     """Which turns are shown, and keys to the next turn of a kind, going round; returns the row they stand in."""
     outlines, here = recording.outlines, recording.outlines[cursor]
+    verifiers = tuple(one.index for one in outlines if one.role is Role.VERIFIER)
+    same_model = tuple(one.index for one in outlines if one.model == here.model)
+    same_role = tuple(one.index for one in outlines if one.role is here.role)
     kinds: list[tuple[str, str, str, str | None, tuple[int, ...]]] = [
         ("Blunder", "next_blunder", "B", BLUNDER_WORDS, () if _zen() else blunders(outlines)),
-        ("Verifier", "next_verifier", "V", None, tuple(o.index for o in outlines if o.role is Role.VERIFIER)),
+        ("Verifier", "next_verifier", "V", None, verifiers),
         ("Low margin", "next_low_margin", "M", LOW_WORDS, low_margins(outlines)),
-        (
-            "Same model",
-            "next_same_model",
-            "S",
-            None,
-            tuple(o.index for o in outlines if o.model == here.model),
-        ),
-        ("Same role", "next_same_role", "O", None, tuple(o.index for o in outlines if o.role is here.role)),
+        ("Same model", "next_same_model", "S", None, same_model),
+        ("Same role", "next_same_role", "O", None, same_role),
     ]
     ways = st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_ways")
     with ways:
@@ -492,9 +471,8 @@ def _pulse(recording: Recording) -> tuple[object, ...]:
     """What changes when a running episode moves or stalls: its status, its turns' stages, the text being written."""
     last = recording.outlines[-1] if recording.outlines else None
     writing = len(recording.reply_text(last.index).reply) if last and last.stage == "asked" else 0
-    stalled = recording.running and is_stalled(
-        recording.store.runs.get(recording.episode.run_id), time.time()
-    )
+    run = recording.store.runs.get(recording.episode.run_id) if recording.running else None
+    stalled = run is not None and is_stalled(run, time.time())
     return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing, stalled
 
 

@@ -7,8 +7,9 @@ choices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
@@ -24,7 +25,7 @@ from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, 
 from ui.presentation.words import missing_reply_words, place_words, policy_name, strip_key, strip_text
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
-from ui.web.kit.text import text_block
+from ui.web.kit.text import markdown_table, text_block
 from ui.web.kit.widgets import nothing_here, outcome_badge
 from ui.web.pickers.saved_views import named_view, order_of
 from ui.web.turns import labels
@@ -73,24 +74,15 @@ class Queue:
     order: Order
     author: str
 
-    def next(self, after: str | None, *, backwards: bool = False, unlabelled: bool = True) -> str | None:
+    def next(self, after: str | None, **which: bool) -> str | None:
         """The episode to go to; None at the end."""
-        return self.store.reviews.next(
-            self.author,
-            self.where,
-            order=self.order,
-            after=after,
-            backwards=backwards,
-            unlabelled=unlabelled,
-        )
+        return self.store.reviews.next(self.author, self.where, order=self.order, after=after, **which)
 
     def progress(self, episode_id: str | None) -> QueueProgress:
-        """How far it is."""
         return self.store.reviews.progress(self.author, self.where, order=self.order, episode_id=episode_id)
 
 
 def show() -> None:
-    """Render the page."""
     store = state.store()
     query = st.query_params.to_dict()
     view = named_view(store, query)
@@ -125,15 +117,15 @@ def _open(episode_id: str | None) -> None:
 
 
 def _choices(queue: Queue) -> None:
-    blind, on = state.param("blind") == "1", state.param("on") == "1"
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_review"):
         with st.popover("Queue", icon=":material/playlist_play:", key="queues", on_change="rerun") as popover:
             if popover.open:
                 _queues(queue.store)
-        for words, key, shortcut, icon, name, is_on, help in (
-            ("Blind", "blind", "Z", ":material/visibility_off:", "blind", blind, define("Blind review")),
-            ("Go on after a label", "go_on", "A", ":material/fast_forward:", "on", on, None),
+        for words, key, shortcut, icon, name, help in (
+            ("Blind", "blind", "Z", ":material/visibility_off:", "blind", define("Blind review")),
+            ("Go on after a label", "go_on", "A", ":material/fast_forward:", "on", None),
         ):
+            is_on = state.param(name) == "1"
             st.button(
                 words,
                 key=key,
@@ -141,23 +133,20 @@ def _choices(queue: Queue) -> None:
                 icon=icon,
                 type="primary" if is_on else "secondary",
                 help=help,
-                on_click=state.set_params,
-                kwargs={name: None if is_on else "1"},
+                on_click=partial(state.set_params, **{name: None if is_on else "1"}),
             )
         help_button(KEYS)
 
 
 def _queues(store: Store) -> None:
     st.caption("What do you want to read?", help=define("Queue"))
-    kept: dict[str, str | None] = {name: state.param(name) for name in ("blind", "on")}
+    manner = {name: state.param(name) for name in ("blind", "on")}
     for words, query in QUEUES.items():
-        state.page_link("review", words, **{**kept, **query})
+        state.page_link("review", words, **manner, **query)
     for saved in store.views.list(limit=8):
-        state.page_link(
-            "review", label(saved.name, 60), icon=":material/bookmark:", **{**kept, "view": saved.id}
-        )
-    if seen := state.list_query():
-        state.page_link("review", "The list you last saw on Episodes", **{**seen, **kept})
+        state.page_link("review", label(saved.name, 60), icon=":material/bookmark:", **manner, view=saved.id)
+    if query := state.list_query():
+        state.page_link("review", "The list you last saw on Episodes", **{**query, **manner})
     st.caption("For any other, filter the Episodes page first.")
     state.page_link("episodes", "Episodes", icon=":material/table_rows:")
 
@@ -166,12 +155,8 @@ def queue_words(where: EpisodeFilter) -> str:
     """Which episodes a queue holds, plain text: `episodes with answer wrong, family math; live plays too, forks left
     out`."""
     names = {"correct": "answer", "end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤"}
-    given: Mapping[str, object] = {field.name: getattr(where, field.name) for field in fields(where)}
-    conditions = [
-        f"{names.get(name, name)} {value}"
-        for name, value in given.items()
-        if value is not None and name != "forks"
-    ]
+    given = where.without("forks").to_query()
+    conditions = [f"{names.get(name, name)} {value}" for name, value in given.items()]
     which = f"episodes with {', '.join(conditions)}" if conditions else "all episodes"
     forks = where.forks or (None if leaves_forks_out(where) else "with")
     return f"{which}; {_FORK_WORDS[forks]}"
@@ -200,13 +185,8 @@ def _empty(store: Store) -> None:
 def _finished(queue: Queue) -> None:
     st.success("You have labelled every episode of this queue.", icon=":material/done_all:")
     with st.container(horizontal=True, gap="small"):
-        st.button(
-            "Read them again from the first",
-            key="again",
-            icon=":material/replay:",
-            on_click=_open,
-            args=(queue.next(None, unlabelled=False),),
-        )
+        first = partial(_open, queue.next(None, unlabelled=False))
+        st.button("Read them again from the first", key="again", icon=":material/replay:", on_click=first)
         _undo_button(queue)
 
 
@@ -226,7 +206,6 @@ def _episode(queue: Queue, recording: Recording, progress: QueueProgress) -> Non
 
 
 def _way(queue: Queue, recording: Recording, progress: QueueProgress, mine: bool) -> None:
-    """The ways on in the queue."""
     here = recording.summary.id
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_way"):
         for words, key, shortcut, icon, backwards, unlabelled in (
@@ -245,21 +224,19 @@ def _way(queue: Queue, recording: Recording, progress: QueueProgress, mine: bool
                 icon=icon,
                 type="primary" if key == "review_next" and mine and to else "tertiary",
                 disabled=to is None,
-                on_click=_open,
-                args=(to,),
+                on_click=partial(_open, to),
             )
         _undo_button(queue)
     at = "Not in this queue" if progress.at is None else f"You read number {progress.at:,} of the queue"
     st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
     if mine and queue.next(None) is None:
-        _finished_note()
-
-
-def _finished_note() -> None:
-    st.caption(":green[:material/done_all:] You have labelled every episode of this queue.")
+        st.caption(":green[:material/done_all:] You have labelled every episode of this queue.")
 
 
 def _undo_button(queue: Queue) -> None:
+    def undo() -> None:
+        _open(labels.undo(queue.store) or state.param("ep"))
+
     st.button(
         "Undo",
         key="review_undo",
@@ -267,17 +244,11 @@ def _undo_button(queue: Queue) -> None:
         icon=":material/undo:",
         type="tertiary",
         disabled=not labels.can_undo(),
-        on_click=state.guarded(_undo, state.refused),
-        args=(queue.store,),
+        on_click=state.click(undo),
     )
 
 
-def _undo(store: Store) -> None:
-    _open(labels.undo(store) or state.param("ep"))
-
-
 def _reading(recording: Recording, hidden: bool) -> None:
-    """The question, how it went and every turn's words in one place."""
     summary, episode = recording.summary, recording.episode
     st.markdown("**Question**")
     text_block(episode.task.question, key=f"review_{summary.id}_question")
@@ -303,8 +274,7 @@ def _reading(recording: Recording, hidden: bool) -> None:
         st.button(
             f"Show {min(WINDOW, total - shown)} more of {total:,} turns",
             key="more_turns",
-            on_click=state.set_params,
-            kwargs={"turns": shown + WINDOW},
+            on_click=partial(state.set_params, turns=shown + WINDOW),
         )
 
 
@@ -334,19 +304,14 @@ def _turn(recording: Recording, index: int, hidden: bool) -> None:
                 key=f"about_turn_{index}",
                 icon=":material/label:",
                 type="primary" if chosen else "tertiary",
-                on_click=state.set_params,
-                kwargs={"t": None if chosen else index + 1},
+                on_click=partial(state.set_params, t=None if chosen else index + 1),
             )
-        conditions = recording.text(index)
-        text_block(
-            conditions.reply,
-            key=f"review_{recording.summary.id}_{index}",
-            empty=missing_reply_words(conditions),
-        )
+        text = recording.text(index)
+        key = f"review_{recording.summary.id}_{index}"
+        text_block(text.reply, key=key, empty=missing_reply_words(text))
 
 
 def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
-    """The reviewer's side: what it is about, the labels at hand, a note, and the labels given before."""
     store, here = queue.store, recording.summary.id
     total = len(recording.outlines)
     at = state.int_param("t", 0, total, 0)
@@ -359,13 +324,8 @@ def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
         help=define("Label"),
     )
     if at:
-        st.button(
-            "The whole episode instead",
-            key="about_episode",
-            type="tertiary",
-            on_click=state.set_params,
-            kwargs={"t": None},
-        )
+        whole = partial(state.set_params, t=None)
+        st.button("The whole episode instead", key="about_episode", type="tertiary", on_click=whole)
     history = store.labels.history(here)
     with st.bottom:  # in reach however long the episode is
         labels.quick_buttons(
@@ -442,12 +402,9 @@ def _pair(pair: PairAgreement, i: int) -> None:
     st.markdown(f"**{a}** and **{b}**: the same value for {percent(pair.kappa.observed)} of {items}")
     st.markdown(f"Cohen's kappa {kappa_words(pair.kappa)}", help=define("Cohen's kappa"))
     used = [j for j in range(len(pair.values)) if any(pair.counts[j]) or any(row[j] for row in pair.counts)]
-    rows = [
-        f"| **{label(pair.values[j], 40)}** | {' | '.join(str(pair.counts[j][k]) for k in used)} |"
-        for j in used
-    ]
-    head = f"| {a} ↓ {b} → | {' | '.join(label(pair.values[k], 40) for k in used)} |"
-    st.markdown("\n".join([head, f"|:--|{'--:|' * len(used)}", *rows]))
+    values = [label(value, 40) for value in pair.values]
+    rows = [(f"**{values[j]}**", *(str(pair.counts[j][k]) for k in used)) for j in used]
+    markdown_table((f"{a} ↓ {b} →", *(values[k] for k in used)), rows, "l" + "r" * len(used))
     if not pair.differing:
         return
     with st.expander(f"Where they differ ({len(pair.differing):,})", key=f"differ_{i}"):
