@@ -10,6 +10,7 @@ import streamlit as st
 
 from ui.web.components import key_focus
 from ui.web.kit.text import markdown_table
+from ui.web.kit.widgets import tool
 
 SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 
@@ -83,14 +84,7 @@ def step_buttons(cursor: int, total: int, go: Callable[[int], None], keys: Keys)
         ("Back", "step_back", "K", cursor - 1),
         ("Next", "step_next", "J", cursor + 1),
     ):
-        st.button(
-            words,
-            key=key,
-            shortcut=shortcut,
-            type="tertiary",
-            disabled=not 0 <= to < total,
-            on_click=partial(by_hand(go), to),
-        )
+        tool(words, key, partial(by_hand(go), to), shortcut=shortcut, disabled=not 0 <= to < total)
     help_button(keys)
 
 
@@ -111,7 +105,7 @@ def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
 
 def help_button(keys: Keys) -> None:
     """The button, key H, that shows a page's keys."""
-    if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
+    if tool("Keys", "help", icon="keyboard", shortcut="H"):
         _help(keys)
 
 
@@ -178,15 +172,8 @@ def transport(
             if words == "Next":
                 _play_button(what, cursor, total, go)
             # An icon with its words in the tooltip, so that the whole bar fits a phone.
-            st.button(
-                "",
-                key=key,
-                icon=f":material/{icon}:",
-                shortcut=shortcut,
-                help=f"{words} {noun.lower()}",
-                on_click=partial(step, to),
-                disabled=disabled,
-            )
+            look = {"type": "secondary", "shortcut": shortcut, "help": f"{words} {noun.lower()}"}
+            tool("", key, partial(step, to), icon=icon, disabled=disabled, **look)
         st.segmented_control(
             "Speed",
             SPEEDS,
@@ -201,16 +188,9 @@ def transport(
 
 
 def _play_button(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
-    plays = playing(what)
-    st.button(
-        "Pause" if plays else "Play",
-        key="go_play",
-        icon=":material/pause:" if plays else ":material/play_arrow:",
-        shortcut="Space",
-        type="primary",
-        on_click=stop if plays else partial(_play, what, cursor, total, go),
-        disabled=total < 2,
-    )
+    plays, play = playing(what), partial(_play, what, cursor, total, go)
+    words, icon, act = ("Pause", "pause", stop) if plays else ("Play", "play_arrow", play)
+    tool(words, "go_play", act, icon=icon, type="primary", shortcut="Space", disabled=total < 2)
 
 
 def autoplay(what: str, cursor: int, total: int, characters: int, go: Callable[[int], None]) -> None:

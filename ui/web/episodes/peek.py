@@ -14,7 +14,7 @@ from ui.presentation.words import policy_name
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.text import text_block
-from ui.web.kit.widgets import close_button, outcome_badge
+from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.facets import flag_word
 from ui.web.turns.recording import Recording, open_recording
 
@@ -46,15 +46,9 @@ def _ways_on(episode_id: str, ids: Sequence[str], replay: Mapping[str, str]) -> 
         st.space("stretch")
         for words, key, shortcut, step in (("Previous", "up", "K", -1), ("Next", "down", "J", 1)):
             to = None if here is None or not 0 <= here + step < len(ids) else ids[here + step]
-            st.button(
-                words,
-                key=f"peek_{key}",
-                shortcut=shortcut,
-                type="tertiary",
-                disabled=to is None,
-                on_click=partial(state.set_params, peek=to),
-            )
-        close_button("peek_close", "Close the peek", partial(state.set_params, peek=None))
+            show = partial(state.set_params, peek=to)
+            tool(words, f"peek_{key}", show, shortcut=shortcut, disabled=to is None)
+        tool("", "peek_close", partial(state.set_params, peek=None), icon="close", help="Close the peek")
 
 
 def _outcome(recording: Recording) -> None:

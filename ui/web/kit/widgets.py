@@ -112,9 +112,11 @@ def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:
     st.markdown(f":gray[{icon} {sentence}]")
 
 
-def close_button(key: str, help: str, act: Callable[[], None]) -> None:
-    """A cross that shuts or empties what it stands in."""
-    st.button("", key=key, icon=":material/close:", type="tertiary", help=help, on_click=act)
+def tool(words: str, key: str, act: Callable[[], None] | None = None, *, icon: str = "", **look: Any) -> bool:
+    """A button in a row of tools, without a frame unless `look`, further arguments of the button, says otherwise.
+    A click calls `act`; `icon` is the name of a Material symbol. Returns whether it was clicked."""
+    symbol = f":material/{icon}:" if icon else None
+    return st.button(words, key=key, on_click=act, icon=symbol, **({"type": "tertiary"} | look))
 
 
 def states_removed(store: Store, where: EpisodeFilter | Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from storage.store import Store
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
-from ui.web.kit.widgets import episode_line
+from ui.web.kit.widgets import episode_line, tool
 
 #: The ticked rows of the episode list are the same basket.
 _KEY = "ticked"
@@ -49,15 +49,8 @@ def basket(store: Store, episode_id: str) -> None:
     """Put this episode in or take it out, see what is in, and compare two: into the row that the caller opened."""
     put_in_address()
     now = held()
-    inside = episode_id in now
-    st.button(
-        "Take out of basket" if inside else "To basket",
-        key="to_basket",
-        icon=":material/shopping_basket:",
-        shortcut="X",
-        type="tertiary",
-        on_click=partial(toggle, episode_id),
-    )
+    words = "Take out of basket" if episode_id in now else "To basket"
+    tool(words, "to_basket", partial(toggle, episode_id), icon="shopping_basket", shortcut="X")
     if not now:
         return
     if len(now) == 2:
@@ -83,4 +76,4 @@ def _contents(store: Store, now: list[str]) -> None:
                 )
             except StoreError:
                 st.caption(f"{label(one)} is no longer in the store.")
-            st.button("Take out", key=f"take_out_{one}", type="tertiary", on_click=partial(toggle, one))
+            tool("Take out", f"take_out_{one}", partial(toggle, one))

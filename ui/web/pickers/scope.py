@@ -18,7 +18,7 @@ from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import generations, policy_name, strip_text
 from ui.web.components import in_sight
 from ui.web.kit import state
-from ui.web.kit.widgets import close_button, nothing_here, table
+from ui.web.kit.widgets import nothing_here, table, tool
 from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch
 
 #: What the bar itself sets; other conditions come with a link and are listed below it.
@@ -171,7 +171,7 @@ def behind(
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(title, width="stretch")
             state.page_link("episodes", episodes, icon=":material/table_rows:", **where)
-            close_button("into_close", "Close", partial(state.set_params, into=None))
+            tool("", "into_close", partial(state.set_params, into=None), icon="close", help="Close")
         if found:
             behind_table(found, scope, "behind_rows")
         else:

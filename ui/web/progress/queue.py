@@ -15,7 +15,7 @@ from ui.runs.lease import process_words
 from ui.runs.plans import LivePlan, known_plan
 from ui.runs.queue import has_died
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.kit.widgets import nothing_here, run_mark, tool
 from ui.web.progress import status
 
 #: How often the queue is read again, in seconds.
@@ -61,13 +61,13 @@ def _row(store: Store, run: RunSummary, now: float, place: int | None = None) ->
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(" · ".join(_facts(store, run, now, place)), width="stretch")
             if place is not None:
-                st.button(
+                cancel = state.click(store.runs.cancel, run.id)
+                tool(
                     "Take out",
-                    key=f"cancel_{run.id}",
-                    icon=":material/close:",
-                    type="tertiary",
+                    f"cancel_{run.id}",
+                    cancel,
+                    icon="close",
                     help="Cancel this run before it begins",
-                    on_click=state.click(store.runs.cancel, run.id),
                 )
 
 

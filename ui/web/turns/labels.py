@@ -31,6 +31,7 @@ from ui.presentation.words import ago, label_words, place_words
 from ui.runs import wiring
 from ui.runs.wiring import login
 from ui.web.kit import state
+from ui.web.kit.widgets import tool
 
 _AUTHOR, _ADDED = "reviewer", "labels_added"
 _FIELDS = ("label_name", "label_value", "label_note", "label_quote")
@@ -103,15 +104,10 @@ def label_panel(
     current = current_of(history)
     is_open = state.param("labels") == "open"
     with line:
-        st.button(
-            f"Labels ({len(current)})" if current else "Label",
-            key="label_toggle",
-            icon=":material/label:",
-            shortcut="L",
-            type="tertiary",
-            help="Say what you think of this episode, this turn or some of its words",
-            on_click=partial(state.set_params, labels=None if is_open else "open"),
-        )
+        words = f"Labels ({len(current)})" if current else "Label"
+        turn_over = partial(state.set_params, labels=None if is_open else "open")
+        help = "Say what you think of this episode, this turn or some of its words"
+        tool(words, "label_toggle", turn_over, icon="label", shortcut="L", help=help)
         if here := [one for one in current if one.place.index in (None, index)]:
             st.markdown(badges(here))
     if is_open:
@@ -164,14 +160,11 @@ def quick_buttons(
         if about:
             st.markdown(f"Label {about}:", width="content")
         for i, pair in enumerate(wiring.settings().labels, start=1):
-            st.button(
-                label(label_words(pair), 60),
-                key=f"quick_label_{i}",
-                icon=":material/check:" if pair in mine else None,
-                type="primary" if pair in mine else "secondary",
-                shortcut=str(i) if keys else None,
-                on_click=state.click(_toggle, store, place, pair, pair in mine, then),
-            )
+            icon, look = ("check", "primary") if pair in mine else ("", "secondary")
+            act = state.click(_toggle, store, place, pair, pair in mine, then)
+            shortcut = str(i) if keys else None
+            words = label(label_words(pair), 60)
+            tool(words, f"quick_label_{i}", act, icon=icon, type=look, shortcut=shortcut)
 
 
 def _toggle(
@@ -196,14 +189,8 @@ def current_labels(store: Store, current: Sequence[Label]) -> None:
                 f"{ago(one.at, time.time())}]"
             )
             if one.author == author():
-                st.button(
-                    "",
-                    key=f"withdraw_{i}",
-                    icon=":material/backspace:",
-                    type="tertiary",
-                    help="Withdraw; it stays in the history",
-                    on_click=state.click(store.labels.withdraw, one.place, one.name, author=one.author),
-                )
+                act = state.click(store.labels.withdraw, one.place, one.name, author=one.author)
+                tool("", f"withdraw_{i}", act, icon="backspace", help="Withdraw; it stays in the history")
         if one.quote:
             st.code(plain(one.quote), language=None, wrap_lines=True)
         if one.note:

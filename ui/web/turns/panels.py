@@ -11,6 +11,7 @@ from core.errors import TrinityError
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import checkpoint_of, generation_of
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.lens import DecisionContext, head_lens_panel, recomputation
@@ -66,11 +67,7 @@ def _tabs() -> str:
     shown = named if named in PANELS else "decision"
     with st.container(horizontal=True, gap="xsmall", key="tools_panels"):
         for place, (name, (words, _)) in enumerate(PANELS.items(), 1):
-            st.button(
-                words,
-                key=f"panel_{name}",
-                shortcut=str(place),
-                type="secondary" if name == shown else "tertiary",
-                on_click=partial(state.set_params, panel=None if name == "decision" else name),
-            )
+            show = partial(state.set_params, panel=None if name == "decision" else name)
+            look = "secondary" if name == shown else "tertiary"
+            tool(words, f"panel_{name}", show, shortcut=str(place), type=look)
     return shown

@@ -38,8 +38,6 @@ _MOST_CHOICES = 6
 #: Probabilities that differ by less are the same.
 _SAME_P = 1e-6
 
-# Another checkpoint
-
 
 def other_checkpoint_panel(context: DecisionContext) -> None:
     """What another head would have made of the same transcript, its probabilities over these bars."""
@@ -134,19 +132,22 @@ def has_no_preference(decision: Decision) -> bool:
 
 def divergence_words(kl: float) -> str:
     """D_KL(recorded || other) in nats as words, with its number, as markdown."""
-    words = next((words for below, words in _DIVERGENCES if kl < below), "far apart")
     if math.isinf(kl):
-        return f"**{words}**: the other never takes something that could have been taken here"
+        return "**far apart**: the other never takes something that could have been taken here"
+    words = next((words for below, words in _DIVERGENCES if kl < below), "far apart")
     return f"**{words}**: KL divergence, D_KL(recorded ‖ other), {kl:.{3 if kl < 1 else 1}f} nats"
 
 
 def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:
     """The other checkpoint, which stands in the address; at first the one that shows most beside this one."""
     by_id = {one.id: one for one in offered}
-    named = policy_label(store)
+    named, words = policy_label(store), {}
+    for one in offered:
+        svf = ", SVF" if one.config.get("svf_layout") else ""
+        words[one.id] = plain(f"{named(one.id)}{svf} · run {one.run_id or 'unknown'}", 120)
     chosen = state.address_select(
         "Other checkpoint",
-        {one: plain(f"{named(one)}{_described(by_id[one])}", 120) for one in by_id},
+        words,
         name="other",
         key="other_checkpoint",
         default=most_telling(store, list(by_id), own),
@@ -154,12 +155,6 @@ def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) ->
         label_visibility="collapsed",
     )
     return by_id[chosen]
-
-
-def _described(one: CheckpointSummary) -> str:
-    """SVF and run of a checkpoint, for the end of its name."""
-    svf = ", SVF" if one.config.get("svf_layout") else ""
-    return f"{svf} · run {one.run_id or 'unknown'}"
 
 
 def _other_logits(
@@ -177,8 +172,8 @@ def _other_logits(
             st.caption(why_not_recomputed(context))
             return None
         return lens.logits, lens.tolerance, theirs
-    kept = read_second_opinion(store, context.recording.episode.id, context.index, theirs.id)
-    if kept is None:
+    stored = read_second_opinion(store, context.recording.episode.id, context.index, theirs.id)
+    if stored is None:
         st.info(
             "SVF changes the encoder itself, so the stored state is not what this checkpoint would have read: its "
             "encoder has to read the transcript again first. Policy diff does that.",
@@ -192,8 +187,8 @@ def _other_logits(
             c=f"{context.checkpoint.id},{theirs.id}",
         )
         return None
-    z = np.array([*kept[0], *kept[1]])
-    return z, np.zeros(len(z)), theirs
+    logits = np.array([*stored[0], *stored[1]])
+    return logits, np.zeros(len(logits)), theirs
 
 
 def _same_choice(found: AlternativeDecision, decision: Decision, models: Sequence[str]) -> bool:
@@ -215,9 +210,6 @@ def _choice_words(found: AlternativeDecision, context: DecisionContext) -> str:
     if _same_choice(found, context.decision, models):
         return f"{how} :green[:material/check: the same], **{words}**"
     return f"{how} :orange[:material/call_split: otherwise]: **{words}**"
-
-
-# Without a model
 
 
 def leave_out_panel(context: DecisionContext) -> None:
@@ -291,9 +283,6 @@ def _over_episode(context: DecisionContext, barred: frozenset[str]) -> None:
         "would have been another, so only that one is certain."
     )
     here_link(f"Turn {changed[0] + 1} is the first", changed[0])
-
-
-# Neighbours
 
 
 def neighbours_panel(context: DecisionContext) -> None:

@@ -30,7 +30,7 @@ from ui.web.episodes.groups import GROUPS, group_asked, show_groups
 from ui.web.episodes.peek import show_preview
 from ui.web.episodes.table import column_chooser, empty_basket, show_table
 from ui.web.kit import state
-from ui.web.kit.widgets import close_button, nothing_here
+from ui.web.kit.widgets import nothing_here, tool
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
@@ -178,8 +178,7 @@ def _help() -> None:
         st.markdown("**Ask in one line.** Suggestions come as you type; Enter applies.")
         with st.container(gap=None):
             for words, filter_text in EXAMPLES.items():
-                ask = partial(change, q=filter_text)
-                st.button(words, key=f"example_{words}", type="tertiary", on_click=ask)
+                tool(words, f"example_{words}", partial(change, q=filter_text))
                 st.caption(f"`{filter_text}`")
         st.markdown(
             '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
@@ -290,14 +289,8 @@ def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter) -> No
             ("Next", "chevron_right", partial(change, after=page.next), last),
             ("Last", "last_page", partial(change, last="1"), last),
         ):
-            st.button(
-                "",
-                key=f"page_{words.lower()}",
-                icon=f":material/{icon}:",
-                help=f"{words} page",
-                disabled=off,
-                on_click=to,
-            )
+            key, help = f"page_{words.lower()}", f"{words} page"
+            tool("", key, to, icon=icon, type="secondary", help=help, disabled=off)
         _ways_on(where)
         _basket(store)
 
@@ -310,26 +303,16 @@ def _basket(store: Store) -> None:
         st.caption("Tick one row to peek, two to compare.", width="content")
         return
     st.markdown(f"**{len(ticked)}** ticked", width="content")
-    if len(ticked) == 2 and st.button(
-        "Compare the two", key="compare_two", type="primary", icon=":material/compare:"
-    ):
+    if len(ticked) == 2 and tool("Compare the two", "compare_two", icon="compare", type="primary"):
         state.go("pair", a=ticked[0], b=ticked[1])
-    if len(ticked) > 1 and st.button(
-        "Keep as view", key="basket_view", type="tertiary", icon=":material/bookmark_add:"
-    ):
+    if len(ticked) > 1 and tool("Keep as view", "basket_view", icon="bookmark_add"):
         state.replace_params({"view": keep_basket(store, ticked).id})
         st.rerun()
-    if st.button(
-        "Fork these",
-        key="basket_fork",
-        type="tertiary",
-        icon=":material/call_split:",
-        help="Change one thing at one turn of each ticked episode, and see whether it matters",
-    ):
-        these = write_expression(Among(Name("id"), tuple(ticked[:MOST_EPISODES])))
-        state.go(
-            "forks", batch=urlencode({"q": these, "at": "last"}), most=str(min(len(ticked), MOST_EPISODES))
-        )
+    help = "Change one thing at one turn of each ticked episode, and see whether it matters"
+    if tool("Fork these", "basket_fork", icon="call_split", help=help):
+        chosen = tuple(ticked[:MOST_EPISODES])
+        batch = {"q": write_expression(Among(Name("id"), chosen)), "at": "last"}
+        state.go("forks", batch=urlencode(batch), most=len(chosen))
     sheet = FORMATS["csv"]
     st.download_button(
         "Export",
@@ -342,7 +325,7 @@ def _basket(store: Store) -> None:
         on_click="ignore",
         help="The ticked episodes as CSV, a line each",
     )
-    close_button("basket_clear", "Untick all", empty_basket)
+    tool("", "basket_clear", empty_basket, icon="close", help="Untick all")
 
 
 if __name__ == "__main__":

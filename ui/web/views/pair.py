@@ -20,7 +20,7 @@ from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.chart import plot
 from ui.web.kit.text import markdown_table, text_block
-from ui.web.kit.widgets import outcome_badge
+from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.turns.figures import two_choices
 from ui.web.turns.pair_rows import choice_kls, row_table
 from ui.web.turns.recording import Recording, open_recording
@@ -75,9 +75,7 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_steps"):
         step_buttons(column, len(rows), go, KEYS)
         # A button has one key, and either hand should reach one: hence a second pair next to the steps.
-        st.button(
-            "A ⇄ B", key="swap_again", shortcut="D", type="tertiary", help="Swap the sides", on_click=_swap
-        )
+        tool("A ⇄ B", "swap_again", _swap, shortcut="D", help="Swap the sides")
     row_table(a, b, alignment, rows, column, by_hand(go))
     _row(a, b, alignment, rows[column])
     pair = f"{a_id} {b_id}"
@@ -130,26 +128,11 @@ def _choose() -> None:
 
 def _header(a: Recording, b: Recording | None) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
-        if st.button("Episodes", key="back_to_list", icon=":material/arrow_back:", type="tertiary"):
+        if tool("Episodes", "back_to_list", icon="arrow_back"):
             state.back_to_list()
-        st.button(
-            "Swap sides",
-            key="swap",
-            icon=":material/swap_horiz:",
-            shortcut="A",
-            type="tertiary",
-            disabled=b is None,
-            on_click=_swap,
-        )
+        tool("Swap sides", "swap", _swap, icon="swap_horiz", shortcut="A", disabled=b is None)
         if b is not None:
-            st.button(
-                "First divergence",
-                key="to_divergence",
-                icon=":material/flag:",
-                shortcut="F",
-                type="tertiary",
-                on_click=_to_divergence,
-            )
+            tool("First divergence", "to_divergence", _to_divergence, icon="flag", shortcut="F")
             save_button(a.store, a.summary.id, b.summary.id)
     question_heading(a.episode)
     others = a.store.episodes.same_task(a.summary.id, limit=50)

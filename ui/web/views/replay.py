@@ -44,6 +44,7 @@ from ui.web.components.transport import (
 )
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.kit import state
+from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.saved_views import neighbours
@@ -140,8 +141,9 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
         # As wide with the hint at its key as without, so that what follows stays where it is.
         back = st.container(width=_BACK_PX)
-        _jump_button("Previous", "previous_episode", "P", before, "Previous episode of the list")
-        _jump_button("Next", "next_episode", "N", after, "Next episode of the list")
+        for words, to in (("Previous", before), ("Next", after)):
+            key, help = f"{words.lower()}_episode", f"{words} episode of the list"
+            tool(words, key, partial(_leave_for, to), shortcut=words[0], disabled=to is None, help=help)
         with st.popover(
             "Compare", icon=":material/compare:", type="tertiary", on_change="rerun", key="compare_with"
         ) as popover:
@@ -151,14 +153,9 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
         basket(recording.store, summary.id)
         onwards = st.container(horizontal=True, width="content", gap="small", key="tools_onwards")
         if recording.outlines:
-            st.button(
-                "Show the analysis" if _zen() else "Hide the analysis",
-                key="zen",
-                icon=":material/visibility:" if _zen() else ":material/visibility_off:",
-                shortcut="Z",
-                type="tertiary",
-                on_click=lambda: state.set_params(zen=None if _zen() else 1),
-            )
+            words, icon, zen = ("Show", "visibility", None) if _zen() else ("Hide", "visibility_off", 1)
+            change = partial(state.set_params, zen=zen)
+            tool(f"{words} the analysis", "zen", change, icon=icon, shortcut="Z")
     question_heading(episode)
     st.markdown(_outcome(recording))
     if episode.status is not Status.FINISHED:
@@ -167,20 +164,14 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
 
 
 def _back_button() -> None:
-    if st.button(
-        "Episodes",
-        key="back_to_list",
-        icon=":material/arrow_back:",
-        type="tertiary",
-        shortcut=None if any(st.session_state.get(key) for key in _OVER) else "Esc",
-        help="Back to the list, its filters kept",
-    ):
+    shortcut = None if any(st.session_state.get(key) for key in _OVER) else "Esc"
+    help = "Back to the list, its filters kept"
+    if tool("Episodes", "back_to_list", icon="arrow_back", shortcut=shortcut, help=help):
         state.back_to_list()
 
 
 def _fork_button(recording: Recording, cursor: int) -> None:
-    icon = ":material/fork_right:"
-    if st.button("Fork here", key="fork_here", icon=icon, shortcut="F", type="tertiary"):
+    if tool("Fork here", "fork_here", icon="fork_right", shortcut="F"):
         state.go("forks", ep=recording.summary.id, t=cursor + 1)
 
 
@@ -220,18 +211,6 @@ def _unfinished(recording: Recording) -> None:
         state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
-def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, help: str) -> None:
-    st.button(
-        words,
-        key=key,
-        shortcut=shortcut,
-        type="tertiary",
-        disabled=episode_id is None,
-        help=help,
-        on_click=partial(_leave_for, episode_id),
-    )
-
-
 def _same_task(recording: Recording) -> None:
     others = recording.store.episodes.same_task(recording.summary.id, limit=20)
     if not others:
@@ -240,12 +219,8 @@ def _same_task(recording: Recording) -> None:
     st.caption("Other episodes of the same task")
     for other in others:
         name = label(policy_name(other.policy, other.generation), 60)
-        state.page_link(
-            "pair",
-            f"{name} · {badge(correct_mark(other.correct))} · {other.turns} turns",
-            a=recording.summary.id,
-            b=other.id,
-        )
+        words = f"{name} · {outcome_badge(other)} · {other.turns} turns"
+        state.page_link("pair", words, a=recording.summary.id, b=other.id)
 
 
 def _outcome(recording: Recording) -> str:
@@ -341,7 +316,6 @@ def _at_turn(recording: Recording, places: _Places) -> None:
     cursor = state.int_param("t", 1, len(outlines), 1) - 1
     recording = recording.preloaded(cursor)
     shown = shown_turns(outlines, cursor)
-    at = shown.index(cursor)
 
     def to(place: int) -> None:
         go(shown[place])
@@ -358,7 +332,9 @@ def _at_turn(recording: Recording, places: _Places) -> None:
     if places.beside is not None:
         with places.beside:
             turn_panel(recording, cursor)
-    transport(episode_id, at, len(shown), to, where=position_words(shown, cursor, len(outlines)))
+    transport(
+        episode_id, shown.index(cursor), len(shown), to, where=position_words(shown, cursor, len(outlines))
+    )
 
 
 def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
@@ -435,16 +411,14 @@ def _jumps(
     with ways:
         step_buttons(shown.index(cursor), len(shown), to, KEYS)
         for words, key, shortcut, help, turns in kinds:
-            next_one = next_of(turns, cursor)
-            st.button(
+            turn = next_of(turns, cursor)
+            tool(
                 words,
-                key=key,
+                key,
+                partial(by_hand(go), cursor if turn is None else turn),
                 shortcut=shortcut,
-                type="tertiary",
                 help=None if help is None else f"The next turn with {help}",
-                disabled=next_one is None or next_one == cursor,
-                on_click=by_hand(go),
-                args=(next_one,),
+                disabled=turn in (None, cursor),
             )
         turn_filter(outlines, judged=not _zen())
         find_field()

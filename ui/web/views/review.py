@@ -26,7 +26,7 @@ from ui.presentation.words import missing_reply_words, place_words, policy_name,
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
 from ui.web.kit.text import markdown_table, text_block
-from ui.web.kit.widgets import nothing_here, outcome_badge
+from ui.web.kit.widgets import nothing_here, outcome_badge, tool
 from ui.web.pickers.saved_views import named_view, order_of
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
@@ -122,19 +122,13 @@ def _choices(queue: Queue) -> None:
             if popover.open:
                 _queues(queue.store)
         for words, key, shortcut, icon, name, help in (
-            ("Blind", "blind", "Z", ":material/visibility_off:", "blind", define("Blind review")),
-            ("Go on after a label", "go_on", "A", ":material/fast_forward:", "on", None),
+            ("Blind", "blind", "Z", "visibility_off", "blind", define("Blind review")),
+            ("Go on after a label", "go_on", "A", "fast_forward", "on", None),
         ):
             is_on = state.param(name) == "1"
-            st.button(
-                words,
-                key=key,
-                shortcut=shortcut,
-                icon=icon,
-                type="primary" if is_on else "secondary",
-                help=help,
-                on_click=partial(state.set_params, **{name: None if is_on else "1"}),
-            )
+            change = partial(state.set_params, **{name: None if is_on else "1"})
+            look = "primary" if is_on else "secondary"
+            tool(words, key, change, icon=icon, type=look, shortcut=shortcut, help=help)
         help_button(KEYS)
 
 
@@ -209,23 +203,16 @@ def _way(queue: Queue, recording: Recording, progress: QueueProgress, mine: bool
     here = recording.summary.id
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_way"):
         for words, key, shortcut, icon, backwards, unlabelled in (
-            ("Previous unlabelled", "review_back", "K", ":material/chevron_left:", True, True),
-            ("Next unlabelled", "review_next", "J", ":material/chevron_right:", False, True),
-            ("Previous", "queue_back", "P", None, True, False),
-            ("Next", "queue_next", "N", None, False, False),
+            ("Previous unlabelled", "review_back", "K", "chevron_left", True, True),
+            ("Next unlabelled", "review_next", "J", "chevron_right", False, True),
+            ("Previous", "queue_back", "P", "", True, False),
+            ("Next", "queue_next", "N", "", False, False),
         ):
             to = queue.next(here, backwards=backwards, unlabelled=unlabelled)
             if to is None and key == "review_next" and (first := queue.next(None)) != here:
                 to = first  # those passed over come last
-            st.button(
-                words,
-                key=key,
-                shortcut=shortcut,
-                icon=icon,
-                type="primary" if key == "review_next" and mine and to else "tertiary",
-                disabled=to is None,
-                on_click=partial(_open, to),
-            )
+            look = "primary" if key == "review_next" and mine and to else "tertiary"
+            tool(words, key, partial(_open, to), icon=icon, type=look, shortcut=shortcut, disabled=to is None)
         _undo_button(queue)
     at = "Not in this queue" if progress.at is None else f"You read number {progress.at:,} of the queue"
     st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
@@ -237,15 +224,8 @@ def _undo_button(queue: Queue) -> None:
     def undo() -> None:
         _open(labels.undo(queue.store) or state.param("ep"))
 
-    st.button(
-        "Undo",
-        key="review_undo",
-        shortcut="U",
-        icon=":material/undo:",
-        type="tertiary",
-        disabled=not labels.can_undo(),
-        on_click=state.click(undo),
-    )
+    disabled = not labels.can_undo()
+    tool("Undo", "review_undo", state.click(undo), icon="undo", shortcut="U", disabled=disabled)
 
 
 def _reading(recording: Recording, hidden: bool) -> None:
@@ -271,11 +251,8 @@ def _reading(recording: Recording, hidden: bool) -> None:
     for index in range(shown):
         _turn(recording, index, hidden)
     if shown < total:
-        st.button(
-            f"Show {min(WINDOW, total - shown)} more of {total:,} turns",
-            key="more_turns",
-            on_click=partial(state.set_params, turns=shown + WINDOW),
-        )
+        words = f"Show {min(WINDOW, total - shown)} more of {total:,} turns"
+        st.button(words, key="more_turns", on_click=partial(state.set_params, turns=shown + WINDOW))
 
 
 def _ending(recording: Recording) -> str:
@@ -299,13 +276,9 @@ def _turn(recording: Recording, index: int, hidden: bool) -> None:
                 mark = correct_mark(outline.correct_after)
                 st.markdown(f":{mark.tone}-badge[{mark.icon} {label(outline.answer_after, 40)} {mark.word}]")
             st.space("stretch")
-            st.button(
-                "Labelling this turn" if chosen else "Label this turn",
-                key=f"about_turn_{index}",
-                icon=":material/label:",
-                type="primary" if chosen else "tertiary",
-                on_click=partial(state.set_params, t=None if chosen else index + 1),
-            )
+            words, look = ("Labelling this turn", "primary") if chosen else ("Label this turn", "tertiary")
+            change = partial(state.set_params, t=None if chosen else index + 1)
+            tool(words, f"about_turn_{index}", change, icon="label", type=look)
         text = recording.text(index)
         key = f"review_{recording.summary.id}_{index}"
         text_block(text.reply, key=key, empty=missing_reply_words(text))
@@ -324,8 +297,7 @@ def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
         help=define("Label"),
     )
     if at:
-        whole = partial(state.set_params, t=None)
-        st.button("The whole episode instead", key="about_episode", type="tertiary", on_click=whole)
+        tool("The whole episode instead", "about_episode", partial(state.set_params, t=None))
     history = store.labels.history(here)
     with st.bottom:  # in reach however long the episode is
         labels.quick_buttons(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -20,7 +19,7 @@ from streamlit.runtime.caching import get_data_cache_stats_provider, get_resourc
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import Health, RunStatus, RunSummary
 from storage.store import Store
-from storage.upkeep.inventory import TableSize, migrations, table_sizes
+from storage.upkeep.inventory import migrations, table_sizes
 from storage.upkeep.retention import WORDS, Pruning, What, began_before, compact, preview, prune
 from ui.presentation.theme import badge, label, plain
 from ui.presentation.words import ago, label_words, retention_words, size_words
@@ -31,7 +30,7 @@ from ui.runs.lease import process_words
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
 from ui.web.kit import state
 from ui.web.kit.text import markdown_table
-from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.kit.widgets import nothing_here, run_mark, tool
 from ui.web.progress import status as live
 from ui.web.turns.labels import author_field
 
@@ -71,9 +70,6 @@ def show() -> None:
         _health(store, store.health())
 
 
-# The store
-
-
 def _health(store: Store, health: Health) -> None:
     if health.warning:
         st.warning(label(health.warning, 400), icon=":material/warning:")
@@ -82,42 +78,31 @@ def _health(store: Store, health: Health) -> None:
             f"{health.stalled} run{'s have' if health.stalled > 1 else ' has'} gone silent: see Runs and workers.",
             icon=":material/heart_broken:",
         )
-    for column, (name, value) in zip(
-        st.columns(5),
-        (
-            ("Episodes", f"{health.episodes:,}"),
-            ("Turns", f"{health.turns:,}"),
-            ("Checkpoints", f"{health.checkpoints:,}"),
-            ("Size", size_words(health.size_bytes)),
-            ("Free on its disk", size_words(health.free_bytes)),
-        ),
-        strict=True,
-    ):
+    figures = {
+        "Episodes": f"{health.episodes:,}",
+        "Turns": f"{health.turns:,}",
+        "Checkpoints": f"{health.checkpoints:,}",
+        "Size": size_words(health.size_bytes),
+        "Free on its disk": size_words(health.free_bytes),
+    }
+    for column, (name, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
         column.metric(name, value, border=True)
     st.markdown(f"**Where it is** · {label(health.database)}")
     st.code(health.url, language=None, wrap_lines=True)
     st.markdown("**How to back it up**, at any time, while it is used too")
     st.code(health.backup_hint, language=None, wrap_lines=True)
     st.markdown(f"**Schema {label(health.schema)}**, migrated by itself when an older store is opened")
-    st.markdown(
-        "  \n".join(
-            f"{':green[:material/check:]' if step.applied else ':gray[:material/pending:]'} "
-            f"`{step.revision}` {label(step.words, 200)}"
-            for step in migrations(store.engine)
-        )
-    )
+    steps = []
+    for step in migrations(store.engine):
+        mark = ":green[:material/check:]" if step.applied else ":gray[:material/pending:]"
+        steps.append(f"{mark} `{step.revision}` {label(step.words, 200)}")
+    st.markdown("  \n".join(steps))
     with st.expander("Sizes by table", icon=":material/database:", key="sizes", on_change="rerun") as sizes:
         if sizes.open:
-            _sizes(table_sizes(store.engine))
-
-
-def _sizes(tables: Sequence[TableSize]) -> None:
-    st.caption(f"Bytes with indexes; a large store takes a moment to be measured. {TABLES}")
-    rows = [(one.name, f"{one.rows:,}", size_words(one.size_bytes)) for one in tables]
-    markdown_table(("Table", "Rows", "Size"), rows, "lrr")
-
-
-# Runs and workers
+            st.caption(f"Bytes with indexes; a large store takes a moment to be measured. {TABLES}")
+            tables = table_sizes(store.engine)
+            rows = [(one.name, f"{one.rows:,}", size_words(one.size_bytes)) for one in tables]
+            markdown_table(("Table", "Rows", "Size"), rows, "lrr")
 
 
 def _work(store: Store) -> None:
@@ -183,9 +168,6 @@ def tail(file: Path) -> str:
         return f"It cannot be read: {error.strerror or error}."
 
 
-# Keys, and what concerns this tab
-
-
 def _keys() -> None:
     st.caption("Keys rest while you type in a field. H shows the keys of the page you are on.")
     columns, filled = st.columns(2, gap="large"), [0, 0]
@@ -201,10 +183,8 @@ def _you() -> None:
     left, right = st.columns(2, gap="large")
     with left:
         author_field("settings_author")
-        plain_strip_toggle(
-            "settings_plain_strip",
-            help="Buttons in place of the drawn strip: for screen readers and old browsers",
-        )
+        help = "Buttons in place of the drawn strip: for screen readers and old browsers"
+        plain_strip_toggle("settings_plain_strip", help)
         st.caption("Both are kept for this tab.")
     with right:
         st.markdown("**Light or dark**")
@@ -218,9 +198,6 @@ def _you() -> None:
         st.code(f'labels = "{listed}"', language=None, wrap_lines=True)
 
 
-# Versions and caches
-
-
 def _about() -> None:
     left, right = st.columns(2, gap="large")
     with left:
@@ -229,9 +206,7 @@ def _about() -> None:
         markdown_table(("Stands on", "Version"), rows, "ll")
     with right:
         st.markdown("**Caches of this server**")
-        held = cached()
-        if held:
-            rows = [(label(name), size) for name, size in held.items()]
+        if rows := [(label(name), size) for name, size in cached().items()]:
             markdown_table(("What is remembered, by the function that made it", "Entries"), rows, "lr")
         else:
             st.caption("Nothing is remembered now.")
@@ -302,14 +277,8 @@ def prune_panel(store: Store) -> None:
         if found.rows:
             _confirm(store, found, where, referenced)
     if store.engine.dialect.name == "sqlite":
-        st.button(
-            "Make the file smaller",
-            key="vacuum",
-            icon=":material/compress:",
-            type="tertiary",
-            help="SQLite's VACUUM: gives freed room back to the disk, and needs as much again while it works",
-            on_click=state.click(_compact, store),
-        )
+        help = "SQLite's VACUUM: gives freed room back to the disk, and needs as much again while it works"
+        tool("Make the file smaller", "vacuum", state.click(_compact, store), icon="compress", help=help)
 
 
 def _confirm(store: Store, found: Pruning, where: EpisodeFilter, referenced: bool) -> None:
