@@ -50,11 +50,6 @@ def stop() -> None:
     st.session_state[_PLAYING] = None
 
 
-def speed() -> float:
-    """The reader's speed, 1 unless chosen."""
-    return float(st.session_state.get(_SPEED) or 1.0)
-
-
 def by_hand(go: Callable[[int], None]) -> Callable[[int], None]:
     """A step that a reader takes: it stops the playing."""
 
@@ -198,7 +193,7 @@ def autoplay(what: str, cursor: int, total: int, characters: int, go: Callable[[
     page again."""
     if not playing(what):
         return
-    wait = dwell_s(characters, speed())
+    wait = dwell_s(characters, float(st.session_state.get(_SPEED) or 1.0))
     now = time.monotonic()
     recent = [one for one in st.session_state.get(_RECENT, ()) if one[1] > now - 2 * _STALE_S]
     st.session_state[_RECENT] = [*(one for one in recent if one[0] != cursor), (cursor, now)]

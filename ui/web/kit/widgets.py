@@ -119,6 +119,13 @@ def tool(words: str, key: str, act: Callable[[], None] | None = None, *, icon: s
     return st.button(words, key=key, on_click=act, icon=symbol, **({"type": "tertiary"} | look))
 
 
+def download(words: str, data: Any, file_name: str, mime: str, *, key: str, **look: Any) -> None:
+    """A button that saves `data`, or what it makes when it is clicked, as a file; the page stays as it is. `look`:
+    further arguments of the button."""
+    look = {"icon": ":material/download:"} | look
+    st.download_button(words, data, file_name, mime, key=key, on_click="ignore", **look)
+
+
 def states_removed(store: Store, where: EpisodeFilter | Sequence[str]) -> str:
     """A sentence, after a space, that says when hidden states of these episodes were removed; empty: never. Asked for
     where some are missing."""

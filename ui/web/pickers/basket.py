@@ -55,9 +55,8 @@ def basket(store: Store, episode_id: str) -> None:
         return
     if len(now) == 2:
         state.page_link("pair", "Compare the 2 in the basket", icon=":material/compare:", a=now[0], b=now[1])
-    with st.popover(
-        f"In the basket: {len(now)}", type="tertiary", on_change="rerun", key="basket"
-    ) as popover:
+    words = f"In the basket: {len(now)}"
+    with st.popover(words, type="tertiary", on_change="rerun", key="basket") as popover:
         if popover.open:
             _contents(store, now)
 

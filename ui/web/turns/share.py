@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -14,6 +15,7 @@ from ui.export.played import read_played
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT
 from ui.web.kit import state
+from ui.web.kit.widgets import download
 from ui.web.turns.recording import Recording
 from ui.web.turns.turn_card import turn_json
 
@@ -32,23 +34,13 @@ def share_popover(recording: Recording, index: int) -> None:
         if len(body) <= CUT:
             st.code(plain(body), language=None, wrap_lines=True, height=180)
         else:
-            st.download_button(
+            words, file_name = (
                 f"Save {len(body):,} characters",
-                data=body,
-                file_name=f"{recording.episode.id}-turn-{index + 1}.json",
-                mime="application/json",
-                on_click="ignore",
-                key="save_turn",
+                f"{recording.episode.id}-turn-{index + 1}.json",
             )
-        st.download_button(
-            "Save the whole episode as JSON",
-            data=lambda: episode_json(recording),
-            file_name=f"{recording.episode.id}.json",
-            mime="application/json",
-            on_click="ignore",
-            icon=":material/download:",
-            key="save_episode",
-        )
+            download(words, body, file_name, "application/json", key="save_turn", icon=None)
+        whole, file_name = partial(episode_json, recording), f"{recording.episode.id}.json"
+        download("Save the whole episode as JSON", whole, file_name, "application/json", key="save_episode")
 
 
 def episode_json(recording: Recording) -> str:
@@ -67,14 +59,8 @@ def save_button(store: Store, *episode_ids: str) -> None:
         played = [read_played(store, one) for one in episode_ids]
         return pair_page(played[0], played[1]) if len(played) == 2 else episode_page(played[0])
 
-    st.download_button(
-        "Save as a page",
-        page,
-        file_name=f"{'-and-'.join(episode_ids)}.html",
-        mime="text/html",
-        on_click="ignore",
-        key="save_page",
-        icon=":material/download:",
-        type="tertiary",
-        help="One HTML file with everything shown here. It opens from disk, needs no network and runs no script.",
+    help = (
+        "One HTML file with everything shown here. It opens from disk, needs no network and runs no script."
     )
+    file_name = f"{'-and-'.join(episode_ids)}.html"
+    download("Save as a page", page, file_name, "text/html", key="save_page", type="tertiary", help=help)

@@ -13,10 +13,11 @@ from storage.files.jsonl import VERSION
 from storage.files.selection import count_episodes
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from ui.export.formats import FORMATS, REPLACED, Format, command, replacement_words
+from ui.export.formats import FORMATS, REPLACED, command, replacement_words
 from ui.presentation.theme import label, plain
 from ui.web.kit import state
 from ui.web.kit.chart import FIGURES_AS, IMAGE_FORMATS, image_format
+from ui.web.kit.widgets import download
 from ui.web.pickers.facets import fork_switch
 
 #: What is exported when nothing is asked for: a file of everything leaves no fork out.
@@ -71,7 +72,9 @@ def _export(store: Store, where: EpisodeFilter) -> None:
         st.info(f"Too much for a browser: {refused}. Run this instead:", icon=":material/terminal:")
         st.code(plain(command(where, form)), language=None, wrap_lines=True)
     else:
-        _download(store, where, form, chosen)
+        words, file_name = f"Download {chosen.words}", f"trinity-episodes{chosen.suffix}"
+        data = chosen.deferred(store, where)
+        download(words, data, file_name, chosen.mime, key=f"download_{form}", type="primary")
     texts = " and 100 million characters" if chosen.texts else ""
     st.caption(
         f"In the browser: up to {chosen.most:,} episodes{texts}. Beyond that the command line has no limit but the "
@@ -91,19 +94,6 @@ def _which(store: Store, where: EpisodeFilter) -> None:
         if words:
             fork_switch(where, store.episodes.facets(where), state.set_params)
             state.page_link("data", "The whole store", icon=":material/all_inclusive:")
-
-
-def _download(store: Store, where: EpisodeFilter, form: str, chosen: Format) -> None:
-    st.download_button(
-        f"Download {chosen.words}",
-        chosen.deferred(store, where),
-        file_name=f"trinity-episodes{chosen.suffix}",
-        mime=chosen.mime,
-        on_click="ignore",
-        key=f"download_{form}",
-        icon=":material/download:",
-        type="primary",
-    )
 
 
 def _import(store: Store) -> None:

@@ -30,7 +30,7 @@ from ui.web.episodes.groups import GROUPS, group_asked, show_groups
 from ui.web.episodes.peek import show_preview
 from ui.web.episodes.table import column_chooser, empty_basket, show_table
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here, tool
+from ui.web.kit.widgets import download, nothing_here, tool
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
@@ -314,17 +314,9 @@ def _basket(store: Store) -> None:
         batch = {"q": write_expression(Among(Name("id"), chosen)), "at": "last"}
         state.go("forks", batch=urlencode(batch), most=len(chosen))
     sheet = FORMATS["csv"]
-    st.download_button(
-        "Export",
-        sheet.deferred(store, ticked),
-        f"trinity-episodes{sheet.suffix}",
-        sheet.mime,
-        key="basket_export",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
-        help="The ticked episodes as CSV, a line each",
-    )
+    data, file_name = sheet.deferred(store, ticked), f"trinity-episodes{sheet.suffix}"
+    look = {"type": "tertiary", "help": "The ticked episodes as CSV, a line each"}
+    download("Export", data, file_name, sheet.mime, key="basket_export", **look)
     tool("", "basket_clear", empty_basket, icon="close", help="Untick all")
 
 

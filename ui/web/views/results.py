@@ -49,8 +49,7 @@ def show() -> None:
     if suite is not None and table.measure == "selection":
         _selection(store, table, runs)
     elif suite is not None and (played := _outcomes(store.url, table.id, tuple(runs), store, runs)):
-        _figures(table, played, "Here")
-        _rows(table, played)
+        _measured(table, played, "Here")
         _look_into(played)
     else:
         _came_with_the_program(table)
@@ -74,8 +73,7 @@ def _came_with_the_program(table: Table) -> None:
         f"Shipped with the program, measured on {label(results.measured, 20)}, not on this machine.",
         icon=":material/inventory_2:",
     )
-    _figures(table, found, "Shipped with the program")
-    _rows(table, found)
+    _measured(table, found, "Shipped with the program")
     _conditions(results, table)
 
 
@@ -119,12 +117,11 @@ def _choose_suite(found: Sequence[tuple[Suite, Runs]]) -> tuple[Suite, Runs]:
     if len(found) == 1:
         return found[0]
     by_digest = {suite.digest: (suite, runs) for suite, runs in found}
-    words = {digest: _suite_words(suite) for digest, (suite, _) in by_digest.items()}
+    words = {
+        suite.digest: f"{one_line(suite.tasks, 40)}, {suite.budget:,} episodes to learn from, {suite.n} test tasks"
+        for suite, _ in found
+    }
     return by_digest[state.address_select("Suite", words, name="suite", key="suite_choice")]
-
-
-def _suite_words(suite: Suite) -> str:
-    return f"{one_line(suite.tasks, 40)}, {suite.budget:,} episodes to learn from, {suite.n} test tasks"
 
 
 @st.cache_data(max_entries=32, show_spinner="Reading the table …")
@@ -134,7 +131,8 @@ def _outcomes(url: str, table_id: str, ids: tuple[str, ...], _store: Store, _run
     return outcomes(table, stored(_store, _runs, {row.key for row in needed([table])}))
 
 
-def _figures(table: Table, found: Sequence[RowResult], where: str) -> None:
+def _measured(table: Table, found: Sequence[RowResult], where: str) -> None:
+    """The rows as figures beside the paper's, and as a table."""
     here, paper = st.columns([3, 2], gap="large")
     unit = "mean output tokens per question" if table.measure == "tokens" else "share of test tasks solved"
     with here:
@@ -145,6 +143,9 @@ def _figures(table: Table, found: Sequence[RowResult], where: str) -> None:
         name = table.published.name
         st.markdown(f"**The paper** ({name}): {', '.join(table.published.columns)}")
         plot(paper_figure(table, found), key="paper", small=True, alt=f"The paper's {name}")
+    st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
+    if table.note:
+        st.caption(table.note)
 
 
 def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
@@ -265,12 +266,6 @@ def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     empty = [name for name in ("less the coordinator", "seeds", "paper") if not frame[name].any()]
     return frame.drop(columns=empty)
-
-
-def _rows(table: Table, found: Sequence[RowResult]) -> None:
-    st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
-    if table.note:
-        st.caption(table.note)
 
 
 def _look_into(found: Sequence[RowResult]) -> None:
