@@ -152,18 +152,15 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
     )
 
 
-# The basket
-
-
 def tick(ids: Sequence[str], positions: Sequence[int]) -> None:
     """Take note of the ticked rows of a page: they join those of other pages in the basket, and the one
     ticked last is peeked at."""
     before = held()
-    now = [ids[position] for position in positions if 0 <= position < len(ids)]
-    kept = [one for one in before if one in now or one not in ids]
-    fresh = [one for one in now if one not in before]
-    hold([*kept, *fresh])
-    state.set_params(peek=fresh[-1] if fresh else now[-1] if now else None)
+    ticked = [ids[position] for position in positions if 0 <= position < len(ids)]
+    remaining = [one for one in before if one in ticked or one not in ids]
+    added = [one for one in ticked if one not in before]
+    hold([*remaining, *added])
+    state.set_params(peek=next(reversed(added or ticked), None))
 
 
 def empty_basket() -> None:

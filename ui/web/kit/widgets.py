@@ -119,6 +119,16 @@ def tool(words: str, key: str, act: Callable[[], None] | None = None, *, icon: s
     return st.button(words, key=key, on_click=act, icon=symbol, **({"type": "tertiary"} | look))
 
 
+def popover(words: str, key: str, draw: Callable[[], None], *, icon: str = "", **look: Any) -> None:
+    """A popover whose contents are read and drawn only while it is open. `icon` is the name of a Material symbol,
+    `look` further arguments of the popover."""
+    symbol = f":material/{icon}:" if icon else None
+    look = {"type": "tertiary"} | look
+    with st.popover(words, icon=symbol, on_change="rerun", key=key, **look) as opened:
+        if opened.open:
+            draw()
+
+
 def download(words: str, data: Any, file_name: str, mime: str, *, key: str, **look: Any) -> None:
     """A button that saves `data`, or what it makes when it is clicked, as a file; the page stays as it is. `look`:
     further arguments of the button."""

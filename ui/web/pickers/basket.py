@@ -11,7 +11,7 @@ from storage.store import Store
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
-from ui.web.kit.widgets import episode_line, tool
+from ui.web.kit.widgets import episode_line, popover, tool
 
 #: The ticked rows of the episode list are the same basket.
 _KEY = "ticked"
@@ -55,10 +55,7 @@ def basket(store: Store, episode_id: str) -> None:
         return
     if len(now) == 2:
         state.page_link("pair", "Compare the 2 in the basket", icon=":material/compare:", a=now[0], b=now[1])
-    words = f"In the basket: {len(now)}"
-    with st.popover(words, type="tertiary", on_change="rerun", key="basket") as popover:
-        if popover.open:
-            _contents(store, now)
+    popover(f"In the basket: {len(now)}", "basket", partial(_contents, store, now))
 
 
 def _contents(store: Store, now: list[str]) -> None:

@@ -16,6 +16,7 @@ from storage.store import Store
 from ui.presentation.theme import label
 from ui.web.kit import state
 from ui.web.kit.cache import remembered
+from ui.web.kit.widgets import tool
 
 #: What a view keeps of its page besides the filter.
 LOOKS = ("order", "group", "cols", "width")
@@ -76,13 +77,8 @@ def _line(store: Store, view: SavedView) -> None:
                 max_chars=LONGEST_NAME,
                 on_change=state.click(renamed),
             )
-            st.button(
-                "Delete this view",
-                key=f"delete_view_{view.id}",
-                icon=":material/delete:",
-                help="Its episodes stay.",
-                on_click=state.click(deleted),
-            )
+            key, help = f"delete_view_{view.id}", "Its episodes stay."
+            tool("Delete this view", key, state.click(deleted), icon="delete", type="secondary", help=help)
 
 
 def keep_basket(store: Store, ids: list[str]) -> SavedView:

@@ -61,14 +61,8 @@ def _row(store: Store, run: RunSummary, now: float, place: int | None = None) ->
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(" · ".join(_facts(store, run, now, place)), width="stretch")
             if place is not None:
-                cancel = state.click(store.runs.cancel, run.id)
-                tool(
-                    "Take out",
-                    f"cancel_{run.id}",
-                    cancel,
-                    icon="close",
-                    help="Cancel this run before it begins",
-                )
+                cancel, help = state.click(store.runs.cancel, run.id), "Cancel this run before it begins"
+                tool("Take out", f"cancel_{run.id}", cancel, icon="close", help=help)
 
 
 def _facts(store: Store, run: RunSummary, now: float, place: int | None) -> list[str]:

@@ -48,9 +48,8 @@ def usage_panel(recording: Recording, to_turn: Callable[[int], None]) -> None:
     `to_turn(index)`."""
     with st.container(border=True):
         st.markdown("**What had it used by each turn?**")
-        measure = state.address_select(
-            "Measure", {name: words for name, (words, _) in MEASURES.items()}, name="spend", key="spend"
-        )
+        measures = {name: words for name, (words, _) in MEASURES.items()}
+        measure = state.address_select("Measure", measures, name="spend", key="spend")
         figure = usage_over_turns(recording.outlines, recording.models, measure)
         if figure is None:
             st.caption("No price is known for these models: write price_in and price_out into pool.toml.")

@@ -34,6 +34,7 @@ from ui.web.kit import state
 from ui.web.kit.widgets import tool
 
 _AUTHOR, _ADDED = "reviewer", "labels_added"
+_MOST_BADGES = 6
 _FIELDS = ("label_name", "label_value", "label_note", "label_quote")
 
 
@@ -116,12 +117,8 @@ def label_panel(
 
 
 def _panel(store: Store, episode_id: str, index: int, history: Sequence[Label]) -> None:
-    about = state.address_select(
-        "What is labelled",
-        {"turn": f"Turn {index + 1}", "episode": "The whole episode"},
-        name="about",
-        key="label_about",
-    )
+    offered = {"turn": f"Turn {index + 1}", "episode": "The whole episode"}
+    about = state.address_select("What is labelled", offered, name="about", key="label_about")
     place = Place(episode_id, index if about == "turn" else None)
     quick_buttons(store, place, current_of(history))
     left, right = st.columns([3, 2], gap="medium")
@@ -133,14 +130,14 @@ def _panel(store: Store, episode_id: str, index: int, history: Sequence[Label]) 
         label_form(store, place)
 
 
-def badges(labels: Sequence[Label], limit: int = 6) -> str:
+def badges(labels: Sequence[Label]) -> str:
     """Labels as markdown badges with their authors, foreign text escaped."""
     shown = [
         f":blue-badge[:material/label: {label(label_words(one), 60)} · {label(one.author, 20)} · "
         f"{place_words(one.place)}]"
-        for one in labels[:limit]
+        for one in labels[:_MOST_BADGES]
     ]
-    rest = len(labels) - limit
+    rest = len(labels) - _MOST_BADGES
     return " ".join([*shown, f":gray[and {rest} more]"] if rest > 0 else shown)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
@@ -23,6 +24,7 @@ from ui.presentation.theme import ROLE_STYLES, label
 from ui.web.kit import state
 from ui.web.kit.chart import plot
 from ui.web.kit.text import markdown_table
+from ui.web.kit.widgets import popover
 from ui.web.turns.figures import parts_figure
 from ui.web.turns.recording import Recording
 
@@ -65,14 +67,12 @@ def recomputation(context: DecisionContext) -> None:
     lens = context.lens
     found = compare_logits(lens, context.decision) if lens else None
     if found is None:
-        words, icon = "Cannot be recomputed", ":material/help:"
+        words, icon = "Cannot be recomputed", "help"
     elif found.matches:
-        words, icon = "Recomputed: matches", ":material/verified:"
+        words, icon = "Recomputed: matches", "verified"
     else:
-        words, icon = ":orange[Recomputed: does not match]", ":material/warning:"
-    with st.popover(words, icon=icon, type="tertiary", on_change="rerun", key="recomputed") as popover:
-        if popover.open:
-            _recomputed(context, found)
+        words, icon = ":orange[Recomputed: does not match]", "warning"
+    popover(words, "recomputed", partial(_recomputed, context, found), icon=icon)
 
 
 def _recomputed(context: DecisionContext, found: LogitCheck | None) -> None:
@@ -122,9 +122,6 @@ def tolerance_words(tolerance: float, which: str) -> str:
     if not tolerance:
         return f"The logits of {which} head are exact."
     return f"Tolerance of one logit of {which} head: at most {tolerance:#.2g}."
-
-
-# Head lens
 
 
 def head_lens_panel(context: DecisionContext) -> None:

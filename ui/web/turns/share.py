@@ -15,32 +15,30 @@ from ui.export.played import read_played
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT
 from ui.web.kit import state
-from ui.web.kit.widgets import download
+from ui.web.kit.widgets import download, popover
 from ui.web.turns.recording import Recording
 from ui.web.turns.turn_card import turn_json
 
 
 def share_popover(recording: Recording, index: int) -> None:
     """Link and JSON to copy, and the episode as a file, in a popover that reads nothing while it is shut."""
-    with st.popover(
-        "Share", icon=":material/share:", type="tertiary", on_change="rerun", key="share"
-    ) as popover:
-        if not popover.open:
-            return
-        st.caption("Link to this turn, as it is shown now")
-        st.code(state.here(), language=None)
-        st.caption("This turn as JSON")
-        body = turn_json(recording.outlines[index], recording.text(index), recording.decision(index))
-        if len(body) <= CUT:
-            st.code(plain(body), language=None, wrap_lines=True, height=180)
-        else:
-            words, file_name = (
-                f"Save {len(body):,} characters",
-                f"{recording.episode.id}-turn-{index + 1}.json",
-            )
-            download(words, body, file_name, "application/json", key="save_turn", icon=None)
-        whole, file_name = partial(episode_json, recording), f"{recording.episode.id}.json"
-        download("Save the whole episode as JSON", whole, file_name, "application/json", key="save_episode")
+    popover("Share", "share", partial(_ways_to_share, recording, index), icon="share")
+
+
+def _ways_to_share(recording: Recording, index: int) -> None:
+    st.caption("Link to this turn, as it is shown now")
+    st.code(state.here(), language=None)
+    st.caption("This turn as JSON")
+    body = turn_json(recording.outlines[index], recording.text(index), recording.decision(index))
+    if len(body) <= CUT:
+        st.code(plain(body), language=None, wrap_lines=True, height=180)
+    else:
+        words = f"Save {len(body):,} characters"
+        file_name = f"{recording.episode.id}-turn-{index + 1}.json"
+        download(words, body, file_name, "application/json", key="save_turn", icon=None)
+    words, file_name = "Save the whole episode as JSON", f"{recording.episode.id}.json"
+    data = partial(episode_json, recording)
+    download(words, data, file_name, "application/json", key="save_episode")
 
 
 def episode_json(recording: Recording) -> str:

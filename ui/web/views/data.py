@@ -17,7 +17,7 @@ from ui.export.formats import FORMATS, REPLACED, command, replacement_words
 from ui.presentation.theme import label, plain
 from ui.web.kit import state
 from ui.web.kit.chart import FIGURES_AS, IMAGE_FORMATS, image_format
-from ui.web.kit.widgets import download
+from ui.web.kit.widgets import download, tool
 from ui.web.pickers.facets import fork_switch
 
 #: What is exported when nothing is asked for: a file of everything leaves no fork out.
@@ -60,9 +60,8 @@ def _export(store: Store, where: EpisodeFilter) -> None:
     if instead := replacement_words(state.param("as") or ""):
         st.info(instead, icon=":material/info:")
         state.set_params(**{"as": REPLACED[str(state.param("as"))]})
-    form = state.address_select(
-        "Format", {name: one.words for name, one in FORMATS.items()}, name="as", key="format"
-    )
+    offered = {name: one.words for name, one in FORMATS.items()}
+    form = state.address_select("Format", offered, name="as", key="format")
     chosen = FORMATS[form]
     st.markdown(chosen.holds)
     if not count_episodes(store, where, 1).n:
@@ -105,9 +104,7 @@ def _import(store: Store) -> None:
         key="upload",
         help="Every line is checked before anything is kept: all of the file comes in, or nothing.",
     )
-    if uploaded is not None and st.button(
-        "Import it", type="primary", icon=":material/upload:", key="import_it"
-    ):
+    if uploaded is not None and tool("Import it", "import_it", icon="upload", type="primary"):
         st.session_state.pop(_REPORT, None)
         try:
             with st.spinner("Checking every line …"):
@@ -140,9 +137,8 @@ def _report(report: ImportReport) -> None:
     for column, (words, n) in zip(st.columns(max(1, len(counts))), counts.items(), strict=False):
         column.metric(words, f"{n:,}")
     for run_id in report.runs[:5]:
-        state.page_link(
-            "episodes", f"Episodes of run {label(run_id)}", icon=":material/table_rows:", run=run_id
-        )
+        words = f"Episodes of run {label(run_id)}"
+        state.page_link("episodes", words, icon=":material/table_rows:", run=run_id)
 
 
 def _figures() -> None:

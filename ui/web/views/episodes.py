@@ -30,7 +30,7 @@ from ui.web.episodes.groups import GROUPS, group_asked, show_groups
 from ui.web.episodes.peek import show_preview
 from ui.web.episodes.table import column_chooser, empty_basket, show_table
 from ui.web.kit import state
-from ui.web.kit.widgets import download, nothing_here, tool
+from ui.web.kit.widgets import download, nothing_here, popover, tool
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
@@ -133,9 +133,6 @@ def _cursor() -> dict[str, Any]:
     return {name: value for name in ("after", "before") if (value := state.param(name))}
 
 
-# Above the list
-
-
 def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
     line, search = st.columns([5, 3], vertical_alignment="center", gap="small")
     with line:
@@ -170,39 +167,27 @@ def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: Expressi
 
 def _help() -> None:
     """What can be written, with questions to begin from; drawn only when it is opened."""
-    with st.popover(
-        "What can I ask?", icon=":material/help:", type="tertiary", key="filter_help", on_change="rerun"
-    ) as opened:
-        if not opened.open:
-            return
-        st.markdown("**Ask in one line.** Suggestions come as you type; Enter applies.")
-        with st.container(gap=None):
-            for words, filter_text in EXAMPLES.items():
-                tool(words, f"example_{words}", partial(change, q=filter_text))
-                st.caption(f"`{filter_text}`")
-        st.markdown(
-            '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
-            'text · `"low_margin" in flags` · `and` `or` `not` and brackets join · `any(…)` `all(…)` `count(…)` ask '
-            "about turns (`turn.role`) or labels (`label.name`) · `None` is unknown: `!=` finds it, `<` and `>` do "
-            'not · `search("…")` is the search box.'
-        )
-        st.dataframe(
-            {
-                "field": list(FIELDS),
-                "kind": [one.kind for one in FIELDS.values()],
-                "meaning": [_meaning(name) for name in FIELDS],
-            },
-            key="filter_fields",
-            hide_index=True,
-            height=320,
-            alt="The fields of the filter language",
-        )
+    popover("What can I ask?", "filter_help", _language, icon="help")
 
 
-def _meaning(name: str) -> str:
-    field = FIELDS[name]
-    listed = f": {', '.join(field.choices)}" if field.kind in ("choice", "set") else ""
-    return f"{field.words}{listed}"
+def _language() -> None:
+    st.markdown("**Ask in one line.** Suggestions come as you type; Enter applies.")
+    with st.container(gap=None):
+        for words, filter_text in EXAMPLES.items():
+            tool(words, f"example_{words}", partial(change, q=filter_text))
+            st.caption(f"`{filter_text}`")
+    st.markdown(
+        '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
+        'text · `"low_margin" in flags` · `and` `or` `not` and brackets join · `any(…)` `all(…)` `count(…)` ask '
+        "about turns (`turn.role`) or labels (`label.name`) · `None` is unknown: `!=` finds it, `<` and `>` do "
+        'not · `search("…")` is the search box.'
+    )
+    rows = []
+    for name, field in FIELDS.items():
+        listed = f": {', '.join(field.choices)}" if field.kind in ("choice", "set") else ""
+        rows.append({"field": name, "kind": field.kind, "meaning": f"{field.words}{listed}"})
+    alt = "The fields of the filter language"
+    st.dataframe(rows, key="filter_fields", hide_index=True, height=320, alt=alt)
 
 
 def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:
@@ -272,9 +257,6 @@ def _empty(where: EpisodeFilter) -> None:
     else:
         nothing_here("No episode is recorded yet.")
         state.page_link("home", "See how to record or load some", icon=":material/home:")
-
-
-# Around the list
 
 
 def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter) -> None:

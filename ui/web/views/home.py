@@ -19,7 +19,7 @@ from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.queue import has_died
 from ui.web.kit import state
 from ui.web.kit.chart import plot
-from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
+from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure, tool
 from ui.web.pickers.checkpoints import default_checkpoints
 from ui.web.pickers.line import listed
 
@@ -69,9 +69,7 @@ def _empty(store: Store) -> None:
         st.subheader("Nothing is recorded yet")
         if wiring.has_samples():
             st.write("Load the sample runs that came with this installation, or play a problem of your own.")
-            if st.button(
-                "Load the sample runs", type="primary", icon=":material/download:", key="load_samples"
-            ):
+            if tool("Load the sample runs", "load_samples", icon="download", type="primary"):
                 with st.spinner("Importing the sample runs …"):
                     wiring.import_samples(store, wiring.settings())
                 st.rerun()
@@ -147,12 +145,9 @@ def _run(store: Store, run: RunSummary) -> None:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
-        plot(
-            standings_figure([Standing.of(one) for one in policies]),
-            key=f"standings_{run.id}",
-            small=True,
-            alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
-        )
+        figure = standings_figure([Standing.of(one) for one in policies])
+        alt = f"Accuracy of each policy of run {run.id} with its 95 % interval"
+        plot(figure, key=f"standings_{run.id}", small=True, alt=alt)
 
 
 def _views(store: Store) -> None:

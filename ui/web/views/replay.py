@@ -44,7 +44,7 @@ from ui.web.components.transport import (
 )
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.kit import state
-from ui.web.kit.widgets import outcome_badge, tool
+from ui.web.kit.widgets import outcome_badge, popover, tool
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.saved_views import neighbours
@@ -144,11 +144,7 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
         for words, to in (("Previous", before), ("Next", after)):
             key, help = f"{words.lower()}_episode", f"{words} episode of the list"
             tool(words, key, partial(_leave_for, to), shortcut=words[0], disabled=to is None, help=help)
-        with st.popover(
-            "Compare", icon=":material/compare:", type="tertiary", on_change="rerun", key="compare_with"
-        ) as popover:
-            if popover.open:
-                _same_task(recording)
+        popover("Compare", "compare_with", partial(_same_task, recording), icon="compare")
         save_button(recording.store, summary.id)
         basket(recording.store, summary.id)
         onwards = st.container(horizontal=True, width="content", gap="small", key="tools_onwards")

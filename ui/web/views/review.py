@@ -26,7 +26,7 @@ from ui.presentation.words import missing_reply_words, place_words, policy_name,
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
 from ui.web.kit.text import markdown_table, text_block
-from ui.web.kit.widgets import nothing_here, outcome_badge, tool
+from ui.web.kit.widgets import nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.saved_views import named_view, order_of
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
@@ -75,7 +75,7 @@ class Queue:
     author: str
 
     def next(self, after: str | None, **which: bool) -> str | None:
-        """The episode to go to; None at the end."""
+        """The episode to go to; None at the end. `which`: `backwards` and `unlabelled`, as the store takes them."""
         return self.store.reviews.next(self.author, self.where, order=self.order, after=after, **which)
 
     def progress(self, episode_id: str | None) -> QueueProgress:
@@ -109,18 +109,13 @@ def show() -> None:
         agreement_panel(store, queue.where, [use.name for use in store.labels.in_use()])
 
 
-# The queue
-
-
 def _open(episode_id: str | None) -> None:
     state.set_params(ep=episode_id, t=None, turns=None)
 
 
 def _choices(queue: Queue) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_review"):
-        with st.popover("Queue", icon=":material/playlist_play:", key="queues", on_change="rerun") as popover:
-            if popover.open:
-                _queues(queue.store)
+        popover("Queue", "queues", partial(_queues, queue.store), icon="playlist_play", type="secondary")
         for words, key, shortcut, icon, name, help in (
             ("Blind", "blind", "Z", "visibility_off", "blind", define("Blind review")),
             ("Go on after a label", "go_on", "A", "fast_forward", "on", None),
@@ -184,9 +179,6 @@ def _finished(queue: Queue) -> None:
         _undo_button(queue)
 
 
-# One episode
-
-
 def _episode(queue: Queue, recording: Recording, progress: QueueProgress) -> None:
     history = queue.store.labels.history(recording.summary.id)
     mine = any(one.author == queue.author for one in current_of(history))
@@ -239,9 +231,8 @@ def _reading(recording: Recording, hidden: bool) -> None:
             f"{label(strip_text(summary.strip)) or '–'} · {policy} · {label(summary.family)}",
             help=strip_key([summary]),
         )
-        state.page_link(
-            "replay", "Open in Replay", icon=":material/smart_display:", ep=summary.id, t=state.param("t")
-        )
+        turn = state.param("t")
+        state.page_link("replay", "Open in Replay", icon=":material/smart_display:", ep=summary.id, t=turn)
     elif summary.answer:
         st.markdown(f"Answer given: **{label(summary.answer, 80)}**")
     total = len(recording.outlines)
@@ -330,9 +321,8 @@ def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) ->
     if not names:
         st.caption("Nothing is labelled yet, so there is nothing to compare.")
         return
-    name = state.address_select(
-        "Which label", {one: one for one in names[:8]}, name="name", key="agreement_name"
-    )
+    offered = {one: one for one in names[:8]}
+    name = state.address_select("Which label", offered, name="name", key="agreement_name")
     found = store.reviews.agreement(name, where)
     if not found.pairs:
         st.caption(
@@ -381,13 +371,10 @@ def _pair(pair: PairAgreement, i: int) -> None:
         return
     with st.expander(f"Where they differ ({len(pair.differing):,})", key=f"differ_{i}"):
         for one in pair.differing[:MOST_ITEMS]:
-            state.page_link(
-                "replay",
-                f"{label(one.place.episode_id)} {place_words(one.place)}: {label(one.a, 40)} / {label(one.b, 40)}",
-                ep=one.place.episode_id,
-                t=None if one.place.index is None else one.place.index + 1,
-                labels="open",
-            )
+            place = one.place
+            words = f"{label(place.episode_id)} {place_words(place)}: {label(one.a, 40)} / {label(one.b, 40)}"
+            turn = None if place.index is None else place.index + 1
+            state.page_link("replay", words, ep=place.episode_id, t=turn, labels="open")
         if len(pair.differing) > MOST_ITEMS:
             st.caption(f"And {len(pair.differing) - MOST_ITEMS:,} more.")
 
