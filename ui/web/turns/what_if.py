@@ -218,9 +218,8 @@ def leave_out_panel(context: DecisionContext) -> None:
     barred = _leave_out(models)
     found = decision_without(context.decision, models, context.recording.episode, context.index, barred)
     if found is None:
-        st.warning(
-            "Leave at least one model and one role in that were allowed here.", icon=":material/block:"
-        )
+        words = "Leave at least one model and one role in that were allowed here."
+        st.warning(words, icon=":material/block:")
         return
     if barred:
         st.markdown(f"Without them the coordinator {_choice_words(found, context)}.")
@@ -290,13 +289,10 @@ def neighbours_panel(context: DecisionContext) -> None:
     if context.checkpoint is None or not context.decision.hidden_state:
         st.caption(why_not_recomputed(context))
         return
-    found = neighbourhood(
-        context.recording.store,
-        readers(context.recording.store, context.checkpoint),
-        context.decision.hidden_state,
-        context.recording.episode.id,
-        context.decision.prompt_digest,
-    )
+    store, episode_id = context.recording.store, context.recording.episode.id
+    policies = readers(store, context.checkpoint)
+    hidden, digest = context.decision.hidden_state, context.decision.prompt_digest
+    found = neighbourhood(store, policies, hidden, episode_id, digest)
     if found is None or not found.near:
         st.caption("The store holds no other decision that was read by the same encoder.")
         return

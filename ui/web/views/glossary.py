@@ -22,8 +22,10 @@ def show() -> None:
         placeholder="margin, flip, SVF …",
         width=360,
     )
+    sought = wanted.strip().lower()
     found = {
-        section: [term for term in terms if _matches(term, wanted)] for section, terms in SECTIONS.items()
+        section: [term for term in terms if sought in f"{term.word} {term.short} {term.more}".lower()]
+        for section, terms in SECTIONS.items()
     }
     if not any(found.values()):
         st.info("No word matches. Try a shorter piece of it.", icon=":material/search_off:")
@@ -34,10 +36,6 @@ def show() -> None:
             _section(terms)
     if not wanted:
         _how_to_read_a_strip()
-
-
-def _matches(term: Term, wanted: str) -> bool:
-    return wanted.strip().lower() in f"{term.word} {term.short} {term.more}".lower()
 
 
 def _section(terms: list[Term]) -> None:

@@ -18,7 +18,7 @@ from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter, filter_of_address, leaves_forks_out
 from storage.rows.summaries import Order
 from storage.shelves.labels import Place, current_of
-from storage.shelves.reviews import PairAgreement, QueueProgress, ReviewerAgreement
+from storage.shelves.reviews import PairAgreement, QueueProgress
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, percent
@@ -330,15 +330,6 @@ def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) ->
             "their own name under “You label as”, best with Blind on."
         )
         return
-    _all_together(found)
-    for i, pair in enumerate(found.pairs[:MOST_PAIRS]):
-        with st.container(border=True):
-            _pair(pair, i)
-    if len(found.pairs) > MOST_PAIRS:
-        st.caption(f"And {len(found.pairs) - MOST_PAIRS} more pairs, with fewer items in common.")
-
-
-def _all_together(found: ReviewerAgreement) -> None:
     if found.ticked:
         st.caption(
             "This label has one value only: whoever labelled an episode in any way and left it off counts as "
@@ -349,6 +340,11 @@ def _all_together(found: ReviewerAgreement) -> None:
             f"All reviewers together: Krippendorff's alpha **{found.alpha:.2f}** over {found.items:,} items",
             help=define("Krippendorff's alpha"),
         )
+    for i, pair in enumerate(found.pairs[:MOST_PAIRS]):
+        with st.container(border=True):
+            _pair(pair, i)
+    if len(found.pairs) > MOST_PAIRS:
+        st.caption(f"And {len(found.pairs) - MOST_PAIRS} more pairs, with fewer items in common.")
 
 
 def kappa_words(kappa: Kappa) -> str:

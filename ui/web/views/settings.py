@@ -20,7 +20,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import Health, RunStatus, RunSummary
 from storage.store import Store
 from storage.upkeep.inventory import migrations, table_sizes
-from storage.upkeep.retention import WORDS, Pruning, What, began_before, compact, preview, prune
+from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
 from ui.presentation.theme import badge, label, plain
 from ui.presentation.words import ago, label_words, retention_words, size_words
 from ui.program import packages, version
@@ -275,21 +275,17 @@ def prune_panel(store: Store) -> None:
     with st.container(border=True):
         st.markdown("  \n".join(label(line, 400) for line in retention_words(found)))
         if found.rows:
-            _confirm(store, found, where, referenced)
+            sure = st.checkbox("I am sure", key=f"prune_sure_{found.what}_{found.rows}")
+            st.button(
+                f"Remove {WORDS[found.what]}, {size_words(found.size_bytes)}",
+                key="prune_now",
+                icon=":material/delete:",
+                disabled=not sure,
+                on_click=state.click(_remove, store, found.what, where, referenced),
+            )
     if store.engine.dialect.name == "sqlite":
         help = "SQLite's VACUUM: gives freed room back to the disk, and needs as much again while it works"
         tool("Make the file smaller", "vacuum", state.click(_compact, store), icon="compress", help=help)
-
-
-def _confirm(store: Store, found: Pruning, where: EpisodeFilter, referenced: bool) -> None:
-    sure = st.checkbox("I am sure", key=f"prune_sure_{found.what}_{found.rows}")
-    st.button(
-        f"Remove {WORDS[found.what]}, {size_words(found.size_bytes)}",
-        key="prune_now",
-        icon=":material/delete:",
-        disabled=not sure,
-        on_click=state.click(_remove, store, found.what, where, referenced),
-    )
 
 
 def _remove(store: Store, what: What, where: EpisodeFilter, referenced: bool) -> None:
