@@ -189,8 +189,7 @@ def _play_button(what: str, cursor: int, total: int, go: Callable[[int], None]) 
 
 
 def autoplay(what: str, cursor: int, total: int, characters: int, go: Callable[[int], None]) -> None:
-    """While playing: wait out this turn's dwell in a small fragment of its own, then go on and run the
-    page again."""
+    """While playing: wait out this turn's dwell in a small fragment of its own, then go on and run the page again."""
     if not playing(what):
         return
     wait = dwell_s(characters, float(st.session_state.get(_SPEED) or 1.0))

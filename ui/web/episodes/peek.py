@@ -20,8 +20,7 @@ from ui.web.turns.recording import Recording, open_recording
 
 
 def show_preview(store: Store, episode_id: str, ids: Sequence[str]) -> None:
-    """The episode with its turns and outcome. `ids` are the list's page, in which J and K step. StoreError
-    for an unknown episode."""
+    """The episode with its turns and outcome; J and K step through `ids`. StoreError for an unknown episode."""
     recording = open_recording(store, episode_id)
     replay = state.replay_of_list(episode_id)
     _ways_on(episode_id, ids, replay)

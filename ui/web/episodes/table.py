@@ -153,8 +153,7 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
 
 
 def tick(ids: Sequence[str], positions: Sequence[int]) -> None:
-    """Take note of the ticked rows of a page: they join those of other pages in the basket, and the one
-    ticked last is peeked at."""
+    """Put the ticked rows of a page into the basket, with those of other pages, and peek at the one ticked last."""
     before = held()
     ticked = [ids[position] for position in positions if 0 <= position < len(ids)]
     remaining = [one for one in before if one in ticked or one not in ids]

@@ -26,8 +26,7 @@ def plot(
     on_select: Any = "ignore",
     selection_mode: Literal["points"] = "points",
 ) -> Any:
-    """`st.plotly_chart` as this app draws it; returns what that returns. A `small` figure keeps of the tool bar
-    only the camera."""
+    """`st.plotly_chart` as this app draws it; returns what that returns. `small`: only the camera of the tool bar."""
     kind = image_format()
     saved = {"format": kind, "filename": file_name(key), "scale": 2 if kind == "png" else 1}
     config = CHART_CONFIG | {"toImageButtonOptions": saved}

@@ -43,6 +43,8 @@ def matrix(
     flat = [(x, y, cell) for y, row in enumerate(cells) for x, cell in enumerate(row)]
     heat = go.Heatmap(
         z=[[cell.value for cell in row] for row in cells],
+        x=list(range(len(columns))),
+        y=list(range(len(rows))),
         colorscale=DIFFERENCE_SCALE if signed else PROBABILITY_SCALE,
         zmin=-top if signed else 0.0,
         zmax=top,

@@ -249,8 +249,7 @@ def list_query() -> dict[str, str]:
 
 
 def replay_of_list(episode_id: str) -> dict[str, str]:
-    """The parameters of a replay that is opened from the episode list: they carry the list along, for a row opens in a
-    tab of its own."""
+    """The parameters of a replay opened from the episode list; they carry the list into the tab that it opens."""
     return {"ep": episode_id, "list": urlencode(list_query())}
 
 

@@ -20,8 +20,7 @@ MOST_OFFERED = 300
 
 @remembered(most=64, seconds=600)
 def checkpoint_of(store: Store, policy: str) -> Checkpoint | None:
-    """The checkpoint that a policy is; None when the store holds none of this name. CheckpointError for a damaged
-    one."""
+    """The checkpoint that a policy is, None for one that the store lacks. CheckpointError for a damaged one."""
     found = store.checkpoints.find(policy)
     return None if found is None else Checkpoint.from_bytes(found[0].config, found[1])
 

@@ -98,8 +98,7 @@ def order_of(query: Mapping[str, str]) -> Order:
 def neighbours(
     store: Store, episode_id: str, run_id: str, policy: str, query: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """(previous, next) ids of an episode of this run and policy; None at an end. `query` is the list's address, empty
-    for all of them."""
+    """(previous, next) ids of an episode in a list, None at an end. `query` is the list's address, empty for all."""
     own = EpisodeFilter(run=run_id, policy=policy)
     try:
         where = filter_of_address(query, named_view(store, query))

@@ -44,8 +44,7 @@ def uncertainty_panel(recording: Recording, to_turn: Callable[[int], None]) -> N
 
 
 def usage_panel(recording: Recording, to_turn: Callable[[int], None]) -> None:
-    """What the turns have used so far, by model, in the measure that the address names. A click calls
-    `to_turn(index)`."""
+    """What the turns have used so far, by model, in the measure of the address. A click calls `to_turn(index)`."""
     with st.container(border=True):
         st.markdown("**What had it used by each turn?**")
         measures = {name: words for name, (words, _) in MEASURES.items()}

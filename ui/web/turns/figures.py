@@ -103,8 +103,7 @@ def usage(outline: TurnOutline, measure: str) -> float | None:
 def usage_over_turns(
     outlines: Sequence[TurnOutline], models: tuple[str, ...], measure: str
 ) -> go.Figure | None:
-    """What the turns so far have used together, by model, the models stacked in slot order. None when it is known
-    for no turn."""
+    """What the turns so far have used together, stacked by model in slot order. None when it is known for no turn."""
     spent = tuple((one.model, usage(one, measure)) for one in outlines if one.stage == "finished")
     if not any(value is not None for _, value in spent):
         return None
@@ -157,8 +156,7 @@ def _turn_axis(last: int, beyond: float) -> dict[str, Any]:
 
 
 def uncertainty_over_turns(outlines: Sequence[TurnOutline]) -> go.Figure | None:
-    """Entropy (nats) and logit margin of every decision, low margins marked. None when no decision of the episode has
-    them."""
+    """Entropy (nats) and logit margin of every decision, low margins marked. None when no decision has them."""
     points = tuple((o.index + 1, o.role, o.entropy, o.margin) for o in outlines)
     if all(entropy is None and margin is None for _, _, entropy, margin in points):
         return None

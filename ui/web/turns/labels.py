@@ -29,7 +29,6 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, plain
 from ui.presentation.words import ago, label_words, place_words
 from ui.runs import wiring
-from ui.runs.wiring import login
 from ui.web.kit import state
 from ui.web.kit.widgets import tool
 
@@ -40,7 +39,7 @@ _FIELDS = ("label_name", "label_value", "label_note", "label_quote")
 
 def author() -> str:
     """The reviewer of this tab: the name that was typed, else the login name."""
-    return str(st.session_state.get(_AUTHOR) or login())
+    return str(st.session_state.get(_AUTHOR) or wiring.login())
 
 
 def author_field(key: str = "label_author") -> None:

@@ -62,8 +62,7 @@ def why_not_recomputed(context: DecisionContext) -> str:
 
 
 def recomputation(context: DecisionContext) -> None:
-    """A button that says whether the stored head on the stored state gives the recorded logits, and opens the
-    details."""
+    """Whether the stored head on the stored state gives the recorded logits, as a button that opens the details."""
     lens = context.lens
     found = compare_logits(lens, context.decision) if lens else None
     if found is None:

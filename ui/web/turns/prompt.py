@@ -33,8 +33,7 @@ class PromptTokens:
 
 
 def request_at(episode: Episode, index: int) -> Decide:
-    """What the coordinator was asked before turn `index` of an episode with its turns; CheckpointError when it ended
-    before."""
+    """What the coordinator was asked before turn `index` of an episode; CheckpointError when it ended before."""
     specs = {name: ModelSpec(name) for name in episode.models}
     begun = replace(episode, turns=episode.turns[:index], turn_budget=index + 1)
     course = play(begun, specs)

@@ -160,8 +160,7 @@ def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) ->
 def _other_logits(
     context: DecisionContext, chosen: CheckpointSummary
 ) -> tuple[Array, Array, Checkpoint] | None:
-    """The other checkpoint's logits here, their tolerances, and itself; None, after saying what to do, where they
-    cannot be had."""
+    """The other checkpoint's logits here, their tolerances, and itself; None, saying why, where they cannot be had."""
     store = context.recording.store
     theirs = checkpoint_of(store, chosen.id)
     if theirs is None or context.checkpoint is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.presentation.glossary import SECTIONS, Term
+from ui.presentation.glossary import SECTIONS
 from ui.presentation.theme import ROLE_STYLES
 from ui.web.kit import state
 
@@ -33,19 +33,12 @@ def show() -> None:
     for section, terms in found.items():
         if terms:
             st.subheader(section)
-            _section(terms)
-    if not wanted:
-        _how_to_read_a_strip()
-
-
-def _section(terms: list[Term]) -> None:
-    left, right = st.columns(2, gap="large")
-    for position, term in enumerate(terms):
-        with left if position % 2 == 0 else right:
-            st.markdown(f"**{term.word}**  \n{term.short}" + (f" {term.more}" if term.more else ""))
-
-
-def _how_to_read_a_strip() -> None:
+            columns = st.columns(2, gap="large")
+            for position, term in enumerate(terms):
+                more = f" {term.more}" if term.more else ""
+                columns[position % 2].markdown(f"**{term.word}**  \n{term.short}{more}")
+    if wanted:
+        return
     st.subheader("Marks")
     looks = [f"{look.shape} **{look.letter}** {look.word}" for look in ROLE_STYLES.values()]
     st.markdown(
