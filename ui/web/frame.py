@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from ui.web.components.shell import shell
+from ui.web.components import shell
 from ui.web.kit import state
 
 ASSETS = Path(__file__).parents[1] / "assets"

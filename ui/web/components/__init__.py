@@ -1,4 +1,4 @@
-"""Custom Streamlit components (version 2: no frame, a shadow root of their own)."""
+"""Custom Streamlit components (version 2: no frame, a shadow root of their own); here those that draw nothing."""
 
 from __future__ import annotations
 
@@ -24,3 +24,23 @@ def component(name: str, html: str) -> Callable[..., Any]:
         css=styles.read_text("utf-8") if styles.exists() else None,
         js="\n".join(scripts),
     )
+
+
+def in_sight(container: str, what: str) -> None:
+    """Scroll to the container of this key when it comes to show `what`, where that stands above or below what the
+    window shows. Drawn inside it, last."""
+    component("in_sight", "")(key=f"in_sight_{container}", data={"container": container, "what": what})
+
+
+def key_focus(part: str) -> None:
+    """Within the container of key `part` a control that was clicked does not keep the focus: a focused control takes
+    Space, or another key, for itself."""
+    component("key_focus", "")(key=f"key_focus_{part}", data={"part": part})
+
+
+def shell() -> None:
+    """What the frame of every page does in the browser beyond what Streamlit does by itself, once in every run of the
+    app. One act of the reader's is one step of the browser's history: Streamlit pushes an entry for every change of the
+    query, and going to another page changes the query first, on the page that is left. Esc in a field leaves the
+    field, not the page. On a narrow screen, where the menu covers the page, choosing a page closes it."""
+    component("shell", "")(key="shell")

@@ -35,6 +35,7 @@ def chart_data(
 ) -> dict[str, Any]:
     """What the chart is drawn from, foreign names cut to one line."""
     most = max([_DARKEST, *(joint.p for option in models for joint in option.joint)])
+    heard = [f"{one_line(one.name, 28)} {one.words} {one.note}".strip() for one in (*models, *roles)]
     return {
         "models": [_bar(option) for option in models],
         "roles": [_bar(option) for option in roles],
@@ -54,15 +55,7 @@ def chart_data(
         ]
         if grid
         else [],
-        "said": " ".join(
-            [
-                what,
-                *(
-                    f"{one_line(one.name, 28)} {one.words} {one.note}".strip() + "."
-                    for one in (*models, *roles)
-                ),
-            ]
-        ),
+        "said": " ".join([what, *(f"{words}." for words in heard)]),
         "saved": {"name": file_name(key), "format": image_format()},
     }
 

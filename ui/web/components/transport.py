@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
-from ui.web.components.key_focus import key_focus
+from ui.web.components import key_focus
+from ui.web.kit.text import markdown_table
+from ui.web.kit.widgets import tool
 
 SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 
@@ -33,24 +36,18 @@ def keys_of(noun: str, *own: tuple[str, str]) -> Keys:
 
 
 def dwell_s(characters: int, speed: float) -> float:
-    """How long a turn stays while playing, in seconds: 0.6 s plus reading time, between 0.6 s and 6 s,
-    by speed."""
-    return min(6.0, max(0.6, 0.6 + characters / 900)) / speed
+    """How long a turn stays while playing, in seconds: 0.6 s plus reading time, 6 s at most, by speed."""
+    return min(6.0, 0.6 + characters / 900) / speed
 
 
 def playing(what: str) -> bool:
-    """Is this episode, or this pair, playing?"""
+    """Whether this episode, or this pair, is playing."""
     return st.session_state.get(_PLAYING) == what
 
 
 def stop() -> None:
     """Stop playing; every step by hand does."""
     st.session_state[_PLAYING] = None
-
-
-def speed() -> float:
-    """The reader's speed, 1 unless chosen."""
-    return float(st.session_state.get(_SPEED) or 1.0)
 
 
 def by_hand(go: Callable[[int], None]) -> Callable[[int], None]:
@@ -82,15 +79,7 @@ def step_buttons(cursor: int, total: int, go: Callable[[int], None], keys: Keys)
         ("Back", "step_back", "K", cursor - 1),
         ("Next", "step_next", "J", cursor + 1),
     ):
-        st.button(
-            words,
-            key=key,
-            shortcut=shortcut,
-            type="tertiary",
-            disabled=not 0 <= to < total,
-            on_click=by_hand(go),
-            args=(to,),
-        )
+        tool(words, key, partial(by_hand(go), to), shortcut=shortcut, disabled=not 0 <= to < total)
     help_button(keys)
 
 
@@ -111,24 +100,30 @@ def turn_field(cursor: int, total: int, go: Callable[[int], None]) -> None:
 
 def help_button(keys: Keys) -> None:
     """The button, key H, that shows a page's keys."""
-    if st.button("Keys", key="help", icon=":material/keyboard:", shortcut="H", type="tertiary"):
+    if tool("Keys", "help", icon="keyboard", shortcut="H"):
         _help(keys)
 
 
 @st.dialog("Keys", on_dismiss="rerun")
 def _help(keys: Keys) -> None:
-    st.markdown("\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in keys)]))
+    key_table(keys)
     st.caption("Keys rest while you type in a field.")
+    plain_strip_toggle("plain_strip_choice")
+
+
+def key_table(keys: Keys) -> None:
+    markdown_table(("Key", ""), [(f"**{key}**", what) for key, what in keys], "ll")
+
+
+def plain_strip_toggle(key: str, help: str | None = None) -> None:
+    """Whether turn strips are drawn plainly in this tab, as a switch."""
     st.toggle(
         "Plain turn strip, without the component",
-        key="plain_strip_choice",
+        key=key,
         value=bool(st.session_state.get("plain_strip", False)),
-        on_change=_choose_plain,
+        help=help,
+        on_change=lambda: st.session_state.update(plain_strip=st.session_state[key]),
     )
-
-
-def _choose_plain() -> None:
-    st.session_state["plain_strip"] = st.session_state["plain_strip_choice"]
 
 
 def _play(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
@@ -155,16 +150,14 @@ def transport(
     step = by_hand(go)
     first, last = cursor <= 0, cursor >= total - 1
     key_focus("tools_transport")
-    with (
-        st.bottom,
-        st.container(
-            horizontal=True,
-            horizontal_alignment="center",
-            vertical_alignment="center",
-            gap="small",
-            key="tools_transport",
-        ),
-    ):
+    row = st.bottom.container(
+        horizontal=True,
+        horizontal_alignment="center",
+        vertical_alignment="center",
+        gap="small",
+        key="tools_transport",
+    )
+    with row:
         for words, key, icon, shortcut, to, disabled in (
             ("First", "go_first", "first_page", "Home", 0, first),
             ("Previous", "go_back", "chevron_left", "Left", cursor - 1, first),
@@ -174,16 +167,8 @@ def transport(
             if words == "Next":
                 _play_button(what, cursor, total, go)
             # An icon with its words in the tooltip, so that the whole bar fits a phone.
-            st.button(
-                "",
-                key=key,
-                icon=f":material/{icon}:",
-                shortcut=shortcut,
-                help=f"{words} {noun.lower()}",
-                on_click=step,
-                args=(to,),
-                disabled=disabled,
-            )
+            look = {"type": "secondary", "shortcut": shortcut, "help": f"{words} {noun.lower()}"}
+            tool("", key, partial(step, to), icon=icon, disabled=disabled, **look)
         st.segmented_control(
             "Speed",
             SPEEDS,
@@ -198,25 +183,16 @@ def transport(
 
 
 def _play_button(what: str, cursor: int, total: int, go: Callable[[int], None]) -> None:
-    plays = playing(what)
-    st.button(
-        "Pause" if plays else "Play",
-        key="go_play",
-        icon=":material/pause:" if plays else ":material/play_arrow:",
-        shortcut="Space",
-        type="primary",
-        on_click=stop if plays else _play,
-        args=() if plays else (what, cursor, total, go),
-        disabled=total < 2,
-    )
+    plays, play = playing(what), partial(_play, what, cursor, total, go)
+    words, icon, act = ("Pause", "pause", stop) if plays else ("Play", "play_arrow", play)
+    tool(words, "go_play", act, icon=icon, type="primary", shortcut="Space", disabled=total < 2)
 
 
 def autoplay(what: str, cursor: int, total: int, characters: int, go: Callable[[int], None]) -> None:
-    """While playing: wait out this turn's dwell in a small fragment of its own, then go on and run the
-    page again."""
+    """While playing: wait out this turn's dwell in a small fragment of its own, then go on and run the page again."""
     if not playing(what):
         return
-    wait = dwell_s(characters, speed())
+    wait = dwell_s(characters, float(st.session_state.get(_SPEED) or 1.0))
     now = time.monotonic()
     recent = [one for one in st.session_state.get(_RECENT, ()) if one[1] > now - 2 * _STALE_S]
     st.session_state[_RECENT] = [*(one for one in recent if one[0] != cursor), (cursor, now)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-import pandas as pd
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.analysis.metrics import wilson_interval
 from storage.filters.episode_filter import EpisodeFilter
@@ -16,6 +17,7 @@ from ui.presentation.theme import one_line, percent
 from ui.presentation.words import ago, dollars, generations, policy_name
 from ui.web.kit import state
 from ui.web.kit.cache import cached
+from ui.web.kit.widgets import table
 
 #: What a list can be grouped by.
 GROUPS: dict[GroupBy, str] = {
@@ -48,68 +50,56 @@ def show_groups(
     groups, more = _groups(store, by, where)
     if not groups:
         return 0
-    words = (
-        f"the {_MOST} largest groups"
-        if more
-        else f"{len(groups)} {'group' if len(groups) == 1 else 'groups'}"
-    )
+    words = f"{len(groups)} {'group' if len(groups) == 1 else 'groups'}"
+    if more:
+        words = f"the {_MOST} largest groups"
     st.markdown(f"**{words}** · {sum(one.n for one in groups):,} episodes")
-    st.dataframe(
-        _rows(groups, by, query, generations(checkpoints)),
+    table(
+        _columns(groups, by, query, generations(checkpoints)),
         key=f"groups_{by}",
-        column_config={
-            "open": st.column_config.LinkColumn("Open", width=80, display_text="Episodes"),
-            "group": st.column_config.TextColumn(GROUPS[by].removeprefix("by ").capitalize(), width=300),
-            "accuracy": st.column_config.ProgressColumn(
-                "Accuracy",
-                width=130,
-                format="%.1f %%",
-                min_value=0,
-                max_value=100,
-                help="Of finished episodes",
-            ),
-            "interval": st.column_config.TextColumn("95 % interval", width=130),
-            "n": st.column_config.NumberColumn("Episodes", width=80, format="localized"),
-            "right": st.column_config.NumberColumn("Right", width=70, format="localized"),
-            "finished": st.column_config.NumberColumn("Finished", width=80, format="localized"),
-            "turns": st.column_config.NumberColumn("Mean turns", width=90, format="%.1f"),
-            "tokens": st.column_config.NumberColumn("Tokens", width=100, format="localized"),
-            "cost": st.column_config.TextColumn("Cost", width=80),
-            "newest": st.column_config.TextColumn("Newest", width=95),
-        },
-        hide_index=True,
-        height="content" if len(groups) < 18 else 640,
+        at_most=18,
+        height=640,
         row_height=35,
         alt=f"Groups of episodes {GROUPS[by]}, one row each",
     )
     return len(groups)
 
 
-def _rows(
+def _columns(
     groups: Sequence[EpisodeGroup],
     by: GroupBy,
     query: Mapping[str, str],
     generation_of: Mapping[str, int | None],
-) -> pd.DataFrame:
+) -> dict[str, tuple[ColumnConfig, Sequence[object]]]:
     now = time.time()
     gone = ("group", "after", "before", "last", "peek", by)
     rest = {name: value for name, value in query.items() if name not in gone}
-    table = pd.DataFrame(
-        {
-            "open": [state.href("episodes", **rest, **{by: one.value}) for one in groups],
-            "group": [_name(by, one.value, generation_of) for one in groups],
-            "accuracy": [None if one.accuracy is None else 100 * one.accuracy for one in groups],
-            "interval": [_interval(one) for one in groups],
-            "right": [one.correct for one in groups],
-            "finished": [one.finished for one in groups],
-            "n": [one.n for one in groups],
-            "turns": [one.turns for one in groups],
-            "tokens": [one.tokens for one in groups],
-            "cost": [dollars(one.cost_usd) if one.cost_usd else "" for one in groups],
-            "newest": [ago(one.newest, now) for one in groups],
-        }
+    links = [state.href("episodes", **rest, **{by: one.value}) for one in groups]
+    shares = [None if one.accuracy is None else 100 * one.accuracy for one in groups]
+    costs = [dollars(one.cost_usd) if one.cost_usd else "" for one in groups]
+    text, number = st.column_config.TextColumn, partial(st.column_config.NumberColumn, format="localized")
+    accuracy = st.column_config.ProgressColumn(
+        "Accuracy", width=130, format="%.1f %%", min_value=0, max_value=100, help="Of finished episodes"
     )
-    return table if table["cost"].any() else table.drop(columns="cost")
+    columns: dict[str, tuple[ColumnConfig, Sequence[object]]] = {
+        "open": (st.column_config.LinkColumn("Open", width=80, display_text="Episodes"), links),
+        "group": (
+            text(GROUPS[by].removeprefix("by ").capitalize(), width=300),
+            [_name(by, one.value, generation_of) for one in groups],
+        ),
+        "accuracy": (accuracy, shares),
+        "interval": (text("95 % interval", width=130), [_interval(one) for one in groups]),
+        "right": (number("Right", width=70), [one.correct for one in groups]),
+        "finished": (number("Finished", width=80), [one.finished for one in groups]),
+        "n": (number("Episodes", width=80), [one.n for one in groups]),
+        "turns": (number("Mean turns", width=90, format="%.1f"), [one.turns for one in groups]),
+        "tokens": (number("Tokens", width=100), [one.tokens for one in groups]),
+        "cost": (text("Cost", width=80), costs),
+        "newest": (text("Newest", width=95), [ago(one.newest, now) for one in groups]),
+    }
+    if not any(costs):
+        del columns["cost"]
+    return columns
 
 
 def _name(by: GroupBy, value: str, generation_of: Mapping[str, int | None]) -> str:

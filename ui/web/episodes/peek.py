@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -13,14 +14,13 @@ from ui.presentation.words import policy_name
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.text import text_block
-from ui.web.kit.widgets import outcome_badge
+from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.facets import flag_word
 from ui.web.turns.recording import Recording, open_recording
 
 
 def show_preview(store: Store, episode_id: str, ids: Sequence[str]) -> None:
-    """The episode with its turns and outcome. `ids` are the list's page, in which J and K step. StoreError
-    for an unknown episode."""
+    """The episode with its turns and outcome; J and K step through `ids`. StoreError for an unknown episode."""
     recording = open_recording(store, episode_id)
     replay = state.replay_of_list(episode_id)
     _ways_on(episode_id, ids, replay)
@@ -39,35 +39,18 @@ def show_preview(store: Store, episode_id: str, ids: Sequence[str]) -> None:
 
 
 def _ways_on(episode_id: str, ids: Sequence[str], replay: Mapping[str, str]) -> None:
-    """Its replay, the episodes before and after it in the list, and a way to close it."""
     here = ids.index(episode_id) if episode_id in ids else None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         state.page_link("replay", "**Replay**", icon=":material/smart_display:", **replay)
         st.space("stretch")
         for words, key, shortcut, step in (("Previous", "up", "K", -1), ("Next", "down", "J", 1)):
             to = None if here is None or not 0 <= here + step < len(ids) else ids[here + step]
-            st.button(
-                words,
-                key=f"peek_{key}",
-                shortcut=shortcut,
-                type="tertiary",
-                disabled=to is None,
-                on_click=state.set_params,
-                kwargs={"peek": to},
-            )
-        st.button(
-            "",
-            key="peek_close",
-            icon=":material/close:",
-            type="tertiary",
-            help="Close the peek",
-            on_click=state.set_params,
-            kwargs={"peek": None},
-        )
+            show = partial(state.set_params, peek=to)
+            tool(words, f"peek_{key}", show, shortcut=shortcut, disabled=to is None)
+        tool("", "peek_close", partial(state.set_params, peek=None), icon="close", help="Close the peek")
 
 
 def _outcome(recording: Recording) -> None:
-    """How it ended, who played it, and the last turn's reply."""
     summary = recording.summary
     st.markdown(
         f"{outcome_badge(summary)} · {END_WORDS[summary.end_reason] if summary.end_reason else summary.status}"

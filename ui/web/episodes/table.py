@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
-import pandas as pd
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.episode import Status
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary
@@ -15,6 +15,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
 from ui.presentation.words import ago, dollars, generations, policy_name, strip_key, strip_text
 from ui.web.kit import state
+from ui.web.kit.widgets import table
 from ui.web.pickers.basket import held, hold
 from ui.web.pickers.facets import flag_word
 
@@ -26,106 +27,58 @@ _CHARACTER = 6
 _PEEKING = ("open", "answer", "question", "turns")
 
 
-def rows(
-    items: Sequence[EpisodeSummary],
-    generation_of: dict[str, int | None],
-    now: float,
-    width: str = "normal",
-) -> pd.DataFrame:
-    """The page's episodes as a table of plain values, every column there is; texts are shown as text, questions as much
-    of them as a column of this width can hold."""
-    fits = WIDTHS[width][0] // _CHARACTER
-    return pd.DataFrame(
-        {
-            "open": [state.href("replay", **state.replay_of_list(one.id)) for one in items],
-            "answer": [_answer_mark(one) for one in items],
-            "question": [one_line(one.question, fits) for one in items],
-            "turns": [strip_text(one.strip) for one in items],
-            "policy": [
-                policy_name(one.policy, one.generation or generation_of.get(one.policy)) for one in items
-            ],
-            "n": [one.turns for one in items],
-            "tokens": [one.tokens_in + one.tokens_out for one in items],
-            "margin": [one.min_margin for one in items],
-            "entropy": [one.mean_entropy for one in items],
-            "cost": [dollars(one.cost_usd) if one.cost_usd else "" for one in items],
-            "flags": [", ".join(flag_word(flag) for flag in one.flags) for one in items],
-            "when": [ago(one.started, now) for one in items],
-            "ended": [END_WORDS[one.end_reason] if one.end_reason else "" for one in items],
-            "given": [one_line(one.answer or "", 60) for one in items],
-            "family": [one_line(one.family, 30) for one in items],
-            "latency": [one.latency_s for one in items],
-            "read": [one.tokens_in for one in items],
-            "written": [one.tokens_out for one in items],
-            "task": [one_line(one.task_id, 40) for one in items],
-            "run": [one.run_id for one in items],
-            "id": [one.id for one in items],
-        }
-    )
+def _link(one: EpisodeSummary) -> str:
+    return state.href("replay", **state.replay_of_list(one.id))
 
 
 def _answer_mark(one: EpisodeSummary) -> str:
-    if one.status is not Status.FINISHED:
-        mark = STATUS_MARKS[one.status]
-        return f"{mark.glyph} {mark.word}"
-    mark = correct_mark(one.correct)
+    mark = correct_mark(one.correct) if one.status is Status.FINISHED else STATUS_MARKS[one.status]
     return f"{mark.glyph} {mark.word}"
 
 
-#: Column -> how it is called, and how it is drawn. The first ones are shown until others are chosen.
-_WORDS = {
-    "open": "Open",
-    "answer": "Answer",
-    "question": "Question",
-    "turns": "Turns",
-    "policy": "Policy",
-    "n": "n",
-    "tokens": "Tokens",
-    "margin": "Margin",
-    "entropy": "Entropy",
-    "cost": "Cost",
-    "flags": "Flags",
-    "when": "When",
-    "ended": "Ended",
-    "given": "Answer given",
-    "family": "Family",
-    "latency": "Seconds",
-    "read": "Tokens read",
-    "written": "Tokens written",
-    "task": "Task",
-    "run": "Run",
-    "id": "Episode",
+_text, _number = st.column_config.TextColumn, st.column_config.NumberColumn
+_localized = partial(_number, format="localized")
+#: Column -> how it is called and drawn, and what it says of an episode, texts as text. The first ones are shown until
+#: others are chosen.
+_COLUMNS: dict[str, tuple[ColumnConfig, Callable[[EpisodeSummary], object]]] = {
+    "open": (st.column_config.LinkColumn("Open", width=70, display_text="Replay"), _link),
+    "answer": (_text("Answer", width=95), _answer_mark),
+    "question": (_text("Question"), lambda one: one.question),
+    "turns": (_text("Turns"), lambda one: strip_text(one.strip)),
+    "policy": (_text("Policy", width=190), lambda one: policy_name(one.policy, one.generation)),
+    "n": (_number("n", width=40, help="Turns played"), lambda one: one.turns),
+    "tokens": (_localized("Tokens", width=75), lambda one: one.tokens_in + one.tokens_out),
+    "margin": (
+        _number("Margin", width=70, format="%.2f", help=define("Margin")),
+        lambda one: one.min_margin,
+    ),
+    "entropy": (
+        _number("Entropy", width=70, format="%.2f", help=define("Entropy")),
+        lambda one: one.mean_entropy,
+    ),
+    "cost": (_text("Cost", width=75), lambda one: dollars(one.cost_usd) if one.cost_usd else ""),
+    "flags": (_text("Flags", width=180), lambda one: ", ".join(flag_word(flag) for flag in one.flags)),
+    "when": (_text("When", width=95), lambda one: ago(one.started, time.time())),
+    "ended": (_text("Ended"), lambda one: END_WORDS[one.end_reason] if one.end_reason else ""),
+    "given": (_text("Answer given"), lambda one: one_line(one.answer or "", 60)),
+    "family": (_text("Family"), lambda one: one_line(one.family, 30)),
+    "latency": (
+        _number("Seconds", width=75, format="%.1f", help="Of all calls together"),
+        lambda one: one.latency_s,
+    ),
+    "read": (_localized("Tokens read", width=90), lambda one: one.tokens_in),
+    "written": (_localized("Tokens written", width=100), lambda one: one.tokens_out),
+    "task": (_text("Task"), lambda one: one_line(one.task_id, 40)),
+    "run": (_text("Run"), lambda one: one.run_id),
+    "id": (_text("Episode"), lambda one: one.id),
 }
-_DEFAULT_COLUMNS = tuple(_WORDS)[:12]
-
-
-def _configured(width: str, legend: str) -> dict[str, Any]:
-    question, turns = WIDTHS[width]
-    text, number = st.column_config.TextColumn, st.column_config.NumberColumn
-    drawn: dict[str, Any] = {
-        "open": st.column_config.LinkColumn("Open", width=70, display_text="Replay"),
-        "answer": text("Answer", width=95),
-        "question": text("Question", width=question),
-        "turns": text("Turns", width=turns, help=legend),
-        "policy": text("Policy", width=190),
-        "n": number("n", width=40, help="Turns played"),
-        "tokens": number("Tokens", width=75, format="localized"),
-        "margin": number("Margin", width=70, format="%.2f", help=define("Margin")),
-        "entropy": number("Entropy", width=70, format="%.2f", help=define("Entropy")),
-        "cost": text("Cost", width=75),
-        "flags": text("Flags", width=180),
-        "when": text("When", width=95),
-        "latency": number("Seconds", width=75, format="%.1f", help="Of all calls together"),
-        "read": number("Tokens read", width=90, format="localized"),
-        "written": number("Tokens written", width=100, format="localized"),
-    }
-    return {name: drawn.get(name) or text(words) for name, words in _WORDS.items()}
+_DEFAULT_COLUMNS = tuple(_COLUMNS)[:12]
 
 
 def columns_shown() -> list[str]:
     """The columns the address asks for, in its order; else those last chosen in this tab, else the default ones."""
     asked = (state.param("cols") or str(st.session_state.get("list_cols") or "")).split(",")
-    return [name for name in dict.fromkeys(asked) if name in _WORDS] or list(_DEFAULT_COLUMNS)
+    return [name for name in dict.fromkeys(asked) if name in _COLUMNS] or list(_DEFAULT_COLUMNS)
 
 
 def width_shown() -> str:
@@ -149,9 +102,9 @@ def column_chooser() -> None:
     with st.popover("Columns", icon=":material/view_column:", type="tertiary"):
         st.multiselect(
             "Columns, in this order",
-            list(_WORDS),
+            list(_COLUMNS),
             key="choose_columns",
-            format_func=lambda name: "Turns played" if name == "n" else _WORDS[name],
+            format_func=lambda name: "Turns played" if name == "n" else str(_COLUMNS[name][0]["label"]),
             on_change=chosen,
             help="Take one out and choose it again to put it last.",
         )
@@ -167,18 +120,30 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
     key = f"episodes_{st.session_state.get('episodes_list', 0)}_{ids[0]}"
     if key not in st.session_state:  # a page that comes anew shows which of its rows are in the basket
         st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in held()]
-    table, legend = rows(items, generations(checkpoints), time.time(), width_shown()), strip_key(items)
-    chosen = [name for name in columns_shown() if name != "cost" or table["cost"].any()]
+    question_px, turns_px = WIDTHS[width_shown()]
+    generation_of, legend = generations(checkpoints), strip_key(items)
+    columns = _COLUMNS | {
+        "question": (
+            _text("Question", width=question_px),
+            lambda one: one_line(one.question, question_px // _CHARACTER),
+        ),
+        "turns": (_text("Turns", width=turns_px, help=legend), _COLUMNS["turns"][1]),
+        "policy": (
+            _COLUMNS["policy"][0],
+            lambda one: policy_name(one.policy, one.generation or generation_of.get(one.policy)),
+        ),
+    }
+    has_cost = any(one.cost_usd for one in items)
+    chosen = [name for name in columns_shown() if name != "cost" or has_cost]
     if state.param("peek"):
         chosen = [name for name in chosen if name in _PEEKING] or list(_PEEKING)
     if "turns" in chosen:
         st.caption(legend)
-    st.dataframe(
-        table[chosen],
+    table(
+        {name: (columns[name][0], [columns[name][1](one) for one in items]) for name in chosen},
         key=key,
-        column_config=_configured(width_shown(), legend),
-        hide_index=True,
-        height="content" if len(ids) < 18 else 640,
+        at_most=18,
+        height=640,
         row_height=35,
         selection_mode="multi-row",
         selection_default={"selection": {"rows": st.session_state.get("ticked_at_first", [])}},
@@ -187,22 +152,17 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
     )
 
 
-# The basket
-
-
 def tick(ids: Sequence[str], positions: Sequence[int]) -> None:
-    """Take note of the ticked rows of a page: they join those of other pages in the basket, and the one
-    ticked last is peeked at."""
+    """Put the ticked rows of a page into the basket, with those of other pages, and peek at the one ticked last."""
     before = held()
-    now = [ids[position] for position in positions if 0 <= position < len(ids)]
-    kept = [one for one in before if one in now or one not in ids]
-    fresh = [one for one in now if one not in before]
-    hold([*kept, *fresh])
-    state.set_params(peek=fresh[-1] if fresh else now[-1] if now else None)
+    ticked = [ids[position] for position in positions if 0 <= position < len(ids)]
+    remaining = [one for one in before if one in ticked or one not in ids]
+    added = [one for one in ticked if one not in before]
+    hold([*remaining, *added])
+    state.set_params(peek=next(reversed(added or ticked), None))
 
 
 def empty_basket() -> None:
-    """Untick every row."""
     hold([])
     st.session_state["episodes_list"] = st.session_state.get("episodes_list", 0) + 1
     state.set_params(peek=None)

@@ -1,4 +1,4 @@
-"""A cache of what was read over many episodes, which ends when anything is written to the store."""
+"""Caches of what was read from a store: until anything is written to it, or for good."""
 
 from __future__ import annotations
 
@@ -32,6 +32,15 @@ def cached(read: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Sto
 @st.cache_resource(max_entries=256, show_spinner=False)
 def _cached(name: str, version: str, arguments: Any, options: Any, *, _read: Callable[[], Any]) -> Any:
     return _read()
+
+
+def remembered(*, most: int, seconds: float | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator that keeps the results of a function for its `most` last sets of arguments, each for so many
+    `seconds` (None: for good). Stores with one address are one argument, and sessions share what is found."""
+    keep: Callable[[Callable[P, T]], Callable[P, T]] = st.cache_resource(
+        max_entries=most, ttl=seconds, show_spinner=False, hash_funcs={Store: lambda store: store.url}
+    )
+    return keep
 
 
 def forget() -> None:

@@ -12,10 +12,8 @@ from ui.presentation.theme import CHART_CONFIG
 
 #: What the camera on a figure saves, kept for this tab.
 FIGURES_AS = "figures_as"
-#: Saved so -> its words.
+#: A format of saved figures -> its words.
 IMAGE_FORMATS = {"svg": "SVG, sharp at any size", "png": "PNG, twice the size on screen"}
-
-
 _NO_NAME = re.compile(r"[^A-Za-z0-9]+")  # what a key may hold and the name of a file should not
 
 
@@ -26,17 +24,16 @@ def plot(
     alt: str,
     small: bool = False,
     on_select: Any = "ignore",
-    selection_mode: Any = ("points", "box", "lasso"),
+    selection_mode: Literal["points"] = "points",
 ) -> Any:
-    """`st.plotly_chart` as this app draws it; returns what that returns. A `small` figure keeps of the tool bar
-    only the camera."""
+    """`st.plotly_chart` as this app draws it; returns what that returns. `small`: only the camera of the tool bar."""
+    kind = image_format()
+    saved = {"format": kind, "filename": file_name(key), "scale": 2 if kind == "png" else 1}
+    config = CHART_CONFIG | {"toImageButtonOptions": saved}
+    if small:
+        config["modeBarButtons"] = [["toImage"]]
     return st.plotly_chart(
-        figure,
-        key=key,
-        alt=alt,
-        config=chart_config(key, small=small),
-        on_select=on_select,
-        selection_mode=selection_mode,
+        figure, key=key, alt=alt, config=config, on_select=on_select, selection_mode=selection_mode
     )
 
 
@@ -48,15 +45,3 @@ def image_format() -> Literal["svg", "png"]:
 def file_name(figure: str) -> str:
     """What a saved figure is called, without its ending."""
     return f"trinity-{_NO_NAME.sub('-', figure)[:60]}"
-
-
-def chart_config(name: str, *, small: bool = False) -> dict[str, Any]:
-    """Plotly's settings for a figure that is saved as `file_name` says."""
-    kind = image_format()
-    saved = {
-        "format": kind,
-        "filename": file_name(name),
-        "scale": 2 if kind == "png" else 1,
-    }
-    config = CHART_CONFIG | {"toImageButtonOptions": saved}
-    return config | {"modeBarButtons": [["toImage"]]} if small else config

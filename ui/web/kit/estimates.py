@@ -73,21 +73,10 @@ def estimates_figure(estimates: Sequence[Estimate], *, signed: bool = False) -> 
 
 def _axis(signed: bool) -> dict[str, Any]:
     if signed:
-        return {
-            "zeroline": True,
-            "zerolinecolor": NEUTRAL_COLOUR,
-            "zerolinewidth": 2,
-            "tickformat": "+.0%",
-            "fixedrange": True,
-        }
-    # Wider than the shares: the words above a mark at an end must fit.
-    return {
-        "range": [-0.05, 1.05],
-        "tickformat": ".0%",
-        "dtick": 0.25,
-        "zeroline": False,
-        "fixedrange": True,
-    }
+        look = {"zerolinecolor": NEUTRAL_COLOUR, "zerolinewidth": 2, "tickformat": "+.0%"}
+    else:  # wider than the shares: the words above a mark at an end must fit
+        look = {"range": [-0.05, 1.05], "tickformat": ".0%", "dtick": 0.25}
+    return {"zeroline": signed, "fixedrange": True, **look}
 
 
 def _value(value: float, signed: bool) -> str:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from core.episode import Role
 from ui.presentation.theme import DIFFERENCE_SCALE, PROBABILITY_SCALE, layout
-from ui.web.kit.figures import named_axis
+from ui.web.kit.figures import CLICKABLE, named_axis
 
 #: The rows, in the order in which a problem is usually worked on.
 ROLES = (Role.THINKER, Role.WORKER, Role.VERIFIER)
@@ -61,7 +61,7 @@ def matrix(
         text=[cell.text for _, _, cell in flat],
         textfont={"color": ink, "size": 12},
         customdata=[(cell.key, cell.hover) for _, _, cell in flat],
-        hovertemplate="%{customdata[1]}<extra></extra>",
+        hovertemplate=CLICKABLE["hovertemplate"],
         selected={"marker": {"opacity": 0}},
         unselected={"marker": {"opacity": 0}, "textfont": {"color": ink}},
     )

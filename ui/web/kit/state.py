@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NoReturn, ParamSpec
 from urllib.parse import parse_qsl, urlencode
 
@@ -97,8 +98,13 @@ def guarded(do: Callable[P, object], show: Callable[[str], object] | None = None
     return guard
 
 
+def click(do: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> Callable[[], None]:
+    """A callback that does this; where a user's mistake prevents it, `refused` says why."""
+    return partial(guarded(do, refused), *arguments, **named)
+
+
 def refused(sentence: str) -> None:
-    """Why what was clicked did not happen; the page stays."""
+    """Say why what was clicked did not happen; the page stays."""
     st.toast(label(sentence, 400), icon=":material/error:")
 
 
@@ -108,8 +114,8 @@ def failed(sentence: str) -> None:
         st.markdown(":red[:material/error:] **This view cannot be shown**")
         st.text(plain(sentence))
         with st.container(horizontal=True):
-            st.page_link(VIEWS["episodes"], label="All episodes", icon=":material/table_rows:")
-            st.page_link(VIEWS["home"], label="Home", icon=":material/home:")
+            page_link("episodes", "All episodes", icon=":material/table_rows:")
+            page_link("home", "Home", icon=":material/home:")
 
 
 def param(name: str) -> str | None:
@@ -203,7 +209,7 @@ def replace_params(values: Mapping[str, str]) -> None:
 
 def href(page: str, **params: str | int | None) -> str:
     """A link to another view, relative to the server: `/replay?ep=e1&t=3`."""
-    query = urlencode({name: value for name, value in params.items() if value not in (None, "")})
+    query = urlencode(_given(params))
     return f"/{page}?{query}" if query else f"/{page}"
 
 
@@ -215,20 +221,18 @@ def here() -> str:
 
 def go(page: str, **params: str | int | None) -> NoReturn:
     """Leave for another view now."""
-    st.switch_page(VIEWS[page], query_params={k: str(v) for k, v in params.items() if v not in (None, "")})
+    st.switch_page(VIEWS[page], query_params=_given(params))
 
 
 def page_link(
     page: str, label: str, *, icon: str | None = None, help: str | None = None, **params: str | int | None
 ) -> None:
     """A link to another view. `label` is markdown: foreign text goes through `theme.label`."""
-    st.page_link(
-        VIEWS[page],
-        label=label,
-        icon=icon,
-        help=help,
-        query_params={k: str(v) for k, v in params.items() if v not in (None, "")},
-    )
+    st.page_link(VIEWS[page], label=label, icon=icon, help=help, query_params=_given(params))
+
+
+def _given(params: Mapping[str, str | int | None]) -> dict[str, str]:
+    return {name: str(value) for name, value in params.items() if value not in (None, "")}
 
 
 def remember_list(query: Mapping[str, str]) -> None:
@@ -245,8 +249,7 @@ def list_query() -> dict[str, str]:
 
 
 def replay_of_list(episode_id: str) -> dict[str, str]:
-    """The parameters of a replay that is opened from the episode list: they carry the list along, for a row opens in a
-    tab of its own."""
+    """The parameters of a replay opened from the episode list; they carry the list into the tab that it opens."""
     return {"ep": episode_id, "list": urlencode(list_query())}
 
 
@@ -277,4 +280,4 @@ def last_place() -> tuple[str, dict[str, str]] | None:
 
 def back_to_list() -> NoReturn:
     """Return to the episode list as it was left."""
-    st.switch_page(VIEWS["episodes"], query_params=list_query())
+    go("episodes", **list_query())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Literal
 
 import streamlit as st
 
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES
+from ui.web.kit.widgets import download, tool
 
 
 def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:
@@ -23,25 +26,13 @@ def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None
     if len(shown) == len(body):
         return
     if not more:
-        st.button(
-            f"Show {'all' if len(long) == len(body) else 'more of'} {len(body):,} characters",
-            key=f"{key}_more",
-            on_click=_show_all,
-            args=(f"{key}_all",),
-            type="tertiary",
-        )
+        words = f"Show {'all' if len(long) == len(body) else 'more of'} {len(body):,} characters"
+        tool(words, f"{key}_more", partial(st.session_state.update, {f"{key}_all": True}))
         return
     st.caption(f"The first {len(shown):,} of {len(body):,} characters.")
-    st.download_button(
-        f"Save all {len(body):,} characters as a text file",
-        lambda: body.encode("utf-8", "replace"),
-        file_name="text.txt",
-        mime="text/plain",
-        on_click="ignore",
-        key=f"{key}_save",
-        icon=":material/download:",
-        type="tertiary",
-    )
+    words = f"Save all {len(body):,} characters as a text file"
+    data = partial(body.encode, "utf-8", "replace")
+    download(words, data, "text.txt", "text/plain", key=f"{key}_save", type="tertiary")
 
 
 def beginning(body: str, characters: int, lines: int) -> str:
@@ -49,5 +40,7 @@ def beginning(body: str, characters: int, lines: int) -> str:
     return "".join(body[:characters].splitlines(keepends=True)[:lines])
 
 
-def _show_all(flag: str) -> None:
-    st.session_state[flag] = True
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> None:
+    """A small table of cells in markdown. `align` has a letter for each column: l left, r right."""
+    rules = [{"l": ":--", "r": "--:"}[side] for side in align]
+    st.markdown("\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,7 +73,6 @@ def standings_figure(standings: Sequence[Standing]) -> go.Figure:
 
 
 def is_dark() -> bool:
-    """Whether the reader's page is dark."""
     return st.context.theme.type == "dark"
 
 
@@ -111,6 +110,30 @@ def table(
 def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:
     """The empty state: what is missing, said once; the caller adds the action that fills it."""
     st.markdown(f":gray[{icon} {sentence}]")
+
+
+def tool(words: str, key: str, act: Callable[[], None] | None = None, *, icon: str = "", **look: Any) -> bool:
+    """A button in a row of tools, without a frame unless `look`, further arguments of the button, says otherwise.
+    A click calls `act`; `icon` is the name of a Material symbol. Returns whether it was clicked."""
+    symbol = f":material/{icon}:" if icon else None
+    return st.button(words, key=key, on_click=act, icon=symbol, **({"type": "tertiary"} | look))
+
+
+def popover(words: str, key: str, draw: Callable[[], None], *, icon: str = "", **look: Any) -> None:
+    """A popover whose contents are read and drawn only while it is open. `icon` is the name of a Material symbol,
+    `look` further arguments of the popover."""
+    symbol = f":material/{icon}:" if icon else None
+    look = {"type": "tertiary"} | look
+    with st.popover(words, icon=symbol, on_change="rerun", key=key, **look) as opened:
+        if opened.open:
+            draw()
+
+
+def download(words: str, data: Any, file_name: str, mime: str, *, key: str, **look: Any) -> None:
+    """A button that saves `data`, or what it makes when it is clicked, as a file; the page stays as it is. `look`:
+    further arguments of the button."""
+    look = {"icon": ":material/download:"} | look
+    st.download_button(words, data, file_name, mime, key=key, on_click="ignore", **look)
 
 
 def states_removed(store: Store, where: EpisodeFilter | Sequence[str]) -> str:

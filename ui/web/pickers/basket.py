@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from core.errors import StoreError
@@ -9,7 +11,7 @@ from storage.store import Store
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
-from ui.web.kit.widgets import episode_line
+from ui.web.kit.widgets import episode_line, popover, tool
 
 #: The ticked rows of the episode list are the same basket.
 _KEY = "ticked"
@@ -47,33 +49,19 @@ def basket(store: Store, episode_id: str) -> None:
     """Put this episode in or take it out, see what is in, and compare two: into the row that the caller opened."""
     put_in_address()
     now = held()
-    inside = episode_id in now
-    st.button(
-        "Take out of basket" if inside else "To basket",
-        key="to_basket",
-        icon=":material/shopping_basket:",
-        shortcut="X",
-        type="tertiary",
-        on_click=toggle,
-        args=(episode_id,),
-    )
+    words = "Take out of basket" if episode_id in now else "To basket"
+    tool(words, "to_basket", partial(toggle, episode_id), icon="shopping_basket", shortcut="X")
     if not now:
         return
     if len(now) == 2:
         state.page_link("pair", "Compare the 2 in the basket", icon=":material/compare:", a=now[0], b=now[1])
-    with st.popover(
-        f"In the basket: {len(now)}", type="tertiary", on_change="rerun", key="basket"
-    ) as popover:
-        if popover.open:
-            _contents(store, now)
+    popover(f"In the basket: {len(now)}", "basket", partial(_contents, store, now))
 
 
 def _contents(store: Store, now: list[str]) -> None:
     if len(now) != 2:
-        st.caption(
-            "Two episodes can be compared side by side."
-            + (" Take some out." if len(now) > 2 else " Add one.")
-        )
+        advice = "Take some out." if len(now) > 2 else "Add one."
+        st.caption(f"Two episodes can be compared side by side. {advice}")
     for one in now:
         with st.container(horizontal=True, vertical_alignment="center"):
             try:
@@ -84,4 +72,4 @@ def _contents(store: Store, now: list[str]) -> None:
                 )
             except StoreError:
                 st.caption(f"{label(one)} is no longer in the store.")
-            st.button("Take out", key=f"take_out_{one}", type="tertiary", on_click=toggle, args=(one,))
+            tool("Take out", f"take_out_{one}", partial(toggle, one))

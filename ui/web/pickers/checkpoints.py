@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import streamlit as st
-
 from core.checkpoint import Checkpoint, same_reading, same_slots
 from storage.analysis.standings import count_shared_tasks, policies_with_episodes
 from storage.rows.summaries import CheckpointSummary
@@ -14,39 +12,34 @@ from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
 from ui.presentation.theme import plain
 from ui.presentation.words import generations, policy_name
-from ui.web.kit.cache import cached
+from ui.web.kit.cache import cached, remembered
 
 #: Checkpoints that are offered for comparison with one, its own run's first.
 MOST_OFFERED = 300
 
 
+@remembered(most=64, seconds=600)
 def checkpoint_of(store: Store, policy: str) -> Checkpoint | None:
-    """The checkpoint that a policy is; None when the store holds none of this name. CheckpointError for a damaged
-    one."""
-    return _checkpoint(store, store.url, policy)
-
-
-@st.cache_resource(max_entries=64, ttl=600, show_spinner=False)
-def _checkpoint(_store: Store, url: str, policy: str) -> Checkpoint | None:
-    found = _store.checkpoints.find(policy)
+    """The checkpoint that a policy is, None for one that the store lacks. CheckpointError for a damaged one."""
+    found = store.checkpoints.find(policy)
     return None if found is None else Checkpoint.from_bytes(found[0].config, found[1])
 
 
-@st.cache_resource(max_entries=4, ttl=60, show_spinner=False)
-def _all(_store: Store, url: str) -> list[CheckpointSummary]:
-    return _store.checkpoints.list()
+@remembered(most=4, seconds=60)
+def _all(store: Store) -> list[CheckpointSummary]:
+    return store.checkpoints.list()
 
 
 def generation_of(store: Store) -> dict[str, int | None]:
     """Checkpoint id -> generation, as of a minute ago at most."""
-    return {one.id: one.generation for one in _all(store, store.url)}
+    return {one.id: one.generation for one in _all(store)}
 
 
 def others(store: Store, checkpoint: Checkpoint) -> list[CheckpointSummary]:
     """The other checkpoints with the same reading and the same slots: those that played first, of these those of the
     same run, of these the newest."""
     own: dict[str, Any] = checkpoint.to_config()
-    checkpoints = _all(store, store.url)
+    checkpoints = _all(store)
     run = next((one.run_id for one in checkpoints if one.id == checkpoint.id), None)
     fitting = [
         one
@@ -105,12 +98,10 @@ def readers(store: Store, checkpoint: Checkpoint) -> Sequence[str]:
     """The checkpoints whose recorded states can be compared with this one's: itself, and all that read as it does with
     no SVF in between."""
     own = checkpoint.to_config()
-    plain = [
-        one
-        for one in _all(store, store.url)
-        if not one.config.get("svf_layout") and not checkpoint.svf_layout
-    ]
-    alike = [one.id for one in plain if same_reading(own, one.config)]
+    if checkpoint.svf_layout:
+        return [checkpoint.id]
+    others = [one for one in _all(store) if not one.config.get("svf_layout")]
+    alike = [one.id for one in others if same_reading(own, one.config)]
     return sorted({checkpoint.id, *alike})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 
 import streamlit as st
 
@@ -58,25 +59,20 @@ def show_facets(
     """Render the sidebar. `counted`: what a page that adds up counts, as `measured` gives it."""
     generation_of = generations(checkpoints)
     st.markdown("**Filters**")
+
+    def policy_words(policy: str) -> str:
+        return policy_name(policy, generation_of.get(policy))
+
     _pills("correct", "Answer", where.correct, facets.correct, lambda value: _OUTCOMES.get(value, value))
     _pills("family", "Family", where.family, facets.family, lambda value: label(value, 30))
-    _choice(
-        "policy",
-        "Policy",
-        where.policy,
-        facets.policy,
-        lambda value: policy_name(value, generation_of.get(value)),
-    )
-    _choice("run", "Run", where.run, facets.run, lambda value: one_line(value, 30))
+    _list("policy", "Policy", where.policy, facets.policy, policy_words)
+    _list("run", "Run", where.run, facets.run, lambda value: one_line(value, 30))
     _pills("end_reason", "Ended", where.end_reason, facets.end_reason, _end_word)
     _pills("flag", "Flags", where.flag, facets.flag, flag_word)
     if len(facets.status) > 1 or where.status:
-        _pills(
-            "status", "Status", where.status, facets.status, lambda value: STATUS_MARKS[Status(value)].word
-        )
-    if len(facets.generation) > 1 or where.generation is not None:
-        chosen = None if where.generation is None else str(where.generation)
-        _choice("generation", "Generation", chosen, facets.generation, lambda value: f"generation {value}")
+        _pills("status", "Status", where.status, facets.status, _status_word)
+    chosen = None if where.generation is None else str(where.generation)
+    _list("generation", "Generation", chosen, facets.generation, lambda value: f"generation {value}")
     _turns(where, facets)
     fork_switch(counted or where, facets, change, totals=counted is not None)
     _turn_filters(where)
@@ -109,21 +105,24 @@ def fork_switch(
 
 def _turns(where: EpisodeFilter, facets: Facets) -> None:
     """How many turns were played; a click means exactly so many."""
-    exact = (
-        str(where.min_turns) if where.min_turns is not None and where.min_turns == where.max_turns else None
-    )
-    _pills(
-        "turns",
-        "Turns played",
-        exact,
-        facets.turns[:12],
-        lambda value: f"{value} {'turn' if value == '1' else 'turns'} ·",
-        ("min_turns", "max_turns"),
-    )
+
+    def words(value: str) -> str:
+        return f"{value} {'turn' if value == '1' else 'turns'} ·"
+
+    chosen = str(where.min_turns) if _is_exact(where) else None
+    _pills("turns", "Turns played", chosen, facets.turns[:12], words, ("min_turns", "max_turns"))
+
+
+def _is_exact(where: EpisodeFilter) -> bool:
+    return where.min_turns is not None and where.min_turns == where.max_turns
 
 
 def _end_word(value: str) -> str:
     return END_WORDS[EndReason(value)]
+
+
+def _status_word(value: str) -> str:
+    return STATUS_MARKS[Status(value)].word
 
 
 def flag_word(value: str) -> str:
@@ -131,8 +130,8 @@ def flag_word(value: str) -> str:
     return _SHORT_FLAGS.get(value) or FLAG_WORDS[Flag(value)]
 
 
-def _set_from(key: str, name: str) -> None:
-    change(**{name: st.session_state[key]})
+def _set_from(name: str) -> None:
+    change(**{name: st.session_state[f"facet_{name}"]})
 
 
 def counted(values: Sequence[FacetValue], chosen: str | None) -> dict[str, int]:
@@ -164,7 +163,7 @@ def _pills(
     )
 
 
-def _choice(
+def _list(
     name: str, words: str, chosen: str | None, values: Sequence[FacetValue], say: Callable[[str], str]
 ) -> None:
     """A facet with many values: a list to search in."""
@@ -198,21 +197,18 @@ def _turn_filters(where: EpisodeFilter) -> None:
             "… by the model",
             key="facet_model",
             placeholder="model name",
-            on_change=_set_from,
-            args=("facet_model", "model"),
+            on_change=partial(_set_from, "model"),
         )
         for name, words in (("min_turns", "At least"), ("max_turns", "At most")):
-            key = f"facet_{name}"
-            st.session_state[key] = getattr(where, name)
+            st.session_state[f"facet_{name}"] = getattr(where, name)
             st.number_input(
                 f"{words} so many turns",
                 min_value=0,
                 max_value=999_999,
                 step=1,
-                key=key,
+                key=f"facet_{name}",
                 placeholder="any",
-                on_change=_set_from,
-                args=(key, name),
+                on_change=partial(_set_from, name),
             )
 
 
@@ -221,44 +217,38 @@ def show_chips(
 ) -> None:
     """Every condition in force, each let go with one click; the expression stands in its own line."""
     active = where.without("q").to_query()
-    if where.min_turns is not None and where.min_turns == where.max_turns:
+    exact = _is_exact(where)
+    if exact:
         del active["max_turns"]
     if not active and saved is None:
         return
     generation_of = generations(checkpoints)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         if saved is not None:
-            st.button(
+            condition_chip(
+                "chip_view",
                 f"view: {label(saved.name, 60)}",
-                key="chip_view",
-                icon=":material/close:",
-                on_click=change,
-                kwargs={"view": None},
-                help="Leave this saved view",
+                partial(change, view=None),
+                "Leave this saved view",
             )
         for name, value in active.items():
+            field, names = _FIELD_WORDS.get(name, name), [name]
+            if exact and name == "min_turns":
+                field, names = "turns =", ["min_turns", "max_turns"]
             words = (
                 policy_name(value, generation_of.get(value)) if name == "policy" else _value_word(name, value)
             )
-            st.button(
-                f"{_field_words(name, where)} {label(words, 40)}",
-                key=f"chip_{name}",
-                icon=":material/close:",
-                type="secondary",
-                on_click=change,
-                kwargs=dict.fromkeys(("min_turns", "max_turns") if _exact(name, where) else (name,)),
-                help="Let this condition go",
-            )
+            let_go = partial(change, **dict.fromkeys(names))
+            condition_chip(f"chip_{name}", f"{field} {label(words, 40)}", let_go)
         if len(active) + (saved is not None) + (where.q is not None) > 1:
             st.button("Clear all", key="chip_all", type="tertiary", on_click=clear)
 
 
-def _exact(name: str, where: EpisodeFilter) -> bool:
-    return name == "min_turns" and where.min_turns == where.max_turns
-
-
-def _field_words(name: str, where: EpisodeFilter) -> str:
-    return "turns =" if _exact(name, where) else _FIELD_WORDS.get(name, name)
+def condition_chip(
+    key: str, words: str, let_go: Callable[[], None], help: str = "Let this condition go"
+) -> None:
+    """A condition in force, let go with a click."""
+    st.button(words, key=key, icon=":material/close:", on_click=let_go, help=help)
 
 
 def _value_word(name: str, value: str) -> str:

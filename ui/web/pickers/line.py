@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -35,7 +36,7 @@ class ComparedPolicies:
         """All but the baseline, in order."""
         return tuple(side for i, side in enumerate(self.sides) if i != self.a)
 
-    def params(self, **changed: str | int | None) -> dict[str, str | int | None]:
+    def params(self) -> dict[str, str | int | None]:
         """The line as address parameters; those of older addresses for it are removed."""
         return {
             "c": listed([side.token for side in self.sides]),
@@ -44,7 +45,6 @@ class ComparedPolicies:
             "run_a": None,
             "run_b": None,
             "page": None,
-            **changed,
         }
 
     def swapped(self) -> ComparedPolicies:
@@ -132,20 +132,14 @@ def _found(policies: Sequence[PolicyInRun], tokens: Sequence[str]) -> tuple[dict
 def within(line: ComparedPolicies, policies: Sequence[PolicyInRun], run: str | None) -> ComparedPolicies:
     """The line with each policy that names no run of its own limited to `run`, if it played there."""
     here = {one.policy for one in policies if one.run == run}
-    return replace(
-        line,
-        sides=tuple(
-            replace(side, run=run) if side.run is None and side.policy in here else side
-            for side in line.sides
-        ),
+    sides = (
+        replace(side, run=run) if side.run is None and side.policy in here else side for side in line.sides
     )
+    return replace(line, sides=tuple(sides))
 
 
 def shared_runs(line: ComparedPolicies, policies: Sequence[PolicyInRun]) -> list[str]:
     """Runs in which two or more of the policies played, newest first; first those in which all did."""
     free = {side.policy for side in line.sides if side.run is None}
-    held: dict[str, int] = {}
-    for one in policies:
-        if one.policy in free:
-            held[one.run] = held.get(one.run, 0) + 1
-    return sorted((run for run, n in held.items() if n > 1), key=lambda run: -held[run])
+    played = Counter(one.run for one in policies if one.policy in free)
+    return [run for run, n in played.most_common() if n > 1]

@@ -10,11 +10,13 @@ import streamlit as st
 from core.errors import StoreError
 from storage.filters.episode_filter import EpisodeFilter, as_expression, filter_of_address
 from storage.filters.expression import Among, ExpressionError, Name, write_expression
-from storage.rows.summaries import EpisodeSummary, Order, SavedView
+from storage.rows.summaries import Order, SavedView
 from storage.shelves.saved_views import LONGEST_NAME
 from storage.store import Store
 from ui.presentation.theme import label
 from ui.web.kit import state
+from ui.web.kit.cache import remembered
+from ui.web.kit.widgets import tool
 
 #: What a view keeps of its page besides the filter.
 LOOKS = ("order", "group", "cols", "width")
@@ -36,7 +38,7 @@ def views_popover(store: Store, query: Mapping[str, str], where: EpisodeFilter) 
                 placeholder="False accepts of generation 30",
             )
             if st.form_submit_button("Save view", icon=":material/bookmark_add:", type="primary"):
-                state.guarded(_save, state.refused)(store, name, query, where)
+                state.click(_save, store, name, query, where)()
         views = store.views.list(50)
         if not views:
             st.caption(
@@ -73,15 +75,10 @@ def _line(store: Store, view: SavedView) -> None:
                 view.name,
                 key=f"rename_{view.id}",
                 max_chars=LONGEST_NAME,
-                on_change=state.guarded(renamed, state.refused),
+                on_change=state.click(renamed),
             )
-            st.button(
-                "Delete this view",
-                key=f"delete_view_{view.id}",
-                icon=":material/delete:",
-                help="Its episodes stay.",
-                on_click=state.guarded(deleted, state.refused),
-            )
+            key, help = f"delete_view_{view.id}", "Its episodes stay."
+            tool("Delete this view", key, state.click(deleted), icon="delete", type="secondary", help=help)
 
 
 def keep_basket(store: Store, ids: list[str]) -> SavedView:
@@ -97,25 +94,18 @@ def order_of(query: Mapping[str, str]) -> Order:
     return next((known for known in get_args(Order) if known == query.get("order")), "newest")
 
 
+@remembered(most=256, seconds=60)
 def neighbours(
-    store: Store, summary: EpisodeSummary, query: Mapping[str, str]
+    store: Store, episode_id: str, run_id: str, policy: str, query: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """(previous, next) episode ids; None at an end. `query` is the list's address, empty for all of them."""
-    return _around(store, store.url, summary.id, summary.run_id, summary.policy, tuple(sorted(query.items())))
-
-
-@st.cache_resource(max_entries=256, ttl=60, show_spinner=False)
-def _around(
-    _store: Store, url: str, episode_id: str, run_id: str, policy: str, query: tuple[tuple[str, str], ...]
-) -> tuple[str | None, str | None]:
-    """Looked up once for all the steps through an episode."""
-    own, listed = EpisodeFilter(run=run_id, policy=policy), dict(query)
+    """(previous, next) ids of an episode in a list, None at an end. `query` is the list's address, empty for all."""
+    own = EpisodeFilter(run=run_id, policy=policy)
     try:
-        where = filter_of_address(listed, named_view(_store, listed))
+        where = filter_of_address(query, named_view(store, query))
     except (ExpressionError, StoreError):  # the list said so; the reader is here for the episode
         where = own
     return (
-        _store.episodes.neighbours(episode_id, where, order=order_of(listed))
-        or _store.episodes.neighbours(episode_id, own, order="oldest")
+        store.episodes.neighbours(episode_id, where, order=order_of(query))
+        or store.episodes.neighbours(episode_id, own, order="oldest")
         or (None, None)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import streamlit as st
 
@@ -15,10 +16,10 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import generations, policy_name, strip_text
-from ui.web.components.in_sight import in_sight
+from ui.web.components import in_sight
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here
-from ui.web.pickers.facets import counted, facets_of, fork_switch
+from ui.web.kit.widgets import nothing_here, table, tool
+from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch
 
 #: What the bar itself sets; other conditions come with a link and are listed below it.
 _OWN = ("policy", "family", "run", "forks")
@@ -82,14 +83,8 @@ def scope_bar(store: Store) -> Scope:
         a = where.policy or next((one for one in open_policies if one != b), b)
     columns = st.columns([3, 3, 2, 3], vertical_alignment="bottom")
     with columns[0]:
-        _choice(
-            "A" if b else "Policy",
-            "a" if b else "policy",
-            a if b else where.policy,
-            facets.policy,
-            say,
-            define("Alone"),
-        )
+        words, name, chosen = ("A", "a", a) if b else ("Policy", "policy", where.policy)
+        _choice(words, name, chosen, facets.policy, say, define("Alone"))
     with columns[1]:
         _compare_with(a or where.policy, b, open_policies, say)
     with columns[2]:
@@ -164,14 +159,8 @@ def _others(where: EpisodeFilter) -> None:
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         st.caption("Only episodes with", width="content")
         for name, value in others.items():
-            st.button(
-                f"{name.replace('_', ' ')}: {label(value, 40)}",
-                key=f"scope_drop_{name}",
-                icon=":material/close:",
-                on_click=_change,
-                kwargs={name: None},
-                help="Let this condition go",
-            )
+            words = f"{name.replace('_', ' ')}: {label(value, 40)}"
+            condition_chip(f"scope_drop_{name}", words, partial(_change, **{name: None}))
 
 
 def behind(
@@ -182,15 +171,7 @@ def behind(
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(title, width="stretch")
             state.page_link("episodes", episodes, icon=":material/table_rows:", **where)
-            st.button(
-                "",
-                key="into_close",
-                icon=":material/close:",
-                type="tertiary",
-                help="Close",
-                on_click=state.set_params,
-                kwargs={"into": None},
-            )
+            tool("", "into_close", partial(state.set_params, into=None), icon="close", help="Close")
         if found:
             behind_table(found, scope, "behind_rows")
         else:
@@ -202,25 +183,18 @@ def behind(
 
 def behind_table(found: Sequence[TurnReference], scope: Scope, key: str) -> None:
     """The turns behind a number, each a link to its replay."""
-    st.dataframe(
+    text = st.column_config.TextColumn
+    links = [state.href("replay", ep=one.episode_id, t=one.index + 1) for one in found]
+    marks = [correct_mark(one.correct) for one in found]
+    table(
         {
-            "open": [state.href("replay", ep=one.episode_id, t=one.index + 1) for one in found],
-            "turn": [one.index + 1 for one in found],
-            "answer": [f"{(mark := correct_mark(one.correct)).glyph} {mark.word}" for one in found],
-            "question": [one_line(one.question, 90) for one in found],
-            "turns": [strip_text(one.strip) for one in found],
-            "policy": [scope.say(one.policy) for one in found],
+            "open": (st.column_config.LinkColumn("Open", width=90, display_text="This turn"), links),
+            "turn": (st.column_config.NumberColumn("Turn", width=50), [one.index + 1 for one in found]),
+            "answer": (text("Answer", width=90), [f"{mark.glyph} {mark.word}" for mark in marks]),
+            "question": (text("Question", width=330), [one_line(one.question, 90) for one in found]),
+            "turns": (text("Turns", width=220), [strip_text(one.strip) for one in found]),
+            "policy": (text("Policy", width=180), [scope.say(one.policy) for one in found]),
         },
         key=key,
-        hide_index=True,
-        height="content" if len(found) < 9 else 320,
-        column_config={
-            "open": st.column_config.LinkColumn("Open", width=90, display_text="This turn"),
-            "turn": st.column_config.NumberColumn("Turn", width=50),
-            "answer": st.column_config.TextColumn("Answer", width=90),
-            "question": st.column_config.TextColumn("Question", width=330),
-            "turns": st.column_config.TextColumn("Turns", width=220),
-            "policy": st.column_config.TextColumn("Policy", width=180),
-        },
         alt="Turns behind the number, newest first, each with a link to its replay",
     )

@@ -54,9 +54,6 @@ def is_under_way(run: RunSummary) -> bool:
     return run.status in (RunStatus.QUEUED, RunStatus.RUNNING) and not is_stalled(run, time.time())
 
 
-# A run that stands still
-
-
 def standing(
     store: Store,
     run: RunSummary,
@@ -80,12 +77,11 @@ def standing(
 
 
 def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) -> None:
-    """What went wrong with a run's process: its error, its silence, and the log with its last output."""
     if run.error:
         st.error(label(run.error, 400), icon=":material/error:")
     if died:
-        silence = " ".join(
-            filter(None, (f"The process that {texts.process} has gone silent.", last_sign, texts.stored))
+        silence = (
+            f"The process that {texts.process} has gone silent. {last_sign}".strip() + f" {texts.stored}"
         )
         if run.status is RunStatus.QUEUED:
             silence = (
@@ -95,9 +91,6 @@ def _trouble(run: RunSummary, texts: RunTexts, last_sign: str, *, died: bool) ->
     log = log_file(run.id)
     if (died or run.error) and log.exists() and log.stat().st_size:
         st.caption(f"The last output of its process is in {label(str(log), 400)}")
-
-
-# A run under way
 
 
 def watch(
@@ -144,15 +137,13 @@ def _remaining(seconds: float | None) -> str:
 
 
 def pause_button(store: Store, run: RunSummary, texts: RunTexts) -> None:
-    """Pauses a run, and lets a paused one play on."""
     paused = store.runs.control(run.id).paused
     st.button(
         "Play on" if paused else texts.pause,
         key="pause",
         icon=":material/play_arrow:" if paused else ":material/pause:",
         help="Play to the end without waiting" if paused else texts.pause_help,
-        on_click=state.guarded(store.runs.unpause if paused else store.runs.pause, state.refused),
-        args=(run.id,),
+        on_click=state.click(store.runs.unpause if paused else store.runs.pause, run.id),
     )
 
 
@@ -165,6 +156,5 @@ def stop_button(store: Store, run: RunSummary, texts: RunTexts) -> None:
         icon=":material/stop_circle:",
         disabled=store.runs.control(run.id).cancel,
         help="Take it out of the queue; nothing was played" if queued else texts.stop_help,
-        on_click=state.guarded(store.runs.cancel, state.refused),
-        args=(run.id,),
+        on_click=state.click(store.runs.cancel, run.id),
     )

@@ -15,7 +15,7 @@ from ui.runs.lease import process_words
 from ui.runs.plans import LivePlan, known_plan
 from ui.runs.queue import has_died
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.kit.widgets import nothing_here, run_mark, tool
 from ui.web.progress import status
 
 #: How often the queue is read again, in seconds.
@@ -34,7 +34,8 @@ def _queue(store: Store) -> None:
     now = time.time()
     waiting = store.runs.waiting()
     playing = store.runs.list(status=RunStatus.RUNNING, limit=MOST_OPEN)
-    over = [run for run in store.runs.list(kind="live", limit=MOST_OPEN) if not _is_open(run)]
+    under_way = (RunStatus.QUEUED, RunStatus.RUNNING)
+    over = [run for run in store.runs.list(kind="live", limit=MOST_OPEN) if run.status not in under_way]
     st.subheader("Runs", help="Each is played by a worker process; those that wait are taken in order.")
     st.caption(status.workers_words(len(waiting)))
     if not (waiting or playing or over):
@@ -52,33 +53,16 @@ def _queue(store: Store) -> None:
         _row(store, run, now)
 
 
-def _is_open(run: RunSummary) -> bool:
-    return run.status in (RunStatus.QUEUED, RunStatus.RUNNING)
-
-
 def _row(store: Store, run: RunSummary, now: float, place: int | None = None) -> None:
-    """One run: what it is, where it stands, who plays it, and a way out for one that waits."""
+    title = f":blue[{label(about(run, 240), 64) or label(run.id)}]"
     with st.container(border=True, gap=None):
-        _title(run)
+        # A link: a button within this fragment would run the fragment alone, and the page would stay as it was.
+        state.page_link(kind_of(run).page, title, **address_of(run))
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(" · ".join(_facts(store, run, now, place)), width="stretch")
             if place is not None:
-                st.button(
-                    "Take out",
-                    key=f"cancel_{run.id}",
-                    icon=":material/close:",
-                    type="tertiary",
-                    help="Cancel this run before it begins",
-                    on_click=state.guarded(store.runs.cancel, state.refused),
-                    args=(run.id,),
-                )
-
-
-def _title(run: RunSummary) -> None:
-    """What a run is about, leading to the page that shows it."""
-    words = f":blue[{label(about(run, 240), 64) or label(run.id)}]"
-    # A link: a button within this fragment would run the fragment alone, and the page would stay as it was.
-    state.page_link(kind_of(run).page, words, **address_of(run))
+                cancel, help = state.click(store.runs.cancel, run.id), "Cancel this run before it begins"
+                tool("Take out", f"cancel_{run.id}", cancel, icon="close", help=help)
 
 
 def _facts(store: Store, run: RunSummary, now: float, place: int | None) -> list[str]:

@@ -15,6 +15,7 @@ from ui.runs.plans import PooledPlan, known_plan
 from ui.runs.spending import paid_models
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
+from ui.web.kit.widgets import tool
 
 _CEILING = "resume_ceiling"
 
@@ -35,15 +36,9 @@ def resumable(store: Store, run: RunSummary, words: str) -> None:
                 help=f"{label(dollars(store.runs.spent_usd(run.id)))} of it is spent already.",
                 width=220,
             )
-        st.button(
-            words,
-            key="resume",
-            icon=":material/restart_alt:",
-            type="primary",
-            help="Another worker takes it; no reply that is stored is asked or paid for again",
-            on_click=state.guarded(_resume, state.refused),
-            args=(store, run, ceiling),
-        )
+        act = state.click(_resume, store, run, ceiling)
+        help = "Another worker takes it; no reply that is stored is asked or paid for again"
+        tool(words, "resume", act, icon="restart_alt", type="primary", help=help)
 
 
 def _is_paid(plan: PooledPlan) -> bool:

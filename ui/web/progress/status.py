@@ -14,15 +14,14 @@ def workers_words(waiting: int) -> str:
     most, live_ones = wiring.settings().workers, len(alive())
     if not most and not live_ones and waiting:
         return "No worker is there, and the app starts none: start one with `trinity worker`."
+    if not live_ones and not most:
+        return "No worker is there."
     if not live_ones:
-        return (
-            f"No worker is busy. Up to {most} runs are played at a time." if most else "No worker is there."
-        )
+        return f"No worker is busy. Up to {most} runs are played at a time."
     return f"{live_ones} worker{'s' if live_ones > 1 else ''} at work; the app starts up to {most}."
 
 
 def waiting_words(store: Store, run: RunSummary) -> str:
-    """What a run that is queued waits for."""
     line = [one.id for one in store.runs.waiting()]
     before = line.index(run.id) if run.id in line else 0
     workers = alive()

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from core.episode import ROLE_ORDER, Decision
+from core.episode import ROLE_ORDER, Decision, Role
 from ui.presentation.glossary import define, explain
 from ui.presentation.odds import alternatives, choice_words, options, undecided
 from ui.presentation.theme import ROLE_STYLES, label, one_line, percent
 from ui.presentation.words import pair_words
 from ui.web.components.decision_chart import decision_chart
+from ui.web.kit.text import markdown_table
 
 
 def choice_markdown(decision: Decision, models: Sequence[str]) -> str:
@@ -36,10 +37,9 @@ def decision_panel(
             "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."
         )
         return
-    slots = tuple(models)
     chosen = one_line(pair_words(decision.role, decision.model), 90)
     decision_chart(
-        *options(decision, slots),
+        *options(decision, models),
         key=f"{key}_chart",
         what=f"Probability of each model and of each role. {chosen} was chosen.",
     )
@@ -48,13 +48,13 @@ def decision_panel(
         help=define("Joint grid"),
     )
     if decision.argmax_model:
-        _runners_up(decision, slots)
+        _runners_up(decision, models)
     if decision.model_logits:
         # Closed, it costs a step nothing.
         with st.expander("Logits", key=f"{key}_logits", on_change="rerun") as numbers:
             if numbers.open:
                 st.caption(define("Logit"))
-                _numbers(decision, slots)
+                _numbers(decision, models)
 
 
 def undecided_panel(models: Sequence[str], *, key: str) -> None:
@@ -73,26 +73,29 @@ def undecided_panel(models: Sequence[str], *, key: str) -> None:
     )
 
 
-def _runners_up(decision: Decision, models: tuple[str, ...]) -> None:
+def _runners_up(decision: Decision, models: Sequence[str]) -> None:
     rows = [
-        f"| {ROLE_STYLES[o.role].shape} {label(pair_words(o.role, o.model), 60)} | {percent(o.p)} | {o.margin:+.2f} |"
-        for o in alternatives(decision, models)
+        (pair_markdown(other.role, other.model), percent(other.p), f"{other.margin:+.2f}")
+        for other in alternatives(decision, models)
     ]
     if rows:
-        st.markdown("\n".join(["| Instead of it | p | choice ahead by |", "|:--|--:|--:|", *rows]))
+        markdown_table(("Instead of it", "p", "choice ahead by"), rows, "lrr")
         st.caption(
             "Ahead by: difference of log-probabilities in nats; below zero the draw went against the odds."
         )
 
 
-def _numbers(decision: Decision, models: tuple[str, ...]) -> None:
+def pair_markdown(role: Role, model: str) -> str:
+    """A role on a model with the role's shape, as markdown."""
+    return f"{ROLE_STYLES[role].shape} {label(pair_words(role, model), 60)}"
+
+
+def _numbers(decision: Decision, models: Sequence[str]) -> None:
     names = [*(label(name, 40) for name in models), *(ROLE_STYLES[role].word for role in ROLE_ORDER)]
     logits = [*decision.model_logits, *decision.role_logits]
     probs = [*decision.model_probs, *decision.role_probs]
-    rows = [
-        f"| {name} | {logit:+.4f} | {p:.4f} |" for name, logit, p in zip(names, logits, probs, strict=False)
-    ]
-    st.markdown("\n".join(["| | logit | p |", "|:--|--:|--:|", *rows]))
+    rows = [(name, f"{logit:+.4f}", f"{p:.4f}") for name, logit, p in zip(names, logits, probs, strict=False)]
+    markdown_table(("", "logit", "p"), rows, "lrr")
     if decision.hidden_state:
         st.caption(
             f"Read from a hidden state of {len(decision.hidden_state) // 2:,} numbers, kept as float16."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import plotly.graph_objects as go
@@ -102,8 +103,7 @@ def usage(outline: TurnOutline, measure: str) -> float | None:
 def usage_over_turns(
     outlines: Sequence[TurnOutline], models: tuple[str, ...], measure: str
 ) -> go.Figure | None:
-    """What the turns so far have used together, by model, the models stacked in slot order. None when it is known
-    for no turn."""
+    """What the turns so far have used together, stacked by model in slot order. None when it is known for no turn."""
     spent = tuple((one.model, usage(one, measure)) for one in outlines if one.stage == "finished")
     if not any(value is not None for _, value in spent):
         return None
@@ -117,28 +117,19 @@ def _usage(spent: tuple[tuple[str, float | None], ...], models: tuple[str, ...],
     used += sorted({model for model, _ in spent} - set(models))
     data: list[dict[str, Any]] = []
     for name in used:
-        so_far, total = [], 0.0
-        for model, value in spent:
-            total += (value or 0.0) if model == name else 0.0
-            so_far.append(total)
         colour = model_colour(name, models)
-        style: dict[str, Any] = {"type": "bar", "marker": {"color": colour}}
+        curve: dict[str, Any] = {
+            "x": turns,
+            "y": list(accumulate((value or 0.0) if model == name else 0.0 for model, value in spent)),
+            "name": literal(name),
+            "hovertemplate": f"{literal(name)}: %{{y:,.4~g}}<extra></extra>",
+        }
         if len(spent) > _MOST_BARS:
-            style = {
-                "type": "scatter",
-                "mode": "lines",
-                "stackgroup": "all",
-                "line": {"color": colour, "width": 1},
-            }
-        data.append(
-            style
-            | {
-                "x": turns,
-                "y": so_far,
-                "name": literal(name),
-                "hovertemplate": f"{literal(name)}: %{{y:,.4~g}}<extra></extra>",
-            }
-        )
+            curve |= {"type": "scatter", "mode": "lines", "stackgroup": "all"}
+            curve |= {"line": {"color": colour, "width": 1}}
+        else:
+            curve |= {"type": "bar", "marker": {"color": colour}}
+        data.append(curve)
     return unvalidated(
         data,
         layout(
@@ -165,8 +156,7 @@ def _turn_axis(last: int, beyond: float) -> dict[str, Any]:
 
 
 def uncertainty_over_turns(outlines: Sequence[TurnOutline]) -> go.Figure | None:
-    """Entropy (nats) and logit margin of every decision, low margins marked. None when no decision of the episode has
-    them."""
+    """Entropy (nats) and logit margin of every decision, low margins marked. None when no decision has them."""
     points = tuple((o.index + 1, o.role, o.entropy, o.margin) for o in outlines)
     if all(entropy is None and margin is None for _, _, entropy, margin in points):
         return None
@@ -175,21 +165,11 @@ def uncertainty_over_turns(outlines: Sequence[TurnOutline]) -> go.Figure | None:
 
 @lru_cache(maxsize=256)
 def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...]) -> go.Figure:
-    turns = [turn for turn, _, _, _ in points]
-    symbols = [ROLE_STYLES[role].symbol for _, role, _, _ in points]
+    turns, roles, entropies, margins = zip(*points, strict=True)
+    symbols = [ROLE_STYLES[role].symbol for role in roles]
     data = [
-        _line(
-            turns,
-            [entropy for _, _, entropy, _ in points],
-            symbols,
-            "entropy (nats)",
-            _ENTROPY_COLOUR,
-            "solid",
-        ),
-        _line(
-            turns, [margin for _, _, _, margin in points], symbols, "margin (logits)", _MARGIN_COLOUR, "dot"
-        )
-        | {"yaxis": "y2"},
+        _line(turns, entropies, symbols, "entropy (nats)", _ENTROPY_COLOUR, "solid"),
+        _line(turns, margins, symbols, "margin (logits)", _MARGIN_COLOUR, "dot") | {"yaxis": "y2"},
     ]
     low = [(turn, margin) for turn, _, _, margin in points if margin is not None and margin < LOW_MARGIN]
     if low:
@@ -205,12 +185,11 @@ def _uncertainty(points: tuple[tuple[int, Role, float | None, float | None], ...
                 "hoverinfo": "skip",
             }
         )
-    last = max(turns)
     return unvalidated(
         data,
         layout(
             190,
-            xaxis=_turn_axis(last, 0.4),
+            xaxis=_turn_axis(max(turns), 0.4),
             # Each on a scale of its own: margins are often ten times an entropy.
             yaxis=_axis_from_zero("entropy"),
             yaxis2=_axis_from_zero("margin") | {"overlaying": "y", "side": "right", "showgrid": False},
@@ -231,7 +210,12 @@ def _axis_from_zero(title: str) -> dict[str, Any]:
 
 
 def _line(
-    turns: list[int], values: list[float | None], symbols: list[str], name: str, colour: str, dash: str
+    turns: Sequence[int],
+    values: Sequence[float | None],
+    symbols: Sequence[str],
+    name: str,
+    colour: str,
+    dash: str,
 ) -> dict[str, Any]:
     """One curve over the turns, its markers in the shapes of the roles."""
     return {
@@ -282,19 +266,7 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
                 "hovertemplate": f"{side}: %{{x:.4f}}<extra></extra>",
             }
         )
-    edge = len(models) - 0.5
-    border = {
-        "type": "line",
-        "xref": "x domain",
-        "yref": "y",
-        "x0": 0,
-        "x1": 1,
-        "y0": edge,
-        "y1": edge,
-        "line": {"color": NEUTRAL_COLOUR, "width": 1},
-        "opacity": 0.5,
-    }
-    return unvalidated(
+    figure = unvalidated(
         data,
         layout(
             len(names) * 42 + 24,
@@ -303,6 +275,7 @@ def two_choices(a: Decision, a_models: tuple[str, ...], b: Decision, b_models: t
             yaxis=named_axis(names, autorange="reversed", showgrid=False, title=None),
             showlegend=False,
             margin={"l": 8, "r": 0, "t": 4, "b": 4},
-            shapes=[border],
         ),
     )
+    figure.add_hline(len(models) - 0.5, line={"color": NEUTRAL_COLOUR, "width": 1}, opacity=0.5)
+    return figure

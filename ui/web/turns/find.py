@@ -50,14 +50,14 @@ def found_list(found: Sequence[TextMatch], words: str, cursor: int) -> None:
     n, m = ("s" if count > 1 else "" for count in (len(found), turns))
     says = "say" if n else "says"
     st.caption(f"{at_least}{len(found)} text{n} in {turns} turn{m} {says} {label(words, 60)}{more}.")
-    kept = {name: value for name, value in st.query_params.to_dict().items() if name not in ("t", "show")}
+    address = st.query_params.to_dict()
+    address.pop("show", None)
     with st.container(horizontal=True, gap="small"):
         for one in found[:_SHOWN]:
             here = "**" if one.index == cursor else ""
-            place = f"Turn {one.index + 1}{' reasoning' if one.kind == 'reasoning' else ''}"
-            query = (
-                kept | {"t": str(one.index + 1)} | ({"show": "reasoning"} if one.kind == "reasoning" else {})
-            )
+            place, query = f"Turn {one.index + 1}", address | {"t": str(one.index + 1)}
+            if one.kind == "reasoning":
+                place, query["show"] = f"{place} reasoning", "reasoning"
             state.page_link("replay", f"{here}{place}{here} · {_around(one.excerpt, words)}", **query)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -28,16 +29,17 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, plain
 from ui.presentation.words import ago, label_words, place_words
 from ui.runs import wiring
-from ui.runs.wiring import login
 from ui.web.kit import state
+from ui.web.kit.widgets import tool
 
 _AUTHOR, _ADDED = "reviewer", "labels_added"
+_MOST_BADGES = 6
 _FIELDS = ("label_name", "label_value", "label_note", "label_quote")
 
 
 def author() -> str:
     """The reviewer of this tab: the name that was typed, else the login name."""
-    return str(st.session_state.get(_AUTHOR) or login())
+    return str(st.session_state.get(_AUTHOR) or wiring.login())
 
 
 def author_field(key: str = "label_author") -> None:
@@ -59,14 +61,11 @@ def author_field(key: str = "label_author") -> None:
 
 def add_label(store: Store, place: Place, name: str, value: str, note: str = "") -> None:
     """Add a label, and remember the one that it replaces, for `undo`."""
-    who = author()
-    mine = [
-        one
-        for one in store.labels.of(place.episode_id)
-        if (one.place, one.name, one.author) == (place, name, who)
-    ]
-    added = store.labels.add(place, name, value, author=who, note=note)
-    st.session_state[_ADDED] = [*st.session_state.get(_ADDED, []), (added, mine[0] if mine else None)]
+    own = (place, name, author())
+    given = store.labels.of(place.episode_id)
+    before = next((one for one in given if (one.place, one.name, one.author) == own), None)
+    added = store.labels.add(place, name, value, author=author(), note=note)
+    st.session_state[_ADDED] = [*st.session_state.get(_ADDED, []), (added, before)]
 
 
 def can_undo() -> bool:
@@ -93,8 +92,8 @@ def label_panel(
     index: int,
     line: DeltaGenerator,
     *,
-    any_labels: bool = True,
-    own_only: bool = False,
+    any_labels: bool,
+    own_only: bool,
 ) -> None:
     """The labels of an episode in the row `line`, with a button (key L) that opens everything else here; `index`: the
     turn at hand. Whether it is open stands in the address as `labels`. Nothing is read unless `any_labels`; with
@@ -105,16 +104,10 @@ def label_panel(
     current = current_of(history)
     is_open = state.param("labels") == "open"
     with line:
-        st.button(
-            f"Labels ({len(current)})" if current else "Label",
-            key="label_toggle",
-            icon=":material/label:",
-            shortcut="L",
-            type="tertiary",
-            help="Say what you think of this episode, this turn or some of its words",
-            on_click=state.set_params,
-            kwargs={"labels": None if is_open else "open"},
-        )
+        words = f"Labels ({len(current)})" if current else "Label"
+        turn_over = partial(state.set_params, labels=None if is_open else "open")
+        help = "Say what you think of this episode, this turn or some of its words"
+        tool(words, "label_toggle", turn_over, icon="label", shortcut="L", help=help)
         if here := [one for one in current if one.place.index in (None, index)]:
             st.markdown(badges(here))
     if is_open:
@@ -123,12 +116,8 @@ def label_panel(
 
 
 def _panel(store: Store, episode_id: str, index: int, history: Sequence[Label]) -> None:
-    about = state.address_select(
-        "What is labelled",
-        {"turn": f"Turn {index + 1}", "episode": "The whole episode"},
-        name="about",
-        key="label_about",
-    )
+    offered = {"turn": f"Turn {index + 1}", "episode": "The whole episode"}
+    about = state.address_select("What is labelled", offered, name="about", key="label_about")
     place = Place(episode_id, index if about == "turn" else None)
     quick_buttons(store, place, current_of(history))
     left, right = st.columns([3, 2], gap="medium")
@@ -140,14 +129,14 @@ def _panel(store: Store, episode_id: str, index: int, history: Sequence[Label]) 
         label_form(store, place)
 
 
-def badges(labels: Sequence[Label], limit: int = 6) -> str:
+def badges(labels: Sequence[Label]) -> str:
     """Labels as markdown badges with their authors, foreign text escaped."""
     shown = [
         f":blue-badge[:material/label: {label(label_words(one), 60)} · {label(one.author, 20)} · "
         f"{place_words(one.place)}]"
-        for one in labels[:limit]
+        for one in labels[:_MOST_BADGES]
     ]
-    rest = len(labels) - limit
+    rest = len(labels) - _MOST_BADGES
     return " ".join([*shown, f":gray[and {rest} more]"] if rest > 0 else shown)
 
 
@@ -162,21 +151,16 @@ def quick_buttons(
 ) -> None:
     """The labels at hand as buttons, one's own marked, with the keys 1 to 9 when the page has them to spare. A press
     on a marked one withdraws it; after any other `then` is called. `about` says in words what is labelled."""
-    who = author()
-    mine = {(one.name, one.value) for one in current if one.place == place and one.author == who}
+    mine = {(one.name, one.value) for one in current if (one.place, one.author) == (place, author())}
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_labels"):
         if about:
             st.markdown(f"Label {about}:", width="content")
         for i, pair in enumerate(wiring.settings().labels, start=1):
-            st.button(
-                label(label_words(pair), 60),
-                key=f"quick_label_{i}",
-                icon=":material/check:" if pair in mine else None,
-                type="primary" if pair in mine else "secondary",
-                shortcut=str(i) if keys else None,
-                on_click=state.guarded(_toggle, state.refused),
-                args=(store, place, pair, pair in mine, then),
-            )
+            icon, look = ("check", "primary") if pair in mine else ("", "secondary")
+            act = state.click(_toggle, store, place, pair, pair in mine, then)
+            shortcut = str(i) if keys else None
+            words = label(label_words(pair), 60)
+            tool(words, f"quick_label_{i}", act, icon=icon, type=look, shortcut=shortcut)
 
 
 def _toggle(
@@ -201,16 +185,8 @@ def current_labels(store: Store, current: Sequence[Label]) -> None:
                 f"{ago(one.at, time.time())}]"
             )
             if one.author == author():
-                st.button(
-                    "",
-                    key=f"withdraw_{i}",
-                    icon=":material/backspace:",
-                    type="tertiary",
-                    help="Withdraw; it stays in the history",
-                    on_click=state.guarded(store.labels.withdraw, state.refused),
-                    args=(one.place, one.name),
-                    kwargs={"author": one.author},
-                )
+                act = state.click(store.labels.withdraw, one.place, one.name, author=one.author)
+                tool("", f"withdraw_{i}", act, icon="backspace", help="Withdraw; it stays in the history")
         if one.quote:
             st.code(plain(one.quote), language=None, wrap_lines=True)
         if one.note:
@@ -255,8 +231,7 @@ def label_form(store: Store, place: Place) -> None:
             "Add the label",
             icon=":material/new_label:",
             key="label_add",
-            on_click=state.guarded(_add, state.refused),
-            args=(store, place),
+            on_click=state.click(_add, store, place),
         )
 
 

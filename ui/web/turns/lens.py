@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
@@ -23,6 +23,8 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label
 from ui.web.kit import state
 from ui.web.kit.chart import plot
+from ui.web.kit.text import markdown_table
+from ui.web.kit.widgets import popover
 from ui.web.turns.figures import parts_figure
 from ui.web.turns.recording import Recording
 
@@ -59,24 +61,17 @@ def why_not_recomputed(context: DecisionContext) -> str:
     return "The stored hidden state does not fit this head, or holds a number too large for half precision."
 
 
-# Recompute badge
-
-
 def recomputation(context: DecisionContext) -> None:
-    """A button that says whether the stored head on the stored state gives the recorded logits, and opens the
-    details."""
+    """Whether the stored head on the stored state gives the recorded logits, as a button that opens the details."""
     lens = context.lens
     found = compare_logits(lens, context.decision) if lens else None
-    words, icon = "Cannot be recomputed", ":material/help:"
-    if found:
-        words, icon = (
-            ("Recomputed: matches", ":material/verified:")
-            if found.matches
-            else (":orange[Recomputed: does not match]", ":material/warning:")
-        )
-    with st.popover(words, icon=icon, type="tertiary", on_change="rerun", key="recomputed") as popover:
-        if popover.open:
-            _recomputed(context, found)
+    if found is None:
+        words, icon = "Cannot be recomputed", "help"
+    elif found.matches:
+        words, icon = "Recomputed: matches", "verified"
+    else:
+        words, icon = ":orange[Recomputed: does not match]", "warning"
+    popover(words, "recomputed", partial(_recomputed, context, found), icon=icon)
 
 
 def _recomputed(context: DecisionContext, found: LogitCheck | None) -> None:
@@ -95,13 +90,11 @@ def _recomputed(context: DecisionContext, found: LogitCheck | None) -> None:
             "store is not the one that played this turn, or a row was changed. Do not trust the lens here.",
             icon=":material/warning:",
         )
+    numbers = len(decision.hidden_state) // 2
     rows = [
         ("prompt digest", decision.prompt_digest or "not stored"),
         ("prompt tokens", f"{decision.prompt_tokens:,}" if decision.prompt_tokens else "not stored"),
-        (
-            "state",
-            f"{len(decision.hidden_state) // 2:,} numbers, float16" if decision.hidden_state else "none",
-        ),
+        ("state", f"{numbers:,} numbers, float16" if numbers else "none"),
         ("seed", str(episode.seed)),
         ("chosen by", "a draw from the softmaxes" if decision.sampled else "argmax"),
     ]
@@ -116,9 +109,7 @@ def _recomputed(context: DecisionContext, found: LogitCheck | None) -> None:
             ("input format", context.checkpoint.input_format),
             ("token read", str(context.checkpoint.token_position)),
         ]
-    st.markdown(
-        "\n".join(["| | |", "|:--|:--|", *(f"| {name} | {label(value, 60)} |" for name, value in rows)])
-    )
+    markdown_table(("", ""), [(name, label(value, 60)) for name, value in rows], "ll")
     st.caption(
         "The state is kept in half precision: what that can have moved a logit by is its tolerance.",
         help=define("Tolerance"),
@@ -132,9 +123,6 @@ def tolerance_words(tolerance: float, which: str) -> str:
     return f"Tolerance of one logit of {which} head: at most {tolerance:#.2g}."
 
 
-# Head lens
-
-
 def head_lens_panel(context: DecisionContext) -> None:
     """What in the hidden state put the choice ahead of the runner-up, and what of it is new since the turn before."""
     lens = context.lens
@@ -143,48 +131,51 @@ def head_lens_panel(context: DecisionContext) -> None:
         return
     which = state.address_select("Which choice", _SOFTMAXES, name="lens", key="lens_which")
     models, decision = context.recording.models, context.decision
-    names = (
-        [label(name, 30) for name in models]
-        if which == "model"
-        else [ROLE_STYLES[role].word for role in ROLE_ORDER]
-    )
-    logits = decision.model_logits if which == "model" else decision.role_logits
-    mask = decision.model_mask if which == "model" else decision.role_mask
-    chosen = list(models).index(decision.model) if which == "model" else ROLE_ORDER.index(decision.role)
-    other = runner_up(logits, chosen, mask)
+    if which == "model":
+        names, first = [label(name, 30) for name in models], 0
+        chosen = models.index(decision.model)
+        other = runner_up(decision.model_logits, chosen, decision.model_mask)
+    else:
+        names, first = [ROLE_STYLES[role].word for role in ROLE_ORDER], len(models)
+        chosen = ROLE_ORDER.index(decision.role)
+        other = runner_up(decision.role_logits, chosen, decision.role_mask)
     if other is None:
         st.caption("Nothing else was allowed, so there is no lead to explain.")
         return
-    offset = 0 if which == "model" else len(models)
-    _lead(lens, context, names, chosen, other, offset)
+    lead = _Lead(names[chosen], names[other], first + chosen, first + other)
+    _show_lead(lens, context, lead)
     before = _previous_lens(context)
     if before is not None:
-        _lead_change(lens, before, context.index, names, chosen, other, offset)
+        _show_change(lens, before, context.index, lead)
 
 
-def _lead(
-    lens: Lens, context: DecisionContext, names: Sequence[str], chosen: int, other: int, offset: int
-) -> None:
-    row, against = chosen + offset, other + offset
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """A choice and its runner-up: their names as markdown, and their rows of the head."""
+
+    choice: str
+    other: str
+    row: int
+    against: int
+
+
+def _show_lead(lens: Lens, context: DecisionContext, lead: _Lead) -> None:
+    row, against = lead.row, lead.against
     parts = lead_parts(lens, row, against)
     recorded = (*context.decision.model_logits, *context.decision.role_logits)
     difference, error = lens.logits[row] - lens.logits[against], lens.tolerance[row] + lens.tolerance[against]
-    st.markdown(f"**What put {names[chosen]} ahead of {names[other]}?**", help=define("Head lens"))
+    st.markdown(f"**What put {lead.choice} ahead of {lead.other}?**", help=define("Head lens"))
     if not parts:
         st.caption("Nothing: both rows of the head give the same logit on every state.")
         return
     for_choice, for_other = opposing_sums(lens, row, against)
     st.markdown(
-        f"What speaks for {names[chosen]} adds up to **{for_choice:.2f}** logits, what speaks for {names[other]} to "
+        f"What speaks for {lead.choice} adds up to **{for_choice:.2f}** logits, what speaks for {lead.other} to "
         f"**{for_other:.2f}**; the lead is what is left, **{for_choice - for_other:+.2f}**. These numbers are "
         "the encoder's own and mean nothing one by one. What near decisions led to stands under Neighbours."
     )
-    plot(
-        parts_figure(parts, lens.width, lens.parts.shape[1]),
-        key="lens_ahead",
-        small=True,
-        alt="What each number of the hidden state gives to the lead of the choice over the runner-up.",
-    )
+    alt = "What each number of the hidden state gives to the lead of the choice over the runner-up."
+    plot(parts_figure(parts, lens.width, lens.parts.shape[1]), key="lens_ahead", small=True, alt=alt)
     sums = (
         f"Together a lead of {difference:+.4f}, recorded {recorded[row] - recorded[against]:+.4f}. "
         f"Tolerance of the lead: {error:#.2g}, of the one logit {lens.tolerance[row]:#.2g} plus of the other "
@@ -211,22 +202,16 @@ def _previous_lens(context: DecisionContext) -> Lens | None:
     return lens_of(context.checkpoint, decision.hidden_state, context.index - 1) if decision else None
 
 
-def _lead_change(
-    lens: Lens, before: Lens, index: int, names: Sequence[str], chosen: int, other: int, offset: int
-) -> None:
-    row, against = chosen + offset, other + offset
+def _show_change(lens: Lens, before: Lens, index: int, lead: _Lead) -> None:
+    row, against = lead.row, lead.against
     parts = lead_changes(lens, before, row, against)
     change = (lens.logits[row] - lens.logits[against]) - (before.logits[row] - before.logits[against])
     st.markdown(f"**What moved that lead since turn {index}?**")
     if not parts:
         st.caption("Nothing moved it.")
         return
-    plot(
-        parts_figure(parts, lens.width, lens.parts.shape[1]),
-        key="lens_moved",
-        small=True,
-        alt="What each number of the hidden state changed in that lead since the turn before.",
-    )
+    alt = "What each number of the hidden state changed in that lead since the turn before."
+    plot(parts_figure(parts, lens.width, lens.parts.shape[1]), key="lens_moved", small=True, alt=alt)
     st.caption(
-        f"The lead of {names[chosen]} over {names[other]} changed by {change:+.4f}; to the right: towards the choice."
+        f"The lead of {lead.choice} over {lead.other} changed by {change:+.4f}; to the right: towards the choice."
     )

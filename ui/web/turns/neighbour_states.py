@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import streamlit as st
 
 from core.analysis.rounding import read_half
 from core.episode import Role
 from storage.analysis.hidden_states import PastDecisions, StateTurn, read_past_decisions
 from storage.store import Store
+from ui.web.kit.cache import remembered
 
 #: Decisions that are looked through, how many of the nearest are counted, and how many are shown.
 SAMPLE, COUNTED, SHOWN = 4000, 50, 8
@@ -62,7 +62,7 @@ def neighbourhood(
     store: Store, policies: Sequence[str], hidden: bytes, episode_id: str, digest: str
 ) -> Neighbourhood | None:
     """The decisions of other episodes nearest to a state, by cosine; None when the state cannot be read."""
-    past = _past(store, store.url, tuple(policies))
+    past = _past(store, policies)
     state = read_half(hidden, len(hidden) // 2)
     if state is None or not past.turns:
         return None if state is None else Neighbourhood((), 0, past.total)
@@ -80,17 +80,14 @@ def nearest(
         cosines = np.nan_to_num(past.hidden @ state / lengths, nan=-1.0)
     foreign = np.array([turn.episode_id != episode_id for turn in past.turns], bool)
     order = [row for row in np.argsort(-cosines, kind="stable").tolist() if foreign[row]][:COUNTED]
-    near = (
-        NearDecision(
-            past.turns[row],
-            min(1.0, float(cosines[row])),
-            bool(digest) and past.turns[row].prompt_digest == digest,
-        )
-        for row in order
-    )
+    near = []
+    for row in order:
+        turn = past.turns[row]
+        same_text = bool(digest) and turn.prompt_digest == digest
+        near.append(NearDecision(turn, min(1.0, float(cosines[row])), same_text))
     return Neighbourhood(tuple(near), int(foreign.sum()), past.total)
 
 
-@st.cache_resource(max_entries=8, ttl=300, show_spinner=False)
-def _past(_store: Store, url: str, policies: tuple[str, ...]) -> PastDecisions:
-    return read_past_decisions(_store, policies, SAMPLE)
+@remembered(most=8, seconds=300)
+def _past(store: Store, policies: Sequence[str]) -> PastDecisions:
+    return read_past_decisions(store, policies, SAMPLE)

@@ -12,11 +12,11 @@ from core.analysis.comparison import Alignment, AlignmentRow
 from core.analysis.metrics import kl_divergence
 from core.episode import ROLE_ORDER, Decision, Flag, Status
 from storage.reads.episode_steps import read_decisions
-from storage.store import Store
 from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line, verdict_mark
 from ui.web.kit import state
+from ui.web.kit.cache import remembered
 from ui.web.turns.recording import Recording
 
 #: A table of more rows than this is cut, and says so; the strip holds them all.
@@ -41,29 +41,34 @@ def row_kl(a: Recording, b: Recording, rows: Sequence[AlignmentRow]) -> list[flo
     for row in rows:
         if row.a is None or row.b is None or row.a >= len(ours) or row.b >= len(theirs):
             found.append(None)
-            continue
-        found.append(choice_kl(ours[row.a], a.models, theirs[row.b], b.models))
+        else:
+            found.append(choice_kl(ours[row.a], a.models, theirs[row.b], b.models))
     return found
 
 
 def choice_kl(a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]) -> float | None:
     """D_KL(A || B) of two joint choices in nats: model and role are drawn independently, so it is the sum of both
     softmaxes'. None where a side has no head, or the pools differ."""
+    found = choice_kls(a, a_models, b, b_models)
+    return None if found is None else sum(found)
+
+
+def choice_kls(
+    a: Decision, a_models: Sequence[str], b: Decision, b_models: Sequence[str]
+) -> tuple[float, float] | None:
+    """D_KL(A || B) of both softmaxes, models' and roles', in nats; None as `choice_kl` has it."""
     models = divergence_kl(a.model_probs, b.model_probs, a_models, b_models)
     roles = divergence_kl(a.role_probs, b.role_probs, ROLE_ORDER, ROLE_ORDER)
-    return None if models is None or roles is None else models + roles
+    return None if models is None or roles is None else (models, roles)
 
 
 def _decisions(side: Recording) -> list[Decision]:
     """All decisions of a side in one query, cached once it is finished."""
-    if side.episode.status is Status.FINISHED:
-        return _cached_decisions(side.store, side.store.url, side.episode.id)
-    return read_decisions(side.store, side.episode.id)
+    finished = side.episode.status is Status.FINISHED
+    return (_remembered_decisions if finished else read_decisions)(side.store, side.episode.id)
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _cached_decisions(_store: Store, url: str, episode_id: str) -> list[Decision]:
-    return read_decisions(_store, episode_id)
+_remembered_decisions = remembered(most=32)(read_decisions)
 
 
 def row_table(
@@ -77,9 +82,9 @@ def row_table(
     """One line per row that is shown, the first divergence pinned above what must be scrolled. Selecting a line goes
     there, and either side's cell opens its turn in Replay."""
     first = alignment.first_divergence
-    shown = list(rows[:MOST_ROWS])
-    pinned = first is not None and first in rows and len(shown) > IN_SIGHT
-    listed = [first, *shown] if pinned and first is not None else shown
+    listed = list(rows[:MOST_ROWS])
+    if first is not None and first in rows and len(listed) > IN_SIGHT:
+        listed.insert(0, first)
     table = row_lines(a, b, alignment, listed, rows[column])
     config = {
         "A": st.column_config.LinkColumn("A, opens Replay", display_text=r"#(.*)$", width=190),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
@@ -10,6 +11,7 @@ from core.errors import TrinityError
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
+from ui.web.kit.widgets import tool
 from ui.web.pickers.checkpoints import checkpoint_of, generation_of
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.lens import DecisionContext, head_lens_panel, recomputation
@@ -61,20 +63,11 @@ def decider_words(recording: Recording, index: int) -> str | None:
 
 def _tabs() -> str:
     """One button per panel; its key is its place."""
-    asked = state.param("panel") or "decision"
-    shown = asked if asked in PANELS else "decision"
+    named = state.param("panel") or ""
+    shown = named if named in PANELS else "decision"
     with st.container(horizontal=True, gap="xsmall", key="tools_panels"):
         for place, (name, (words, _)) in enumerate(PANELS.items(), 1):
-            st.button(
-                words,
-                key=f"panel_{name}",
-                shortcut=str(place),
-                type="secondary" if name == shown else "tertiary",
-                on_click=_show,
-                args=(name,),
-            )
+            show = partial(state.set_params, panel=None if name == "decision" else name)
+            look = "secondary" if name == shown else "tertiary"
+            tool(words, f"panel_{name}", show, shortcut=str(place), type=look)
     return shown
-
-
-def _show(name: str) -> None:
-    state.set_params(panel=None if name == "decision" else name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import streamlit as st
 
@@ -32,8 +33,7 @@ class PromptTokens:
 
 
 def request_at(episode: Episode, index: int) -> Decide:
-    """What the coordinator was asked before turn `index` of an episode with its turns; CheckpointError when it ended
-    before."""
+    """What the coordinator was asked before turn `index` of an episode; CheckpointError when it ended before."""
     specs = {name: ModelSpec(name) for name in episode.models}
     begun = replace(episode, turns=episode.turns[:index], turn_budget=index + 1)
     course = play(begun, specs)
@@ -85,12 +85,8 @@ def prompt_panel(recording: Recording, index: int) -> None:
     st.caption(f"The coordinator read {decision.prompt_tokens:,} tokens.{cut}{digest}")
     flag = f"tokens_{recording.episode.id}_{index}"
     if not st.session_state.get(flag):
-        st.button(
-            "Show its tokens",
-            key="show_tokens",
-            icon=":material/data_array:",
-            on_click=lambda: st.session_state.update({flag: True}),
-        )
+        show = partial(st.session_state.update, {flag: True})
+        st.button("Show its tokens", key="show_tokens", icon=":material/data_array:", on_click=show)
         return
     try:
         checkpoint = checkpoint_of(recording.store, recording.decided_by(index))

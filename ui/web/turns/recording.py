@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import streamlit as st
-
 from core.episode import Decision, Episode, Status
 from core.play.deciders import decider_at
 from storage.reads.episode_steps import BegunTurn, read_head, read_turns
 from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
 from storage.store import Store
+from ui.web.kit.cache import remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Recording:
 
     @property
     def running(self) -> bool:
-        """Is it still being played?"""
+        """Whether it is still being played."""
         return self.episode.status is Status.RUNNING
 
     @property
@@ -38,7 +37,6 @@ class Recording:
         return self.episode.models
 
     def decided_by(self, index: int) -> str:
-        """The policy that decided turn `index`."""
         return decider_at(self.episode.policy, self.episode.deciders, index)
 
     def preloaded(self, index: int) -> Recording:
@@ -72,17 +70,13 @@ class Recording:
 def open_recording(store: Store, episode_id: str) -> Recording:
     """The recording of an episode; StoreError when there is none with this id."""
     head = read_head(store, episode_id)
-    outlines = (_cached_outlines if head.episode.status is Status.FINISHED else _outlines)(
-        store, store.url, head.summary
-    )
+    finished = head.episode.status is Status.FINISHED  # its turns never change
+    outlines = (_remembered_outlines if finished else _outlines)(store, head.summary)
     return Recording(store, head.summary, head.episode, outlines, head.forked, head.labelled)
 
 
-def _outlines(store: Store, url: str, summary: EpisodeSummary) -> tuple[TurnOutline, ...]:
+def _outlines(store: Store, summary: EpisodeSummary) -> tuple[TurnOutline, ...]:
     return tuple(store.episodes.outline(summary.id))
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _cached_outlines(_store: Store, url: str, summary: EpisodeSummary) -> tuple[TurnOutline, ...]:
-    """Outlines of a finished episode, cached because its turns never change."""
-    return _outlines(_store, url, summary)
+_remembered_outlines = remembered(most=64)(_outlines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from core.episode import Role
 from storage.rows.summaries import TurnOutline
@@ -19,10 +20,8 @@ def _of_role(role: Role) -> Callable[[Sequence[TurnOutline]], list[int]]:
 
 def _changed(outlines: Sequence[TurnOutline]) -> list[int]:
     """The turns after which the answer was another one, the first answer among them."""
-    before = [None, *(one.answer_after for one in outlines)]
-    return [
-        one.index for one, was in zip(outlines, before, strict=False) if one.answer_after not in (None, was)
-    ]
+    answers = [None, *(one.answer_after for one in outlines)]
+    return [turn for turn, (before, after) in enumerate(pairwise(answers)) if after not in (None, before)]
 
 
 def _marked(outlines: Sequence[TurnOutline]) -> list[int]:
@@ -41,8 +40,8 @@ FILTERS: dict[str, tuple[str, Callable[[Sequence[TurnOutline]], list[int]]]] = {
 
 def shown_turns(outlines: Sequence[TurnOutline], cursor: int) -> list[int]:
     """The indices of the turns that are shown, in order; the one at the cursor always is."""
-    kept = FILTERS.get(state.param(_PARAM) or "")
-    return sorted({cursor, *kept[1](outlines)}) if kept else list(range(len(outlines)))
+    chosen = FILTERS.get(state.param(_PARAM) or "")
+    return sorted({cursor, *chosen[1](outlines)}) if chosen else list(range(len(outlines)))
 
 
 def position_words(shown: Sequence[int], cursor: int, total: int) -> str:
@@ -56,12 +55,12 @@ def turn_filter(outlines: Sequence[TurnOutline], *, judged: bool) -> None:
     not offered, nor is `marked` unless the episode may be `judged`."""
     offered = {
         name: f"{words} ({len(turns)})"
-        for name, (words, kept) in FILTERS.items()
-        if (judged or name != "marked") and (turns := kept(outlines))
+        for name, (words, turns_of) in FILTERS.items()
+        if (judged or name != "marked") and (turns := turns_of(outlines))
     }
-    asked = state.param(_PARAM) or ""
-    if asked in FILTERS and asked not in offered:
-        offered[asked] = FILTERS[asked][0]
+    chosen = state.param(_PARAM) or ""
+    if chosen in FILTERS:
+        offered.setdefault(chosen, FILTERS[chosen][0])
     state.address_select(
         "Turns shown",
         {"": "Every turn", **offered},

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from core.episode import Decision, Flag, Role
+from core.episode import Decision, Episode, Flag, Role
 from storage.rows.summaries import TurnOutline, TurnText
 from ui.presentation.course import SENT_BACK_WORDS, sent_back, turn_words
 from ui.presentation.theme import FLAG_WORDS, ROLE_STYLES, badge, correct_mark, label, plain, verdict_mark
@@ -26,6 +26,21 @@ VIEWS = {
     "raw": "Raw",
     "diff": "Diff to previous answer",
 }
+_ORIGIN_WORDS = {"override": "chosen by hand", "suggested_role": "role suggested by the Thinker"}
+#: What the JSON of a turn holds of its outline.
+_OUTLINE_FIELDS = (
+    *("stage", "role", "model", "origin", "verdict", "answer_after", "correct_after", "flags"),
+    *("tokens_in", "tokens_out", "cost_usd", "latency_s", "error"),
+)
+
+
+def question_heading(episode: Episode) -> None:
+    """What the episode was asked, all of it in an expander where the heading cuts it."""
+    question = episode.task.question
+    st.subheader(label(question, 220), anchor=False)
+    if len(question) > 220 or "\n" in question:
+        with st.expander("The whole question"):
+            text_block(question, key=f"{episode.id}_question")
 
 
 def turn_heading(
@@ -104,24 +119,21 @@ def before_card(
 
 
 def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
-    """The answer after this turn, what became of it, and everything flagged."""
     outline = outlines[index]
-    badges = [f":orange-badge[{FLAG_WORDS[flag]}]" for flag in outline.flags]
-    if outline.origin == "override":
-        badges.insert(0, ":blue-badge[chosen by hand]")
-    elif outline.origin == "suggested_role":
-        badges.insert(0, ":blue-badge[role suggested by the Thinker]")
-    if sent_back(outline):
-        badges.insert(0, f":red-badge[:material/undo: {SENT_BACK_WORDS}]")
-    if outline.stage == "finished":
+    badges = []
+    if outline.stage == "finished" and outline.answer_after is None:
+        badges.append(":gray-badge[no answer yet]")
+    elif outline.stage == "finished":
         mark = correct_mark(outline.correct_after)
-        if outline.answer_after is None:
-            badges.insert(0, ":gray-badge[no answer yet]")
-        else:
-            before = outlines[index - 1].answer_after if index else None
-            kept = " (unchanged)" if before == outline.answer_after else ""
-            answer = label(outline.answer_after, 80) or "(empty)"
-            badges.insert(0, f":{mark.tone}-badge[{mark.icon} answer {answer} {mark.word}{kept}]")
+        before = outlines[index - 1].answer_after if index else None
+        unchanged = " (unchanged)" if before == outline.answer_after else ""
+        answer = label(outline.answer_after or "", 80) or "(empty)"
+        badges.append(f":{mark.tone}-badge[{mark.icon} answer {answer} {mark.word}{unchanged}]")
+    if sent_back(outline):
+        badges.append(f":red-badge[:material/undo: {SENT_BACK_WORDS}]")
+    if outline.origin in _ORIGIN_WORDS:
+        badges.append(f":blue-badge[{_ORIGIN_WORDS[outline.origin]}]")
+    badges += [f":orange-badge[{FLAG_WORDS[flag]}]" for flag in outline.flags]
     if badges:
         st.markdown(" ".join(badges))
     if outline.error:
@@ -139,7 +151,6 @@ def _reply(outline: TurnOutline, text: TurnText, *, key: str, running: bool, ask
 
 
 def _prompt(text: TurnText, *, key: str) -> None:
-    """What was sent to the model."""
     for i, message in enumerate(text.messages):
         st.caption(f"{message.role} message, {len(message.content):,} characters")
         text_block(message.content, key=f"{key}_{i}", empty="An empty message.")
@@ -152,25 +163,9 @@ def _prompt(text: TurnText, *, key: str) -> None:
 def turn_json(outline: TurnOutline, text: TurnText, decision: Decision | None) -> str:
     """Everything stored about the turn but what was sent to its model, as JSON of ASCII characters only, so that
     every one of the reply's shows."""
-    stored = {
-        "episode": outline.episode_id,
-        "turn": outline.index + 1,
-        "stage": outline.stage,
-        "role": outline.role,
-        "model": outline.model,
-        "origin": outline.origin,
-        "verdict": outline.verdict,
-        "answer_after": outline.answer_after,
-        "correct_after": outline.correct_after,
-        "flags": list(outline.flags),
-        "tokens_in": outline.tokens_in,
-        "tokens_out": outline.tokens_out,
-        "cost_usd": outline.cost_usd,
-        "latency_s": outline.latency_s,
-        "error": outline.error,
-        "reasoning": text.reasoning,
-        "reply": text.reply,
-    }
+    stored = {"episode": outline.episode_id, "turn": outline.index + 1}
+    stored |= {name: getattr(outline, name) for name in _OUTLINE_FIELDS}
+    stored |= {"reasoning": text.reasoning, "reply": text.reply}
     if decision and decision.model_logits:
         stored["model_logits"] = [round(value, 6) for value in decision.model_logits]
         stored["role_logits"] = [round(value, 6) for value in decision.role_logits]

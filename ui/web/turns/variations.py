@@ -11,19 +11,16 @@ from storage.store import Store
 from ui.presentation.theme import STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import strip_text
 from ui.web.kit import state
+from ui.web.kit.cache import remembered
 
 
+# For a few steps: forks that are being played appear soon enough.
+@remembered(most=256, seconds=10)
 def family_of(store: Store, episode_id: str) -> list[Variation]:
     """Every episode that shares recorded turns with this one by a fork, parents first; empty for one that neither is
     a fork nor has any."""
-    found = _family(store, store.url, episode_id)
+    found = read_family(store, episode_id)
     return found if len(found) > 1 else []
-
-
-@st.cache_resource(max_entries=256, ttl=10, show_spinner=False)
-def _family(_store: Store, url: str, episode_id: str) -> list[Variation]:
-    """Cached for a few steps; forks that are being played appear soon enough."""
-    return read_family(_store, episode_id)
 
 
 def branch_turns(family: Sequence[Variation], episode_id: str) -> frozenset[int]:
@@ -71,16 +68,10 @@ def _courses(children: Sequence[Variation]) -> list[list[Variation]]:
 
 def _run_line(run_id: str, turn: int, children: Sequence[Variation], depth: int) -> None:
     right = sum(one.summary.correct is True for one in children)
+    times = "once" if len(children) == 1 else f"{len(children)} times"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(
-            f"{_indent(depth)}└ **turn {turn + 1}** played {_times(len(children))} from there, {right} ended right"
-        )
-        if "forks" in state.VIEWS:
-            state.page_link("forks", "What the change did", icon=":material/fork_right:", run=run_id)
-
-
-def _times(n: int) -> str:
-    return "once" if n == 1 else f"{n} times"
+        st.markdown(f"{_indent(depth)}└ **turn {turn + 1}** played {times} from there, {right} ended right")
+        state.page_link("forks", "What the change did", icon=":material/fork_right:", run=run_id)
 
 
 def _course_line(course: Sequence[Variation], episode_id: str, turn: int) -> None:
@@ -98,10 +89,9 @@ def _course_line(course: Sequence[Variation], episode_id: str, turn: int) -> Non
 
 
 def _ending(one: Variation) -> str:
-    """How an episode ended and who was called, as markdown."""
     summary = one.summary
-    end = badge(correct_mark(summary.correct)) if summary.finished else badge(STATUS_MARKS[summary.status])
-    return f"{end} · {label(strip_text(summary.strip)) or '–'}"
+    mark = correct_mark(summary.correct) if summary.finished else STATUS_MARKS[summary.status]
+    return f"{badge(mark)} · {label(strip_text(summary.strip)) or '–'}"
 
 
 def _here(course: Sequence[Variation], episode_id: str) -> str:

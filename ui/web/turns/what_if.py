@@ -9,12 +9,7 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
-from core.analysis.head_lens import (
-    AlternativeDecision,
-    alternative_decision,
-    decision_without,
-    lens_of,
-)
+from core.analysis.head_lens import AlternativeDecision, alternative_decision, decision_without, lens_of
 from core.checkpoint import Checkpoint
 from core.episode import ROLE_ORDER, Decision
 from core.heads import Array, common_mask
@@ -28,7 +23,9 @@ from ui.presentation.theme import ROLE_STYLES, badge, correct_mark, label, perce
 from ui.presentation.words import pair_words, policy_name
 from ui.web.components.decision_chart import decision_chart
 from ui.web.kit import state
+from ui.web.kit.text import markdown_table
 from ui.web.pickers.checkpoints import checkpoint_of, most_telling, others, policy_label, readers
+from ui.web.turns.decision import pair_markdown
 from ui.web.turns.lens import DecisionContext, tolerance_words, why_not_recomputed
 from ui.web.turns.neighbour_states import COUNTED, SAMPLE, SHOWN, ChoiceCount, neighbourhood
 
@@ -40,8 +37,6 @@ MOST_EARLIER_TURNS = 100
 _MOST_CHOICES = 6
 #: Probabilities that differ by less are the same.
 _SAME_P = 1e-6
-
-# Another checkpoint
 
 
 def other_checkpoint_panel(context: DecisionContext) -> None:
@@ -62,15 +57,11 @@ def other_checkpoint_panel(context: DecisionContext) -> None:
     z, tolerance, theirs = logits
     found = _by_other(context, context.decision, context.index, z, tolerance, theirs)
     name = label(policy_name(chosen.id, chosen.generation), 60)
+    sentence = f"{_choice_words(found, context)}."
     if has_no_preference(found.decision):
-        st.markdown(
-            f"{name} **has no preference yet: every pair is equally likely**. By the random numbers of this turn it "
-            f"{_choice_sentence(found, context)}."
-            if found.draw
-            else f"{name} **has no preference yet: every pair is equally likely**."
-        )
-    else:
-        st.markdown(f"{name} {_choice_sentence(found, context)}.")
+        drawn = f" By the random numbers of this turn it {sentence}" if found.draw else ""
+        sentence = f"**has no preference yet: every pair is equally likely**.{drawn}"
+    st.markdown(f"{name} {sentence}")
     _other_course(context, chosen.id, theirs, name)
     st.markdown(f"Over all pairs the two are {divergence_words(found.kl)}.", help=define("KL divergence"))
     models, roles = options(context.decision, context.recording.models)
@@ -92,10 +83,8 @@ def _by_other(
 ) -> AlternativeDecision:
     """A decision of the episode by the other checkpoint's logits, under its masks."""
     masks = [
-        common_mask(mask, own)
-        for mask, own in zip(
-            (decision.model_mask, decision.role_mask), (theirs.model_mask, theirs.role_mask), strict=True
-        )
+        common_mask(decision.model_mask, theirs.model_mask),
+        common_mask(decision.role_mask, theirs.role_mask),
     ]
     return alternative_decision(
         decision, context.recording.models, context.recording.episode, index, z, tolerance, masks
@@ -126,18 +115,14 @@ def _first_divergence(context: DecisionContext, theirs: Checkpoint) -> int | Non
         if lens is None or not decision.model_logits or not decision.role_logits:
             continue
         found = _by_other(context, decision, index, lens.logits, lens.tolerance, theirs)
-        slot, role = found.pair
-        if not found.unsure and (recording.models[slot], role) != (decision.model, decision.role):
+        if not found.unsure and not _same_choice(found, decision, recording.models):
             return index
     return None
 
 
 def has_no_preference(decision: Decision) -> bool:
     """Whether every pair that may be chosen is equally likely, as before an evolution."""
-    sides = (
-        (decision.model_probs, decision.model_mask),
-        (decision.role_probs, decision.role_mask),
-    )
+    sides = ((decision.model_probs, decision.model_mask), (decision.role_probs, decision.role_mask))
     open_to = [
         [p for p, free in zip(probs, mask or (True,) * len(probs), strict=True) if free]
         for probs, mask in sides
@@ -147,19 +132,22 @@ def has_no_preference(decision: Decision) -> bool:
 
 def divergence_words(kl: float) -> str:
     """D_KL(recorded || other) in nats as words, with its number, as markdown."""
-    words = next((words for below, words in _DIVERGENCES if kl < below), "far apart")
     if math.isinf(kl):
-        return f"**{words}**: the other never takes something that could have been taken here"
+        return "**far apart**: the other never takes something that could have been taken here"
+    words = next((words for below, words in _DIVERGENCES if kl < below), "far apart")
     return f"**{words}**: KL divergence, D_KL(recorded ‖ other), {kl:.{3 if kl < 1 else 1}f} nats"
 
 
 def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) -> CheckpointSummary:
     """The other checkpoint, which stands in the address; at first the one that shows most beside this one."""
     by_id = {one.id: one for one in offered}
-    named = policy_label(store)
+    named, words = policy_label(store), {}
+    for one in offered:
+        svf = ", SVF" if one.config.get("svf_layout") else ""
+        words[one.id] = plain(f"{named(one.id)}{svf} · run {one.run_id or 'unknown'}", 120)
     chosen = state.address_select(
         "Other checkpoint",
-        {one: plain(f"{named(one)}{_described(by_id[one])}", 120) for one in by_id},
+        words,
         name="other",
         key="other_checkpoint",
         default=most_telling(store, list(by_id), own),
@@ -169,17 +157,10 @@ def _pick_other(store: Store, offered: Sequence[CheckpointSummary], own: str) ->
     return by_id[chosen]
 
 
-def _described(one: CheckpointSummary) -> str:
-    """SVF and run of a checkpoint, for the end of its name."""
-    svf = ", SVF" if one.config.get("svf_layout") else ""
-    return f"{svf} · run {one.run_id or 'unknown'}"
-
-
 def _other_logits(
     context: DecisionContext, chosen: CheckpointSummary
 ) -> tuple[Array, Array, Checkpoint] | None:
-    """The other checkpoint's logits here, their tolerances, and itself; None, after saying what to do, where they
-    cannot be had."""
+    """The other checkpoint's logits here, their tolerances, and itself; None, saying why, where they cannot be had."""
     store = context.recording.store
     theirs = checkpoint_of(store, chosen.id)
     if theirs is None or context.checkpoint is None:
@@ -190,30 +171,34 @@ def _other_logits(
             st.caption(why_not_recomputed(context))
             return None
         return lens.logits, lens.tolerance, theirs
-    kept = read_second_opinion(store, context.recording.episode.id, context.index, theirs.id)
-    if kept is None:
+    stored = read_second_opinion(store, context.recording.episode.id, context.index, theirs.id)
+    if stored is None:
         st.info(
             "SVF changes the encoder itself, so the stored state is not what this checkpoint would have read: its "
             "encoder has to read the transcript again first. Policy diff does that.",
             icon=":material/info:",
         )
-        if "policy" in state.VIEWS:
-            state.page_link(
-                "policy",
-                "Read it again on the Policy diff page",
-                icon=":material/difference:",
-                ep=context.recording.episode.id,
-                c=f"{context.checkpoint.id},{theirs.id}",
-            )
+        state.page_link(
+            "policy",
+            "Read it again on the Policy diff page",
+            icon=":material/difference:",
+            ep=context.recording.episode.id,
+            c=f"{context.checkpoint.id},{theirs.id}",
+        )
         return None
-    z = np.array([*kept[0], *kept[1]])
-    return z, np.zeros(len(z)), theirs
+    logits = np.array([*stored[0], *stored[1]])
+    return logits, np.zeros(len(logits)), theirs
 
 
-def _choice_sentence(found: AlternativeDecision, context: DecisionContext) -> str:
+def _same_choice(found: AlternativeDecision, decision: Decision, models: Sequence[str]) -> bool:
+    slot, role = found.pair
+    return (models[slot], role) == (decision.model, decision.role)
+
+
+def _choice_words(found: AlternativeDecision, context: DecisionContext) -> str:
     """What would have been chosen, as the end of a sentence in markdown."""
     slot, role = found.pair
-    models, decision = context.recording.models, context.decision
+    models = context.recording.models
     words = label(pair_words(role, models[slot]), 60)
     how = "would have drawn" if found.draw else "would have chosen"
     if found.unsure:
@@ -221,12 +206,9 @@ def _choice_sentence(found: AlternativeDecision, context: DecisionContext) -> st
             f"{how} **{words}**, or not: :orange[too close to call] within the tolerance of one logit, "
             f"{found.tolerance:#.2g} at most"
         )
-    if (models[slot], role) == (decision.model, decision.role):
+    if _same_choice(found, context.decision, models):
         return f"{how} :green[:material/check: the same], **{words}**"
     return f"{how} :orange[:material/call_split: otherwise]: **{words}**"
-
-
-# Without a model
 
 
 def leave_out_panel(context: DecisionContext) -> None:
@@ -235,12 +217,11 @@ def leave_out_panel(context: DecisionContext) -> None:
     barred = _leave_out(models)
     found = decision_without(context.decision, models, context.recording.episode, context.index, barred)
     if found is None:
-        st.warning(
-            "Leave at least one model and one role in that were allowed here.", icon=":material/block:"
-        )
+        words = "Leave at least one model and one role in that were allowed here."
+        st.warning(words, icon=":material/block:")
         return
     if barred:
-        st.markdown(f"Without them the coordinator {_choice_sentence(found, context)}.")
+        st.markdown(f"Without them the coordinator {_choice_words(found, context)}.")
     else:
         st.caption("Untick models or roles: their logits are removed and the rest share the probability.")
     slot, role = found.pair
@@ -255,36 +236,30 @@ def leave_out_panel(context: DecisionContext) -> None:
 
 def _leave_out(models: Sequence[str]) -> frozenset[str]:
     """What is left out. It stands in the address by slot number and role letter: `without=2,V`."""
-    codes = {str(slot + 1): name for slot, name in enumerate(models)}
-    letters = {ROLE_STYLES[role].letter: role for role in ROLE_ORDER}
-    asked = set((state.param("without") or "").split(","))
-    for key, codes_of in (("mask_models", codes), ("mask_roles", letters)):
-        st.session_state[key] = [code for code in codes_of if code not in asked]
+    slots = {str(slot + 1): name for slot, name in enumerate(models)}
+    looks = {role.value: ROLE_STYLES[role] for role in ROLE_ORDER}
+    letters = {look.letter: role for role, look in looks.items()}
+    names = slots | letters
+    left_out = set((state.param("without") or "").split(",")) & set(names)
 
     def changed() -> None:
-        kept = {*st.session_state["mask_models"], *st.session_state["mask_roles"]}
-        state.set_params(without=",".join(code for code in (*codes, *letters) if code not in kept))
+        left_in = {*st.session_state["mask_models"], *st.session_state["mask_roles"]}
+        state.set_params(without=",".join(code for code in names if code not in left_in))
 
-    st.pills(
-        "Models left in",
-        list(codes),
-        key="mask_models",
-        selection_mode="multi",
-        format_func=lambda code: label(codes[code], 30),
-        on_change=changed,
-    )
-    st.pills(
-        "Roles left in",
-        list(letters),
-        key="mask_roles",
-        selection_mode="multi",
-        format_func=lambda code: ROLE_STYLES[letters[code]].word,
-        on_change=changed,
-    )
-    return frozenset(
-        [codes[code] for code in asked if code in codes]
-        + [letters[code].value for code in asked if code in letters]
-    )
+    for key, words, codes in (
+        ("mask_models", "Models left in", {code: label(name, 30) for code, name in slots.items()}),
+        ("mask_roles", "Roles left in", {look.letter: look.word for look in looks.values()}),
+    ):
+        st.session_state[key] = [code for code in codes if code not in left_out]
+        st.pills(
+            words,
+            list(codes),
+            key=key,
+            selection_mode="multi",
+            format_func=codes.__getitem__,
+            on_change=changed,
+        )
+    return frozenset(names[code] for code in left_out)
 
 
 def _over_episode(context: DecisionContext, barred: frozenset[str]) -> None:
@@ -296,10 +271,7 @@ def _over_episode(context: DecisionContext, barred: frozenset[str]) -> None:
             continue
         found = decision_without(decision, recording.models, recording.episode, index, barred)
         decided += 1
-        if found is None:
-            continue
-        slot, role = found.pair
-        if (recording.models[slot], role) != (decision.model, decision.role):
+        if found is not None and not _same_choice(found, decision, recording.models):
             changed.append(index)
     if not changed:
         st.caption(f"None of this episode's {decided} choices would have been another.")
@@ -311,32 +283,23 @@ def _over_episode(context: DecisionContext, barred: frozenset[str]) -> None:
     here_link(f"Turn {changed[0] + 1} is the first", changed[0])
 
 
-# Neighbours
-
-
 def neighbours_panel(context: DecisionContext) -> None:
     """Decisions of other episodes that were read from nearly the same state: what was chosen, how they ended."""
     if context.checkpoint is None or not context.decision.hidden_state:
         st.caption(why_not_recomputed(context))
         return
-    found = neighbourhood(
-        context.recording.store,
-        readers(context.recording.store, context.checkpoint),
-        context.decision.hidden_state,
-        context.recording.episode.id,
-        context.decision.prompt_digest,
-    )
+    store, episode_id = context.recording.store, context.recording.episode.id
+    policies = readers(store, context.checkpoint)
+    hidden, digest = context.decision.hidden_state, context.decision.prompt_digest
+    found = neighbourhood(store, policies, hidden, episode_id, digest)
     if found is None or not found.near:
         st.caption("The store holds no other decision that was read by the same encoder.")
         return
     st.markdown(f"**What did the {len(found.near)} nearest decisions choose, and how did it end?**")
     first, rest = found.choices[:_MOST_CHOICES], found.choices[_MOST_CHOICES:]
-    rows = [
-        _choice_row(f"{ROLE_STYLES[one.role].shape} {label(pair_words(one.role, one.model), 60)}", [one])
-        for one in first
-    ]
+    rows = [_choice_row(pair_markdown(one.role, one.model), [one]) for one in first]
     rows += [_choice_row("any other", rest)] if rest else []
-    st.markdown("\n".join(["| Chosen there | times | ended right |", "|:--|--:|--:|", *rows]))
+    markdown_table(("Chosen there", "times", "ended right"), rows, "lrr")
     for one in found.near[:SHOWN]:
         mark = correct_mark(one.turn.correct)
         same = ", the same text" if one.same_text else ""
@@ -356,11 +319,10 @@ def neighbours_panel(context: DecisionContext) -> None:
     )
 
 
-def _choice_row(words: str, of: Sequence[ChoiceCount]) -> str:
-    """A row of the table: how often it was chosen, and how it ended where that was judged."""
+def _choice_row(words: str, of: Sequence[ChoiceCount]) -> tuple[str, str, str]:
     judged = sum(one.judged for one in of)
     right = percent(sum(one.right for one in of) / judged) if judged else "–"
-    return f"| {words} | {sum(one.n for one in of)} | {right} |"
+    return words, str(sum(one.n for one in of)), right
 
 
 def here_link(words: str, index: int) -> None:

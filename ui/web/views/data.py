@@ -13,10 +13,11 @@ from storage.files.jsonl import VERSION
 from storage.files.selection import count_episodes
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
-from ui.export.formats import FORMATS, REPLACED, Format, command, replacement_words
+from ui.export.formats import FORMATS, REPLACED, command, replacement_words
 from ui.presentation.theme import label, plain
 from ui.web.kit import state
 from ui.web.kit.chart import FIGURES_AS, IMAGE_FORMATS, image_format
+from ui.web.kit.widgets import download, tool
 from ui.web.pickers.facets import fork_switch
 
 #: What is exported when nothing is asked for: a file of everything leaves no fork out.
@@ -59,30 +60,31 @@ def _export(store: Store, where: EpisodeFilter) -> None:
     if instead := replacement_words(state.param("as") or ""):
         st.info(instead, icon=":material/info:")
         state.set_params(**{"as": REPLACED[str(state.param("as"))]})
-    form = state.address_select(
-        "Format", {name: one.words for name, one in FORMATS.items()}, name="as", key="format"
-    )
+    offered = {name: one.words for name, one in FORMATS.items()}
+    form = state.address_select("Format", offered, name="as", key="format")
     chosen = FORMATS[form]
     st.markdown(chosen.holds)
     if not count_episodes(store, where, 1).n:
         st.button("Download", disabled=True, icon=":material/download:", key="nothing_to_download")
         return
-    refused = chosen.too_much(store, where)
-    if refused:
-        _by_command(where, form, refused)
+    if refused := chosen.too_much(store, where):
+        st.info(f"Too much for a browser: {refused}. Run this instead:", icon=":material/terminal:")
+        st.code(plain(command(where, form)), language=None, wrap_lines=True)
     else:
-        _download(store, where, form, chosen)
-    st.caption(f"In the browser: {_limit(chosen)}. Beyond that the command line has no limit but the disk's.")
+        words, file_name = f"Download {chosen.words}", f"trinity-episodes{chosen.suffix}"
+        data = chosen.deferred(store, where)
+        download(words, data, file_name, chosen.mime, key=f"download_{form}", type="primary")
+    texts = " and 100 million characters" if chosen.texts else ""
+    st.caption(
+        f"In the browser: up to {chosen.most:,} episodes{texts}. Beyond that the command line has no limit but the "
+        "disk's."
+    )
 
 
 def _which(store: Store, where: EpisodeFilter) -> None:
-    """How many episodes are meant, by which filter, and the way to another one."""
     found = count_episodes(store, where, 100_000)
-    words = (
-        ""
-        if where == WHOLE
-        else " · ".join(f"{name.replace('_', ' ')}: {value}" for name, value in where.to_query().items())
-    )
+    conditions = {} if where == WHOLE else where.to_query()
+    words = " · ".join(f"{name.replace('_', ' ')}: {value}" for name, value in conditions.items())
     noun = "episode" if found.n == 1 else "episodes"
     count_words = f"**{found} {noun}**" if found.n else "**No episode matches**"
     st.markdown(f"{count_words} · {label(words, 300) if words else 'the whole store, forks included'}")
@@ -91,29 +93,6 @@ def _which(store: Store, where: EpisodeFilter) -> None:
         if words:
             fork_switch(where, store.episodes.facets(where), state.set_params)
             state.page_link("data", "The whole store", icon=":material/all_inclusive:")
-
-
-def _limit(chosen: Format) -> str:
-    texts = " and 100 million characters" if chosen.texts else ""
-    return f"up to {chosen.most:,} episodes{texts}"
-
-
-def _download(store: Store, where: EpisodeFilter, form: str, chosen: Format) -> None:
-    st.download_button(
-        f"Download {chosen.words}",
-        chosen.deferred(store, where),
-        file_name=f"trinity-episodes{chosen.suffix}",
-        mime=chosen.mime,
-        on_click="ignore",
-        key=f"download_{form}",
-        icon=":material/download:",
-        type="primary",
-    )
-
-
-def _by_command(where: EpisodeFilter, form: str, refused: str) -> None:
-    st.info(f"Too much for a browser: {refused}. Run this instead:", icon=":material/terminal:")
-    st.code(plain(command(where, form)), language=None, wrap_lines=True)
 
 
 def _import(store: Store) -> None:
@@ -125,9 +104,7 @@ def _import(store: Store) -> None:
         key="upload",
         help="Every line is checked before anything is kept: all of the file comes in, or nothing.",
     )
-    if uploaded is not None and st.button(
-        "Import it", type="primary", icon=":material/upload:", key="import_it"
-    ):
+    if uploaded is not None and tool("Import it", "import_it", icon="upload", type="primary"):
         st.session_state.pop(_REPORT, None)
         try:
             with st.spinner("Checking every line …"):
@@ -153,17 +130,15 @@ def _import(store: Store) -> None:
 
 
 def _report(report: ImportReport) -> None:
-    """What came in, and the way to it."""
-    new = {kind: n for kind, n in report.added.items() if n}
     st.success(f"{label(report.file.name, 80)} is in the store.", icon=":material/task_alt:")
-    kinds = [*new, *(["already there"] if report.unchanged else [])]
-    for column, kind in zip(st.columns(max(1, len(kinds))), kinds, strict=False):
-        n = report.unchanged if kind == "already there" else new[kind]
-        column.metric(kind if n == 1 or kind == "already there" else f"{kind}s", f"{n:,}")
+    counts = {kind if n == 1 else f"{kind}s": n for kind, n in report.added.items() if n}
+    if report.unchanged:
+        counts["already there"] = report.unchanged
+    for column, (words, n) in zip(st.columns(max(1, len(counts))), counts.items(), strict=False):
+        column.metric(words, f"{n:,}")
     for run_id in report.runs[:5]:
-        state.page_link(
-            "episodes", f"Episodes of run {label(run_id)}", icon=":material/table_rows:", run=run_id
-        )
+        words = f"Episodes of run {label(run_id)}"
+        state.page_link("episodes", words, icon=":material/table_rows:", run=run_id)
 
 
 def _figures() -> None:
@@ -173,14 +148,11 @@ def _figures() -> None:
         "saves that figure as"
     )
 
-    def write(form: str | None) -> None:
-        st.session_state[FIGURES_AS] = form
-
     state.select(
         "Format of saved figures",
         IMAGE_FORMATS,
         image_format(),
-        write,
+        lambda form: st.session_state.update({FIGURES_AS: form}),
         key="image_format",
         widget="segments",
         required=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,7 +30,7 @@ from ui.web.episodes.groups import GROUPS, group_asked, show_groups
 from ui.web.episodes.peek import show_preview
 from ui.web.episodes.table import column_chooser, empty_basket, show_table
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here
+from ui.web.kit.widgets import download, nothing_here, popover, tool
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
@@ -70,7 +71,6 @@ _WAYS_ON: dict[str, tuple[str, str]] = {
 
 
 def show() -> None:
-    """Render the page."""
     store = state.store()
     query = st.query_params.to_dict()
     view = _view(store, query)
@@ -133,11 +133,7 @@ def _cursor() -> dict[str, Any]:
     return {name: value for name in ("after", "before") if (value := state.param(name))}
 
 
-# Above the list
-
-
 def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: ExpressionError | None) -> None:
-    """The filter line with its help and its error, and the search."""
     line, search = st.columns([5, 3], vertical_alignment="center", gap="small")
     with line:
         filter_line(
@@ -171,48 +167,34 @@ def _lines(store: Store, where: EpisodeFilter, facets: Facets, mistake: Expressi
 
 def _help() -> None:
     """What can be written, with questions to begin from; drawn only when it is opened."""
-    with st.popover(
-        "What can I ask?", icon=":material/help:", type="tertiary", key="filter_help", on_change="rerun"
-    ) as opened:
-        if not opened.open:
-            return
-        st.markdown("**Ask in one line.** Suggestions come as you type; Enter applies.")
-        with st.container(gap=None):
-            for words, filter_text in EXAMPLES.items():
-                st.button(
-                    words, key=f"example_{words}", type="tertiary", on_click=change, kwargs={"q": filter_text}
-                )
-                st.caption(f"`{filter_text}`")
-        st.markdown(
-            '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
-            'text · `"low_margin" in flags` · `and` `or` `not` and brackets join · `any(…)` `all(…)` `count(…)` ask '
-            "about turns (`turn.role`) or labels (`label.name`) · `None` is unknown: `!=` finds it, `<` and `>` do "
-            'not · `search("…")` is the search box.'
-        )
-        st.dataframe(
-            {
-                "field": list(FIELDS),
-                "kind": [one.kind for one in FIELDS.values()],
-                "meaning": [_meaning(name) for name in FIELDS],
-            },
-            key="filter_fields",
-            hide_index=True,
-            height=320,
-            alt="The fields of the filter language",
-        )
+    popover("What can I ask?", "filter_help", _language, icon="help")
 
 
-def _meaning(name: str) -> str:
-    field = FIELDS[name]
-    listed = f": {', '.join(field.choices)}" if field.kind in ("choice", "set") else ""
-    return f"{field.words}{listed}"
+def _language() -> None:
+    st.markdown("**Ask in one line.** Suggestions come as you type; Enter applies.")
+    with st.container(gap=None):
+        for words, filter_text in EXAMPLES.items():
+            tool(words, f"example_{words}", partial(change, q=filter_text))
+            st.caption(f"`{filter_text}`")
+    st.markdown(
+        '`==` `!=` `<` `<=` `>` `>=` compare · `in (…)` is one of several · `"prime" in question` looks into a '
+        'text · `"low_margin" in flags` · `and` `or` `not` and brackets join · `any(…)` `all(…)` `count(…)` ask '
+        "about turns (`turn.role`) or labels (`label.name`) · `None` is unknown: `!=` finds it, `<` and `>` do "
+        'not · `search("…")` is the search box.'
+    )
+    rows = []
+    for name, field in FIELDS.items():
+        listed = f": {', '.join(field.choices)}" if field.kind in ("choice", "set") else ""
+        rows.append({"field": name, "kind": field.kind, "meaning": f"{field.words}{listed}"})
+    alt = "The fields of the filter language"
+    st.dataframe(rows, key="filter_fields", hide_index=True, height=320, alt=alt)
 
 
 def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None:
-    """What can be asked, order, grouping, columns, saved views, and the list as an expression."""
+    by = group_asked()
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_list"):
         _help()
-        if group_asked() is None:
+        if by is None:
             state.select(
                 "Order",
                 {str(order): words for order, words in ORDERS.items()},
@@ -224,20 +206,20 @@ def _tools(store: Store, query: Mapping[str, str], where: EpisodeFilter) -> None
             )
         state.select(
             "Group",
-            {str(by): words for by, words in GROUPS.items()},
-            group_asked(),
-            lambda by: change(group=by),
+            {str(group): words for group, words in GROUPS.items()},
+            by,
+            lambda group: change(group=group),
             key="list_group",
             label_visibility="collapsed",
             width=155,
             index=None,
             placeholder="no groups",
         )
-        if group_asked() is None:
+        if by is None:
             column_chooser()
         views_popover(store, query, where)
         _as_expression(where)
-        if group_asked() is not None:
+        if by is not None:
             _ways_on(where)
 
 
@@ -277,30 +259,20 @@ def _empty(where: EpisodeFilter) -> None:
         state.page_link("home", "See how to record or load some", icon=":material/home:")
 
 
-# Around the list
-
-
 def _pager(store: Store, page: Page[EpisodeSummary], where: EpisodeFilter) -> None:
     """How many there are, the ways through them and on from them: to the left, for a table that is pointed at shows its
     own tools above its right end."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_pager"):
         st.markdown(f"**{page.total}** episodes", width="content")
-        steps: tuple[tuple[str, str, dict[str, str | None], bool], ...] = (
-            ("First", "first_page", {}, page.previous is None),
-            ("Previous", "chevron_left", {"before": page.previous}, page.previous is None),
-            ("Next", "chevron_right", {"after": page.next}, page.next is None),
-            ("Last", "last_page", {"last": "1"}, page.next is None),
-        )
-        for words, icon, params, off in steps:
-            st.button(
-                "",
-                key=f"page_{words.lower()}",
-                icon=f":material/{icon}:",
-                help=f"{words} page",
-                disabled=off,
-                on_click=change,
-                kwargs=params,
-            )
+        first, last = page.previous is None, page.next is None
+        for words, icon, to, off in (
+            ("First", "first_page", change, first),
+            ("Previous", "chevron_left", partial(change, before=page.previous), first),
+            ("Next", "chevron_right", partial(change, after=page.next), last),
+            ("Last", "last_page", partial(change, last="1"), last),
+        ):
+            key, help = f"page_{words.lower()}", f"{words} page"
+            tool("", key, to, icon=icon, type="secondary", help=help, disabled=off)
         _ways_on(where)
         _basket(store)
 
@@ -313,47 +285,21 @@ def _basket(store: Store) -> None:
         st.caption("Tick one row to peek, two to compare.", width="content")
         return
     st.markdown(f"**{len(ticked)}** ticked", width="content")
-    if len(ticked) == 2 and st.button(
-        "Compare the two", key="compare_two", type="primary", icon=":material/compare:"
-    ):
+    if len(ticked) == 2 and tool("Compare the two", "compare_two", icon="compare", type="primary"):
         state.go("pair", a=ticked[0], b=ticked[1])
-    if len(ticked) > 1 and st.button(
-        "Keep as view", key="basket_view", type="tertiary", icon=":material/bookmark_add:"
-    ):
-        kept = keep_basket(store, ticked)
-        state.replace_params({"view": kept.id})
+    if len(ticked) > 1 and tool("Keep as view", "basket_view", icon="bookmark_add"):
+        state.replace_params({"view": keep_basket(store, ticked).id})
         st.rerun()
-    if st.button(
-        "Fork these",
-        key="basket_fork",
-        type="tertiary",
-        icon=":material/call_split:",
-        help="Change one thing at one turn of each ticked episode, and see whether it matters",
-    ):
-        these = write_expression(Among(Name("id"), tuple(ticked[:MOST_EPISODES])))
-        state.go(
-            "forks", batch=urlencode({"q": these, "at": "last"}), most=str(min(len(ticked), MOST_EPISODES))
-        )
+    help = "Change one thing at one turn of each ticked episode, and see whether it matters"
+    if tool("Fork these", "basket_fork", icon="call_split", help=help):
+        chosen = tuple(ticked[:MOST_EPISODES])
+        batch = {"q": write_expression(Among(Name("id"), chosen)), "at": "last"}
+        state.go("forks", batch=urlencode(batch), most=len(chosen))
     sheet = FORMATS["csv"]
-    st.download_button(
-        "Export",
-        sheet.deferred(store, ticked),
-        f"trinity-episodes{sheet.suffix}",
-        sheet.mime,
-        key="basket_export",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
-        help="The ticked episodes as CSV, a line each",
-    )
-    st.button(
-        "",
-        key="basket_clear",
-        icon=":material/close:",
-        type="tertiary",
-        help="Untick all",
-        on_click=empty_basket,
-    )
+    data, file_name = sheet.deferred(store, ticked), f"trinity-episodes{sheet.suffix}"
+    look = {"type": "tertiary", "help": "The ticked episodes as CSV, a line each"}
+    download("Export", data, file_name, sheet.mime, key="basket_export", **look)
+    tool("", "basket_clear", empty_basket, icon="close", help="Untick all")
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.presentation.glossary import SECTIONS, Term
+from ui.presentation.glossary import SECTIONS
 from ui.presentation.theme import ROLE_STYLES
 from ui.web.kit import state
 
 
 def show() -> None:
-    """Render the page."""
     st.title("Glossary")
     st.caption(
         "The words of this app. Most of them also explain themselves where they stand: hover over a (?) mark."
@@ -23,8 +22,10 @@ def show() -> None:
         placeholder="margin, flip, SVF …",
         width=360,
     )
+    sought = wanted.strip().lower()
     found = {
-        section: [term for term in terms if _matches(term, wanted)] for section, terms in SECTIONS.items()
+        section: [term for term in terms if sought in f"{term.word} {term.short} {term.more}".lower()]
+        for section, terms in SECTIONS.items()
     }
     if not any(found.values()):
         st.info("No word matches. Try a shorter piece of it.", icon=":material/search_off:")
@@ -32,23 +33,12 @@ def show() -> None:
     for section, terms in found.items():
         if terms:
             st.subheader(section)
-            _section(terms)
-    if not wanted:
-        _how_to_read_a_strip()
-
-
-def _matches(term: Term, wanted: str) -> bool:
-    return wanted.strip().lower() in f"{term.word} {term.short} {term.more}".lower()
-
-
-def _section(terms: list[Term]) -> None:
-    left, right = st.columns(2, gap="large")
-    for position, term in enumerate(terms):
-        with left if position % 2 == 0 else right:
-            st.markdown(f"**{term.word}**  \n{term.short}" + (f" {term.more}" if term.more else ""))
-
-
-def _how_to_read_a_strip() -> None:
+            columns = st.columns(2, gap="large")
+            for position, term in enumerate(terms):
+                more = f" {term.more}" if term.more else ""
+                columns[position % 2].markdown(f"**{term.word}**  \n{term.short}{more}")
+    if wanted:
+        return
     st.subheader("Marks")
     looks = [f"{look.shape} **{look.letter}** {look.word}" for look in ROLE_STYLES.values()]
     st.markdown(

@@ -19,7 +19,7 @@ from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.queue import has_died
 from ui.web.kit import state
 from ui.web.kit.chart import plot
-from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
+from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure, tool
 from ui.web.pickers.checkpoints import default_checkpoints
 from ui.web.pickers.line import listed
 
@@ -30,7 +30,6 @@ _OTHERS: tuple[RunKind, ...] = ("live", "fork", "evolve")
 
 
 def show() -> None:
-    """Render the page."""
     store = state.store()
     health = store.health()
     st.title("Why did the coordinator do that?")
@@ -61,9 +60,8 @@ def _resume() -> None:
     what = {"replay": "the replay", "pair": "the comparison", "review": "the review"}[page]
     episode = label(query.get("ep") or query.get("a", ""), 40)
     turn = f", turn {label(query['t'], 8)}" if query.get("t") else ""
-    state.page_link(
-        page, f":blue[**Go on with {what}**] of {episode}{turn}", icon=":material/resume:", **query
-    )
+    words = f":blue[**Go on with {what}**] of {episode}{turn}"
+    state.page_link(page, words, icon=":material/resume:", **query)
 
 
 def _empty(store: Store) -> None:
@@ -71,9 +69,7 @@ def _empty(store: Store) -> None:
         st.subheader("Nothing is recorded yet")
         if wiring.has_samples():
             st.write("Load the sample runs that came with this installation, or play a problem of your own.")
-            if st.button(
-                "Load the sample runs", type="primary", icon=":material/download:", key="load_samples"
-            ):
+            if tool("Load the sample runs", "load_samples", icon="download", type="primary"):
                 with st.spinner("Importing the sample runs …"):
                     wiring.import_samples(store, wiring.settings())
                 st.rerun()
@@ -131,8 +127,8 @@ def _runs(store: Store) -> None:
     for name in _OTHERS:
         for run in store.runs.list(name, limit=1):
             kind = kind_of(run)
-            told = f"Newest {kind.words}: :blue[{label(about(run, 56) or run.id, 56)}] :gray[{_stands(run)}]"
-            state.page_link(kind.page, told, icon=kind.icon, **address_of(run))
+            words = f"Newest {kind.words}: :blue[{label(about(run, 56) or run.id, 56)}] :gray[{_stands(run)}]"
+            state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
 def _stands(run: RunSummary) -> str:
@@ -149,16 +145,12 @@ def _run(store: Store, run: RunSummary) -> None:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
     if any(one.n for one in policies):
-        plot(
-            standings_figure([Standing.of(one) for one in policies]),
-            key=f"standings_{run.id}",
-            small=True,
-            alt=f"Accuracy of each policy of run {run.id} with its 95 % interval",
-        )
+        figure = standings_figure([Standing.of(one) for one in policies])
+        alt = f"Accuracy of each policy of run {run.id} with its 95 % interval"
+        plot(figure, key=f"standings_{run.id}", small=True, alt=alt)
 
 
 def _views(store: Store) -> None:
-    """The lists saved under a name, newest first; nothing until there is one."""
     views = store.views.list(VIEWS)
     if views:
         st.subheader("Saved views")

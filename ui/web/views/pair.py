@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import streamlit as st
 
 from core.analysis.comparison import RULE, RULE_IN_SHORT, TEXT_CUT, Alignment, AlignmentRow, TurnKey, align
-from core.episode import ROLE_ORDER, Status
+from core.episode import Status
 from storage.rows.summaries import EpisodeSummary
 from ui.presentation.comparison import ALIGNMENT_WORDS
 from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words
 from ui.presentation.glossary import define
-from ui.presentation.theme import END_WORDS, badge, correct_mark, label, one_line
+from ui.presentation.theme import END_WORDS, correct_mark, label, one_line
 from ui.presentation.words import dollars, policy_name, seconds, word_diff
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.chart import plot
-from ui.web.kit.text import text_block
+from ui.web.kit.text import markdown_table, text_block
+from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.turns.figures import two_choices
-from ui.web.turns.pair_rows import divergence_kl, row_table
+from ui.web.turns.pair_rows import choice_kls, row_table
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.share import save_button
-from ui.web.turns.turn_card import turn_card
+from ui.web.turns.turn_card import question_heading, turn_card
 
 #: Alignment takes time and room as the product of the lengths: beyond this many turns a side is cut, and
 #: said so.
@@ -74,9 +75,7 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_steps"):
         step_buttons(column, len(rows), go, KEYS)
         # A button has one key, and either hand should reach one: hence a second pair next to the steps.
-        st.button(
-            "A ⇄ B", key="swap_again", shortcut="D", type="tertiary", help="Swap the sides", on_click=_swap
-        )
+        tool("A ⇄ B", "swap_again", _swap, shortcut="D", help="Swap the sides")
     row_table(a, b, alignment, rows, column, by_hand(go))
     _row(a, b, alignment, rows[column])
     pair = f"{a_id} {b_id}"
@@ -93,12 +92,12 @@ def aligned(a: Recording, b: Recording) -> Alignment:
             tuple(AlignmentRow(row.b, row.a, row.cost) for row in found.rows), found.first_divergence
         )
     if a.episode.status is Status.FINISHED and b.episode.status is Status.FINISHED:
-        return _kept(a, b, a.store.url, a.episode.id, b.episode.id)
+        return _remembered_alignment(a.store.url, a.episode.id, b.episode.id, a, b)
     return align(_moves(a), _moves(b))
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _kept(_a: Recording, _b: Recording, url: str, a_id: str, b_id: str) -> Alignment:
+def _remembered_alignment(url: str, a_id: str, b_id: str, _a: Recording, _b: Recording) -> Alignment:
     return align(_moves(_a), _moves(_b))
 
 
@@ -128,53 +127,29 @@ def _choose() -> None:
 
 
 def _header(a: Recording, b: Recording | None) -> None:
-    """The question once, both sides' pickers, swap."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
-        if st.button("Episodes", key="back_to_list", icon=":material/arrow_back:", type="tertiary"):
+        if tool("Episodes", "back_to_list", icon="arrow_back"):
             state.back_to_list()
-        st.button(
-            "Swap sides",
-            key="swap",
-            icon=":material/swap_horiz:",
-            shortcut="A",
-            type="tertiary",
-            disabled=b is None,
-            on_click=_swap,
-        )
+        tool("Swap sides", "swap", _swap, icon="swap_horiz", shortcut="A", disabled=b is None)
         if b is not None:
-            st.button(
-                "First divergence",
-                key="to_divergence",
-                icon=":material/flag:",
-                shortcut="F",
-                type="tertiary",
-                on_click=_to_divergence,
-            )
+            tool("First divergence", "to_divergence", _to_divergence, icon="flag", shortcut="F")
             save_button(a.store, a.summary.id, b.summary.id)
-    st.subheader(label(a.episode.task.question, 220), anchor=False)
-    if len(a.episode.task.question) > 220 or "\n" in a.episode.task.question:
-        with st.expander("The whole question"):
-            text_block(a.episode.task.question, key=f"{a.summary.id}_question")
+    question_heading(a.episode)
     others = a.store.episodes.same_task(a.summary.id, limit=50)
     if not others and b is None:
         st.info("No other episode has played this task: run it under another policy to compare.")
         return
+    chosen_b = None if b is None else b.summary
     left, right = st.columns(2)
     with left:
-        _picker("a", "A", a.summary, [a.summary, *others], avoid=b)
+        _picker("a", a.summary, [a.summary, *(one for one in others if b is None or one.id != b.summary.id)])
     with right:
-        _picker("b", "B", None if b is None else b.summary, others, avoid=None)
+        _picker("b", chosen_b, others)
 
 
-def _picker(
-    name: str,
-    side: str,
-    current: EpisodeSummary | None,
-    options: Sequence[EpisodeSummary],
-    avoid: Recording | None,
-) -> None:
+def _picker(name: str, current: EpisodeSummary | None, options: Sequence[EpisodeSummary]) -> None:
     """A choice among the episodes of the task; the address stays the one owner of what is chosen."""
-    known = {option.id: option for option in options if avoid is None or option.id != avoid.summary.id}
+    known = {option.id: option for option in options}
     if current is not None:
         known[current.id] = current
 
@@ -183,7 +158,7 @@ def _picker(
         state.set_params(**{name: episode_id, "t": None})
 
     state.select(
-        f"Episode {side}",
+        f"Episode {name.upper()}",
         {episode_id: _option(one) for episode_id, one in known.items()},
         None if current is None else current.id,
         write,
@@ -213,37 +188,34 @@ def _to_divergence() -> None:
 
 
 def _outcomes(a: Recording, b: Recording) -> None:
-    """Both outcomes and totals, and what B has more than A."""
     x, y = a.summary, b.summary
+    more = {
+        "Turns": _more(y.turns - x.turns),
+        "Tokens": _more(y.tokens_in + y.tokens_out - x.tokens_in - x.tokens_out),
+        "Time": f"{_more(y.latency_s - x.latency_s, 2)} s",
+    }
+    ours, theirs = _totals(a), _totals(b)
+    if x.cost_usd is None and y.cost_usd is None:
+        del ours["Cost"]
+    rows = [(name, ours[name], theirs[name], more.get(name, "")) for name in ours]
+    markdown_table(("", "A", "B", "B minus A"), rows, "llll")
 
-    def ended(summary: EpisodeSummary) -> str:
-        if summary.status is not Status.FINISHED:
-            return summary.status.value
-        return END_WORDS[summary.end_reason] if summary.end_reason else ""
 
-    def answer(summary: EpisodeSummary) -> str:
-        text = f"{label(summary.answer, 40)} " if summary.answer else ""
-        return text + badge(correct_mark(summary.correct))
-
-    tokens = (x.tokens_in + x.tokens_out, y.tokens_in + y.tokens_out)
-    rows = [
-        (
-            "Policy",
-            label(policy_name(x.policy, x.generation), 60),
-            label(policy_name(y.policy, y.generation), 60),
-            "",
-        ),
-        ("Answer", answer(x), answer(y), ""),
-        ("Expected", label(a.episode.task.answer, 40), label(b.episode.task.answer, 40), ""),
-        ("Ended", ended(x), ended(y), ""),
-        ("Turns", str(x.turns), str(y.turns), _more(y.turns - x.turns)),
-        ("Tokens", f"{tokens[0]:,}", f"{tokens[1]:,}", _more(tokens[1] - tokens[0])),
-        ("Time", seconds(x.latency_s), seconds(y.latency_s), f"{_more(y.latency_s - x.latency_s, 2)} s"),
-    ]
-    if x.cost_usd is not None or y.cost_usd is not None:
-        rows.append(("Cost", label(dollars(x.cost_usd)), label(dollars(y.cost_usd)), ""))
-    lines = [f"| {' | '.join(cell or ' ' for cell in row)} |" for row in rows]
-    st.markdown("\n".join(["| | A | B | B minus A |", "|:--|:--|:--|:--|", *lines]))
+def _totals(recording: Recording) -> dict[str, str]:
+    """How an episode ended and what it used, as markdown."""
+    summary = recording.summary
+    ended = END_WORDS[summary.end_reason] if summary.end_reason else ""
+    given = f"{label(summary.answer, 40)} " if summary.answer else ""
+    return {
+        "Policy": label(policy_name(summary.policy, summary.generation), 60),
+        "Answer": f"{given}{outcome_badge(summary)}",
+        "Expected": label(recording.episode.task.answer, 40),
+        "Ended": ended if summary.status is Status.FINISHED else summary.status.value,
+        "Turns": str(summary.turns),
+        "Tokens": f"{summary.tokens_in + summary.tokens_out:,}",
+        "Time": seconds(summary.latency_s),
+        "Cost": label(dollars(summary.cost_usd)),
+    }
 
 
 def _more(value: float, digits: int = 0) -> str:
@@ -253,7 +225,6 @@ def _more(value: float, digits: int = 0) -> str:
 
 
 def _mode(alignment: Alignment) -> str:
-    """Which rows to show, with the first divergence in words."""
     first = alignment.first_divergence
     words = (
         "The choices never differ." if first is None else f"The choices first differ in **row {first + 1}**."
@@ -273,29 +244,10 @@ def _strips(
     column: int,
     go: Callable[[int], None],
 ) -> None:
-    """Both episodes as two lanes over the same columns; gaps stay empty."""
-    lanes = [
-        Lane(
-            _side(
-                cells(a.outlines, a.models, running=a.running),
-                [alignment.rows[i].a for i in rows],
-                alignment,
-                rows,
-            ),
-            "A",
-        ),
-        Lane(
-            _side(
-                cells(b.outlines, b.models, running=b.running),
-                [alignment.rows[i].b for i in rows],
-                alignment,
-                rows,
-            ),
-            "B",
-        ),
-    ]
+    shown = [alignment.rows[i] for i in rows]
+    flags = [i == alignment.first_divergence for i in rows]
     turn_strip(
-        lanes,
+        [_lane("A", a, [row.a for row in shown], flags), _lane("B", b, [row.b for row in shown], flags)],
         column,
         go,
         key="pair_strip",
@@ -307,32 +259,28 @@ def _strips(
         st.caption(f"Only the first {MOST_TURNS} turns of each side are aligned.")
 
 
-def _side(
-    drawn: Sequence[StripCell], turns: Sequence[int | None], alignment: Alignment, rows: Sequence[int]
-) -> tuple[StripCell | None, ...]:
-    placed = [None if turn is None else drawn[turn] for turn in turns]
-    for column, row in enumerate(rows):
-        cell = placed[column]
-        if row == alignment.first_divergence and cell is not None:
-            placed[column] = dataclasses.replace(
-                cell, marks=(_FLAG, *cell.marks), label=f"first divergence, {cell.label}"
-            )
-    return tuple(placed)
+def _lane(name: str, side: Recording, turns: Sequence[int | None], flags: Sequence[bool]) -> Lane:
+    """A side's turns in their columns, flagged where `flags` says so."""
+    drawn = cells(side.outlines, side.models, running=side.running)
+    placed: list[StripCell | None] = []
+    for turn, flagged in zip(turns, flags, strict=True):
+        cell = None if turn is None else drawn[turn]
+        if flagged and cell is not None:
+            cell = replace(cell, marks=(_FLAG, *cell.marks), label=f"first divergence, {cell.label}")
+        placed.append(cell)
+    return Lane(tuple(placed), name)
 
 
 def _said(a: Recording, b: Recording, alignment: Alignment, row: int) -> str:
     at = alignment.rows[row]
-    sides = [
-        f"{name}: {turn_words(side.outlines[turn], len(side.outlines))}"
-        if turn is not None
-        else f"{name}: no turn"
-        for name, side, turn in (("A", a, at.a), ("B", b, at.b))
-    ]
-    return f"Row {row + 1} of {len(alignment.rows)}, {ALIGNMENT_WORDS[at.cost]}. " + ". ".join(sides)
+    ours, theirs = (
+        "no turn" if turn is None else turn_words(side.outlines[turn], len(side.outlines))
+        for side, turn in ((a, at.a), (b, at.b))
+    )
+    return f"Row {row + 1} of {len(alignment.rows)}, {ALIGNMENT_WORDS[at.cost]}. A: {ours}. B: {theirs}"
 
 
 def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
-    """One row in full: both cards, both decisions over each other, and what differs in the words."""
     at = alignment.rows[row]
     flag = " :blue-badge[:material/flag: first divergence]" if row == alignment.first_divergence else ""
     st.markdown(f"**Row {row + 1} of {len(alignment.rows)}** · {ALIGNMENT_WORDS[at.cost]}{flag}")
@@ -346,20 +294,20 @@ def _row(a: Recording, b: Recording, alignment: Alignment, row: int) -> None:
         _choices(a, at.a, b, at.b)
     with right, st.container(border=True):
         st.markdown("**From A's words to B's**")
-        _words(a.text(at.a).reply, b.text(at.b).reply, row)
+        _reply_diff(a.text(at.a).reply, b.text(at.b).reply, row)
 
 
-def _words(said_a: str, said_b: str, row: int) -> None:
+def _reply_diff(reply_a: str, reply_b: str, row: int) -> None:
     """What only one of two replies says, marked in the text of both."""
-    if said_a == said_b:
-        st.caption("Both say the same." if said_a else "Both say nothing.")
+    if reply_a == reply_b:
+        st.caption("Both say the same." if reply_a else "Both say nothing.")
         return
     st.caption(
         "One text for both: what only one of them says is marked.",
         help="`[-so-]` marks words that only A wrote, `{+so+}` words that only B wrote. What is not marked stands "
         "in both.",
     )
-    text_block(word_diff(said_a, said_b), key=f"words_{row}")
+    text_block(word_diff(reply_a, reply_b), key=f"words_{row}")
 
 
 def _card(side: str, recording: Recording, turn: int | None) -> None:
@@ -386,7 +334,6 @@ def _card(side: str, recording: Recording, turn: int | None) -> None:
 
 
 def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
-    """Both decisions' softmaxes, and how far apart they are."""
     st.markdown("**Both decisions**")
     da, db = a.decision(turn_a), b.decision(turn_b)
     if da is None or db is None or not (da.model_probs or db.model_probs):
@@ -394,15 +341,11 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
         return
     figure = two_choices(da, a.models, db, b.models)
     figure.update_xaxes(range=[0, 1.7])  # beside a full bar its words have room on a phone, too
-    plot(
-        figure,
-        key="both_decisions",
-        small=True,
-        alt="Probability of each model and role under A and under B.",
-    )
-    models = divergence_kl(da.model_probs, db.model_probs, a.models, b.models)
-    roles = divergence_kl(da.role_probs, db.role_probs, ROLE_ORDER, ROLE_ORDER)
-    if models is not None and roles is not None:
+    alt = "Probability of each model and role under A and under B."
+    plot(figure, key="both_decisions", small=True, alt=alt)
+    found = choice_kls(da, a.models, db, b.models)
+    if found is not None:
+        models, roles = found
         st.caption(
             f"KL divergence, D_KL(A ‖ B): models {models:.3f}, roles {roles:.3f}, of the joint choice "
             f"{models + roles:.3f} nats.",

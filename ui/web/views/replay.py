@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import Role, Status
 from storage.reads.episode_steps import Variation
-from storage.rows.summaries import RunStatus, RunSummary
+from storage.rows.summaries import RunStatus
 from storage.store import Store
 from ui.presentation.course import (
     BLUNDER_WORDS,
@@ -43,7 +44,7 @@ from ui.web.components.transport import (
 )
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.kit import state
-from ui.web.kit.text import text_block
+from ui.web.kit.widgets import outcome_badge, popover, tool
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.saved_views import neighbours
@@ -55,7 +56,7 @@ from ui.web.turns.prompt import prompt_panel
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.share import save_button, share_popover
 from ui.web.turns.shown_turns import position_words, shown_turns, turn_filter
-from ui.web.turns.turn_card import announcement, before_card, turn_card
+from ui.web.turns.turn_card import announcement, before_card, question_heading, turn_card
 from ui.web.turns.variations import branch_turns, family_of, variation_tree
 
 #: A running episode is read again this often, in seconds.
@@ -73,7 +74,7 @@ KEYS = keys_of(
     (f"1 to {len(PANELS)}", ", ".join(words for words, _ in PANELS.values())),
     ("Z", "hide the analysis, to judge before you look"),
     ("X", "put this episode in the compare basket, or take it out"),
-    *((("F", "fork here: play on from this turn with one thing changed"),) if "forks" in state.VIEWS else ()),
+    ("F", "fork here: play on from this turn with one thing changed"),
     ("Esc", "back to the list, its filters kept"),
 )
 
@@ -98,7 +99,8 @@ def show() -> None:
     else:
         with back:
             _back_button()
-        _no_turns(recording)
+        nothing = "No turn of this episode was played."
+        st.write("The coordinator has not decided yet." if recording.running else nothing)
     _follow(recording)
 
 
@@ -118,7 +120,7 @@ def _zen() -> bool:
     return state.param("zen") == "1"
 
 
-def _leave_for(episode_id: str) -> None:
+def _leave_for(episode_id: str | None) -> None:
     stop()
     state.set_params(ep=episode_id, t=1)
 
@@ -133,33 +135,24 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
     """Where we are, what was asked, how it ended, and the ways on to other episodes. What in it changes with the turn
     has two places of its own: for the way back, and for the ways on from the turn."""
     summary, episode = recording.summary, recording.episode
-    before, after = neighbours(recording.store, summary, state.list_query())
+    before, after = neighbours(
+        recording.store, summary.id, summary.run_id, summary.policy, state.list_query()
+    )
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_head"):
         # As wide with the hint at its key as without, so that what follows stays where it is.
         back = st.container(width=_BACK_PX)
-        _jump_button("Previous", "previous_episode", "P", before, "Previous episode of the list")
-        _jump_button("Next", "next_episode", "N", after, "Next episode of the list")
-        with st.popover(
-            "Compare", icon=":material/compare:", type="tertiary", on_change="rerun", key="compare_with"
-        ) as popover:
-            if popover.open:
-                _same_task(recording)
+        for words, to in (("Previous", before), ("Next", after)):
+            key, help = f"{words.lower()}_episode", f"{words} episode of the list"
+            tool(words, key, partial(_leave_for, to), shortcut=words[0], disabled=to is None, help=help)
+        popover("Compare", "compare_with", partial(_same_task, recording), icon="compare")
         save_button(recording.store, summary.id)
         basket(recording.store, summary.id)
         onwards = st.container(horizontal=True, width="content", gap="small", key="tools_onwards")
         if recording.outlines:
-            st.button(
-                "Show the analysis" if _zen() else "Hide the analysis",
-                key="zen",
-                icon=":material/visibility:" if _zen() else ":material/visibility_off:",
-                shortcut="Z",
-                type="tertiary",
-                on_click=lambda: state.set_params(zen=None if _zen() else 1),
-            )
-    st.subheader(label(episode.task.question, 220), anchor=False)
-    if len(episode.task.question) > 220 or "\n" in episode.task.question:
-        with st.expander("The whole question"):
-            text_block(episode.task.question, key=f"{summary.id}_question")
+            words, icon, zen = ("Show", "visibility", None) if _zen() else ("Hide", "visibility_off", 1)
+            change = partial(state.set_params, zen=zen)
+            tool(f"{words} the analysis", "zen", change, icon=icon, shortcut="Z")
+    question_heading(episode)
     st.markdown(_outcome(recording))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
@@ -167,27 +160,18 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
 
 
 def _back_button() -> None:
-    if st.button(
-        "Episodes",
-        key="back_to_list",
-        icon=":material/arrow_back:",
-        type="tertiary",
-        shortcut=None if any(st.session_state.get(key) for key in _OVER) else "Esc",
-        help="Back to the list, its filters kept",
-    ):
+    shortcut = None if any(st.session_state.get(key) for key in _OVER) else "Esc"
+    help = "Back to the list, its filters kept"
+    if tool("Episodes", "back_to_list", icon="arrow_back", shortcut=shortcut, help=help):
         state.back_to_list()
 
 
 def _fork_button(recording: Recording, cursor: int) -> None:
-    """Onwards to a fork of this turn, where there is such a page."""
-    if "forks" in state.VIEWS and st.button(
-        "Fork here", key="fork_here", icon=":material/fork_right:", shortcut="F", type="tertiary"
-    ):
+    if tool("Fork here", "fork_here", icon="fork_right", shortcut="F"):
         state.go("forks", ep=recording.summary.id, t=cursor + 1)
 
 
 def _unfinished(recording: Recording) -> None:
-    """Why the episode is not finished, and where to go on with it."""
     episode = recording.episode
     run = recording.store.runs.get(episode.run_id)
     kind = kind_of(run)
@@ -208,7 +192,11 @@ def _unfinished(recording: Recording) -> None:
             f"right nor as wrong. {label(episode.error or '', 400)}"
         )
     else:
-        why = END_WORDS[episode.end_reason] if episode.end_reason else _silence(run)
+        why = "the process that played it died"
+        if episode.end_reason:
+            why = END_WORDS[episode.end_reason]
+        elif run.error:
+            why = one_line(run.error, 300).rstrip(".")
         sentence = f"This episode was interrupted: {why}. Every turn it had finished is here."
         command = "" if kind.resumes else kind.command
         if command and run.status is RunStatus.INTERRUPTED:
@@ -219,24 +207,6 @@ def _unfinished(recording: Recording) -> None:
         state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
-def _silence(run: RunSummary) -> str:
-    """Why an episode stands still that nobody ended."""
-    return one_line(run.error, 300).rstrip(".") if run.error else "the process that played it died"
-
-
-def _jump_button(words: str, key: str, shortcut: str, episode_id: str | None, help: str) -> None:
-    st.button(
-        words,
-        key=key,
-        shortcut=shortcut,
-        type="tertiary",
-        disabled=episode_id is None,
-        help=help,
-        on_click=_leave_for,
-        args=(episode_id,),
-    )
-
-
 def _same_task(recording: Recording) -> None:
     others = recording.store.episodes.same_task(recording.summary.id, limit=20)
     if not others:
@@ -245,12 +215,8 @@ def _same_task(recording: Recording) -> None:
     st.caption("Other episodes of the same task")
     for other in others:
         name = label(policy_name(other.policy, other.generation), 60)
-        state.page_link(
-            "pair",
-            f"{name} · {badge(correct_mark(other.correct))} · {other.turns} turns",
-            a=recording.summary.id,
-            b=other.id,
-        )
+        words = f"{name} · {outcome_badge(other)} · {other.turns} turns"
+        state.page_link("pair", words, a=recording.summary.id, b=other.id)
 
 
 def _outcome(recording: Recording) -> str:
@@ -270,9 +236,12 @@ def _outcome(recording: Recording) -> str:
             parts.append(f"wrong since **turn {wrong_from + 1}**")
     else:
         parts.append(badge(STATUS_MARKS[summary.status]))
+    by = deciders(
+        summary.policy, summary.generation, episode.deciders, lambda: generation_of(recording.store)
+    )
     parts += [
         f":gray[{label(summary.family)}]",
-        f":gray[{label(_by(recording), 200)}]",
+        f":gray[{label(by, 200)}]",
         f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}]",
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
@@ -280,19 +249,6 @@ def _outcome(recording: Recording) -> str:
         f":gray[{label(dollars(summary.cost_usd))}]",
     ]
     return " · ".join(parts)
-
-
-def _by(recording: Recording) -> str:
-    summary = recording.summary
-    return deciders(
-        summary.policy, summary.generation, recording.episode.deciders, lambda: generation_of(recording.store)
-    )
-
-
-def _no_turns(recording: Recording) -> None:
-    st.write(
-        "The coordinator has not decided yet." if recording.running else "No turn of this episode was played."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +312,6 @@ def _at_turn(recording: Recording, places: _Places) -> None:
     cursor = state.int_param("t", 1, len(outlines), 1) - 1
     recording = recording.preloaded(cursor)
     shown = shown_turns(outlines, cursor)
-    at = shown.index(cursor)
 
     def to(place: int) -> None:
         go(shown[place])
@@ -373,11 +328,12 @@ def _at_turn(recording: Recording, places: _Places) -> None:
     if places.beside is not None:
         with places.beside:
             turn_panel(recording, cursor)
-    transport(episode_id, at, len(shown), to, where=position_words(shown, cursor, len(outlines)))
+    transport(
+        episode_id, shown.index(cursor), len(shown), to, where=position_words(shown, cursor, len(outlines))
+    )
 
 
 def _course(recording: Recording, shown: Sequence[int], cursor: int, to: Callable[[int], None]) -> None:
-    """The strip, the ways to other turns, its labels, and where words were found."""
     words = (state.param("find") or "").strip()[:200]
     found = found_in(recording.store, recording.summary.id, words)
     turn_strip(
@@ -437,33 +393,28 @@ def _jumps(
 ) -> DeltaGenerator:
     """Which turns are shown, and keys to the next turn of a kind, going round; returns the row they stand in."""
     outlines, here = recording.outlines, recording.outlines[cursor]
+    verifiers = tuple(one.index for one in outlines if one.role is Role.VERIFIER)
+    same_model = tuple(one.index for one in outlines if one.model == here.model)
+    same_role = tuple(one.index for one in outlines if one.role is here.role)
     kinds: list[tuple[str, str, str, str | None, tuple[int, ...]]] = [
         ("Blunder", "next_blunder", "B", BLUNDER_WORDS, () if _zen() else blunders(outlines)),
-        ("Verifier", "next_verifier", "V", None, tuple(o.index for o in outlines if o.role is Role.VERIFIER)),
+        ("Verifier", "next_verifier", "V", None, verifiers),
         ("Low margin", "next_low_margin", "M", LOW_WORDS, low_margins(outlines)),
-        (
-            "Same model",
-            "next_same_model",
-            "S",
-            None,
-            tuple(o.index for o in outlines if o.model == here.model),
-        ),
-        ("Same role", "next_same_role", "O", None, tuple(o.index for o in outlines if o.role is here.role)),
+        ("Same model", "next_same_model", "S", None, same_model),
+        ("Same role", "next_same_role", "O", None, same_role),
     ]
     ways = st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_ways")
     with ways:
         step_buttons(shown.index(cursor), len(shown), to, KEYS)
         for words, key, shortcut, help, turns in kinds:
-            next_one = next_of(turns, cursor)
-            st.button(
+            turn = next_of(turns, cursor)
+            tool(
                 words,
-                key=key,
+                key,
+                partial(by_hand(go), cursor if turn is None else turn),
                 shortcut=shortcut,
-                type="tertiary",
                 help=None if help is None else f"The next turn with {help}",
-                disabled=next_one is None or next_one == cursor,
-                on_click=by_hand(go),
-                args=(next_one,),
+                disabled=turn in (None, cursor),
             )
         turn_filter(outlines, judged=not _zen())
         find_field()
@@ -490,9 +441,8 @@ def _pulse(recording: Recording) -> tuple[object, ...]:
     """What changes when a running episode moves or stalls: its status, its turns' stages, the text being written."""
     last = recording.outlines[-1] if recording.outlines else None
     writing = len(recording.reply_text(last.index).reply) if last and last.stage == "asked" else 0
-    stalled = recording.running and is_stalled(
-        recording.store.runs.get(recording.episode.run_id), time.time()
-    )
+    run = recording.store.runs.get(recording.episode.run_id) if recording.running else None
+    stalled = run is not None and is_stalled(run, time.time())
     return recording.episode.status, tuple(outline.stage for outline in recording.outlines), writing, stalled
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -26,16 +28,13 @@ from ui.runs.plans import Suite
 from ui.runs.results_file import Results, shipped
 from ui.web.kit import state
 from ui.web.kit.chart import plot
-from ui.web.kit.figures import literal, ticks
+from ui.web.kit.figures import error_bars, literal, ticks
 from ui.web.kit.widgets import nothing_here
 
 _ROW_PX = 34
-#: The same for both charts, with room for a legend, so that a row stands at one height in both.
-_MARGIN = {"l": 8, "r": 8, "t": 44, "b": 36}
 
 
 def show() -> None:
-    """Render the page."""
     store = state.store()
     st.title("Results")
     st.caption(
@@ -50,8 +49,7 @@ def show() -> None:
     if suite is not None and table.measure == "selection":
         _selection(store, table, runs)
     elif suite is not None and (played := _outcomes(store.url, table.id, tuple(runs), store, runs)):
-        _figures(table, played, "Here")
-        _rows(table, played)
+        _measured(table, played, "Here")
         _look_into(played)
     else:
         _came_with_the_program(table)
@@ -75,13 +73,11 @@ def _came_with_the_program(table: Table) -> None:
         f"Shipped with the program, measured on {label(results.measured, 20)}, not on this machine.",
         icon=":material/inventory_2:",
     )
-    _figures(table, found, "Shipped with the program")
-    _rows(table, found)
+    _measured(table, found, "Shipped with the program")
     _conditions(results, table)
 
 
 def _conditions(results: Results, table: Table) -> None:
-    """How shipped rows of a table were measured, and what limits them."""
     known = results.conditions
     tasks = {one.n for one in results.rows if one.row in {row.key for row in table.rows}}
     parts = [
@@ -100,7 +96,6 @@ def _conditions(results: Results, table: Table) -> None:
 
 
 def _play_it(store: Store, table: Table) -> None:
-    """The way to rows of this machine's own."""
     with st.container(border=True):
         st.markdown("**Measure it on this machine**, from a terminal:")
         st.code(f"trinity reproduce {table.id} --seeds 0,1,2", language=None)
@@ -108,31 +103,25 @@ def _play_it(store: Store, table: Table) -> None:
             "Table 4 of the pocket world takes about an hour on two cores. With `--budget 3000 --seeds 0` it is a "
             "quick look. The rows then stand here in the place of those that came with the program."
         )
-        if store.runs.list(limit=1):
-            _meanwhile()
+        if not store.runs.list(limit=1):
+            return
+        st.markdown("What is recorded already tells something, without waiting:")
+        with st.container(horizontal=True, gap="medium"):
+            state.page_link("checkpoints", "Compare the recorded coordinators", icon=":material/balance:")
+            words = "What a solved problem cost"
+            state.page_link("verifier", words, icon=":material/fact_check:", part="cost")
 
 
-def _meanwhile() -> None:
-    """What other recordings show without a table."""
-    st.markdown("What is recorded already tells something, without waiting:")
-    with st.container(horizontal=True, gap="medium"):
-        state.page_link("checkpoints", "Compare the recorded coordinators", icon=":material/balance:")
-        state.page_link("verifier", "What a solved problem cost", icon=":material/fact_check:", part="cost")
-
-
-def _choose_suite(
-    found: Sequence[tuple[Suite, Runs]],
-) -> tuple[Suite, Runs]:
+def _choose_suite(found: Sequence[tuple[Suite, Runs]]) -> tuple[Suite, Runs]:
     """The newest, or the one in the address."""
     if len(found) == 1:
         return found[0]
     by_digest = {suite.digest: (suite, runs) for suite, runs in found}
-    words = {digest: _suite_words(suite) for digest, (suite, _) in by_digest.items()}
+    words = {
+        suite.digest: f"{one_line(suite.tasks, 40)}, {suite.budget:,} episodes to learn from, {suite.n} test tasks"
+        for suite, _ in found
+    }
     return by_digest[state.address_select("Suite", words, name="suite", key="suite_choice")]
-
-
-def _suite_words(suite: Suite) -> str:
-    return f"{one_line(suite.tasks, 40)}, {suite.budget:,} episodes to learn from, {suite.n} test tasks"
 
 
 @st.cache_data(max_entries=32, show_spinner="Reading the table …")
@@ -142,25 +131,21 @@ def _outcomes(url: str, table_id: str, ids: tuple[str, ...], _store: Store, _run
     return outcomes(table, stored(_store, _runs, {row.key for row in needed([table])}))
 
 
-def _figures(table: Table, found: Sequence[RowResult], where: str) -> None:
+def _measured(table: Table, found: Sequence[RowResult], where: str) -> None:
+    """The rows as figures beside the paper's, and as a table."""
     here, paper = st.columns([3, 2], gap="large")
     unit = "mean output tokens per question" if table.measure == "tokens" else "share of test tasks solved"
     with here:
         st.markdown(f"**{where}**: {unit}, 95 % interval over seeds and tasks")
-        plot(
-            here_figure(table, found),
-            key="here",
-            small=True,
-            alt="; ".join(f"{one.label} {_shown(table, one.overall.mean)}" for one in found),
-        )
+        alt = "; ".join(f"{one.label} {_shown(table, one.overall.mean)}" for one in found)
+        plot(here_figure(table, found), key="here", small=True, alt=alt)
     with paper:
-        st.markdown(f"**The paper** ({table.published.name}): {', '.join(table.published.columns)}")
-        plot(
-            paper_figure(table, found),
-            key="paper",
-            small=True,
-            alt=f"The paper's {table.published.name}",
-        )
+        name = table.published.name
+        st.markdown(f"**The paper** ({name}): {', '.join(table.published.columns)}")
+        plot(paper_figure(table, found), key="paper", small=True, alt=f"The paper's {name}")
+    st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
+    if table.note:
+        st.caption(table.note)
 
 
 def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
@@ -178,15 +163,13 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
         text=[_shown(table, one.overall.mean) for one in shown],
         textposition="top center",
         textfont={"size": 11},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [one.overall.high - one.overall.mean for one in shown],
-            "arrayminus": [one.overall.mean - one.overall.low for one in shown],
-            "color": NEUTRAL_COLOUR,
-            "thickness": 1.5,
-            "width": 5,
-        },
+        error_x=error_bars(
+            [one.overall.mean for one in shown],
+            [(one.overall.low, one.overall.high) for one in shown],
+            NEUTRAL_COLOUR,
+            thickness=1.5,
+            width=5,
+        ),
         hovertext=[
             f"{literal(one.label, 60)}: {_shown(table, one.overall.mean)}, 95 % interval "
             f"{_interval(table, one.overall)}"
@@ -202,60 +185,46 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
         hoverinfo="skip",
     )
     axis = {"rangemode": "tozero"} if table.measure == "tokens" else {"range": [0, 1.02], "tickformat": ".0%"}
-    return go.Figure(
-        [means, by_seed],
-        layout(
-            80 + _ROW_PX * len(shown),
-            margin=_MARGIN,
-            showlegend=False,
-            xaxis={**axis, "zeroline": False},
-            yaxis={
-                "automargin": True,
-                "range": [-0.6, len(shown) - 0.2],
-                **ticks([literal(one.label, 44) for one in shown]),
-            },
-        ),
+    names = [literal(one.label, 44) for one in shown]
+    return go.Figure([means, by_seed], _layout(names, axis, showlegend=False))
+
+
+def _layout(names: Sequence[str], axis: Mapping[str, object], **more: object) -> dict[str, Any]:
+    """A chart with a row for each name, the last on top, whose numbers stand on `axis`. Both charts have the same
+    margins, with room for a legend, so that a row stands at one height in both."""
+    return layout(
+        80 + _ROW_PX * len(names),
+        margin={"l": 8, "r": 8, "t": 44, "b": 36},
+        xaxis={**axis, "zeroline": False},
+        yaxis={"automargin": True, "range": [-0.6, len(names) - 0.2], **ticks(names)},
+        **more,
     )
 
 
 def paper_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
     """The paper's numbers of the same rows, one letter-marked dot per benchmark, its average solid."""
     shown, published = list(found)[::-1], table.published
-    symbols = ["circle-open", "square-open", "diamond-open", "triangle-up-open", "circle"]
+    missing = [math.nan] * len(published.columns)
+    symbols = cycle(["circle-open", "square-open", "diamond-open", "triangle-up-open"])
     traces = []
-    for column, name in enumerate(published.columns):
-        points = [
-            (published.rows[one.row.published][column], place)
-            for place, one in enumerate(shown)
-            if one.row.published in published.rows
-        ]
+    for column, (name, symbol) in enumerate(zip(published.columns, symbols, strict=False)):
+        marker = {"size": 8, "symbol": symbol, "color": NEUTRAL_COLOUR}
+        if name == "average":
+            marker = {"size": 11, "symbol": "circle", "color": SECOND_COLOUR}
+        # Plotly draws no mark where a number is missing.
+        values = [published.rows.get(one.row.published, missing)[column] for one in shown]
         traces.append(
             go.Scatter(
-                x=[value for value, _ in points if not math.isnan(value)],
-                y=[place for value, place in points if not math.isnan(value)],
+                x=values,
+                y=list(range(len(shown))),
                 mode="markers",
                 name=name,
-                marker={
-                    "size": 11 if name == "average" else 8,
-                    "symbol": "circle" if name == "average" else symbols[column % 4],
-                    "color": SECOND_COLOUR if name == "average" else NEUTRAL_COLOUR,
-                },
+                marker=marker,
                 hovertemplate=f"{name} %{{x}}<extra></extra>",
             )
         )
-    return go.Figure(
-        traces,
-        layout(
-            80 + _ROW_PX * len(shown),
-            margin=_MARGIN,
-            xaxis={"rangemode": "tozero", "zeroline": False},
-            yaxis={
-                "automargin": True,
-                "range": [-0.6, len(shown) - 0.2],
-                **ticks([literal(one.row.published or "not in the paper", 30) for one in shown]),
-            },
-        ),
-    )
+    names = [literal(one.row.published or "not in the paper", 30) for one in shown]
+    return go.Figure(traces, _layout(names, {"rangemode": "tozero"}))
 
 
 def _shown(table: Table, value: float) -> str:
@@ -276,33 +245,27 @@ def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
     """The table as text: ours with its interval, the difference to the coordinator, families, seeds, the paper's."""
     rows = []
     for one in found:
-        against = one.against
-        paper = [value for value in table.published.rows.get(one.row.published, ()) if not math.isnan(value)]
+        less = paper = ""
+        if one.against is not None:
+            ends = f"{_signed(table, one.against.low)} to {_signed(table, one.against.high)}"
+            less = f"{_signed(table, one.against.mean)} ({ends})"
+        published = table.published.rows.get(one.row.published, ())
+        if values := [f"{value:g}" for value in published if not math.isnan(value)]:
+            paper = f"{one.row.published}: {' / '.join(values)}"
         rows.append(
             {
                 "row": one_line(one.label, 80),
                 "measured": _shown(table, one.overall.mean),
                 "95 % interval": _interval(table, one.overall),
-                "less the coordinator": ""
-                if against is None
-                else f"{_signed(table, against.mean)} ({_signed(table, against.low)} to "
-                f"{_signed(table, against.high)})",
+                "less the coordinator": less,
                 **{family: _shown(table, value) for family, value in one.by_family.items()},
                 "seeds": ", ".join(_shown(table, value) for value in one.by_seed.values()),
-                "paper": f"{one.row.published}: {' / '.join(f'{value:g}' for value in paper)}"
-                if paper
-                else "",
+                "paper": paper,
             }
         )
     frame = pd.DataFrame(rows)
     empty = [name for name in ("less the coordinator", "seeds", "paper") if not frame[name].any()]
     return frame.drop(columns=empty)
-
-
-def _rows(table: Table, found: Sequence[RowResult]) -> None:
-    st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
-    if table.note:
-        st.caption(table.note)
 
 
 def _look_into(found: Sequence[RowResult]) -> None:
@@ -319,17 +282,12 @@ def _look_into(found: Sequence[RowResult]) -> None:
         label_visibility="collapsed",
     )
     with st.container(horizontal=True, gap="medium"):
-        for kept in behind[place].runs:
-            state.page_link(
-                "episodes", f"Seed {kept.seed}: its episodes", icon=":material/table_rows:", run=kept.run_id
-            )
-            if kept.evolution:
-                state.page_link(
-                    "evolution",
-                    f"Seed {kept.seed}: its evolution",
-                    icon=":material/timeline:",
-                    run=kept.evolution,
-                )
+        for run in behind[place].runs:
+            words = f"Seed {run.seed}: its episodes"
+            state.page_link("episodes", words, icon=":material/table_rows:", run=run.run_id)
+            if run.evolution:
+                words = f"Seed {run.seed}: its evolution"
+                state.page_link("evolution", words, icon=":material/timeline:", run=run.evolution)
 
 
 def _selection(store: Store, table: Table, runs: Runs) -> None:

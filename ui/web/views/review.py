@@ -7,8 +7,9 @@ choices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
@@ -17,15 +18,15 @@ from core.episode import Status
 from storage.filters.episode_filter import EpisodeFilter, filter_of_address, leaves_forks_out
 from storage.rows.summaries import Order
 from storage.shelves.labels import Place, current_of
-from storage.shelves.reviews import PairAgreement, QueueProgress, ReviewerAgreement
+from storage.shelves.reviews import PairAgreement, QueueProgress
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, percent
 from ui.presentation.words import missing_reply_words, place_words, policy_name, strip_key, strip_text
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
-from ui.web.kit.text import text_block
-from ui.web.kit.widgets import nothing_here, outcome_badge
+from ui.web.kit.text import markdown_table, text_block
+from ui.web.kit.widgets import nothing_here, outcome_badge, popover, tool
 from ui.web.pickers.saved_views import named_view, order_of
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
@@ -73,24 +74,15 @@ class Queue:
     order: Order
     author: str
 
-    def next(self, after: str | None, *, backwards: bool = False, unlabelled: bool = True) -> str | None:
-        """The episode to go to; None at the end."""
-        return self.store.reviews.next(
-            self.author,
-            self.where,
-            order=self.order,
-            after=after,
-            backwards=backwards,
-            unlabelled=unlabelled,
-        )
+    def next(self, after: str | None, **which: bool) -> str | None:
+        """The episode to go to; None at the end. `which`: `backwards` and `unlabelled`, as the store takes them."""
+        return self.store.reviews.next(self.author, self.where, order=self.order, after=after, **which)
 
     def progress(self, episode_id: str | None) -> QueueProgress:
-        """How far it is."""
         return self.store.reviews.progress(self.author, self.where, order=self.order, episode_id=episode_id)
 
 
 def show() -> None:
-    """Render the page."""
     store = state.store()
     query = st.query_params.to_dict()
     view = named_view(store, query)
@@ -117,47 +109,33 @@ def show() -> None:
         agreement_panel(store, queue.where, [use.name for use in store.labels.in_use()])
 
 
-# The queue
-
-
 def _open(episode_id: str | None) -> None:
     state.set_params(ep=episode_id, t=None, turns=None)
 
 
 def _choices(queue: Queue) -> None:
-    blind, on = state.param("blind") == "1", state.param("on") == "1"
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_review"):
-        with st.popover("Queue", icon=":material/playlist_play:", key="queues", on_change="rerun") as popover:
-            if popover.open:
-                _queues(queue.store)
-        for words, key, shortcut, icon, name, is_on, help in (
-            ("Blind", "blind", "Z", ":material/visibility_off:", "blind", blind, define("Blind review")),
-            ("Go on after a label", "go_on", "A", ":material/fast_forward:", "on", on, None),
+        popover("Queue", "queues", partial(_queues, queue.store), icon="playlist_play", type="secondary")
+        for words, key, shortcut, icon, name, help in (
+            ("Blind", "blind", "Z", "visibility_off", "blind", define("Blind review")),
+            ("Go on after a label", "go_on", "A", "fast_forward", "on", None),
         ):
-            st.button(
-                words,
-                key=key,
-                shortcut=shortcut,
-                icon=icon,
-                type="primary" if is_on else "secondary",
-                help=help,
-                on_click=state.set_params,
-                kwargs={name: None if is_on else "1"},
-            )
+            is_on = state.param(name) == "1"
+            change = partial(state.set_params, **{name: None if is_on else "1"})
+            look = "primary" if is_on else "secondary"
+            tool(words, key, change, icon=icon, type=look, shortcut=shortcut, help=help)
         help_button(KEYS)
 
 
 def _queues(store: Store) -> None:
     st.caption("What do you want to read?", help=define("Queue"))
-    kept: dict[str, str | None] = {name: state.param(name) for name in ("blind", "on")}
+    manner = {name: state.param(name) for name in ("blind", "on")}
     for words, query in QUEUES.items():
-        state.page_link("review", words, **{**kept, **query})
+        state.page_link("review", words, **manner, **query)
     for saved in store.views.list(limit=8):
-        state.page_link(
-            "review", label(saved.name, 60), icon=":material/bookmark:", **{**kept, "view": saved.id}
-        )
-    if seen := state.list_query():
-        state.page_link("review", "The list you last saw on Episodes", **{**seen, **kept})
+        state.page_link("review", label(saved.name, 60), icon=":material/bookmark:", **manner, view=saved.id)
+    if query := state.list_query():
+        state.page_link("review", "The list you last saw on Episodes", **{**query, **manner})
     st.caption("For any other, filter the Episodes page first.")
     state.page_link("episodes", "Episodes", icon=":material/table_rows:")
 
@@ -166,12 +144,8 @@ def queue_words(where: EpisodeFilter) -> str:
     """Which episodes a queue holds, plain text: `episodes with answer wrong, family math; live plays too, forks left
     out`."""
     names = {"correct": "answer", "end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤"}
-    given: Mapping[str, object] = {field.name: getattr(where, field.name) for field in fields(where)}
-    conditions = [
-        f"{names.get(name, name)} {value}"
-        for name, value in given.items()
-        if value is not None and name != "forks"
-    ]
+    given = where.without("forks").to_query()
+    conditions = [f"{names.get(name, name)} {value}" for name, value in given.items()]
     which = f"episodes with {', '.join(conditions)}" if conditions else "all episodes"
     forks = where.forks or (None if leaves_forks_out(where) else "with")
     return f"{which}; {_FORK_WORDS[forks]}"
@@ -200,17 +174,9 @@ def _empty(store: Store) -> None:
 def _finished(queue: Queue) -> None:
     st.success("You have labelled every episode of this queue.", icon=":material/done_all:")
     with st.container(horizontal=True, gap="small"):
-        st.button(
-            "Read them again from the first",
-            key="again",
-            icon=":material/replay:",
-            on_click=_open,
-            args=(queue.next(None, unlabelled=False),),
-        )
+        first = partial(_open, queue.next(None, unlabelled=False))
+        st.button("Read them again from the first", key="again", icon=":material/replay:", on_click=first)
         _undo_button(queue)
-
-
-# One episode
 
 
 def _episode(queue: Queue, recording: Recording, progress: QueueProgress) -> None:
@@ -226,58 +192,35 @@ def _episode(queue: Queue, recording: Recording, progress: QueueProgress) -> Non
 
 
 def _way(queue: Queue, recording: Recording, progress: QueueProgress, mine: bool) -> None:
-    """The ways on in the queue."""
     here = recording.summary.id
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tools_way"):
         for words, key, shortcut, icon, backwards, unlabelled in (
-            ("Previous unlabelled", "review_back", "K", ":material/chevron_left:", True, True),
-            ("Next unlabelled", "review_next", "J", ":material/chevron_right:", False, True),
-            ("Previous", "queue_back", "P", None, True, False),
-            ("Next", "queue_next", "N", None, False, False),
+            ("Previous unlabelled", "review_back", "K", "chevron_left", True, True),
+            ("Next unlabelled", "review_next", "J", "chevron_right", False, True),
+            ("Previous", "queue_back", "P", "", True, False),
+            ("Next", "queue_next", "N", "", False, False),
         ):
             to = queue.next(here, backwards=backwards, unlabelled=unlabelled)
             if to is None and key == "review_next" and (first := queue.next(None)) != here:
                 to = first  # those passed over come last
-            st.button(
-                words,
-                key=key,
-                shortcut=shortcut,
-                icon=icon,
-                type="primary" if key == "review_next" and mine and to else "tertiary",
-                disabled=to is None,
-                on_click=_open,
-                args=(to,),
-            )
+            look = "primary" if key == "review_next" and mine and to else "tertiary"
+            tool(words, key, partial(_open, to), icon=icon, type=look, shortcut=shortcut, disabled=to is None)
         _undo_button(queue)
     at = "Not in this queue" if progress.at is None else f"You read number {progress.at:,} of the queue"
     st.caption(f"{at} · {label(here)}{' · labelled by you' if mine else ''}")
     if mine and queue.next(None) is None:
-        _finished_note()
-
-
-def _finished_note() -> None:
-    st.caption(":green[:material/done_all:] You have labelled every episode of this queue.")
+        st.caption(":green[:material/done_all:] You have labelled every episode of this queue.")
 
 
 def _undo_button(queue: Queue) -> None:
-    st.button(
-        "Undo",
-        key="review_undo",
-        shortcut="U",
-        icon=":material/undo:",
-        type="tertiary",
-        disabled=not labels.can_undo(),
-        on_click=state.guarded(_undo, state.refused),
-        args=(queue.store,),
-    )
+    def undo() -> None:
+        _open(labels.undo(queue.store) or state.param("ep"))
 
-
-def _undo(store: Store) -> None:
-    _open(labels.undo(store) or state.param("ep"))
+    disabled = not labels.can_undo()
+    tool("Undo", "review_undo", state.click(undo), icon="undo", shortcut="U", disabled=disabled)
 
 
 def _reading(recording: Recording, hidden: bool) -> None:
-    """The question, how it went and every turn's words in one place."""
     summary, episode = recording.summary, recording.episode
     st.markdown("**Question**")
     text_block(episode.task.question, key=f"review_{summary.id}_question")
@@ -288,9 +231,8 @@ def _reading(recording: Recording, hidden: bool) -> None:
             f"{label(strip_text(summary.strip)) or '–'} · {policy} · {label(summary.family)}",
             help=strip_key([summary]),
         )
-        state.page_link(
-            "replay", "Open in Replay", icon=":material/smart_display:", ep=summary.id, t=state.param("t")
-        )
+        turn = state.param("t")
+        state.page_link("replay", "Open in Replay", icon=":material/smart_display:", ep=summary.id, t=turn)
     elif summary.answer:
         st.markdown(f"Answer given: **{label(summary.answer, 80)}**")
     total = len(recording.outlines)
@@ -300,12 +242,8 @@ def _reading(recording: Recording, hidden: bool) -> None:
     for index in range(shown):
         _turn(recording, index, hidden)
     if shown < total:
-        st.button(
-            f"Show {min(WINDOW, total - shown)} more of {total:,} turns",
-            key="more_turns",
-            on_click=state.set_params,
-            kwargs={"turns": shown + WINDOW},
-        )
+        words = f"Show {min(WINDOW, total - shown)} more of {total:,} turns"
+        st.button(words, key="more_turns", on_click=partial(state.set_params, turns=shown + WINDOW))
 
 
 def _ending(recording: Recording) -> str:
@@ -329,24 +267,15 @@ def _turn(recording: Recording, index: int, hidden: bool) -> None:
                 mark = correct_mark(outline.correct_after)
                 st.markdown(f":{mark.tone}-badge[{mark.icon} {label(outline.answer_after, 40)} {mark.word}]")
             st.space("stretch")
-            st.button(
-                "Labelling this turn" if chosen else "Label this turn",
-                key=f"about_turn_{index}",
-                icon=":material/label:",
-                type="primary" if chosen else "tertiary",
-                on_click=state.set_params,
-                kwargs={"t": None if chosen else index + 1},
-            )
-        conditions = recording.text(index)
-        text_block(
-            conditions.reply,
-            key=f"review_{recording.summary.id}_{index}",
-            empty=missing_reply_words(conditions),
-        )
+            words, look = ("Labelling this turn", "primary") if chosen else ("Label this turn", "tertiary")
+            change = partial(state.set_params, t=None if chosen else index + 1)
+            tool(words, f"about_turn_{index}", change, icon="label", type=look)
+        text = recording.text(index)
+        key = f"review_{recording.summary.id}_{index}"
+        text_block(text.reply, key=key, empty=missing_reply_words(text))
 
 
 def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
-    """The reviewer's side: what it is about, the labels at hand, a note, and the labels given before."""
     store, here = queue.store, recording.summary.id
     total = len(recording.outlines)
     at = state.int_param("t", 0, total, 0)
@@ -359,13 +288,7 @@ def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
         help=define("Label"),
     )
     if at:
-        st.button(
-            "The whole episode instead",
-            key="about_episode",
-            type="tertiary",
-            on_click=state.set_params,
-            kwargs={"t": None},
-        )
+        tool("The whole episode instead", "about_episode", partial(state.set_params, t=None))
     history = store.labels.history(here)
     with st.bottom:  # in reach however long the episode is
         labels.quick_buttons(
@@ -398,9 +321,8 @@ def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) ->
     if not names:
         st.caption("Nothing is labelled yet, so there is nothing to compare.")
         return
-    name = state.address_select(
-        "Which label", {one: one for one in names[:8]}, name="name", key="agreement_name"
-    )
+    offered = {one: one for one in names[:8]}
+    name = state.address_select("Which label", offered, name="name", key="agreement_name")
     found = store.reviews.agreement(name, where)
     if not found.pairs:
         st.caption(
@@ -408,15 +330,6 @@ def agreement_panel(store: Store, where: EpisodeFilter, names: Sequence[str]) ->
             "their own name under “You label as”, best with Blind on."
         )
         return
-    _all_together(found)
-    for i, pair in enumerate(found.pairs[:MOST_PAIRS]):
-        with st.container(border=True):
-            _pair(pair, i)
-    if len(found.pairs) > MOST_PAIRS:
-        st.caption(f"And {len(found.pairs) - MOST_PAIRS} more pairs, with fewer items in common.")
-
-
-def _all_together(found: ReviewerAgreement) -> None:
     if found.ticked:
         st.caption(
             "This label has one value only: whoever labelled an episode in any way and left it off counts as "
@@ -427,6 +340,11 @@ def _all_together(found: ReviewerAgreement) -> None:
             f"All reviewers together: Krippendorff's alpha **{found.alpha:.2f}** over {found.items:,} items",
             help=define("Krippendorff's alpha"),
         )
+    for i, pair in enumerate(found.pairs[:MOST_PAIRS]):
+        with st.container(border=True):
+            _pair(pair, i)
+    if len(found.pairs) > MOST_PAIRS:
+        st.caption(f"And {len(found.pairs) - MOST_PAIRS} more pairs, with fewer items in common.")
 
 
 def kappa_words(kappa: Kappa) -> str:
@@ -442,23 +360,17 @@ def _pair(pair: PairAgreement, i: int) -> None:
     st.markdown(f"**{a}** and **{b}**: the same value for {percent(pair.kappa.observed)} of {items}")
     st.markdown(f"Cohen's kappa {kappa_words(pair.kappa)}", help=define("Cohen's kappa"))
     used = [j for j in range(len(pair.values)) if any(pair.counts[j]) or any(row[j] for row in pair.counts)]
-    rows = [
-        f"| **{label(pair.values[j], 40)}** | {' | '.join(str(pair.counts[j][k]) for k in used)} |"
-        for j in used
-    ]
-    head = f"| {a} ↓ {b} → | {' | '.join(label(pair.values[k], 40) for k in used)} |"
-    st.markdown("\n".join([head, f"|:--|{'--:|' * len(used)}", *rows]))
+    values = [label(value, 40) for value in pair.values]
+    rows = [(f"**{values[j]}**", *(str(pair.counts[j][k]) for k in used)) for j in used]
+    markdown_table((f"{a} ↓ {b} →", *(values[k] for k in used)), rows, "l" + "r" * len(used))
     if not pair.differing:
         return
     with st.expander(f"Where they differ ({len(pair.differing):,})", key=f"differ_{i}"):
         for one in pair.differing[:MOST_ITEMS]:
-            state.page_link(
-                "replay",
-                f"{label(one.place.episode_id)} {place_words(one.place)}: {label(one.a, 40)} / {label(one.b, 40)}",
-                ep=one.place.episode_id,
-                t=None if one.place.index is None else one.place.index + 1,
-                labels="open",
-            )
+            place = one.place
+            words = f"{label(place.episode_id)} {place_words(place)}: {label(one.a, 40)} / {label(one.b, 40)}"
+            turn = None if place.index is None else place.index + 1
+            state.page_link("replay", words, ep=place.episode_id, t=turn, labels="open")
         if len(pair.differing) > MOST_ITEMS:
             st.caption(f"And {len(pair.differing) - MOST_ITEMS:,} more.")
 

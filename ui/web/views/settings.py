@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
 import streamlit as st
 from streamlit.runtime.caching import get_data_cache_stats_provider, get_resource_cache_stats_provider
 
-from core.errors import TrinityError
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import Health, RunStatus, RunSummary
 from storage.store import Store
-from storage.upkeep.inventory import TableSize, migrations, table_sizes
-from storage.upkeep.retention import WORDS, Pruning, What, began_before, compact, preview, prune
+from storage.upkeep.inventory import migrations, table_sizes
+from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
 from ui.presentation.theme import badge, label, plain
 from ui.presentation.words import ago, label_words, retention_words, size_words
 from ui.program import packages, version
 from ui.runs import queue, wiring
 from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.lease import process_words
-from ui.web.components.transport import Keys
+from ui.web.components.transport import Keys, key_table, plain_strip_toggle
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here, run_mark
+from ui.web.kit.text import markdown_table
+from ui.web.kit.widgets import nothing_here, run_mark, tool
 from ui.web.progress import status as live
 from ui.web.turns.labels import author_field
 
@@ -51,7 +51,6 @@ _TAIL_BYTES = 4000
 
 
 def show() -> None:
-    """Render the page."""
     store = state.store()
     st.title("Settings & health")
     part = state.address_select("Part", PARTS, name="part", key="settings_part")
@@ -71,9 +70,6 @@ def show() -> None:
         _health(store, store.health())
 
 
-# The store
-
-
 def _health(store: Store, health: Health) -> None:
     if health.warning:
         st.warning(label(health.warning, 400), icon=":material/warning:")
@@ -82,42 +78,31 @@ def _health(store: Store, health: Health) -> None:
             f"{health.stalled} run{'s have' if health.stalled > 1 else ' has'} gone silent: see Runs and workers.",
             icon=":material/heart_broken:",
         )
-    for column, (name, value) in zip(
-        st.columns(5),
-        (
-            ("Episodes", f"{health.episodes:,}"),
-            ("Turns", f"{health.turns:,}"),
-            ("Checkpoints", f"{health.checkpoints:,}"),
-            ("Size", size_words(health.size_bytes)),
-            ("Free on its disk", size_words(health.free_bytes)),
-        ),
-        strict=True,
-    ):
+    figures = {
+        "Episodes": f"{health.episodes:,}",
+        "Turns": f"{health.turns:,}",
+        "Checkpoints": f"{health.checkpoints:,}",
+        "Size": size_words(health.size_bytes),
+        "Free on its disk": size_words(health.free_bytes),
+    }
+    for column, (name, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
         column.metric(name, value, border=True)
     st.markdown(f"**Where it is** · {label(health.database)}")
     st.code(health.url, language=None, wrap_lines=True)
     st.markdown("**How to back it up**, at any time, while it is used too")
     st.code(health.backup_hint, language=None, wrap_lines=True)
     st.markdown(f"**Schema {label(health.schema)}**, migrated by itself when an older store is opened")
-    st.markdown(
-        "  \n".join(
-            f"{':green[:material/check:]' if step.applied else ':gray[:material/pending:]'} "
-            f"`{step.revision}` {label(step.words, 200)}"
-            for step in migrations(store.engine)
-        )
-    )
+    steps = []
+    for step in migrations(store.engine):
+        mark = ":green[:material/check:]" if step.applied else ":gray[:material/pending:]"
+        steps.append(f"{mark} `{step.revision}` {label(step.words, 200)}")
+    st.markdown("  \n".join(steps))
     with st.expander("Sizes by table", icon=":material/database:", key="sizes", on_change="rerun") as sizes:
         if sizes.open:
-            _sizes(table_sizes(store.engine))
-
-
-def _sizes(tables: Sequence[TableSize]) -> None:
-    st.caption(f"Bytes with indexes; a large store takes a moment to be measured. {TABLES}")
-    rows = [f"| {one.name} | {one.rows:,} | {size_words(one.size_bytes)} |" for one in tables]
-    st.markdown("\n".join(["| Table | Rows | Size |", "|:--|--:|--:|", *rows]))
-
-
-# Runs and workers
+            st.caption(f"Bytes with indexes; a large store takes a moment to be measured. {TABLES}")
+            tables = table_sizes(store.engine)
+            rows = [(one.name, f"{one.rows:,}", size_words(one.size_bytes)) for one in tables]
+            markdown_table(("Table", "Rows", "Size"), rows, "lrr")
 
 
 def _work(store: Store) -> None:
@@ -165,7 +150,6 @@ def _run(run: RunSummary, now: float) -> None:
 
 
 def _ways_on(run: RunSummary, stalled: bool) -> None:
-    """To the page that shows the run; what resumes it when it stands still."""
     kind = kind_of(run)
     stands = stalled or run.status in (RunStatus.INTERRUPTED, RunStatus.QUEUED)
     words = "Resume it there" if stands and kind.resumes else "Look at it"
@@ -184,9 +168,6 @@ def tail(file: Path) -> str:
         return f"It cannot be read: {error.strerror or error}."
 
 
-# Keys, and what concerns this tab
-
-
 def _keys() -> None:
     st.caption("Keys rest while you type in a field. H shows the keys of the page you are on.")
     columns, filled = st.columns(2, gap="large"), [0, 0]
@@ -195,22 +176,15 @@ def _keys() -> None:
         filled[shorter] += len(keys) + 3  # its title and the head of its table
         with columns[shorter]:
             st.markdown(f"**{page}**")
-            st.markdown(
-                "\n".join(["| Key | |", "|:--|:--|", *(f"| **{key}** | {what} |" for key, what in keys)])
-            )
+            key_table(keys)
 
 
 def _you() -> None:
     left, right = st.columns(2, gap="large")
     with left:
         author_field("settings_author")
-        st.toggle(
-            "Plain turn strip, without the component",
-            key="settings_plain_strip",
-            value=bool(st.session_state.get("plain_strip", False)),
-            help="Buttons in place of the drawn strip: for screen readers and old browsers",
-            on_change=_plain_strip,
-        )
+        help = "Buttons in place of the drawn strip: for screen readers and old browsers"
+        plain_strip_toggle("settings_plain_strip", help)
         st.caption("Both are kept for this tab.")
     with right:
         st.markdown("**Light or dark**")
@@ -224,29 +198,16 @@ def _you() -> None:
         st.code(f'labels = "{listed}"', language=None, wrap_lines=True)
 
 
-def _plain_strip() -> None:
-    st.session_state["plain_strip"] = st.session_state["settings_plain_strip"]
-
-
-# Versions and caches
-
-
 def _about() -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown(f"**Trinity Inspector {label(version())}**")
-        rows = [f"| {label(name)} | {label(number)} |" for name, number in packages().items()]
-        st.markdown("\n".join(["| Stands on | Version |", "|:--|:--|", *rows]))
+        rows = [(label(name), label(number)) for name, number in packages().items()]
+        markdown_table(("Stands on", "Version"), rows, "ll")
     with right:
         st.markdown("**Caches of this server**")
-        held = cached()
-        if held:
-            rows = [f"| {label(name)} | {size} |" for name, size in held.items()]
-            st.markdown(
-                "\n".join(
-                    ["| What is remembered, by the function that made it | Entries |", "|:--|--:|", *rows]
-                )
-            )
+        if rows := [(label(name), size) for name, size in cached().items()]:
+            markdown_table(("What is remembered, by the function that made it", "Entries"), rows, "lr")
         else:
             st.caption("Nothing is remembered now.")
         st.button("Clear caches", key="clear_caches", icon=":material/delete_sweep:", on_click=_clear)
@@ -256,13 +217,12 @@ def _about() -> None:
 def cached() -> dict[str, str]:
     """What the server remembers, by the function that made it: entries, or bytes where values are copied."""
     held: dict[str, str] = {}
-    for provider, unit in (
-        (get_resource_cache_stats_provider(), "entries"),
-        (get_data_cache_stats_provider(), "bytes"),
+    for provider, words in (
+        (get_resource_cache_stats_provider(), "{:,}".format),
+        (get_data_cache_stats_provider(), size_words),
     ):
-        for one in (stat for family in provider.get_stats().values() for stat in family):
-            size = getattr(one, "byte_length", 0)
-            held[getattr(one, "cache_name", "")] = f"{size:,}" if unit == "entries" else size_words(size)
+        for one in chain.from_iterable(provider.get_stats().values()):
+            held[getattr(one, "cache_name", "")] = words(getattr(one, "byte_length", 0))
     return dict(sorted(held.items()))
 
 
@@ -282,12 +242,7 @@ def key_sheets() -> dict[str, Keys]:
     return sheets
 
 
-_AGES = {
-    "30": "over 30 days old",
-    "90": "over 90 days",
-    "365": "over a year",
-    "0": "any age",
-}
+_AGES = {"30": "over 30 days old", "90": "over 90 days", "365": "over a year", "0": "any age"}
 _DONE = "pruned"
 #: The runs that are offered by name.
 _MOST_RUNS_SHOWN = 100
@@ -306,9 +261,10 @@ def prune_panel(store: Store) -> None:
     left, right = st.columns(2)
     with left:
         age = state.address_select("How old", _AGES, name="age", key="prune_age")
-    runs = {"": "every run"} | {one.id: one.id for one in store.runs.list(limit=_MOST_RUNS_SHOWN)}
+    newest = store.runs.list(limit=_MOST_RUNS_SHOWN)
+    runs = {"": "every run"} | {one.id: label(one.id, 60) for one in newest}
     with right:
-        run = _run_line(runs)
+        run = state.address_select("Of which run", runs, name="of", key="prune_run", widget="list")
     where = EpisodeFilter(run=run or None, q=began_before(f"{age}d", time.time()) if age != "0" else None)
     referenced = st.toggle(
         "Also what labels and forks lean on",
@@ -319,34 +275,17 @@ def prune_panel(store: Store) -> None:
     with st.container(border=True):
         st.markdown("  \n".join(label(line, 400) for line in retention_words(found)))
         if found.rows:
-            _confirm(store, found, where, referenced)
+            sure = st.checkbox("I am sure", key=f"prune_sure_{found.what}_{found.rows}")
+            st.button(
+                f"Remove {WORDS[found.what]}, {size_words(found.size_bytes)}",
+                key="prune_now",
+                icon=":material/delete:",
+                disabled=not sure,
+                on_click=state.click(_remove, store, found.what, where, referenced),
+            )
     if store.engine.dialect.name == "sqlite":
-        st.button(
-            "Make the file smaller",
-            key="vacuum",
-            icon=":material/compress:",
-            type="tertiary",
-            help="SQLite's VACUUM: gives freed room back to the disk, and needs as much again while it works",
-            on_click=_compact,
-            args=(store,),
-        )
-
-
-def _run_line(runs: dict[str, str]) -> str:
-    words = {run: label(said, 60) for run, said in runs.items()}
-    return state.address_select("Of which run", words, name="of", key="prune_run", widget="list")
-
-
-def _confirm(store: Store, found: Pruning, where: EpisodeFilter, referenced: bool) -> None:
-    sure = st.checkbox("I am sure", key=f"prune_sure_{found.what}_{found.rows}")
-    st.button(
-        f"Remove {WORDS[found.what]}, {size_words(found.size_bytes)}",
-        key="prune_now",
-        icon=":material/delete:",
-        disabled=not sure,
-        on_click=state.guarded(_remove, state.refused),
-        args=(store, found.what, where, referenced),
-    )
+        help = "SQLite's VACUUM: gives freed room back to the disk, and needs as much again while it works"
+        tool("Make the file smaller", "vacuum", state.click(_compact, store), icon="compress", help=help)
 
 
 def _remove(store: Store, what: What, where: EpisodeFilter, referenced: bool) -> None:
@@ -360,11 +299,7 @@ def _remove(store: Store, what: What, where: EpisodeFilter, referenced: bool) ->
 
 
 def _compact(store: Store) -> None:
-    try:
-        compact(store)
-    except TrinityError as error:
-        state.refused(str(error))
-        return
+    compact(store)
     st.session_state[_DONE] = f"The store is now {size_words(store.health().size_bytes)} large."
 
 
