@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -109,11 +109,11 @@ class Lineage:
 
     def axis(self, axis: str) -> list[float]:
         """Where each generation stands on an axis out of AXES."""
-        pick: Callable[[GenerationSummary], float] = {
-            "episodes": lambda one: float(one.evaluations),
-            "time": lambda one: one.wall_s / 60,
-        }.get(axis, lambda one: float(one.index))
-        return [pick(one) for one in self.generations]
+        if axis == "episodes":
+            return [float(one.evaluations) for one in self.generations]
+        if axis == "time":
+            return [one.wall_s / 60 for one in self.generations]
+        return [float(one.index) for one in self.generations]
 
     # What came of it
 
@@ -210,11 +210,6 @@ def grouped(shares: Mapping[tuple[str, Role], float], by: str) -> dict[str, floa
         key = model if by == "model" else role.value if by == "role" else f"{model} {role.value}"
         found[key] = found.get(key, 0.0) + share
     return found
-
-
-def pair_order(models: Sequence[str]) -> list[tuple[str, Role]]:
-    """Every (model, role), in slot order and the roles of a model together."""
-    return [(model, role) for model in models for role in (Role.THINKER, Role.WORKER, Role.VERIFIER)]
 
 
 def share_entropy(shares: Mapping[tuple[str, Role], float], by: str) -> float:
