@@ -1,7 +1,8 @@
-"""Axes that stay where they are, straight lines across a figure, and its margins: what figures of many pages share."""
+"""What figures of many pages share: axes that stay where they are, lines, bands and notes on them, margins."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ui.presentation.theme import NEUTRAL_COLOUR
@@ -34,3 +35,26 @@ def line_at(
     if x is not None:
         ends = {"yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1}
     return {"type": "line", **ends, "line": {"color": colour, **stroke}, "opacity": opacity}
+
+
+def band(
+    x: Sequence[float], low: Sequence[float], high: Sequence[float], fill: str, **more: Any
+) -> dict[str, Any]:
+    """A trace: the area between `low` and `high` in the colour `fill`, which no pointer feels."""
+    return {
+        "type": "scatter",
+        "x": [*x, *x[::-1]],
+        "y": [*high, *low[::-1]],
+        "mode": "lines",
+        "fill": "toself",
+        "fillcolor": fill,
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        **more,
+    }
+
+
+def note(text: str, *, ink: str | None = None, **place: Any) -> dict[str, Any]:
+    """A small text that begins at its place, as an annotation of a layout; in `ink`, else in the page's own colour."""
+    font = {"size": 11} if ink is None else {"size": 11, "color": ink}
+    return {"text": text, "xanchor": "left", "showarrow": False, "font": font, **place}
