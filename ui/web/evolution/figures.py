@@ -34,7 +34,7 @@ from ui.web.evolution.lineage import (
     share_entropy,
     tasks_each,
 )
-from ui.web.kit.axes import SHARES, TIGHT, VALUES, line_at, titled
+from ui.web.kit.axes import SHARES, TIGHT, VALUES, band, line_at, note, titled
 from ui.web.kit.figures import error_bars, literal, unvalidated
 
 #: Fill of a role's areas: pattern, and its words for the caption.
@@ -101,19 +101,8 @@ def _band(lineage: Lineage, axis: str, name: str, counts: dict[int, int], shade:
         mean = lineage.generations[place].mean
         low.append(mean - binomial_error(mean, n))
         high.append(mean + binomial_error(mean, n))
-    along = [x[place] for place in counts]
-    return {
-        "type": "scatter",
-        "x": along + along[::-1],
-        "y": high + low[::-1],
-        "mode": "lines",
-        "fill": "toself",
-        "fillcolor": f"rgba(47,118,214,{shade})",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "name": f"± 1 standard error of {name}",
-        "showlegend": False,
-    }
+    fill, name = f"rgba(47,118,214,{shade})", f"± 1 standard error of {name}"
+    return band([x[place] for place in counts], low, high, fill, name=name, showlegend=False)
 
 
 def _fitness(
@@ -221,17 +210,7 @@ def shares_figure(
         areas.append(_area([at for at, _ in known], y, name, colour, pattern))
         last = y[-1] if y else 0.0
         if last >= _NAMED:
-            names.append(
-                {
-                    "xref": "paper",
-                    "x": 1.01,
-                    "xanchor": "left",
-                    "y": below + last / 2,
-                    "text": name,
-                    "showarrow": False,
-                    "font": {"size": 11, "color": ink},
-                }
-            )
+            names.append(note(name, ink=ink, xref="paper", x=1.01, y=below + last / 2))
         below += last
     # A dark line shows on areas of any colour.
     chosen = [] if mark is None else [line_at(x=mark, colour="#111827", width=2, dash="dot", opacity=0.35)]
@@ -337,16 +316,7 @@ def candidates_figure(
     else:
         x = [distances[one.index] for one in known]
         title = "distance from the mean, in step sizes"
-    note = {
-        "xref": "x domain",
-        "x": 0.01,
-        "xanchor": "left",
-        "y": mean,
-        "yanchor": "bottom",
-        "text": f"mean {mean:.1%}",
-        "showarrow": False,
-        "font": {"size": 11},
-    }
+    words = note(f"mean {mean:.1%}", xref="x domain", x=0.01, y=mean, yanchor="bottom")
     return unvalidated(
         [_candidate_points(known, x)],
         layout(
@@ -355,7 +325,7 @@ def candidates_figure(
             yaxis=SHARES,
             margin=TIGHT,
             shapes=[line_at(y=mean, width=1.5, dash="longdash")],
-            annotations=[note],
+            annotations=[words],
         ),
     )
 
