@@ -105,7 +105,7 @@ class Lineage:
 
     @cached_property
     def controls(self) -> dict[str, EpisodeStatistics]:
-        """What it is put beside, by name; empty until they are played."""
+        """What it is compared with, by name; empty until they are played."""
         found = self.stats[-1].controls if self.stats else {}
         return {one_line(name, 40): one for name, one in found.items()}
 

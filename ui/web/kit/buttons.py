@@ -1,4 +1,4 @@
-"""Buttons that change the address of the page, and buttons whose action may be refused."""
+"""Buttons that change the address of the page, buttons whose action may be refused, and links to a replay."""
 
 from __future__ import annotations
 
@@ -30,3 +30,8 @@ def action_button(
     """A button that calls `do` with the arguments; why it was refused is said in passing, and the page stays."""
     refusable = state.guarded(do, state.refused)
     st.button(words, key=key, icon=f":material/{icon}:", on_click=refusable, args=arguments, **look)
+
+
+def replay_link(words: str, episode: str, turn: int | None = None) -> None:
+    """A link to an episode's replay, at a turn (from 1) where one is given; `words` are markdown."""
+    state.page_link("replay", words, icon=":material/smart_display:", ep=episode, t=turn)

@@ -22,7 +22,7 @@ from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import address_button, replay_link
 from ui.web.kit.cache import pool_specs
 from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
 from ui.web.live.start import before_the_first_turn
@@ -356,12 +356,7 @@ def _afterwards(store: Store, seen: Watched, recording: Recording) -> None:
         st.markdown("**The same problem, another checkpoint**")
         state.guarded(_again, lambda sentence: st.caption(label(sentence, 400)))(store, seen.plan)
     with right, st.container(border=True):
-        state.page_link(
-            "replay",
-            "**Step through it in Replay**",
-            icon=":material/smart_display:",
-            ep=recording.summary.id,
-        )
+        replay_link("**Step through it in Replay**", recording.summary.id)
         same = store.episodes.same_task(recording.summary.id, limit=6)
         if same:
             st.caption("Compare it with other episodes of the same problem")
@@ -383,9 +378,7 @@ def _what_went_wrong(recording: Recording) -> None:
     ep = recording.summary.id
     what_if = f"What if turn {turn} had gone otherwise?"
     with st.container(horizontal=True, gap="medium"):
-        state.page_link(
-            "replay", f"**See {where}, in Replay**", icon=":material/smart_display:", ep=ep, t=turn
-        )
+        replay_link(f"**See {where}, in Replay**", ep, turn)
         state.page_link("forks", what_if, icon=":material/call_split:", ep=ep, t=turn)
 
 

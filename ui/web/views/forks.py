@@ -38,6 +38,7 @@ from ui.web.forks.form import (
 from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
 from ui.web.forks.words import change_words
 from ui.web.kit import state
+from ui.web.kit.buttons import replay_link
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.widgets import episode_line, nothing_here, run_mark
 from ui.web.progress.begin import begin, begin_button
@@ -155,7 +156,7 @@ def _form_page(store: Store, ep: str) -> None:
     st.title("What if this turn had gone otherwise?")
     st.markdown(f"#### {label(parent.task.question, 220)}")
     with st.container(horizontal=True, gap="medium"):
-        state.page_link("replay", "See it in Replay", icon=":material/smart_display:", ep=ep, t=index + 1)
+        replay_link("See it in Replay", ep, index + 1)
         st.markdown(
             f":gray[{label(policy_name(parent.policy, recording.summary.generation), 60)} · expected answer "
             f"{label(parent.task.answer, 40)}]",
@@ -270,9 +271,7 @@ def _run_page(store: Store, run_id: str) -> None:
                 ep, turn = one.branch.parent, one.branch.turn + 1
                 again = "Another change at this turn"
                 state.page_link("forks", again, icon=":material/call_split:", ep=ep, t=turn)
-                state.page_link(
-                    "replay", "The recorded episode", icon=":material/smart_display:", ep=ep, t=turn
-                )
+                replay_link("The recorded episode", ep, turn)
 
 
 def _batch_words(plan: ForkPlan) -> str:

@@ -24,7 +24,7 @@ from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import address_button, replay_link
 from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import default_checkpoints, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
@@ -191,7 +191,7 @@ def _one_episode(store: Store, episode: str) -> EpisodeScope | None:
     else:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"One episode: {label(one.question, 100)}")
-            state.page_link("replay", "Replay", icon=":material/smart_display:", ep=episode)
+            replay_link("Replay", episode)
         found = EpisodeScope(episode=episode)
     address_button("All episodes instead", "all_episodes", {"ep": None}, icon="close")
     return found

@@ -38,7 +38,7 @@ from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import policy_name, role_word
 from ui.runs.kinds import about
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import address_button, replay_link
 from ui.web.kit.chart import plot
 from ui.web.kit.figures import literal
 from ui.web.kit.widgets import nothing_here, states_removed
@@ -225,13 +225,7 @@ def _behind(states: HiddenStates, place: str) -> None:
             )
         with st.container(horizontal=True, vertical_alignment="center"):
             if turn is not None:
-                state.page_link(
-                    "replay",
-                    f"Open turn {turn.index + 1}",
-                    icon=":material/smart_display:",
-                    ep=turn.episode_id,
-                    t=turn.index + 1,
-                )
+                replay_link(f"Open turn {turn.index + 1}", turn.episode_id, turn.index + 1)
             address_button("Close", "behind_close", {"into": None}, icon="close")
 
 
