@@ -28,9 +28,29 @@ st.logo(str(ASSETS / "logo.svg"), size="medium")
 START = "start"
 
 
-def _page(
-    name: str, title: str, icon: str, help: str, *, default: bool = False, hidden: bool = False
-) -> StreamlitPage:
+#: Page -> what it is for, as the menu says it.
+HELP = {
+    "home": "Where to begin, the newest runs and episodes, and how the store is doing.",
+    "episodes": "Every recorded episode: filter, search, peek, and tick two to compare.",
+    "replay": "One episode, turn by turn: what was chosen, what was said, what became of the answer.",
+    "pair": "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
+    "checkpoints": "Up to eight coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
+    "policy": "What other checkpoints would choose at the recorded turns, without asking a model.",
+    "live": "Play a new problem now and watch every decision as it is made.",
+    "forks": "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
+    "evolution": "How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
+    "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
+    "routing": "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
+    "verifier": "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
+    "separability": "Hidden states and logits as points: do task families and chosen models lie apart?",
+    "review": "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
+    "data": "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
+    "settings": "The keys of every page, the store and its tables, who works on what, caches and versions.",
+    "glossary": "The words used here: logit, margin, flip, SVF and the others.",
+}
+
+
+def _page(name: str, title: str, icon: str, *, default: bool = False, hidden: bool = False) -> StreamlitPage:
     """A page of `ui/views/`; a hidden one is reached by links, not by the menu."""
     return st.Page(
         state.VIEWS[name],
@@ -39,125 +59,40 @@ def _page(
         url_path=START if default else name,
         default=default,
         visibility="hidden" if hidden else "visible",
-        help=help,
+        help=HELP[name],
     )
 
 
 #: What is in the menu, by what a reader is about to do.
 MENU = {
     "": [
-        _page(
-            "home",
-            "Home",
-            "home",
-            "Where to begin, the newest runs and episodes, and how the store is doing.",
-            default=True,
-        ),
-        _page(
-            "episodes",
-            "Episodes",
-            "table_rows",
-            "Every recorded episode: filter, search, peek, and tick two to compare.",
-        ),
-        _page(
-            "replay",
-            "Replay",
-            "smart_display",
-            "One episode, turn by turn: what was chosen, what was said, what became of the answer.",
-            hidden=True,
-        ),
-        _page(
-            "pair",
-            "Two episodes",
-            "compare",
-            "Two episodes of the same task, aligned turn by turn, the first divergence marked.",
-            hidden=True,
-        ),
+        _page("home", "Home", "home", default=True),
+        _page("episodes", "Episodes", "table_rows"),
+        _page("replay", "Replay", "smart_display", hidden=True),
+        _page("pair", "Two episodes", "compare", hidden=True),
         # The first page's own address is `/`: whoever types `/home` shall find it too.
-        _page("home", "Home", "home", "Where to begin.", hidden=True),
+        _page("home", "Home", "home", hidden=True),
     ],
     "Compare": [
-        _page(
-            "checkpoints",
-            "Checkpoints",
-            "balance",
-            "Up to eight coordinators on the same tasks: accuracy, flips, and whether the difference is real.",
-        ),
-        _page(
-            "policy",
-            "Policy diff",
-            "difference",
-            "What other checkpoints would choose at the recorded turns, without asking a model.",
-        ),
+        _page("checkpoints", "Checkpoints", "balance"),
+        _page("policy", "Policy diff", "difference"),
     ],
     "Run": [
-        _page(
-            "live", "Live", "play_circle", "Play a new problem now and watch every decision as it is made."
-        ),
-        _page(
-            "forks",
-            "Forks",
-            "call_split",
-            "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
-        ),
+        _page("live", "Live", "play_circle"),
+        _page("forks", "Forks", "call_split"),
     ],
     "Analyse": [
-        _page(
-            "evolution",
-            "Evolution",
-            "trending_up",
-            "How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
-        ),
-        _page(
-            "results",
-            "Results",
-            "leaderboard",
-            "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
-        ),
-        _page(
-            "routing",
-            "Routing",
-            "route",
-            "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
-        ),
-        _page(
-            "verifier",
-            "Verifier & cost",
-            "fact_check",
-            "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
-        ),
-        _page(
-            "separability",
-            "Separability",
-            "scatter_plot",
-            "Hidden states and logits as points: do task families and chosen models lie apart?",
-        ),
+        _page("evolution", "Evolution", "trending_up"),
+        _page("results", "Results", "leaderboard"),
+        _page("routing", "Routing", "route"),
+        _page("verifier", "Verifier & cost", "fact_check"),
+        _page("separability", "Separability", "scatter_plot"),
     ],
     "More": [
-        _page(
-            "review",
-            "Review",
-            "rate_review",
-            "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
-        ),
-        _page(
-            "data",
-            "Data",
-            "database",
-            "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
-        ),
-        _page(
-            "settings",
-            "Settings & health",
-            "settings",
-            "The keys of every page, the store and its tables, who works on what, caches and versions.",
-        ),
-        _page(
-            "glossary",
-            "Glossary",
-            "menu_book",
-            "The words used here: logit, margin, flip, SVF and the others.",
-        ),
+        _page("review", "Review", "rate_review"),
+        _page("data", "Data", "database"),
+        _page("settings", "Settings & health", "settings"),
+        _page("glossary", "Glossary", "menu_book"),
     ],
 }
 

@@ -52,7 +52,7 @@ def routing_change(a: Course, b: Course, models: Sequence[str], ink: str) -> go.
         [
             MatrixCell(
                 after - before,
-                _whole(100 * (after - before)),
+                _signed(round(100 * (after - before))),
                 f"{role_word(role)} on {literal(model, 40)}<br>A {percent(before)}, B {percent(after)} of turns",
                 f"{place} {role.value}",
             )
@@ -64,57 +64,42 @@ def routing_change(a: Course, b: Course, models: Sequence[str], ink: str) -> go.
     return matrix(cells, [role_word(role) for role in ROLE_ORDER], columns, ink, signed=True)
 
 
-def _whole(value: float) -> str:
-    """Rounded, with its sign, and no sign on nothing."""
-    rounded = round(value)
-    return f"{rounded:+d}" if rounded else "0"
+def _signed(points: int) -> str:
+    return f"{points:+d}" if points else "0"
 
 
 def by_turns(courses: Sequence[Course], styles: Sequence[PolicyStyle]) -> go.Figure:
     """Share of each policy's episodes by number of turns. A point carries (policy's place, turns)."""
     longest = max((max(one.turns, default=0) for one in courses), default=0)
-    return _lines(
-        styles,
-        [
-            [(turns, one.turns[turns] / (one.turns.total() or 1), turns) for turns in range(1, longest + 1)]
-            for one in courses
-        ],
-        "turns",
-        "%{x} turns: %{y:.1%} of episodes",
-    )
+    series = [
+        [(turns, one.turns[turns] / (one.turns.total() or 1), turns) for turns in range(1, longest + 1)]
+        for one in courses
+    ]
+    return _lines(styles, series, "turns", "%{x} turns: %{y:.1%} of episodes", dtick=1)
 
 
 def by_entropy(courses: Sequence[Course], styles: Sequence[PolicyStyle]) -> go.Figure:
     """Share of each policy's decisions by their entropy in nats; policies without a head have no line."""
     most = max((max(one.entropy, default=0) for one in courses), default=0)
-    return _lines(
-        styles,
-        [
-            [(i * ENTROPY_BIN, one.entropy[i] / one.entropy.total(), i) for i in range(most + 1)]
-            if one.entropy
-            else []
-            for one in courses
-        ],
-        "entropy in nats",
-        "about %{x:.2f} nats: %{y:.1%} of decisions",
-    )
+    series = [
+        [(i * ENTROPY_BIN, one.entropy[i] / one.entropy.total(), i) for i in range(most + 1) if one.entropy]
+        for one in courses
+    ]
+    return _lines(styles, series, "entropy in nats", "about %{x:.2f} nats: %{y:.1%} of decisions")
 
 
 def by_budget(budgets: Sequence[Sequence[AtBudget]], styles: Sequence[PolicyStyle]) -> go.Figure:
     """Accuracy had each episode been cut after k turns. A point carries (policy's place, k)."""
-    return _lines(
-        styles,
-        [[(at.budget, at.accuracy, at.budget) for at in side if at.n] for side in budgets],
-        "turn budget",
-        "%{x} turns: %{y:.1%} right",
-    )
+    series = [[(at.budget, at.accuracy, at.budget) for at in side if at.n] for side in budgets]
+    return _lines(styles, series, "turn budget", "%{x} turns: %{y:.1%} right", dtick=1)
 
 
 def _lines(
     styles: Sequence[PolicyStyle],
     series: Sequence[Sequence[tuple[float, float, int]]],
-    across: str,
+    along: str,
     hover: str,
+    **axis: int,
 ) -> go.Figure:
     """One line per policy over (x, share, what a click means)."""
     traces = [
@@ -132,14 +117,13 @@ def _lines(
         for i, (look, line) in enumerate(zip(styles, series, strict=True))
         if line
     ]
-    counts_turns = across != "entropy in nats"
     return go.Figure(
         traces,
         layout(
             320,
             showlegend=True,
             margin={"l": 8, "r": 8, "t": 30, "b": 8},
-            xaxis={"title": {"text": across}, "showgrid": False, **({"dtick": 1} if counts_turns else {})},
+            xaxis={"title": {"text": along}, "showgrid": False, **axis},
             yaxis={"tickformat": ".0%", "rangemode": "tozero", "nticks": 6},
         ),
     )

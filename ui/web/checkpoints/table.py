@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -17,35 +16,30 @@ from ui.presentation.words import per_solved
 from ui.web.checkpoints.figures import policy_styles
 from ui.web.kit import state
 from ui.web.kit.chart import plot
+from ui.web.kit.tables import link, text
 from ui.web.kit.widgets import Standing, standings_figure
 from ui.web.pickers.line import ComparedPolicies
 
 #: How the table's columns read, each with what it counts.
-COLUMNS: dict[str, Any] = {
-    "Policy": st.column_config.TextColumn("Policy", help=define("Policy")),
-    "Accuracy": st.column_config.TextColumn(
+COLUMNS = {
+    "Policy": text("Policy", help=define("Policy")),
+    "Accuracy": text(
         "Accuracy", help="Share of its own finished episodes that ended right, with the 95 % interval"
     ),
-    "episodes": st.column_config.LinkColumn("Episodes", display_text=r"#(.*)$", width=80),
-    "Points over A": st.column_config.TextColumn(
+    "episodes": link("Episodes", r"#(.*)$", width=80),
+    "Points over A": text(
         "Points over A", help="Its accuracy minus A's over the tasks that both played, in percentage points"
     ),
-    "p": st.column_config.TextColumn(
+    "p": text(
         "p against A",
         help="How likely a difference from A this large would be by luck alone, were both equally good",
     ),
-    "Turns": st.column_config.TextColumn("Turns", help="Mean per episode"),
-    "Accepted": st.column_config.TextColumn(
-        "Accepted", help="Share of its episodes that a Verifier ended with ACCEPT"
-    ),
-    "Wrong among accepted": st.column_config.TextColumn(
-        "Wrong among accepted", help=define("Wrong among accepted")
-    ),
-    "Tasks": st.column_config.TextColumn("Tasks", help="How many different tasks it has finished"),
-    "Seeds": st.column_config.TextColumn(
-        "Seeds", help="With how many different seeds it played; another seed draws other choices"
-    ),
-    "Missing": st.column_config.TextColumn("Missing", help=define("Missing")),
+    "Turns": text("Turns", help="Mean per episode"),
+    "Accepted": text("Accepted", help="Share of its episodes that a Verifier ended with ACCEPT"),
+    "Wrong among accepted": text("Wrong among accepted", help=define("Wrong among accepted")),
+    "Tasks": text("Tasks", help="How many different tasks it has finished"),
+    "Seeds": text("Seeds", help="With how many different seeds it played; another seed draws other choices"),
+    "Missing": text("Missing", help=define("Missing")),
 }
 
 
@@ -61,16 +55,9 @@ def standings(
     if leader:
         st.markdown(f"**{label(leader, 600)}**")
     marked = [f"{mark(line, i)}{name}" for i, name in enumerate(names)]
-    styles = policy_styles(names)
     rows = [
-        Standing(
-            marked[i],
-            one.summary.correct,
-            one.summary.n,
-            styles[i].colour,
-            accuracy_over_tasks(one.by_task, key=one.side.token)[1:],
-        )
-        for i, one in enumerate(found)
+        Standing(name, one.summary.correct, one.summary.n, style.colour, _interval(one))
+        for name, style, one in zip(marked, policy_styles(names), found, strict=True)
     ]
     plot(
         standings_figure(rows),
@@ -100,12 +87,12 @@ def figure_rows(
     rows = []
     for one, name in zip(found, names, strict=True):
         did, against = one.summary, compared.get(one.side)
-        low, high = accuracy_over_tasks(one.by_task, key=one.side.token)[1:]
+        low, high = _interval(one)
         rows.append(
             {
                 "Policy": name,
                 "Accuracy": f"{percent(did.accuracy)} ({100 * low:.0f}–{100 * high:.0f})",
-                "episodes": f"{_episodes(one.side)}#{did.n:,}",
+                "episodes": f"{state.href('episodes', **to_episodes(one.side))}#{did.n:,}",
                 "Points over A": _minus(against),
                 "p": "–" if against is None or not against.n else p_words(against.p),
                 "Cost per solved": per_solved(did.cost_usd, did.correct),
@@ -121,14 +108,16 @@ def figure_rows(
     return pd.DataFrame(rows)
 
 
+def _interval(one: Figures) -> tuple[float, float]:
+    """The 95 % interval of its accuracy, over tasks."""
+    _, low, high = accuracy_over_tasks(one.by_task, key=one.side.token)
+    return low, high
+
+
 def _minus(against: Comparison | None) -> str:
     if against is None:
         return "baseline"
     return f"{100 * against.difference.difference:+.1f}" if against.n else "–"
-
-
-def _episodes(side: PolicySide, **narrowed: str | int) -> str:
-    return state.href("episodes", **to_episodes(side), **narrowed)
 
 
 def _cautions(found: Sequence[Figures], compared: Mapping[PolicySide, Comparison]) -> None:

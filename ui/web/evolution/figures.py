@@ -31,11 +31,11 @@ from ui.web.evolution.lineage import (
     control_words,
     grouped,
     most_entropy,
-    pair_order,
     share_entropy,
     tasks_each,
 )
-from ui.web.kit.figures import literal, unvalidated
+from ui.web.kit.axes import SHARES, TIGHT, VALUES, band, line_at, note, titled
+from ui.web.kit.figures import error_bars, literal, unvalidated
 
 #: Fill of a role's areas: pattern, and its words for the caption.
 PATTERNS: dict[Role, tuple[str, str]] = {
@@ -53,78 +53,80 @@ _NAMED = 0.045
 def fitness_figure(lineage: Lineage, axis: str, at: int, second: Lineage | None) -> go.Figure:
     """Best, mean and median of every population, how far chance alone moves them, the mean on held-apart tasks
     with its interval, and lines for the controls. `at` is the chosen generation's position."""
-    x = lineage.axis(axis)
-    places = [place for place, one in enumerate(lineage.generations) if one.index > 0]
-    data = _bands(lineage, x, places)
-    alone = (
-        lineage.plan is not None and lineage.plan.evolution.population == 1
-    )  # then best, mean and median are one
-    for name, dash, width in (("best", "dot", 1.5), ("mean", "solid", 2.5), ("median", "dash", 1.5)):
-        if alone and name != "mean":
-            continue
-        y = [getattr(lineage.generations[place], name) for place in places]
-        data.append(_curve([x[place] for place in places], y, name, dash, width, FIRST_COLOUR))
-    data.append(_validated(lineage, x, "validation", "diamond", RIGHT_COLOUR))
+    curves = [("best", "dot", 1.5), ("mean", "solid", 2.5), ("median", "dash", 1.5)]
+    if lineage.plan is not None and lineage.plan.evolution.population == 1:
+        curves = [("mean", "solid", 2.5)]  # of one candidate, best, mean and median are one
+    data = _bands(lineage, axis)
+    data += [_fitness(lineage, axis, what, what, dash, width, FIRST_COLOUR) for what, dash, width in curves]
+    data.append(_validated(lineage, axis, "validation", "diamond", RIGHT_COLOUR))
     if second is not None:
-        theirs = second.axis(axis)
-        drawn_places = [place for place, one in enumerate(second.generations) if one.index > 0]
         name = literal(second.name, 24)
-        means = [second.generations[place].mean for place in drawn_places]
-        data.append(
-            _curve(
-                [theirs[place] for place in drawn_places], means, f"mean, {name}", "solid", 2, SECOND_COLOUR
-            )
-        )
-        data.append(_validated(second, theirs, f"validation, {name}", "square", SECOND_COLOUR))
-    data += _control_lines(lineage, x)
-    return unvalidated(
-        data,
-        layout(
-            380,
-            xaxis=_x_axis(axis),
-            yaxis={"range": [0, 1.04], "tickformat": ".0%", "fixedrange": True, "title": None},
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            hovermode="x unified",
-            shapes=[cursor(x[at])],
-        ),
-    )
+        data.append(_fitness(second, axis, "mean", f"mean, {name}", "solid", 2, SECOND_COLOUR))
+        data.append(_validated(second, axis, f"validation, {name}", "square", SECOND_COLOUR))
+    data += _control_lines(lineage, axis)
+    return _by_generation(data, lineage, axis, at, 380, SHARES | {"range": [0, 1.04]})
 
 
-def _bands(lineage: Lineage, x: list[float], places: list[int]) -> list[dict[str, Any]]:
+def _by_generation(
+    data: list[dict[str, Any]],
+    lineage: Lineage,
+    axis: str,
+    at: int,
+    height: int,
+    yaxis: dict[str, Any],
+    **more: Any,
+) -> go.Figure:
+    """A figure whose x-axis is the generations, the chosen one marked."""
+    shared = {"margin": TIGHT, "hovermode": "x unified", "shapes": [cursor(lineage.axis(axis)[at])]}
+    return unvalidated(data, layout(height, xaxis=titled(AXES[axis]), yaxis=yaxis, **shared, **more))
+
+
+def _bands(lineage: Lineage, axis: str) -> list[dict[str, Any]]:
     """One standard error around the mean: of one candidate's fitness (light), of the population's mean (dark)."""
-    found = []
-    for name, shade in (("one candidate", 0.16), ("the mean", 0.4)):
-        known, low, high = [], [], []
-        for place in places:
-            one, tasks = lineage.plays[place], tasks_each(lineage, place)
-            n = tasks if name == "one candidate" else one.n if one else None
-            if n:
-                mean = lineage.generations[place].mean
-                error = binomial_error(mean, n)
-                known.append(x[place])
-                low.append(mean - error)
-                high.append(mean + error)
-        if known:
-            found.append(
-                {
-                    "type": "scatter",
-                    "x": known + known[::-1],
-                    "y": high + low[::-1],
-                    "mode": "lines",
-                    "fill": "toself",
-                    "fillcolor": f"rgba(47,118,214,{shade})",
-                    "line": {"width": 0},
-                    "hoverinfo": "skip",
-                    "name": f"± 1 standard error of {name}",
-                    "showlegend": False,
-                }
-            )
-    return found
+    places = [place for place, one in enumerate(lineage.generations) if one.index > 0]
+    episodes = {place: one.n for place in places if (one := lineage.plays[place]) and one.n}
+    tasks = {place: n for place in places if (n := tasks_each(lineage, place))}
+    return [
+        _band(lineage, axis, name, counts, shade)
+        for name, counts, shade in (("one candidate", tasks, 0.16), ("the mean", episodes, 0.4))
+        if counts
+    ]
+
+
+def _band(lineage: Lineage, axis: str, name: str, counts: dict[int, int], shade: float) -> dict[str, Any]:
+    """`counts`: how many tries a generation's fitness stands on, by its place."""
+    x = lineage.axis(axis)
+    low, high = [], []
+    for place, n in counts.items():
+        mean = lineage.generations[place].mean
+        low.append(mean - binomial_error(mean, n))
+        high.append(mean + binomial_error(mean, n))
+    fill, name = f"rgba(47,118,214,{shade})", f"± 1 standard error of {name}"
+    return band([x[place] for place in counts], low, high, fill, name=name, showlegend=False)
+
+
+def _fitness(
+    lineage: Lineage, axis: str, what: str, name: str, dash: str, width: float, colour: str
+) -> dict[str, Any]:
+    """The best, mean or median of every generation in which candidates competed."""
+    competed = [
+        (x, getattr(one, what))
+        for x, one in zip(lineage.axis(axis), lineage.generations, strict=True)
+        if one.index > 0
+    ]
+    return _curve([x for x, _ in competed], [y for _, y in competed], name, dash, width, colour)
 
 
 def _curve(
-    x: list[float], y: Sequence[float | None], name: str, dash: str, width: float, colour: str
+    x: list[float],
+    y: Sequence[float | None],
+    name: str,
+    dash: str,
+    width: float,
+    colour: str,
+    value: str = "%{y:.1%}",
 ) -> dict[str, Any]:
+    """A line, or a mark where there is one value only; `value` is what a pointer on it reads after its name."""
     return {
         "type": "scatter",
         "x": x,
@@ -132,72 +134,48 @@ def _curve(
         "name": name,
         "mode": "lines" if len(x) > 1 else "markers",
         "line": {"color": colour, "width": width, "dash": dash},
-        "hovertemplate": f"{name} %{{y:.1%}}<extra></extra>",
+        "hovertemplate": f"{name} {value}<extra></extra>",
     }
 
 
-def _validated(lineage: Lineage, x: list[float], name: str, symbol: str, colour: str) -> dict[str, Any]:
-    known = [(at, one) for at, one in zip(x, lineage.validations, strict=True) if one and one.n]
-    ends = [one.interval for _, one in known]
+def _validated(lineage: Lineage, axis: str, name: str, symbol: str, colour: str) -> dict[str, Any]:
+    known = [
+        (x, one) for x, one in zip(lineage.axis(axis), lineage.validations, strict=True) if one and one.n
+    ]
+    shares = [one.accuracy for _, one in known]
+    intervals = [one.interval for _, one in known]
     return {
         "type": "scatter",
-        "x": [at for at, _ in known],
-        "y": [one.accuracy for _, one in known],
+        "x": [x for x, _ in known],
+        "y": shares,
         "name": name,
         "mode": "markers",
         "marker": {"symbol": symbol, "size": 9, "color": colour},
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [high - one.accuracy for (_, one), (_, high) in zip(known, ends, strict=True)],
-            "arrayminus": [one.accuracy - low for (_, one), (low, _) in zip(known, ends, strict=True)],
-            "color": colour,
-            "thickness": 1.5,
-            "width": 4,
-        },
+        "error_y": error_bars(shares, intervals, colour, 1.5, 4),
         "customdata": [
             f"{one.right} of {one.n}, {low:.1%} to {high:.1%}"
-            for (_, one), (low, high) in zip(known, ends, strict=True)
+            for (_, one), (low, high) in zip(known, intervals, strict=True)
         ],
         "hovertemplate": f"{name} %{{y:.1%}} (%{{customdata}})<extra></extra>",
     }
 
 
-def _control_lines(lineage: Lineage, x: list[float]) -> list[dict[str, Any]]:
+def _control_lines(lineage: Lineage, axis: str) -> list[dict[str, Any]]:
     """A grey line for each control, named with its value in the legend, where no name covers a mark."""
-    found = sorted(lineage.controls.items(), key=lambda item: -item[1].accuracy)
-    return [
-        _curve(
-            [min(x), max(x)],
-            [one.accuracy] * 2,
-            f"{literal(control_words(name), 44)} {one.accuracy:.1%}",
-            _CONTROL_DASHES[place % len(_CONTROL_DASHES)],
-            1.5,
-            NEUTRAL_COLOUR,
-        )
-        | {"hoverinfo": "skip", "hovertemplate": None}
-        for place, (name, one) in enumerate(found)
-    ]
+    x = lineage.axis(axis)
+    ordered = sorted(lineage.controls.items(), key=lambda item: -item[1].accuracy)
+    lines = []
+    for place, (control, one) in enumerate(ordered):
+        name = f"{literal(control_words(control), 44)} {one.accuracy:.1%}"
+        dash = _CONTROL_DASHES[place % len(_CONTROL_DASHES)]
+        line = _curve([min(x), max(x)], [one.accuracy] * 2, name, dash, 1.5, NEUTRAL_COLOUR)
+        lines.append(line | {"hoverinfo": "skip", "hovertemplate": None})
+    return lines
 
 
 def cursor(x: float) -> dict[str, Any]:
     """The chosen generation as every chart marks it."""
-    return {
-        "type": "line",
-        "xref": "x",
-        "yref": "paper",
-        "x0": x,
-        "x1": x,
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": NEUTRAL_COLOUR, "width": 6},
-        "opacity": 0.35,
-        "layer": "below",
-    }
-
-
-def _x_axis(axis: str) -> dict[str, Any]:
-    return {"title": {"text": AXES[axis]}, "fixedrange": True, "showgrid": False, "zeroline": False}
+    return line_at(x=x, width=6, opacity=0.35) | {"layer": "below"}
 
 
 @lru_cache(maxsize=64)
@@ -205,23 +183,13 @@ def line_figure(
     lineage: Lineage, values: tuple[tuple[str, str, tuple[float | None, ...]], ...], axis: str, at: int
 ) -> go.Figure:
     """A few curves over the generations: `values` are (name, dash, one value per generation)."""
-    x = lineage.axis(axis)
-    data = []
-    for place, (name, dash, y) in enumerate(values):
-        curve = _curve(x, y, name, dash, 2, (FIRST_COLOUR, NEUTRAL_COLOUR)[place % 2])
-        data.append(curve | {"hovertemplate": f"{name} %{{y:,.4~g}}<extra></extra>"})
-    return unvalidated(
-        data,
-        layout(
-            190,
-            xaxis=_x_axis(axis),
-            yaxis={"rangemode": "tozero", "fixedrange": True, "nticks": 5, "title": None},
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            showlegend=len(values) > 1,
-            hovermode="x unified",
-            shapes=[cursor(x[at])],
-        ),
-    )
+    colours = (FIRST_COLOUR, NEUTRAL_COLOUR)
+    data = [
+        _curve(lineage.axis(axis), y, name, dash, 2, colours[place % 2], "%{y:,.4~g}")
+        for place, (name, dash, y) in enumerate(values)
+    ]
+    yaxis = VALUES | {"rangemode": "tozero", "nticks": 5}
+    return _by_generation(data, lineage, axis, at, 190, yaxis, showlegend=len(values) > 1)
 
 
 # Who is chosen
@@ -234,32 +202,27 @@ def shares_figure(
     """The share of every choice in all turns, stacked, generation after generation (the paper's figure 6). `span`
     is the x-axis, `mark` the chosen generation on it; names at the right are in `ink`."""
     known = [(at, one) for at, one in zip(lineage.axis(axis), lineage.plays, strict=True) if one]
-    x = [at for at, _ in known]
     rows = [grouped(one.shares, by) for _, one in known]
-    data: list[dict[str, Any]] = []
-    notes: list[dict[str, Any]] = []
+    areas, names = [], []
     below = 0.0
-    for key, name, colour, pattern in _areas(lineage, by):
+    for key, name, colour, pattern in _choices(lineage, by):
         y = [row.get(key, 0.0) for row in rows]
-        data.append(_area(x, y, name, colour, pattern))
-        if y and y[-1] >= _NAMED:
-            notes.append(_note(name, below + y[-1] / 2, ink))
-        below += y[-1] if y else 0.0
+        areas.append(_area([at for at, _ in known], y, name, colour, pattern))
+        last = y[-1] if y else 0.0
+        if last >= _NAMED:
+            names.append(note(name, ink=ink, xref="paper", x=1.01, y=below + last / 2))
+        below += last
+    # A dark line shows on areas of any colour.
+    chosen = [] if mark is None else [line_at(x=mark, colour="#111827", width=2, dash="dot", opacity=0.35)]
     return unvalidated(
-        data,
+        areas,
         layout(
             360,
-            xaxis=_x_axis(axis) | {"range": list(span)},
-            yaxis={
-                "range": [0, 1],
-                "tickformat": ".0%",
-                "fixedrange": True,
-                "title": None,
-                "showgrid": False,
-            },
-            margin={"l": 8, "r": 84, "t": 8, "b": 8},
-            shapes=[] if mark is None else [cursor(mark) | {"layer": "above", "line": _MARK}],
-            annotations=notes,
+            xaxis=titled(AXES[axis], range=list(span)),
+            yaxis=SHARES | {"range": [0, 1], "showgrid": False},
+            margin=TIGHT | {"r": 84},
+            shapes=chosen,
+            annotations=names,
         ),
     )
 
@@ -288,41 +251,25 @@ def _area(x: list[float], y: list[float], name: str, colour: str, pattern: str) 
     }
 
 
-#: A line that shows on areas of any colour.
-_MARK = {"color": "#111827", "width": 2, "dash": "dot"}
-
-
-def _note(name: str, y: float, ink: str) -> dict[str, Any]:
-    """A name at the right of the area it belongs to."""
-    return {
-        "xref": "paper",
-        "x": 1.01,
-        "xanchor": "left",
-        "y": y,
-        "text": name,
-        "showarrow": False,
-        "font": {"size": 11, "color": ink},
-    }
-
-
-def _areas(lineage: Lineage, by: str) -> list[tuple[str, str, str, str]]:
-    """(key, name, colour, pattern) of each area, from below."""
+def _choices(lineage: Lineage, by: str) -> list[tuple[str, str, str, str]]:
+    """(key, name, colour, pattern) of each choice, from the bottom of the stack."""
     models = lineage.models
     if by == "model":
-        return [(m, literal(m, 14), model_colour(m, models), "") for m in models]
+        return [(model, literal(model, 14), model_colour(model, models), "") for model in models]
     if by == "role":
         return [
-            (role.value, ROLE_STYLES[role].word, _ROLE_COLOURS[role], PATTERNS[role][0])
-            for role in (Role.THINKER, Role.WORKER, Role.VERIFIER)
+            (role.value, ROLE_STYLES[role].word, _ROLE_COLOURS[role], pattern)
+            for role, (pattern, _) in PATTERNS.items()
         ]
     return [
         (
             f"{model} {role.value}",
             f"{ROLE_STYLES[role].letter} · {literal(model, 12)}",
             model_colour(model, models),
-            PATTERNS[role][0],
+            pattern,
         )
-        for model, role in pair_order(models)
+        for model in models
+        for role, (pattern, _) in PATTERNS.items()
     ]
 
 
@@ -336,29 +283,14 @@ def manner_figure(
     for one, dash, colour in ((lineage, "solid", FIRST_COLOUR), (second, "dash", SECOND_COLOUR)):
         if one is not None:
             y = [None if played is None else manner(played, what, by) for played in one.plays]
-            curve = _curve(one.axis(axis), y, literal(one.name, 24), dash, 2, colour)
-            shown = "%{y:.1%}" if what == "accepted" else "%{y:.2f}"
-            data.append(curve | {"hovertemplate": f"{literal(one.name, 24)} {shown}<extra></extra>"})
-    upper = {"accepted": 1.0, "entropy": most_entropy(lineage.models, by)}.get(what)
-    return unvalidated(
-        data,
-        layout(
-            190,
-            xaxis=_x_axis(axis),
-            yaxis={
-                "fixedrange": True,
-                "nticks": 5,
-                "title": None,
-                "tickformat": ".0%" if what == "accepted" else "",
-                "rangemode": "tozero",
-                **({} if upper is None else {"range": [0, upper * 1.03]}),
-            },
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            showlegend=second is not None,
-            hovermode="x unified",
-            shapes=[cursor(lineage.axis(axis)[at])],
-        ),
-    )
+            value = "%{y:.1%}" if what == "accepted" else "%{y:.2f}"
+            data.append(_curve(one.axis(axis), y, literal(one.name, 24), dash, 2, colour, value))
+    yaxis = VALUES | {"nticks": 5, "rangemode": "tozero"}
+    if what == "accepted":
+        yaxis |= {"tickformat": ".0%", "range": [0, 1.03]}
+    elif what == "entropy":
+        yaxis["range"] = [0, most_entropy(lineage.models, by) * 1.03]
+    return _by_generation(data, lineage, axis, at, 190, yaxis, showlegend=second is not None)
 
 
 def manner(played: EpisodeStatistics, what: str, by: str) -> float:
@@ -384,34 +316,16 @@ def candidates_figure(
     else:
         x = [distances[one.index] for one in known]
         title = "distance from the mean, in step sizes"
-    line = {
-        "type": "line",
-        "xref": "x domain",
-        "x0": 0,
-        "x1": 1,
-        "y0": mean,
-        "y1": mean,
-        "line": {"color": NEUTRAL_COLOUR, "width": 1.5, "dash": "longdash"},
-    }
-    note = {
-        "xref": "x domain",
-        "x": 0.01,
-        "xanchor": "left",
-        "y": mean,
-        "yanchor": "bottom",
-        "text": f"mean {mean:.1%}",
-        "showarrow": False,
-        "font": {"size": 11},
-    }
+    words = note(f"mean {mean:.1%}", xref="x domain", x=0.01, y=mean, yanchor="bottom")
     return unvalidated(
         [_candidate_points(known, x)],
         layout(
             380,
-            xaxis={"title": {"text": title}, "fixedrange": True, "showgrid": False, "zeroline": False},
-            yaxis={"tickformat": ".0%", "fixedrange": True, "title": None},
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            shapes=[line],
-            annotations=[note],
+            xaxis=titled(title),
+            yaxis=SHARES,
+            margin=TIGHT,
+            shapes=[line_at(y=mean, width=1.5, dash="longdash")],
+            annotations=[words],
         ),
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import ROLE_ORDER
 from core.errors import TrinityError
@@ -37,6 +38,44 @@ _LAYERS = "layers"
 SIZES: dict[str, int] = {"A first look": 1_000, "A short one": 6_000, "The paper's budget": 30_720}
 #: The learner that evolves one policy instead of a population.
 _ALONE = "reinforce"
+#: Key of a number of the form -> its words, the least and the most that it may be.
+_NUMBERS: dict[str, tuple[str, float, float | None]] = {
+    "ev_n": ("How many of them", 1, None),
+    "ev_n_file": ("How many of them", 1, None),
+    "ev_generations": ("Generations", 1, 100_000),
+    "ev_population": ("Candidates in each", 1, 100_000),
+    "ev_each": ("Tasks per candidate", 1, 100_000),
+    "ev_turns": ("Turn budget", 1, 100),
+    "ev_seed": ("Seed", 0, 2**53 - 1),
+    "ev_validation": ("Validation tasks", 0, 100_000),
+    "ev_every": ("Validate every", 1, 100_000),
+    "ev_spread": ("First spread of the logits", 0.01, 1000.0),
+    "ev_diversity": ("Weight of diversity", 0.0, 100.0),
+    "ev_turn_cost": ("Weight of turns", 0.0, 100.0),
+    "ev_constant": ("Spread of what is constant", 0.0, 1000.0),
+    "ev_svf_spread": ("Spread by singular values", 0.01, 1000.0),
+    "ev_learning_rate": ("Learning rate", 1e-9, 10.0),
+    "ev_box": ("Half of its box, in step sizes", 1e-9, 1e6),
+}
+#: What some of them mean.
+_MEANINGS = {
+    "ev_generations": define("Generation"),
+    "ev_population": define("Candidate"),
+    "ev_turns": define("Turn budget"),
+    "ev_seed": "The same seed evolves the same again, bit for bit.",
+    "ev_validation": "Held apart; the mean is measured on them.",
+    "ev_spread": "How far the first candidates' logits spread; it sets the step size.",
+    "ev_diversity": "Rewards asking different models; the released run has 0.15.",
+    "ev_turn_cost": "Counts against long episodes; the released run has 0.1.",
+    "ev_constant": "First spread of preferences that do not depend on the transcript; 0 evolves none.",
+    "ev_svf_spread": "How far the first candidates' logits spread by singular values alone.",
+}
+
+
+def _number(column: DeltaGenerator, key: str, value: Any = "min", **look: Any) -> Any:
+    """A number of the form, of the type of its bounds."""
+    words, least, most = _NUMBERS[key]
+    return column.number_input(words, least, most, value, key=key, help=_MEANINGS.get(key), **look)
 
 
 def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | None, str]:
@@ -91,18 +130,11 @@ def _tasks() -> tuple[str | None, int | None]:
         "Tasks", sets, key="ev_tasks", help="Tasks of the evolve split; tests never see them."
     )
     own = tasks == _FILE
-    n = right.number_input(
-        "How many of them",
-        min_value=1,
-        value=None if own else 1000,
-        step=1,
-        key="ev_n_file" if own else "ev_n",
-        placeholder="all",
-    )
+    n = _number(right, "ev_n_file" if own else "ev_n", None if own else 1000, placeholder="all")
     if not own:
-        return tasks, None if n is None else int(n)
+        return tasks, n
     path = st.text_input("Path of the file on this machine", key="ev_file", max_chars=1000).strip()
-    return (str(Path(path).expanduser().resolve()) if path else None), None if n is None else int(n)
+    return str(Path(path).expanduser().resolve()) if path else None, n
 
 
 #: The keys of the three numbers that make an evolution's size.
@@ -157,52 +189,30 @@ def _size(defaults: EvolveConfig) -> dict[str, Any]:
     """Learner, generations, population, tasks per candidate, turn budget and seed."""
     learner = _learner(defaults)
     one, two, three = st.columns(3)
-    generations = one.number_input(
-        "Generations", 1, 100_000, step=1, key="ev_generations", help=define("Generation")
-    )
-    population = two.number_input(
-        "Candidates in each",
-        1,
-        100_000,
-        step=1,
-        key="ev_population",
-        help=define("Candidate"),
-        disabled=learner == _ALONE,
-    )
-    each = three.number_input("Tasks per candidate", 1, 100_000, step=1, key="ev_each")
-    one, two, three = st.columns(3)
-    turns = one.number_input(
-        "Turn budget", 1, 100, defaults.turn_budget, key="ev_turns", help=define("Turn budget")
-    )
-    seed = two.number_input(
-        "Seed",
-        0,
-        2**53 - 1,
-        defaults.seed,
-        key="ev_seed",
-        help="The same seed evolves the same again, bit for bit.",
-    )
-    st.caption(f"{generations * population * each:,} episodes in all, besides validation.")
-    return {
-        "learner": learner,
-        "generations": int(generations),
-        "population": int(population),
-        "tasks_per_candidate": int(each),
-        "rotate_every": shape_of(learner).rotate_every,
-        "turn_budget": int(turns),
-        "seed": int(seed),
+    generations = _number(one, "ev_generations")
+    population = _number(two, "ev_population", disabled=learner == _ALONE)
+    each = _number(three, "ev_each")
+    one, two, _ = st.columns(3)
+    sizes = {
+        "generations": generations,
+        "population": population,
+        "tasks_per_candidate": each,
+        "turn_budget": _number(one, "ev_turns", defaults.turn_budget),
+        "seed": _number(two, "ev_seed", defaults.seed),
     }
+    st.caption(f"{generations * population * each:,} episodes in all, besides validation.")
+    return {"learner": learner, "rotate_every": shape_of(learner).rotate_every, **sizes}
 
 
 def _details(
     defaults: EvolveConfig, learner: str, models: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan's settings outside its `evolution`, and further ones of `evolution`."""
-    run_settings: dict[str, Any] = {"head": "linear", "svf": ""}
     if learner == _ALONE:
         st.caption("REINFORCE learns a linear head, without singular values.")
+        head, svf = "linear", ""
     else:
-        run_settings = _searched()
+        head, svf = _searched()
     barred = st.multiselect(
         "Left out",
         [*models, *(role.value for role in ROLE_ORDER)],
@@ -210,48 +220,38 @@ def _details(
         format_func=lambda value: one_line(str(value), 30),
         help="Models and roles that are never chosen, as in an ablation.",
     )
-    run_settings["barred"] = tuple(barred)
     one, two, three = st.columns(3)
-    with one:
-        further = _rate(defaults, learner)
-    validation = two.number_input(
-        "Validation tasks",
-        0,
-        100_000,
-        200,
-        key="ev_validation",
-        help="Held apart; the mean is measured on them.",
-    )
-    every = three.number_input("Validate every", 1, 100_000, defaults.validate_every, key="ev_every")
-    run_settings["validation"] = int(validation)
-    run_settings["controls"], paced = _paced(defaults, learner)
-    run_settings["token_position"], rewarded = _rewarded(defaults, learner, svf=bool(run_settings["svf"]))
-    return run_settings, {**further, **rewarded, **paced, "validate_every": int(every)}
+    further = _rate(one, defaults, learner)
+    validation = _number(two, "ev_validation", 200)
+    further["validate_every"] = _number(three, "ev_every", defaults.validate_every)
+    controls, paced = _paced(defaults, learner)
+    token, rewarded = _rewarded(defaults, learner, svf=bool(svf))
+    run_settings = {
+        "head": head,
+        "svf": svf,
+        "barred": tuple(barred),
+        "validation": validation,
+        "controls": controls,
+        "token_position": token,
+    }
+    return run_settings, {**further, **paced, **rewarded}
 
 
 def _paced(defaults: EvolveConfig, learner: str) -> tuple[bool, dict[str, Any]]:
     """Whether controls are played, and how far apart and on how many tasks candidates begin."""
     one, two = st.columns(2)
-    spread = one.number_input(
-        "First spread of the logits",
-        0.01,
-        1000.0,
-        defaults.logit_spread,
-        key="ev_spread",
-        help="How far the first candidates' logits spread; it sets the step size.",
-        disabled=learner == _ALONE,
-    )
+    alone = learner == _ALONE
+    spread = _number(one, "ev_spread", defaults.logit_spread, disabled=alone)
     adaptive = two.toggle(
         "As many tasks as tell candidates apart",
         key="ev_adaptive",
         help="Begin with so many tasks per candidate, then more or fewer, as fitness tells candidates apart.",
-        disabled=learner == _ALONE,
+        disabled=alone,
     )
     controls = two.toggle(
         "Play the controls at the end", value=True, key="ev_controls", help=define("Control")
     )
-    adapted = bool(adaptive) and learner != _ALONE
-    return bool(controls), {"logit_spread": float(spread), "adaptive": adapted}
+    return controls, {"logit_spread": spread, "adaptive": adaptive and not alone}
 
 
 def _rewarded(defaults: EvolveConfig, learner: str, *, svf: bool) -> tuple[int, dict[str, Any]]:
@@ -265,25 +265,8 @@ def _rewarded(defaults: EvolveConfig, learner: str, *, svf: bool) -> tuple[int, 
         help="The paper reads the last but one.",
     )
     weights = {
-        name: float(
-            column.number_input(
-                words, 0.0, 100.0, getattr(defaults, name), 0.05, key=f"ev_{name}", help=help_text
-            )
-        )
-        for column, name, words, help_text in (
-            (
-                two,
-                "diversity",
-                "Weight of diversity",
-                "Rewards asking different models; the released run has 0.15.",
-            ),
-            (
-                three,
-                "turn_cost",
-                "Weight of turns",
-                "Counts against long episodes; the released run has 0.1.",
-            ),
-        )
+        "diversity": _number(two, "ev_diversity", defaults.diversity, step=0.05),
+        "turn_cost": _number(three, "ev_turn_cost", defaults.turn_cost, step=0.05),
     }
     one, two, three = st.columns(3)
     own = one.toggle(
@@ -291,29 +274,15 @@ def _rewarded(defaults: EvolveConfig, learner: str, *, svf: bool) -> tuple[int, 
         key="ev_own_tasks",
         help="As the paper draws them. Otherwise all candidates of a generation play the same tasks.",
     )
-    constant = two.number_input(
-        "Spread of what is constant",
-        0.0,
-        1000.0,
-        defaults.constant_spread or 0.0,
-        key="ev_constant",
-        help="First spread of preferences that do not depend on the transcript; 0 evolves none.",
-        disabled=learner == _ALONE,
-    )
-    offsets = three.number_input(
-        "Spread by singular values",
-        0.01,
-        1000.0,
-        defaults.svf_spread,
-        key="ev_svf_spread",
-        help="How far the first candidates' logits spread by singular values alone.",
-        disabled=not svf,
-    )
-    spreads = {"constant_spread": float(constant), "svf_spread": float(offsets)}
-    return int(token), {**weights, **spreads, "common": not own}
+    constant = defaults.constant_spread or 0.0
+    spreads = {
+        "constant_spread": _number(two, "ev_constant", constant, disabled=learner == _ALONE),
+        "svf_spread": _number(three, "ev_svf_spread", defaults.svf_spread, disabled=not svf),
+    }
+    return token, {**weights, **spreads, "common": not own}
 
 
-def _searched() -> dict[str, Any]:
+def _searched() -> tuple[str, str]:
     """The head, and the singular values that are evolved with it."""
     one, two = st.columns(2)
     head = one.selectbox("Head", get_args(HeadKind), key="ev_head", help=define("Head"))
@@ -325,31 +294,21 @@ def _searched() -> dict[str, Any]:
         format_func=lambda value: _SVF.get(value, "singular values of layers, too"),
     )
     if kind != _LAYERS:
-        return {"head": str(head), "svf": str(kind)}
-    layers = st.text_input("Which layers, such as 1 or 26,27", key="ev_layers", value="1")
-    return {"head": str(head), "svf": layers.strip()}
+        return head, kind
+    return head, st.text_input("Which layers, such as 1 or 26,27", key="ev_layers", value="1").strip()
 
 
-def _rate(defaults: EvolveConfig, learner: str) -> dict[str, Any]:
+def _rate(column: DeltaGenerator, defaults: EvolveConfig, learner: str) -> dict[str, Any]:
     """How fast or how far the learner goes."""
     if learner == _ALONE:
-        rate = st.number_input(
-            "Learning rate",
-            1e-9,
-            10.0,
-            defaults.learning_rate,
-            key="ev_learning_rate",
-            format="%.4g",
-            step=1e-3,
-        )
-        return {"learning_rate": float(rate)}
+        rate = _number(column, "ev_learning_rate", defaults.learning_rate, format="%.4g", step=1e-3)
+        return {"learning_rate": rate}
     if learner == "random-search":
-        box = st.number_input("Half of its box, in step sizes", 1e-9, 1e6, defaults.box, key="ev_box")
-        return {"box": float(box)}
-    rates = st.selectbox(
+        return {"box": _number(column, "ev_box", defaults.box)}
+    rates = column.selectbox(
         "Learning rates", ["pycma", "cmaes"], key="ev_rates", help="By the library they are from."
     )
-    return {"rates": str(rates)}
+    return {"rates": rates}
 
 
 def _priced(
@@ -360,9 +319,9 @@ def _priced(
     for note in notes:
         st.info(label(note, 300), icon=":material/info:")
     plan = replace(plan, digest=digest_of_tasks(tasks))
-    asked = price(store, plan, specs)
-    if not asked.is_paid:
+    quote = price(store, plan, specs)
+    if not quote.is_paid:
         st.markdown(":green[:material/savings:] Nobody bills for these models.")
         return plan, ""
-    ceiling, to_do = spending(asked, plan.max_cost_usd, key="ev_max_cost")
+    ceiling, to_do = spending(quote, plan.max_cost_usd, key="ev_max_cost")
     return (None, to_do) if to_do else (replace(plan, max_cost_usd=ceiling), "")

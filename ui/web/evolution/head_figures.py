@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from ui.presentation.policy_diff import slot_letter
 from ui.presentation.theme import DIFFERENCE_SCALE, NEUTRAL_COLOUR, ROLE_STYLES, ink_on, layout, model_colour
 from ui.presentation.words import role_word
 from ui.web.evolution.figures import cursor
-from ui.web.kit.figures import literal, ticks, unvalidated
+from ui.web.kit.axes import TIGHT, VALUES, line_at, titled
+from ui.web.kit.figures import literal, named_axis, unvalidated
 
 #: What stands in a cell whose choice hangs on rounding.
 UNSURE = "?"
@@ -76,19 +78,7 @@ def _strip_layout(found: Rescored, at: int, ink: str) -> dict[str, Any]:
     """Axes, a line above every episode's first turn, and a box around the generation nearest to `at`."""
     n_lines, n_generations = found.slots.shape
     here = min(range(n_generations), key=lambda column: abs(found.generations[column] - at))
-    borders = [
-        {
-            "type": "line",
-            "xref": "x domain",
-            "x0": 0,
-            "x1": 1,
-            "y0": row - 0.5,
-            "y1": row - 0.5,
-            "line": {"color": NEUTRAL_COLOUR, "width": 1.5},
-        }
-        for row in range(1, n_lines)
-        if found.lines[row].index == 0
-    ]
+    episodes = [row for row in range(1, n_lines) if found.lines[row].index == 0]
     box = {
         "type": "rect",
         "x0": here - 0.5,
@@ -98,21 +88,19 @@ def _strip_layout(found: Rescored, at: int, ink: str) -> dict[str, Any]:
         "line": {"color": ink, "width": 2},
     }
     shown = range(0, n_generations, max(1, round(n_generations / 12)))
-    bare = {"fixedrange": True, "showgrid": False, "zeroline": False}
     return layout(
         n_lines * _ROW_PX + 92,
-        xaxis=bare
-        | {
-            "title": {"text": "generation"},
-            "tickmode": "array",
-            "tickvals": list(shown),
-            "ticktext": [str(found.generations[column]) for column in shown],
-        },
-        yaxis=bare
-        | ticks([_line_name(found, row) for row in range(n_lines)])
-        | {"autorange": "reversed", "automargin": True},
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        shapes=[*borders, box],
+        xaxis=titled(
+            "generation", tickvals=list(shown), ticktext=[str(found.generations[column]) for column in shown]
+        ),
+        yaxis=named_axis(
+            [_line_name(found, row) for row in range(n_lines)],
+            autorange="reversed",
+            showgrid=False,
+            zeroline=False,
+        ),
+        margin=TIGHT,
+        shapes=[*(line_at(y=row - 0.5, width=1.5) for row in episodes), box],
     )
 
 
@@ -134,51 +122,43 @@ def _line_name(found: Rescored, row: int) -> str:
 
 
 def _hover(found: Rescored) -> list[list[str]]:
-    names = [literal(model, 24) for model in found.models]
-    rows = []
-    for row, line in enumerate(found.lines):
-        cells = []
-        for column, generation in enumerate(found.generations):
-            what = (
-                "too close to tell"
-                if found.unsure[row, column]
-                else f"{ROLE_STYLES[ROLE_ORDER[found.roles[row, column]]].word} on {names[found.slots[row, column]]}, "
-                f"{found.chances[row, column]:.0%}, lead {found.leads[row, column]:.2f} logits"
-            )
-            cells.append(f"generation {generation}, turn {line.index + 1}: {what}")
-        rows.append(cells)
-    return rows
+    return [
+        [
+            f"generation {generation}, turn {line.index + 1}: {_choice_words(found, row, column)}"
+            for column, generation in enumerate(found.generations)
+        ]
+        for row, line in enumerate(found.lines)
+    ]
+
+
+def _choice_words(found: Rescored, row: int, column: int) -> str:
+    at = row, column
+    if found.unsure[at]:
+        return "too close to tell"
+    role, model = ROLE_STYLES[ROLE_ORDER[found.roles[at]]].word, found.models[found.slots[at]]
+    return f"{role} on {literal(model, 24)}, {found.chances[at]:.0%}, lead {found.leads[at]:.2f} logits"
 
 
 def _letters(found: Rescored, colours: Sequence[str], ink: str) -> dict[str, Any]:
     """The letters of role and slot at the first of the columns in which a choice stands, where these can hold them;
     black or white on a strong colour, else in `ink`."""
+    n_columns = len(found.generations)
+    least = min(n_columns, max(1, round(n_columns / _LETTERS * 4)))
+    choices = np.where(found.unsure, -1, found.slots * len(ROLE_ORDER) + found.roles)
     x, y, text, inks = [], [], [], []
-    n_lines, n_columns = found.slots.shape
-    least = max(1, round(n_columns / _LETTERS * 4))
-    for row in range(n_lines):
-        begin = 0
-        for column in range(1, n_columns + 1):
-            if column < n_columns and _same(found, row, begin, column):
+    for row, choice in enumerate(choices):
+        changes = np.flatnonzero(np.diff(choice)) + 1
+        for begin, end in pairwise([0, *changes.tolist(), n_columns]):
+            if end - begin < least:
                 continue
-            if column - begin >= min(least, n_columns):
-                x.append(begin - 0.45)
-                y.append(row)
-                unsure = found.unsure[row, begin]
-                strong = not unsure and found.chances[row, begin] > _STRONG
-                inks.append(ink_on(colours[found.slots[row, begin]]) if strong else ink)
-                role = ROLE_STYLES[ROLE_ORDER[found.roles[row, begin]]].letter
-                text.append(UNSURE if unsure else f"<b>{role}</b>{slot_letter(found.slots[row, begin])}")
-            begin = column
+            slot, unsure = found.slots[row, begin], found.unsure[row, begin]
+            strong = not unsure and found.chances[row, begin] > _STRONG
+            role = ROLE_STYLES[ROLE_ORDER[found.roles[row, begin]]].letter
+            x.append(begin - 0.45)
+            y.append(row)
+            inks.append(ink_on(colours[slot]) if strong else ink)
+            text.append(UNSURE if unsure else f"<b>{role}</b>{slot_letter(slot)}")
     return {"x": x, "y": y, "text": text, "textfont": {"size": 11, "color": inks}}
-
-
-def _same(found: Rescored, row: int, one: int, other: int) -> bool:
-    if found.unsure[row, one] or found.unsure[row, other]:
-        return bool(found.unsure[row, one] and found.unsure[row, other])
-    return bool(
-        found.slots[row, one] == found.slots[row, other] and found.roles[row, one] == found.roles[row, other]
-    )
 
 
 # Weights
@@ -193,39 +173,31 @@ def norms_figure(
     norms: NDArray[np.float64], generations: Sequence[int], models: Sequence[str], at: int
 ) -> go.Figure:
     """The length of each logit's row [generations, rows] by generation."""
-    data = []
-    every = max(1, len(generations) // 8)
-    for row, name in enumerate(row_names(models)):
-        model = row < len(models)
-        symbol = _MARKERS[row % len(_MARKERS)] if model else ROLE_STYLES[ROLE_ORDER[row - len(models)]].symbol
-        data.append(
-            {
-                "type": "scatter",
-                "x": list(generations),
-                "y": norms[:, row].round(4).tolist(),
-                "name": name,
-                "mode": "lines+markers",
-                "line": {
-                    "color": model_colour(models[row], models) if model else NEUTRAL_COLOUR,
-                    "width": 2,
-                    "dash": "solid" if model else "dot",
-                },
-                "marker": {"symbol": symbol, "size": 8, "maxdisplayed": len(generations) // every + 1},
-                "hovertemplate": f"{name} %{{y:.3f}}<extra></extra>",
-            }
-        )
+    looks = [
+        (model_colour(model, models), "solid", _MARKERS[i % len(_MARKERS)]) for i, model in enumerate(models)
+    ]
+    looks += [(NEUTRAL_COLOUR, "dot", ROLE_STYLES[role].symbol) for role in ROLE_ORDER]
+    marks = len(generations) // max(1, len(generations) // 8) + 1
+    data = [
+        {
+            "type": "scatter",
+            "x": list(generations),
+            "y": norms[:, row].round(4).tolist(),
+            "name": name,
+            "mode": "lines+markers",
+            "line": {"color": colour, "width": 2, "dash": dash},
+            "marker": {"symbol": symbol, "size": 8, "maxdisplayed": marks},
+            "hovertemplate": f"{name} %{{y:.3f}}<extra></extra>",
+        }
+        for row, (name, (colour, dash, symbol)) in enumerate(zip(row_names(models), looks, strict=True))
+    ]
     return unvalidated(
         data,
         layout(
             400,
-            xaxis={
-                "title": {"text": "generation"},
-                "fixedrange": True,
-                "showgrid": False,
-                "zeroline": False,
-            },
-            yaxis={"rangemode": "tozero", "fixedrange": True, "title": None},
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            xaxis=titled("generation"),
+            yaxis=VALUES | {"rangemode": "tozero"},
+            margin=TIGHT,
             hovermode="closest",
             shapes=[cursor(at)],
         ),
@@ -257,14 +229,14 @@ def cosine_figure(values: NDArray[np.float64], models: Sequence[str], ink: str) 
         "customdata": [[f"{one} and {other}" for other in names] for one in names],
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",
     }
-    axis: dict[str, Any] = {"fixedrange": True, "showgrid": False, "zeroline": False, "automargin": True}
+    shared = {"showgrid": False, "zeroline": False}
     return unvalidated(
         [heat],
         layout(
             400,
-            xaxis=axis | ticks(names) | {"tickangle": -45},
-            yaxis=axis | ticks(names) | {"autorange": "reversed"},
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            xaxis=named_axis(names, tickangle=-45, **shared),
+            yaxis=named_axis(names, autorange="reversed", **shared),
+            margin=TIGHT,
         ),
     )
 

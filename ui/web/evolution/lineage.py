@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 import streamlit as st
 
 from core.analysis.metrics import entropy
 from core.episode import ROLE_ORDER, Role
+from core.evolution.config import LearnerName
 from core.evolution.generation_stats import EpisodeStatistics, GenerationStats, Step
 from storage.rows.summaries import GenerationSummary, RunSummary
 from storage.store import Store
@@ -18,14 +20,14 @@ from ui.presentation.theme import NEUTRAL_COLOUR, one_line
 from ui.runs.plans import EvolutionPlan, known_plan
 from ui.web.kit.widgets import Standing
 
-#: Learner in a run's config -> its words; a run from before there was a choice was evolved by the first.
-LEARNERS: dict[str, str] = {
+#: Learner in a run's config -> its words.
+LEARNERS: dict[LearnerName, str] = {
     "sep-cma-es": "sep-CMA-ES",
     "reinforce": "REINFORCE",
     "random-search": "random search",
 }
 #: What each learner's step size is.
-REACH: dict[str, str] = {
+REACH: dict[LearnerName, str] = {
     "sep-cma-es": "step size (sigma)",
     "reinforce": "learning rate",
     "random-search": "half a box",
@@ -46,19 +48,19 @@ class Lineage:
     # What it is
 
     @property
-    def learner(self) -> str:
-        """Which learner it is by."""
-        return self.plan.evolution.learner if self.plan else next(iter(LEARNERS))
+    def learner(self) -> LearnerName:
+        """Which learner it is by; a run from before there was a choice was evolved by sep-CMA-ES."""
+        return self.plan.evolution.learner if self.plan else "sep-cma-es"
 
     @property
     def learner_words(self) -> str:
         """The learner as a reader knows it, plain text."""
-        return LEARNERS.get(self.learner, one_line(self.learner, 30))
+        return LEARNERS[self.learner]
 
     @property
     def reach_words(self) -> str:
         """What its step size is."""
-        return REACH.get(self.learner, "step size")
+        return REACH[self.learner]
 
     @cached_property
     def name(self) -> str:
@@ -92,28 +94,28 @@ class Lineage:
     def plays(self) -> tuple[EpisodeStatistics | None, ...]:
         """How each population played; for generation 0, before which nobody competed, its validation."""
         return tuple(
-            told.episodes or (told.validation if one.index == 0 else None)
-            for one, told in zip(self.generations, self.stats, strict=True)
+            stats.episodes or (stats.validation if one.index == 0 else None)
+            for one, stats in zip(self.generations, self.stats, strict=True)
         )
 
     @cached_property
     def validations(self) -> tuple[EpisodeStatistics | None, ...]:
         """The distribution mean on held-apart tasks, where it was measured."""
-        return tuple(told.validation for told in self.stats)
+        return tuple(stats.validation for stats in self.stats)
 
     @cached_property
     def controls(self) -> dict[str, EpisodeStatistics]:
-        """What it is put beside, by name; empty until they are played."""
+        """What it is compared with, by name; empty until they are played."""
         found = self.stats[-1].controls if self.stats else {}
-        return {one_line(name, 40): told for name, told in found.items()}
+        return {one_line(name, 40): one for name, one in found.items()}
 
     def axis(self, axis: str) -> list[float]:
         """Where each generation stands on an axis out of AXES."""
-        pick: Callable[[GenerationSummary], float] = {
-            "episodes": lambda one: float(one.evaluations),
-            "time": lambda one: one.wall_s / 60,
-        }.get(axis, lambda one: float(one.index))
-        return [pick(one) for one in self.generations]
+        if axis == "episodes":
+            return [float(one.evaluations) for one in self.generations]
+        if axis == "time":
+            return [one.wall_s / 60 for one in self.generations]
+        return [float(one.index) for one in self.generations]
 
     # What came of it
 
@@ -125,13 +127,8 @@ class Lineage:
 
     def total(self, name: str) -> float | None:
         """The sum of a count over all generations; None where no generation kept it."""
-        kept = [value for told in self.stats if (value := getattr(told, name)) is not None]
-        return float(sum(kept)) if kept else None
-
-    @property
-    def spent_usd(self) -> float:
-        """What the finished generations have cost."""
-        return self.stats[-1].spent_usd if self.stats else 0.0
+        counts = [value for stats in self.stats if (value := getattr(stats, name)) is not None]
+        return float(sum(counts)) if counts else None
 
     @cached_property
     def steps(self) -> Mapping[str, Step]:
@@ -167,20 +164,20 @@ def control_words(name: str) -> str:
     return f"best single: {model}" + (f" ({' '.join(cycle)})" if cycle else "")
 
 
-def read_lineage(store: Store, run: RunSummary) -> Lineage:
-    """The generations of a run that are kept; read again only when there are more."""
-    return _read(store, run, store.url, run.id, run.generations)
-
-
 def evolution_of(run: RunSummary) -> EvolutionPlan | None:
     """What an evolution's run plays; None when it was recorded by something else."""
     plan = known_plan(run)
     return plan if isinstance(plan, EvolutionPlan) else None
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _read(_store: Store, _run: RunSummary, url: str, run: str, n: int) -> Lineage:
-    return Lineage(run, evolution_of(_run), tuple(_store.evolution.generations(run)))
+@st.cache_resource(
+    max_entries=16,
+    show_spinner=False,
+    hash_funcs={Store: attrgetter("url"), RunSummary: attrgetter("id", "generations")},
+)
+def read_lineage(store: Store, run: RunSummary) -> Lineage:
+    """The generations of a run that are kept; read again only when there are more."""
+    return Lineage(run.id, evolution_of(run), tuple(store.evolution.generations(run.id)))
 
 
 # How far fitness can be trusted
@@ -210,11 +207,6 @@ def grouped(shares: Mapping[tuple[str, Role], float], by: str) -> dict[str, floa
         key = model if by == "model" else role.value if by == "role" else f"{model} {role.value}"
         found[key] = found.get(key, 0.0) + share
     return found
-
-
-def pair_order(models: Sequence[str]) -> list[tuple[str, Role]]:
-    """Every (model, role), in slot order and the roles of a model together."""
-    return [(model, role) for model in models for role in (Role.THINKER, Role.WORKER, Role.VERIFIER)]
 
 
 def share_entropy(shares: Mapping[tuple[str, Role], float], by: str) -> float:

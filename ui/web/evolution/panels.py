@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
 from core.analysis.head_lens import cosines, head_rows
-from core.episode import ROLE_ORDER
+from core.episode import ROLE_ORDER, Role
 from core.evolution.generation_stats import GenerationStats
 from storage.analysis.rescoring import Rescored
 from storage.filters.episode_filter import EpisodeFilter
@@ -37,6 +36,7 @@ from ui.web.evolution.lineage import AXES, Lineage, rank_correlation, tasks_each
 from ui.web.evolution.pinned import MOST_PINS, default_pins, heads_of, offered, own_plays, rescore
 from ui.web.kit import state
 from ui.web.kit.chart import plot
+from ui.web.kit.tables import link, row_table, text
 from ui.web.kit.widgets import ink, nothing_here, states_removed
 
 _SHARES = {"pair": "Model and role", "model": "Model", "role": "Role"}
@@ -82,68 +82,43 @@ def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | No
         caption=_noise_words(lineage, at),
     )
     columns = st.columns(2)
-    for place, small in enumerate(_small_charts(lineage)):
+    for place, (title, words, help, curves) in enumerate(_small_charts(lineage)):
         chart(
             columns[place % 2],
-            small.title,
-            line_figure(lineage, small.curves, axis, at),
+            title,
+            line_figure(lineage, curves, axis, at),
             key=f"small_{place}",
-            help=small.help,
-            alt=f"{small.words} by {AXES[axis]}",
+            help=help,
+            alt=f"{words} by {AXES[axis]}",
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _SmallChart:
-    """A chart over the generations: the question it answers, what it shows in `words`, its curves as (name, dash, one
-    value per generation)."""
-
-    title: str
-    words: str
-    curves: tuple[tuple[str, str, tuple[float | None, ...]], ...]
-    help: str | None = None
+#: (name, dash, one value per generation) of a line.
+Curve = tuple[str, str, tuple[float | None, ...]]
 
 
-def _small_charts(lineage: Lineage) -> tuple[_SmallChart, ...]:
-    """Step size and cost."""
-    generations = lineage.generations
-    reach = lineage.reach_words
-    return (
-        _SmallChart(
-            "How far does it still reach?",
-            reach,
-            ((reach, "solid", tuple(one.sigma for one in generations)),),
-            define("Sigma"),
-        ),
-        _SmallChart(
-            "How many episodes has it spent?",
-            "episodes",
-            (("episodes", "solid", tuple(float(one.evaluations) for one in generations)),),
-        ),
-        _SmallChart(
-            "How long has it taken, in minutes?",
-            "minutes",
-            (("minutes", "solid", tuple(one.wall_s / 60 for one in generations)),),
-        ),
-        _SmallChart(
-            "How many replies did a generation need?",
-            "replies",
-            tuple(
-                (name, dash, tuple(_count(lineage, place, key) for place in range(len(generations))))
-                for name, key, dash in (
-                    ("asked for", "calls", "solid"),
-                    ("known already", "calls_saved", "dash"),
-                )
-            ),
-            define("Known reply"),
-        ),
+def _small_charts(lineage: Lineage) -> list[tuple[str, str, str | None, tuple[Curve, ...]]]:
+    """Step size and cost: the question that each chart answers, what it shows, help, and its curves."""
+    generations, reach = lineage.generations, lineage.reach_words
+    sigma = tuple(one.sigma for one in generations)
+    episodes = tuple(float(one.evaluations) for one in generations)
+    minutes = tuple(one.wall_s / 60 for one in generations)
+    requested, known = (_counts(lineage, name) for name in ("calls", "calls_saved"))
+    replies = ("asked for", "solid", requested), ("known already", "dash", known)
+    return [
+        ("How far does it still reach?", reach, define("Sigma"), ((reach, "solid", sigma),)),
+        ("How many episodes has it spent?", "episodes", None, (("episodes", "solid", episodes),)),
+        ("How long has it taken, in minutes?", "minutes", None, (("minutes", "solid", minutes),)),
+        ("How many replies did a generation need?", "replies", define("Known reply"), replies),
+    ]
+
+
+def _counts(lineage: Lineage, name: str) -> tuple[float | None, ...]:
+    """A count of every generation; None before anybody competed, or where it was not kept."""
+    return tuple(
+        getattr(stats, name) if one.index > 0 else None
+        for one, stats in zip(lineage.generations, lineage.stats, strict=True)
     )
-
-
-def _count(lineage: Lineage, place: int, key: str) -> float | None:
-    """A count of one generation; None before anybody competed, or where it was not kept."""
-    found: float | None = getattr(lineage.stats[place], key)
-    return found if lineage.generations[place].index > 0 else None
 
 
 def _noise_words(lineage: Lineage, at: int) -> str:
@@ -274,12 +249,7 @@ def _pins(options: dict[str, EpisodeSummary], usual: list[str]) -> list[EpisodeS
             "Some episodes of this link are gone or cannot be read by these heads; they are left out.",
             icon=":material/info:",
         )
-    chosen = known or usual
-    st.session_state["pins"] = chosen
-
-    def changed() -> None:
-        state.set_params(ep=",".join(st.session_state["pins"]))
-
+    st.session_state["pins"] = known or usual
     st.multiselect(
         "Pinned episodes",
         list(options),
@@ -289,7 +259,7 @@ def _pins(options: dict[str, EpisodeSummary], usual: list[str]) -> list[EpisodeS
             f"{one_line(options[value].family, 12)} · {one_line(options[value].question, 48)} · "
             f"{policy_name(options[value].policy, options[value].generation)}"
         ),
-        on_change=changed,
+        on_change=lambda: state.set_params(ep=",".join(st.session_state["pins"])),
     )
     return [options[one] for one in st.session_state["pins"]]
 
@@ -310,41 +280,42 @@ def _tolerance_words(found: Rescored) -> str:
 def _choices_table(found: Rescored, generation: int) -> None:
     column = min(range(len(found.generations)), key=lambda c: abs(found.generations[c] - generation))
     st.markdown(f"**What would generation {found.generations[column]} choose, and what was recorded?**")
-    rows = []
-    for row, line in enumerate(found.lines):
-        unsure = bool(found.unsure[row, column])
-        role = ROLE_ORDER[found.roles[row, column]]
-        model = found.models[found.slots[row, column]]
-        now = "too close to tell" if unsure else f"{ROLE_STYLES[role].word} on {one_line(model, 24)}"
-        then = f"{ROLE_STYLES[line.role].word} on {one_line(line.model, 24)}"
-        lead = found.leads[row, column]
-        rows.append(
-            {
-                "task": f"{one_line(line.episode.family, 14)}, turn {line.index + 1}",
-                "now": now,
-                "same": "–" if unsure else "same" if now == then else "other",
-                "then": then,
-                "p": found.chances[row, column],
-                "lead": "–" if math.isinf(lead) else f"{lead:.2f}",
-                "replay": state.href("replay", ep=line.episode.id, t=line.index + 1),
-            }
-        )
-    st.dataframe(
-        pd.DataFrame(rows),
-        key=f"choices_{generation}",
-        hide_index=True,
-        height=min(38 + 35 * len(rows), 388),
-        column_config={
-            "task": st.column_config.TextColumn("Recorded turn", width=130),
-            "now": st.column_config.TextColumn("It would choose", width=170),
-            "same": st.column_config.TextColumn("", width=60),
-            "then": st.column_config.TextColumn("Recorded", width=170),
+    row_table(
+        {
+            "task": text("Recorded turn", width=130),
+            "now": text("It would choose", width=170),
+            "same": text("", width=60),
+            "then": text("Recorded", width=170),
             "p": st.column_config.ProgressColumn("Probability", min_value=0, max_value=1, format="percent"),
-            "lead": st.column_config.TextColumn("Lead, logits", width=90),
-            "replay": st.column_config.LinkColumn("Replay", display_text="Open", width=70),
+            "lead": text("Lead, logits", width=90),
+            "replay": link("Replay", "Open", width=70),
         },
+        [_choice_row(found, row, column) for row in range(len(found.lines))],
+        key=f"choices_{generation}",
+        at_most=11,
+        height=388,
         alt="What the chosen generation would choose at every pinned turn, beside what was recorded",
     )
+
+
+def _choice_row(found: Rescored, row: int, column: int) -> tuple[Any, ...]:
+    """What a generation would choose at a recorded turn, and what was."""
+    line, unsure, lead = found.lines[row], found.unsure[row, column], found.leads[row, column]
+    now = _choice(found.models[found.slots[row, column]], ROLE_ORDER[found.roles[row, column]])
+    then = _choice(line.model, line.role)
+    return (
+        f"{one_line(line.episode.family, 14)}, turn {line.index + 1}",
+        "too close to tell" if unsure else now,
+        "–" if unsure else "same" if now == then else "other",
+        then,
+        found.chances[row, column],
+        "–" if math.isinf(lead) else f"{lead:.2f}",
+        state.href("replay", ep=line.episode.id, t=line.index + 1),
+    )
+
+
+def _choice(model: str, role: Role) -> str:
+    return f"{ROLE_STYLES[role].word} on {one_line(model, 24)}"
 
 
 # Population
@@ -385,9 +356,9 @@ def population_panel(store: Store, lineage: Lineage, at: int, second: Lineage | 
         st.caption(f"Rank correlation of distance and fitness: {found:+.2f} over {len(known):,} candidates.")
 
 
-def distances_of(told: GenerationStats, n: int) -> tuple[float, ...] | None:
+def distances_of(stats: GenerationStats, n: int) -> tuple[float, ...] | None:
     """Every candidate's distance from the mean; None where they were not kept."""
-    return told.distances if len(told.distances) == n else None
+    return stats.distances if len(stats.distances) == n else None
 
 
 def _population_words(one: GenerationSummary, n: int, known: int, tasks: int | None) -> str:

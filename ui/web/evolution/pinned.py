@@ -6,8 +6,10 @@ States are kept as float16: a choice whose lead is within what that rounding can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 
 import streamlit as st
 
@@ -26,16 +28,20 @@ OFFERED, MOST_PINS = 80, 6
 _COUNTED = EpisodeFilter(status="finished", forks="without")
 
 
+#: How a cache tells its arguments apart; nothing of a generation or of a finished episode ever changes.
+_HASHES: dict[str | type[Any], Callable[[Any], Any]] = {
+    Store: attrgetter("url"),
+    Lineage: attrgetter("run", "indices"),
+    EpisodeSummary: attrgetter("id"),
+}
+
+
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=_HASHES)
 def heads_of(store: Store, lineage: Lineage) -> tuple[Checkpoint, ...]:
     """The checkpoint of every generation that has one, first to last; CheckpointError for a damaged one."""
-    return _heads(store, store.url, lineage.run, len(lineage.generations))
-
-
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _heads(_store: Store, url: str, run: str, n: int) -> tuple[Checkpoint, ...]:
     return tuple(
         Checkpoint.from_bytes(summary.config, weights)
-        for summary, weights in _store.checkpoints.of_run(run)
+        for summary, weights in store.checkpoints.of_run(lineage.run)
         if summary.generation is not None
     )
 
@@ -71,11 +77,11 @@ def own_plays(store: Store, lineage: Lineage) -> list[EpisodeSummary]:
 
 def _reading_alike(store: Store, lineage: Lineage) -> list[CheckpointSummary]:
     """The checkpoints that read as this run's do, its own and the latest generations first."""
-    kept = store.checkpoints.list()
-    ours = next((one for one in kept if one.run_id == lineage.run), None)
+    checkpoints = store.checkpoints.list()
+    ours = next((one for one in checkpoints if one.run_id == lineage.run), None)
     if ours is None:
         return []
-    fitting = [one for one in kept if reads_alike(ours.config, one.config)]
+    fitting = [one for one in checkpoints if reads_alike(ours.config, one.config)]
     return sorted(fitting, key=lambda one: (one.run_id == lineage.run, one.generation or 0), reverse=True)
 
 
@@ -90,35 +96,17 @@ def default_pins(episodes: Sequence[EpisodeSummary]) -> list[str]:
 # Scoring
 
 
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=_HASHES)
 def rescore(store: Store, lineage: Lineage, episodes: Sequence[EpisodeSummary]) -> Rescored:
-    """Every turn of the episodes through every generation's head. Remembered: nothing of it ever changes."""
-    return _rescored(
-        store, lineage, episodes, store.url, lineage.run, len(lineage.generations), _ids(episodes)
-    )
-
-
-def _ids(episodes: Sequence[EpisodeSummary]) -> tuple[str, ...]:
-    return tuple(one.id for one in episodes)
-
-
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _rescored(
-    _store: Store,
-    _lineage: Lineage,
-    _episodes: Sequence[EpisodeSummary],
-    url: str,
-    run: str,
-    n: int,
-    ids: tuple[str, ...],
-) -> Rescored:
-    heads = heads_of(_store, _lineage)
+    """Every turn of the episodes through every generation's head."""
+    heads = heads_of(store, lineage)
     if not heads:
         raise CheckpointError("The store holds no checkpoint of this run: its heads cannot be applied.")
     width = heads[-1].encoder.hidden_size
     turns = [
         (RecordedTurn(episode, index, decision.model, decision.role), decision)
-        for episode in _episodes
-        for index, decision in enumerate(read_decisions(_store, episode.id))
+        for episode in episodes
+        for index, decision in enumerate(read_decisions(store, episode.id))
         if len(decision.hidden_state) == 2 * width
     ]
     return score(heads, [line for line, _ in turns], [decision for _, decision in turns])

@@ -11,9 +11,9 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.presentation.words import ago
-from ui.runs.plans import EvolutionPlan
 from ui.web.evolution.lineage import Lineage, read_lineage
 from ui.web.kit import state
+from ui.web.kit.buttons import action_button
 from ui.web.kit.widgets import nothing_here
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing
 
@@ -30,12 +30,14 @@ def headline(store: Store, run: RunSummary, lineage: Lineage) -> None:
     """What it is, how far it came, why it stopped, and how to go on with it or remove it."""
     done = lineage.indices[-1] if lineage.indices else 0
     of = f" of {lineage.planned}" if lineage.planned else ""
-    facts = [
-        f"generation **{done}**{of}",
-        f":gray[{label(lineage.learner_words, 30)}]",
-        *_plan_words(lineage.plan),
-        f":gray[begun {ago(run.created, time.time())}]",
-    ]
+    grey = [label(lineage.learner_words, 30)]
+    if plan := lineage.plan:
+        svf = f" with SVF {label(plan.svf, 20)}" if plan.svf else ""
+        grey.append(f"tasks {label(plan.tasks, 40)}")
+        grey.append(f"{label(plan.head, 20)} head{svf}")
+        grey.append(f"seed {plan.evolution.seed}")
+    grey.append(f"begun {ago(run.created, time.time())}")
+    facts = [f"generation **{done}**{of}", *(f":gray[{one}]" for one in grey)]
     go_on = "Go on after the last generation" if run.generations else "Start it again"
     standing(store, run, TEXTS, facts, go_on=go_on)
     if lineage.steps:
@@ -46,25 +48,8 @@ def headline(store: Store, run: RunSummary, lineage: Lineage) -> None:
         )
         st.caption(f"First step size of the {sizes}.", help=define("Sigma"))
     if run.status in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.generations:
-        st.button(
-            "Remove it",
-            key="remove",
-            icon=":material/delete:",
-            help="Nothing was evolved; this frees its name.",
-            on_click=state.guarded(_remove, state.refused),
-            args=(store, run.id),
-        )
-
-
-def _plan_words(plan: EvolutionPlan | None) -> list[str]:
-    if plan is None:
-        return []
-    svf = f" with SVF {label(plan.svf, 20)}" if plan.svf else ""
-    return [
-        f":gray[tasks {label(plan.tasks, 40)}]",
-        f":gray[{label(plan.head, 20)} head{svf}]",
-        f":gray[seed {plan.evolution.seed}]",
-    ]
+        help = "Nothing was evolved; this frees its name."
+        action_button("Remove it", "remove", _remove, store, run.id, icon="delete", help=help)
 
 
 def _remove(store: Store, run_id: str) -> None:

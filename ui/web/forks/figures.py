@@ -21,6 +21,7 @@ from ui.presentation.theme import (
     one_line,
     verdict_mark,
 )
+from ui.web.kit.axes import BARE, TIGHT, line_at, note
 from ui.web.kit.figures import literal, unvalidated
 
 PARENT = "parent"
@@ -82,36 +83,33 @@ def tree_figure(paths: Sequence[Path], fork_turn: int, models: Sequence[str]) ->
     shared turns before the fork are drawn as far as the last two."""
     root = grow(paths, fork_turn)
     leaves = _laid_out(root)
-    keep = sorted(leaves, key=lambda node: (-_weight(node), node.y))[:MOST_LEAVES]
-    for place, node in enumerate(sorted(keep, key=lambda node: node.y)):
+    drawn = sorted(leaves, key=lambda node: (-_weight(node), node.y))[:MOST_LEAVES]
+    for place, node in enumerate(sorted(drawn, key=lambda node: node.y)):
         node.y = float(place)
-    chosen = {id(node) for node in keep}
-    _centre(root, chosen)
+    _prune(root, {id(node) for node in drawn})
     first = max(0, fork_turn - 2)
-    nodes = [node for node in _walk(root) if node.turn >= first and _is_kept(node, chosen)]
-    height = 84 + _ROW_PX * max(3, len(keep))
-    last = max((node.turn for node in nodes), default=0)
+    nodes = [node for node in _walk(root) if node.turn >= first]
+    turns = range(first, max((node.turn for node in nodes), default=0) + 1)
+    rows = max(3, len(drawn))
     figure = unvalidated(
-        [*_edges(nodes, chosen, fork_turn), _points(nodes, models, len(nodes))],
+        [*_edges(nodes, fork_turn), _points(nodes, models)],
         layout(
-            height,
+            84 + _ROW_PX * rows,
             showlegend=False,
-            margin={"l": 8, "r": _ENDS_PX, "t": 30, "b": 8},
-            xaxis={
-                "range": [first - 0.5, last + 0.2],
-                "tickvals": list(range(first, last + 1)),
-                "ticktext": [f"turn {turn + 1}" for turn in range(first, last + 1)],
+            margin=TIGHT | {"r": _ENDS_PX, "t": 30},
+            xaxis=BARE
+            | {
+                "range": [first - 0.5, turns.stop - 0.8],
+                "tickvals": list(turns),
+                "ticktext": [f"turn {turn + 1}" for turn in turns],
                 "side": "top",
-                "showgrid": False,
-                "zeroline": False,
-                "fixedrange": True,
             },
-            yaxis={"visible": False, "range": [max(3, len(keep)) - 0.3, -0.7], "fixedrange": True},
-            annotations=_ends(keep),
-            shapes=[_line_before(fork_turn)],
+            yaxis={"visible": False, "range": [rows - 0.3, -0.7], "fixedrange": True},
+            annotations=[_end(node) for node in drawn],
+            shapes=[line_at(x=fork_turn - 0.5, width=1, dash="dash")],
         ),
     )
-    return figure, len(leaves) - len(keep)
+    return figure, len(leaves) - len(drawn)
 
 
 def _laid_out(root: Node) -> list[Node]:
@@ -136,16 +134,16 @@ def _weight(node: Node) -> int:
     return len(node.ends) + 1000 * any(one.part == PARENT for one in node.ends)
 
 
-def _centre(node: Node, chosen: set[int]) -> None:
-    for child in node.children.values():
-        _centre(child, chosen)
-    below = [child.y for child in node.children.values() if _is_kept(child, chosen)]
-    if below and id(node) not in chosen:
+def _prune(node: Node, drawn: set[int]) -> bool:
+    """Takes away the turns that lead to no drawn course, and puts the others midway between those they lead to.
+    Whether anything is left of the node."""
+    node.children = {move: child for move, child in node.children.items() if _prune(child, drawn)}
+    if id(node) in drawn:
+        return True
+    below = [child.y for child in node.children.values()]
+    if below:
         node.y = (min(below) + max(below)) / 2
-
-
-def _is_kept(node: Node, chosen: set[int]) -> bool:
-    return id(node) in chosen or any(_is_kept(child, chosen) for child in node.children.values())
+    return bool(below)
 
 
 def _walk(node: Node) -> Iterator[Node]:
@@ -154,33 +152,26 @@ def _walk(node: Node) -> Iterator[Node]:
         yield from _walk(child)
 
 
-def _edges(nodes: Sequence[Node], chosen: set[int], fork_turn: int) -> list[dict[str, Any]]:
+def _edges(nodes: Sequence[Node], fork_turn: int) -> list[dict[str, Any]]:
     """A line from each turn to the next, thicker where more episodes went; forks solid blue, others grey."""
-    shown = {id(node) for node in nodes}
     lines: list[dict[str, Any]] = []
     for node in nodes:
         for move, child in node.children.items():
-            if id(child) in shown:
-                forked = move[0] == FORK and child.turn >= fork_turn
-                lines.append(
-                    {
-                        "type": "scatter",
-                        "mode": "lines",
-                        # It bends midway, so that no turn's words lie under it.
-                        "x": [node.turn, node.turn + _BEND, child.turn - _BEND, child.turn],
-                        "y": [node.y, node.y, child.y, child.y],
-                        "line": {
-                            "color": FIRST_COLOUR if forked else NEUTRAL_COLOUR,
-                            "width": min(7.0, 1.2 + 0.5 * len(child.paths)),
-                            "dash": "solid" if forked else "dot",
-                        },
-                        "hoverinfo": "skip",
-                    }
-                )
+            forked = move[0] == FORK and child.turn >= fork_turn
+            stroke = {
+                "color": FIRST_COLOUR if forked else NEUTRAL_COLOUR,
+                "width": min(7.0, 1.2 + 0.5 * len(child.paths)),
+                "dash": "solid" if forked else "dot",
+            }
+            # It bends midway, so that no turn's words lie under it.
+            x = [node.turn, node.turn + _BEND, child.turn - _BEND, child.turn]
+            y = [node.y, node.y, child.y, child.y]
+            line = {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": stroke, "hoverinfo": "skip"}
+            lines.append(line)
     return lines
 
 
-def _points(nodes: Sequence[Node], models: Sequence[str], n: int) -> dict[str, Any]:
+def _points(nodes: Sequence[Node], models: Sequence[str]) -> dict[str, Any]:
     turns = [(node, node.outline) for node in nodes if node.outline is not None]
     return {
         "type": "scatter",
@@ -213,53 +204,27 @@ def _word(outline: TurnOutline) -> str:
 
 def _hover(node: Node, outline: TurnOutline) -> str:
     mark = correct_mark(outline.correct_after)
-    answer = (
-        "no answer yet" if outline.answer_after is None else f"answer {one_line(outline.answer_after, 60)}"
-    )
-    who = f"{ROLE_STYLES[outline.role].word} {one_line(outline.model, 40)}"
+    answer = "no answer yet"
+    if outline.answer_after is not None:
+        answer = f"{literal(f'answer {one_line(outline.answer_after, 60)}', 80)} ({mark.word})"
+    speaker = f"{ROLE_STYLES[outline.role].word} {one_line(outline.model, 40)}"
     verdict = f", {outline.verdict}" if outline.verdict else ""
     parts = ", ".join(f"{n} {part}" for part, n in _counted(node.paths).items())
-    judged = f" ({mark.word})" if outline.answer_after is not None else ""
-    return f"turn {node.turn + 1}: {literal(who, 80)}{verdict}<br>{literal(answer, 80)}{judged}<br>{parts}"
+    return f"turn {node.turn + 1}: {literal(speaker, 80)}{verdict}<br>{answer}<br>{parts}"
 
 
 def _counted(paths: Sequence[Path]) -> Counter[str]:
     return Counter(path.part for path in paths)
 
 
-def _ends(leaves: Sequence[Node]) -> list[dict[str, Any]]:
-    """Right of each last turn: how it ended, with which answer, and in which part of the run."""
-    notes = []
-    for node in leaves:
-        mark = correct_mark(node.ends[0].correct)
-        answer = node.outline.answer_after if node.outline else None
-        turns = "no answer" if answer is None else literal(answer, 12) or "(empty)"
-        who = " · ".join(
-            "recorded" if part == PARENT else f"{n} {part}{'s' if n > 1 and part == FORK else ''}"
-            for part, n in _counted(node.ends).items()
-        )
-        notes.append(
-            {
-                "x": node.turn,
-                "y": node.y,
-                "xshift": 34,
-                "xanchor": "left",
-                "showarrow": False,
-                "align": "left",
-                "text": f'<b><span style="color:{mark.colour}">{mark.glyph}</span> {mark.word}</b> · {turns}<br>{who}',
-                "font": {"size": 11},
-            }
-        )
-    return notes
-
-
-def _line_before(fork_turn: int) -> dict[str, Any]:
-    return {
-        "type": "line",
-        "x0": fork_turn - 0.5,
-        "x1": fork_turn - 0.5,
-        "y0": 0,
-        "y1": 1,
-        "yref": "paper",
-        "line": {"color": NEUTRAL_COLOUR, "width": 1, "dash": "dash"},
-    }
+def _end(node: Node) -> dict[str, Any]:
+    """Right of a last turn: how it ended, with which answer, and in which part of the run."""
+    mark = correct_mark(node.ends[0].correct)
+    given = node.outline.answer_after if node.outline else None
+    answer = "no answer" if given is None else literal(given, 12) or "(empty)"
+    parts = " · ".join(
+        "recorded" if part == PARENT else f"{n} {part}{'s' if n > 1 and part == FORK else ''}"
+        for part, n in _counted(node.ends).items()
+    )
+    outcome = f'<b><span style="color:{mark.colour}">{mark.glyph}</span> {mark.word}</b>'
+    return note(f"{outcome} · {answer}<br>{parts}", x=node.turn, y=node.y, xshift=34, align="left")

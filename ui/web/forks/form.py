@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
 from core.episode import Change, ChangeKind, Episode, Role, Verdict
 from core.errors import TrinityError
-from core.play.forking import decided_by, forked_turn, possible_changes, turns_left
+from core.play.forking import decided_by, forked_turn, possible_changes, prefix_digest, turns_left
 from core.pool.spec import ModelSpec
 from storage.reads import forks
 from storage.store import Store
@@ -38,55 +37,44 @@ from ui.web.progress.ceiling import spending
 Pick = tuple[str, int]
 
 
-def choose_change(store: Store, parent: Episode, index: int, specs: Sequence[ModelSpec]) -> Change:
-    """What is changed at this turn: the kind and the value stand in the address."""
-    kinds = possible_changes(parent, index)
-    kind = _kind(kinds)
+#: What can be changed in every episode of a batch.
+_IN_EACH: tuple[ChangeKind, ...] = ("model", "role", "policy", "temperature", "stop")
+
+
+def choose_change(
+    store: Store, parent: Episode, index: int, specs: Sequence[ModelSpec] = (), *, batch: bool = False
+) -> Change:
+    """What is changed at this turn, whose kind and value stand in the address. In a `batch`, of which `parent` is the
+    first, it is changed in every episode, so that what is recorded in one of them may be chosen too."""
     turn = forked_turn(parent, index)
-    recorded = turn.decision
+    model, role = turn.decision.model, turn.decision.role
+    in_each = ("model", "verdict", *_IN_EACH[1:]) if role is Role.VERIFIER else _IN_EACH
+    kind = _kind(in_each if batch else possible_changes(parent, index))
     match kind:
         case "model":
-            others = {name: label(name, 40) for name in parent.models if name != recorded.model}
+            others = {name: label(name, 40) for name in parent.models if batch or name != model}
             return Change(kind, _one_of("Played by", others))
         case "role":
-            return Change(kind, _role(recorded.role))
+            roles = {one.value: look.word for one, look in ROLE_STYLES.items() if batch or one is not role}
+            return Change(kind, _one_of("Played as", roles))
         case "policy":
             return Change(kind, _policy(store, parent, index))
         case "temperature":
-            spec = next((one for one in specs if one.name == recorded.model), None)
-            return Change(kind, _temperature(spec, recorded.role))
+            spec = next((one for one in specs if one.name == model), None)
+            return Change(kind, _temperature(spec, role))
         case "reply":
-            return Change(kind, _reply(f"{parent.id}_{index}", turn.reply.text))
+            key = f"fork_reply_{parent.id}_{index}"
+            words = "The reply as it shall be"
+            return Change(kind, st.text_area(words, turn.reply.text, key=key, height=160, max_chars=100_000))
+        case "verdict" if batch:
+            verdicts = {verdict.value: verdict.value for verdict in list(Verdict)[::-1]}
+            return Change(kind, _one_of("The Verifier says", verdicts))
         case "verdict":
             other = Verdict.REVISE if turn.verdict is Verdict.ACCEPT else Verdict.ACCEPT
             st.markdown(f"The Verifier says **{other}** instead.")
             return Change(kind, other)
-    st.markdown("The answer before this turn is final.")
-    return Change("stop")
-
-
-def choose_change_for_all(store: Store, parent: Episode, index: int) -> Change:
-    """What is changed in every episode of a batch; `parent` is the first of them."""
-    turn = forked_turn(parent, index)
-    kinds: tuple[ChangeKind, ...] = ("model", "role", "policy", "temperature", "stop")
-    if turn.decision.role is Role.VERIFIER:
-        kinds = ("model", "verdict", "role", "policy", "temperature", "stop")
-    match _kind(kinds):
-        case "model":
-            return Change("model", _one_of("Played by", {name: label(name, 40) for name in parent.models}))
-        case "role":
-            return Change("role", _role(None))
-        case "policy":
-            return Change("policy", _policy(store, parent, index))
-        case "temperature":
-            return Change("temperature", _temperature(None, turn.decision.role))
-        case "verdict":
-            return Change(
-                "verdict",
-                _one_of(
-                    "The Verifier says", {verdict.value: verdict.value for verdict in list(Verdict)[::-1]}
-                ),
-            )
+    if not batch:
+        st.markdown("The answer before this turn is final.")
     return Change("stop")
 
 
@@ -106,11 +94,6 @@ def _one_of(words: str, options: Mapping[str, str], help: str | None = None) -> 
     return state.address_select(words, options, name="to", key=f"fork_to_{words}", widget="list", help=help)
 
 
-def _role(recorded: Role | None) -> str:
-    others = {role.value: look.word for role, look in ROLE_STYLES.items() if role is not recorded}
-    return _one_of("Played as", others)
-
-
 def _policy(store: Store, parent: Episode, index: int) -> str:
     named, own = policy_label(store), decided_by(parent, index)
     others = {name: label(named(name), 90) for name in playable(store, parent.models) if name != own}
@@ -127,12 +110,6 @@ def _temperature(spec: ModelSpec | None, role: Role) -> str:
     return f"{value:g}"
 
 
-def _reply(place: str, text: str) -> str:
-    return st.text_area(
-        "The reply as it shall be", value=text, key=f"fork_reply_{place}", height=160, max_chars=100_000
-    )
-
-
 # How much of it, and what it costs
 
 
@@ -141,13 +118,7 @@ def choose_numbers() -> tuple[int, int, bool]:
     left, right = st.columns(2)
     n = left.number_input("Forks", 1, MOST_CHILDREN, 8, key="fork_n", persist_state="session")
     k = right.number_input(
-        "Baseline",
-        1,
-        MOST_CHILDREN,
-        8,
-        key="fork_baseline",
-        persist_state="session",
-        help=define("Baseline"),
+        "Baseline", 1, MOST_CHILDREN, 8, key="fork_baseline", persist_state="session", help=define("Baseline")
     )
     reuse = st.toggle(
         "Use what the store already holds",
@@ -156,7 +127,7 @@ def choose_numbers() -> tuple[int, int, bool]:
         help="Children of the same turn, change, pool and seed are not played a second time.",
         persist_state="session",
     )
-    return int(n), int(k), bool(reuse)
+    return n, k, reuse
 
 
 def planned(
@@ -164,19 +135,19 @@ def planned(
 ) -> tuple[ForkPlan | None, str]:
     """The plan of the form, or why there is none yet."""
     settings = wiring.settings()
+    forks_each, baselines, reuse = numbers
     try:
-        first = store.episodes.get(picks[0][0])
-        pool = pool_of(store, first, settings.pool)
+        pool = pool_of(store, store.episodes.get(picks[0][0]), settings.pool)
         plan = plan_forks(
             store,
             picks,
             change,
-            n=numbers[0],
-            baseline=numbers[1],
+            n=forks_each,
+            baseline=baselines,
             pool=pool,
             specs=pool_specs(pool),
             encoder=settings.encoder,
-            reuse=numbers[2],
+            reuse=reuse,
             batch=batch,
         )
     except TrinityError as error:
@@ -188,17 +159,21 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
     """Say what is played and what it may cost; the ceiling, and what has to be done before anything may start."""
     specs = pool_specs(plan.pool)
     parents = forks.parents(store, [branch.parent for branch in plan.branches])
-    asked = price(store, plan, specs)
-    most = asked.most
+    quote = price(store, plan, specs)
+    most = quote.most
     plays = any(turns_left(parents[one.parent], one.turn, plan.change) for one in plan.branches)
     forked = sum(one.n for one in plan.branches)
     base = sum(one.baseline for one in plan.branches)
     stand = sum(len(one.reused) for one in plan.branches)
+    baseline = "the turn is asked again just as it was decided"
+    if plan.change.kind == "policy":
+        baseline = "the turn is decided anew by its own policy"
+    plural = "" if forked == 1 else "s"
     lines = [
-        f"**{base}** of the baseline first: {_baseline_words(plan.change)}, then as the policy decides.",
-        f"**{forked}** fork{'' if forked == 1 else 's'} after it, each with the same random draws as its baseline."
+        f"**{base}** of the baseline first: {baseline}, then as the policy decides.",
+        f"**{forked}** fork{plural} after it, each with the same random draws as its baseline."
         if plays
-        else f"**{forked}** fork{'' if forked == 1 else 's'}: nothing is left to chance, so one per turn is enough.",
+        else f"**{forked}** fork{plural}: nothing is left to chance, so one per turn is enough.",
     ]
     if stand:
         lines.append(f"**{stand}** of these stand in the store already and are not played again.")
@@ -207,17 +182,11 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
             f"**{plan.skipped}** episodes are left out: the change makes no sense or changes nothing there."
         )
     lines.append(f"Replies: {label(source_words(plan.pool, specs, bool(most.calls)), 200)}.")
-    lines.append(f"At most **{most.calls:,}** calls" + ("." if asked.is_paid else ", **free**."))
+    lines.append(f"At most **{most.calls:,}** calls" + ("." if quote.is_paid else ", **free**."))
     st.markdown("\n".join(f"- {line}" for line in lines))
     if not most.calls:
         return None, ""
-    return spending(asked, wiring.settings().max_cost_usd, key="fork_max_cost")
-
-
-def _baseline_words(change: Change) -> str:
-    if change.kind == "policy":
-        return "the turn is decided anew by its own policy"
-    return "the turn is asked again just as it was decided"
+    return spending(quote, wiring.settings().max_cost_usd, key="fork_max_cost")
 
 
 # Many at once
@@ -238,7 +207,7 @@ def choose_batch(store: Store) -> tuple[str, list[Pick]]:
         "Which turn of each is forked",
         PLACES,
         place_in_address(batch) or None,
-        lambda place: state.set_params(batch=_at(batch, place)),
+        lambda place: state.set_params(batch=urlencode({**dict(parse_qsl(batch)), "at": place or ""})),
         key="fork_place",
     )
     picks = found_by(store, batch, int(most))
@@ -249,16 +218,13 @@ def choose_batch(store: Store) -> tuple[str, list[Pick]]:
     return batch, picks
 
 
-def _at(batch: str, place: str | None) -> str:
-    """The batch's address with another turn to fork."""
-    return urlencode({**dict(parse_qsl(batch)), "at": place or ""})
-
-
-def kept_words(parent: Episode, index: int, prefix: str) -> None:
+def kept_words(parent: Episode, index: int) -> None:
     """What stays as it is, with the hash that proves it."""
-    kept = "Nothing comes before it" if index == 0 else f"Turn{'s' if index > 1 else ''} 1"
-    kept += f" to {index} stay as they are" if index > 1 else " stays as it is" if index == 1 else ""
-    st.markdown(f":material/lock: {kept}. :gray[Hash `{prefix[:16]}`]", help=define("Prefix hash"))
+    unchanged = "Nothing comes before it"
+    if index:
+        unchanged = "Turn 1 stays as it is" if index == 1 else f"Turns 1 to {index} stay as they are"
+    prefix = prefix_digest(parent, index)[:16]
+    st.markdown(f":material/lock: {unchanged}. :gray[Hash `{prefix}`]", help=define("Prefix hash"))
     st.caption("The recorded episode is only read: forks are episodes of their own.")
 
 
@@ -271,8 +237,3 @@ def as_it_was(parent: Episode, index: int) -> None:
         f"**Turn {index + 1} as it was:** {look.shape} {look.word} **{label(turn.decision.model, 40)}**{verdict}"
     )
     text_block(turn.reply.text, key=f"fork_was_{parent.id}_{index}")
-
-
-def with_ceiling(plan: ForkPlan, ceiling_usd: float | None) -> ForkPlan:
-    """The plan with what may be spent."""
-    return replace(plan, max_cost_usd=ceiling_usd)

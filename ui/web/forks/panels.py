@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from core.analysis.metrics import PairedDifference
 from core.episode import BASELINE, FORK
 from storage.reads.episode_steps import read_head
 from storage.reads.forks import Child
@@ -21,7 +20,9 @@ from ui.runs.plans import Branch, ForkPlan
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
 from ui.web.forks.words import change_words
 from ui.web.kit import state
+from ui.web.kit.buttons import address_button
 from ui.web.kit.chart import plot
+from ui.web.kit.clicks import picked
 from ui.web.kit.widgets import Standing, nothing_here, standings_figure
 from ui.web.progress.panel import Reached, RunTexts, standing
 
@@ -39,9 +40,12 @@ MOST_LISTED = 100
 
 def headline(store: Store, run: RunSummary, plan: ForkPlan, results: Results) -> None:
     """Where the run stands, what went wrong, and how to go on with it."""
-    facts = (f"begun {ago(run.created, time.time())}", f"spent {label(dollars(results.spent_usd))}")
-    pool = f"pool {label(plan.pool, 60)}"
-    standing(store, run, TEXTS, [f":gray[{one}]" for one in (*facts, pool)], go_on="Go on")
+    facts = (
+        f"begun {ago(run.created, time.time())}",
+        f"spent {label(dollars(results.spent_usd))}",
+        f"pool {label(plan.pool, 60)}",
+    )
+    standing(store, run, TEXTS, [f":gray[{one}]" for one in facts], go_on="Go on")
 
 
 def reached(results: Results) -> Reached:
@@ -84,22 +88,19 @@ def finding(plan: ForkPlan, results: Results) -> None:
 
 def _sides(results: Results) -> None:
     one, two, three = st.columns(3)
-    one.metric("Baseline ends right", _share(results.baseline), help=define("Baseline"))
+    one.metric("Baseline ends right", percent(results.baseline.share), help=define("Baseline"))
     one.caption(_spread(results.baseline))
-    two.metric("Fork ends right", _share(results.fork))
+    two.metric("Fork ends right", percent(results.fork.share))
     two.caption(_spread(results.fork))
-    three.metric("Difference, pair by pair", _points(results.difference), help=define("Paired difference"))
-    if results.difference.n:
-        low, high = results.difference.low, results.difference.high
+    found = results.difference
+    points = f"{100 * found.difference:+.1f} points" if found.n else "–"
+    three.metric("Difference, pair by pair", points, help=define("Paired difference"))
+    if found.n:
         over = f", clustered over {len(results.grown)} episodes" if len(results.grown) > 1 else ""
         three.caption(
-            f"95 % interval {100 * low:+.0f} to {100 * high:+.0f} points, {results.difference.n} pairs{over}",
+            f"95 % interval {100 * found.low:+.0f} to {100 * found.high:+.0f} points, {found.n} pairs{over}",
             help=PAIR_WORDS,
         )
-
-
-def _share(side: ForkSide) -> str:
-    return percent(side.share)
 
 
 def _spread(side: ForkSide) -> str:
@@ -110,20 +111,13 @@ def _spread(side: ForkSide) -> str:
     return f"{side.right} of {side.n} · 95 % interval {percent(side.low)} to {percent(side.high)}"
 
 
-def _points(found: PairedDifference) -> str:
-    return f"{100 * found.difference:+.1f} points" if found.n else "–"
-
-
 def _proof(plan: ForkPlan, results: Results) -> None:
     """The unchanged turns, and that the recorded episodes are unchanged; a click shows the hashes that prove it."""
     one = plan.branches[0] if len(plan.branches) == 1 else None
     if one is not None:
-        kept = (
-            "Nothing comes before it"
-            if not one.turn
-            else f"Kept: turn{'s 1 to' if one.turn > 1 else ''} {one.turn}"
-        )
-        st.caption(f":material/call_split: {kept}. {_anew(plan, one)}")
+        unchanged = f"Kept: turn{'s 1 to' if one.turn > 1 else ''} {one.turn}"
+        unchanged = unchanged if one.turn else "Nothing comes before it"
+        st.caption(f":material/call_split: {unchanged}. {_anew(plan, one)}")
     if results.parents_unchanged:
         whose = "The recorded episode is" if one else f"All {len(plan.branches)} recorded episodes are"
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -156,13 +150,13 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
     """The variation tree of one forked turn; a click on a turn opens it in Replay."""
     st.subheader("Where do the courses part?", help=define("Variation tree"))
     parent = next(iter(store.episodes.summaries([grown.branch.parent])), None)
-    children = [*grown.baseline.values(), *grown.forks.values()]
-    ids = [one.id for one in children] + ([parent.id] if parent else [])
-    outlines = store.episodes.outlines(ids)
-    paths = [Path(PARENT, parent.id, tuple(outlines[parent.id]), parent.correct)] if parent else []
-    for part, side in ((BASELINE, grown.baseline), (FORK, grown.forks)):
-        paths += [Path(part, one.id, tuple(outlines[one.id]), one.correct) for one in side.values()]
-    paths = [one for one in paths if one.outlines]
+    sides = {BASELINE: grown.baseline.values(), FORK: grown.forks.values()}
+    parts = [(part, one.id, one.correct) for part, side in sides.items() for one in side]
+    children = len(parts)
+    if parent:
+        parts.insert(0, (PARENT, parent.id, parent.correct))
+    outlines = store.episodes.outlines([ep for _, ep, _ in parts])
+    paths = [Path(part, ep, tuple(outlines[ep]), correct) for part, ep, correct in parts if outlines[ep]]
     if not children or not paths:
         nothing_here("The tree grows with the first child.", ":material/hourglass_top:")
         return
@@ -174,29 +168,22 @@ def tree(store: Store, plan: ForkPlan, grown: Grown) -> None:
             f"{label(change_words(plan.change), 80)}. Letters are roles; a click opens the turn in Replay."
         )
         with st.container(key="wide_tree"):
-            event = plot(
+            point = picked(
                 figure,
-                key=f"fork_tree_{grown.branch.parent}_{len(children)}",
-                small=True,
-                on_select="rerun",
-                selection_mode="points",
-                alt=_tree_alt(grown),
+                key=f"fork_tree_{grown.branch.parent}_{children}",
+                alt=f"Tree of courses from turn {grown.branch.turn + 1}: {_right(grown.baseline)} baseline episodes "
+                f"end right, {_right(grown.forks)} forks end right",
             )
         if left_out:
             st.caption(f"The {MOST_LEAVES} most frequent courses are drawn; {left_out} rarer ones are not.")
-    points = event["selection"]["points"]
-    if points:
-        ep, turn, _ = points[0]["customdata"]
+    if point:
+        ep, turn, _ = point
         # With the run, because the browser's way back leads over this page under the parameters of the next.
         state.go("replay", ep=str(ep), t=int(turn), run=state.param("run"))
 
 
-def _tree_alt(grown: Grown) -> str:
-    parts = [
-        f"{sum(bool(one.correct) for one in side.values())} of {len(side)} {words} end right"
-        for words, side in (("baseline episodes", grown.baseline), ("forks", grown.forks))
-    ]
-    return f"Tree of courses from turn {grown.branch.turn + 1}: {', '.join(parts)}"
+def _right(side: Mapping[int, Child]) -> str:
+    return f"{sum(bool(one.correct) for one in side.values())} of {len(side)}"
 
 
 def pairs_table(grown: Grown) -> None:
@@ -206,18 +193,15 @@ def pairs_table(grown: Grown) -> None:
     certain = grown.branch.certain
     st.caption(strip_key(one.summary for side in (grown.baseline, grown.forks) for one in side.values()))
     with st.container(border=True):
-        sides = (
-            ("Baseline, unchanged", grown.baseline, numbers),
-            ("Fork", grown.forks, [0] if certain else numbers),
-        )
-        for column, (words, side, shown) in zip(st.columns(2), sides, strict=True):
-            with column:
-                st.markdown(
-                    f"**{words}**"
-                    + (" :gray[· certain: one is enough]" if side is grown.forks and certain else "")
-                )
-                for number in shown:
-                    _child_line(side.get(number), grown.branch.parent, number)
+        left, right = st.columns(2)
+        with left:
+            st.markdown("**Baseline, unchanged**")
+            for number in numbers:
+                _child_line(grown.baseline.get(number), grown.branch.parent, number)
+        with right:
+            st.markdown("**Fork**" + (" :gray[· certain: one is enough]" if certain else ""))
+            for number in [0] if certain else numbers:
+                _child_line(grown.forks.get(number), grown.branch.parent, number)
 
 
 def _child_line(child: Child | None, parent: str, number: int) -> None:
@@ -225,9 +209,7 @@ def _child_line(child: Child | None, parent: str, number: int) -> None:
         st.markdown(f":gray[{number + 1} · not begun]")
         return
     one = child.summary
-    mark = (
-        badge(correct_mark(child.correct)) if child.correct is not None else badge(STATUS_MARKS[one.status])
-    )
+    mark = badge(STATUS_MARKS[one.status] if child.correct is None else correct_mark(child.correct))
     answer = "no answer" if one.answer is None else f"**{label(one.answer, 30) or '(empty)'}**"
     answer = f" · {answer}" if child.correct is not None else ""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -248,13 +230,9 @@ def branches_table(store: Store, results: Results) -> None:
         for one in rows[:MOST_LISTED]:
             parent = parents.get(one.branch.parent)
             left, right = st.columns([3, 2], vertical_alignment="center")
-            left.button(
-                f":blue[{label(parent.question if parent else 'deleted since', 70) or '(no question)'}]",
-                key=f"open_{one.branch.parent}",
-                type="tertiary",
-                on_click=state.set_params,
-                kwargs={"ep": one.branch.parent},
-            )
+            question = label(parent.question if parent else "deleted since", 70) or "(no question)"
+            with left:
+                address_button(f":blue[{question}]", f"open_{one.branch.parent}", {"ep": one.branch.parent})
             by = f" · :gray[{label(policy_name(parent.policy, parent.generation), 40)}]" if parent else ""
             right.markdown(f"{_tally(one)} · turn {one.branch.turn + 1}{by}")
         if len(rows) > MOST_LISTED:
@@ -262,13 +240,8 @@ def branches_table(store: Store, results: Results) -> None:
 
 
 def _tally(one: Grown) -> str:
-    sides = (("baseline", one.baseline), ("fork", one.forks))
-    parts = [
-        f"{words} {sum(bool(child.correct) for child in side.values())} of {len(side)}"
-        for words, side in sides
-    ]
     points = f"**{100 * _mean(one.pairs):+.0f} points**" if one.pairs else "–"
-    return f"{points} · {' · '.join(parts)}"
+    return f"{points} · baseline {_right(one.baseline)} · fork {_right(one.forks)}"
 
 
 def _mean(pairs: Sequence[tuple[bool, bool]]) -> float:

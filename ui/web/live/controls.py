@@ -12,6 +12,7 @@ from ui.presentation.theme import ROLE_STYLES, label
 from ui.presentation.words import generations, policy_name
 from ui.runs.plans import LivePlan, plan_of
 from ui.web.kit import state
+from ui.web.kit.buttons import action_button
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
 from ui.web.progress.panel import RunTexts, pause_button, stop_button
 from ui.web.turns.recording import Recording
@@ -41,16 +42,17 @@ def run_controls(
     paused, stepped = control.paused, control.steps >= next_turn
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if paused:
-            st.button(
+            action_button(
                 "Next turn",
-                key="next_turn",
+                "next_turn",
+                store.runs.step,
+                run.id,
+                next_turn,
+                icon="skip_next",
                 type="primary",
-                icon=":material/skip_next:",
                 shortcut="T",
                 disabled=not between_turns(recording) or stepped,
                 help="Play one more turn, then wait again",
-                on_click=state.guarded(store.runs.step, state.refused),
-                args=(run.id, next_turn),
             )
         pause_button(store, run, TEXTS)
         stop_button(store, run, TEXTS)
@@ -118,30 +120,20 @@ def _take_over(store: Store, plan: LivePlan, episode_id: str, index: int) -> Non
         placeholder="Choose a role",
     )
     with st.container(horizontal=True, gap="small"):
-        st.button(
+        action_button(
             "Take over",
-            key="take_over",
-            icon=":material/back_hand:",
+            "take_over",
+            lambda: store.runs.set_override(
+                episode_id, index, st.session_state["override_model"], Role(st.session_state["override_role"])
+            ),
+            icon="back_hand",
             disabled=model is None or role is None,
             help="This one turn; the coordinator decides the others",
-            on_click=state.guarded(_override, state.refused),
-            args=(store, episode_id, index),
         )
         if chosen:
-            st.button(
-                "Let the coordinator decide after all",
-                key="give_back",
-                icon=":material/undo:",
-                type="tertiary",
-                on_click=state.guarded(store.runs.drop_override, state.refused),
-                args=(episode_id, index),
-            )
-
-
-def _override(store: Store, episode_id: str, index: int) -> None:
-    store.runs.set_override(
-        episode_id, index, st.session_state["override_model"], Role(st.session_state["override_role"])
-    )
+            words = "Let the coordinator decide after all"
+            drop = store.runs.drop_override
+            action_button(words, "give_back", drop, episode_id, index, icon="undo", type="tertiary")
 
 
 def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: int) -> None:
@@ -172,16 +164,11 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
         format_func=policy_label(store),
         label_visibility="collapsed",
     )
-    st.button(
+    action_button(
         "Put in charge",
-        key="put_in_charge",
-        icon=":material/swap_horiz:",
+        "put_in_charge",
+        lambda: store.runs.set_decider(recording.episode.id, index, st.session_state["next_policy"]),
+        icon="swap_horiz",
         disabled=not others,
         help="It reads the same transcript and decides every turn that follows; each turn keeps who decided it",
-        on_click=state.guarded(_set_decider, state.refused),
-        args=(store, recording.episode.id, index),
     )
-
-
-def _set_decider(store: Store, episode_id: str, index: int) -> None:
-    store.runs.set_decider(episode_id, index, st.session_state["next_policy"])

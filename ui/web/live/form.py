@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import Grader, Task
 from core.errors import ConfigError
@@ -41,6 +43,33 @@ _GRADERS: dict[Grader, str] = {
 }
 
 
+#: Key of a number of the form -> its words, the least and the most that it may be.
+_NUMBERS: dict[str, tuple[str, float, float]] = {
+    "task_seed": ("Number", 0, 999_999),
+    "turn_budget": ("Turn budget", 1, 50),
+    "seed": ("Seed", 0, 999_999),
+    "repeats": ("Repeats", 1, MOST_REPEATS),
+    "temperature": ("Temperature", 0.0, 2.0),
+}
+#: What each of them means.
+_MEANINGS = {
+    "task_seed": "The same number is the same problem, today and anywhere.",
+    "turn_budget": "The most turns one episode may take. It ends sooner when a Verifier accepts the answer.",
+    "seed": "The same seed draws the same choices again. Repeats count on from it.",
+    "repeats": "How often the problem is played, one episode after another: it shows what is luck.",
+    "temperature": "At which the models write: 0 is the likeliest word each time, higher is more varied. Empty: as "
+    "each model's entry in the pool says.",
+}
+
+
+def _number(column: DeltaGenerator, key: str, value: Any = "min", **look: Any) -> Any:
+    """A number of the form, of the type of its bounds."""
+    words, least, most = _NUMBERS[key]
+    return column.number_input(
+        words, least, most, value, key=key, help=_MEANINGS[key], persist_state="session", **look
+    )
+
+
 def choose_task() -> Task | None:
     """The problem: drawn by family and number, or one's own; None until it is complete."""
     st.subheader("Problem")
@@ -65,21 +94,12 @@ def choose_task() -> Task | None:
             help="Which kind of problem of the embedded world; none of them was evolved on.",
             persist_state="session",
         )
-        if "task_seed" not in st.session_state:
-            st.session_state["task_seed"] = 1
-        number = middle.number_input(
-            "Number",
-            min_value=0,
-            max_value=999_999,
-            step=1,
-            key="task_seed",
-            help="The same number is the same problem, today and anywhere.",
-            persist_state="session",
-        )
+        st.session_state.setdefault("task_seed", 1)
+        number = _number(middle, "task_seed")
         right.button(
             "Another", key="another", icon=":material/casino:", help="Draw another problem", on_click=_another
         )
-        task = drawn_task(family, int(number))
+        task = drawn_task(family, number)
         text_block(task.question, key="drawn_question")
         st.caption(f"{task.family} · a test task · expected answer: {label(task.answer)}")
         return task
@@ -129,11 +149,11 @@ def _own_task() -> Task | None:
 def choose_policy(store: Store, models: tuple[str, ...]) -> str:
     """Who decides: a checkpoint that fits the pool, or a policy that needs none."""
     policies = playable(store, models)
-    if asked := state.param("play"):
-        if asked in policies:
-            st.session_state["policy_choice"] = asked
+    if named := state.param("play"):
+        if named in policies:
+            st.session_state["policy_choice"] = named
         else:
-            st.info(f"{label(asked, 40)} does not fit this pool: choose another.", icon=":material/info:")
+            st.info(f"{label(named, 40)} does not fit this pool: choose another.", icon=":material/info:")
     return st.selectbox(
         "Who decides",
         policies,
@@ -206,50 +226,15 @@ def _choices(plan: LivePlan) -> LivePlan:
         help=define("Argmax and sampling"),
         persist_state="session",
     )
-    turns = middle.number_input(
-        "Turn budget",
-        1,
-        50,
-        5,
-        key="turn_budget",
-        help="The most turns one episode may take. It ends sooner when a Verifier accepts the answer.",
-        persist_state="session",
-    )
-    seed = right.number_input(
-        "Seed",
-        0,
-        999_999,
-        0,
-        key="seed",
-        help="The same seed draws the same choices again. Repeats count on from it.",
-        persist_state="session",
-    )
-    return replace(plan, argmax=how == "argmax", turns=int(turns), seed=int(seed))
+    turns = _number(middle, "turn_budget", 5)
+    return replace(plan, argmax=how == "argmax", turns=turns, seed=_number(right, "seed", 0))
 
 
 def _playing(plan: LivePlan) -> LivePlan:
     """How often the problem is played, at which temperature and pace."""
     left, middle, right = st.columns(3)
-    repeats = left.number_input(
-        "Repeats",
-        1,
-        MOST_REPEATS,
-        key="repeats",
-        help="How often the problem is played, one episode after another: it shows what is luck.",
-        persist_state="session",
-    )
-    temperature = middle.number_input(
-        "Temperature",
-        0.0,
-        2.0,
-        None,
-        0.1,
-        key="temperature",
-        placeholder="as the pool says",
-        help="At which the models write: 0 is the likeliest word each time, higher is more varied. Empty: as each "
-        "model's entry in the pool says.",
-        persist_state="session",
-    )
+    repeats = _number(left, "repeats")
+    temperature = _number(middle, "temperature", None, step=0.1, placeholder="as the pool says")
     pace = right.select_slider(
         "Wait before each answer",
         [0.0, 1.0, 2.0, 5.0],
@@ -258,7 +243,7 @@ def _playing(plan: LivePlan) -> LivePlan:
         help="How long each decision stands on the page before its model is asked.",
         persist_state="session",
     )
-    return replace(plan, repeats=int(repeats), temperature=temperature, pace_s=float(pace))
+    return replace(plan, repeats=repeats, temperature=temperature, pace_s=pace)
 
 
 def what_will_run(specs: Sequence[ModelSpec], plan: LivePlan) -> str:

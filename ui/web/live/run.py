@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -22,10 +22,12 @@ from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
+from ui.web.kit.buttons import address_button, replay_link
 from ui.web.kit.cache import pool_specs
 from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
 from ui.web.live.start import before_the_first_turn
 from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_label
+from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.ceiling import spending
 from ui.web.progress.panel import Reached, bar, standing
 from ui.web.turns.decision import decision_panel
@@ -37,9 +39,8 @@ from ui.web.turns.turn_card import announcement, before_card, turn_card
 REFRESH_S = 0.7
 #: From so long a wait on, the page says for how long it has been, in seconds.
 LONG_S = 8.0
-
-#: Plays a plan: writes the run down, sees to a worker and opens it.
-Start = Callable[[Store, LivePlan], object]
+#: The address of the form and the queue, from that of a run.
+_NO_RUN = {"run": None, "t": None, "ep": None}
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Watched:
         return self.recording is not None and self.recording.summary.id == self.episodes[-1].id
 
 
-def run_page(store: Store, run_id: str, start: Start) -> None:
+def run_page(store: Store, run_id: str) -> None:
     """The page of a run, read again while it is under way."""
     try:
         run = store.runs.get(run_id)
@@ -89,22 +90,13 @@ def run_page(store: Store, run_id: str, start: Start) -> None:
         return
     if run.kind != "live":
         raise ConfigError(f"Run {run_id} was not started here: open its episodes from the list.")
-    st.button(
-        "All runs",
-        key="new_problem",
-        icon=":material/arrow_back:",
-        type="tertiary",
-        help="The queue, and the form for another problem",
-        on_click=state.set_params,
-        kwargs={"run": None, "t": None, "ep": None},
-    )
+    other = "The queue, and the form for another problem"
+    address_button("All runs", "new_problem", _NO_RUN, icon="arrow_back", help=other)
     st.markdown(f"#### {label(about(run, 240), 220)}")
     if run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
-        st.fragment(
-            lambda: state.guarded(_watch)(store, run_id, start), run_every=REFRESH_S, key="live_tail"
-        )()
+        st.fragment(lambda: state.guarded(_watch)(store, run_id), run_every=REFRESH_S, key="live_tail")()
     else:
-        _watch(store, run_id, start)
+        _watch(store, run_id)
 
 
 def _gone(run_id: str) -> None:
@@ -112,13 +104,10 @@ def _gone(run_id: str) -> None:
         f"The store holds no run {label(run_id, 40)} any more: it was deleted, or the link is of another store.",
         icon=":material/link_off:",
     )
-    st.button(
-        "To the runs there are", key="new_problem", on_click=state.set_params, kwargs={"run": None, "t": None}
-    )
+    address_button("To the runs there are", "new_problem", _NO_RUN, type="secondary")
 
 
-def _watch(store: Store, run_id: str, start: Start) -> None:
-    """What the run has come to."""
+def _watch(store: Store, run_id: str) -> None:
     seen = _read(store, run_id)
     was_over = st.session_state.get("live_over") == run_id
     if seen.over and not was_over:
@@ -129,10 +118,18 @@ def _watch(store: Store, run_id: str, start: Start) -> None:
     # Slots that are always there: what stands below keeps its place, and no ghost of it stays behind.
     top, controls, repeats, stage, onward = (st.container() for _ in range(5))
     with top:
-        _headline(store, seen)
+        standing(
+            store,
+            seen.run,
+            TEXTS,
+            _facts(store, seen),
+            go_on="Go on after the last turn" if seen.run.started else "Try again",
+            between_turns=seen.newest and between_turns(seen.recording),
+            last_sign=last_call(seen),
+        )
     with controls:
         if seen.steered:
-            bar(store, seen.run, TEXTS, _reached(seen, seen.recording))
+            bar(store, seen.run, TEXTS, _reached(seen))
             run_controls(store, seen.run, seen.recording, newest=seen.newest, next_turn=seen.played + 1)
         elif seen.over and seen.recording is not None and seen.recording.summary.correct is False:
             _what_went_wrong(seen.recording)
@@ -147,7 +144,7 @@ def _watch(store: Store, run_id: str, start: Start) -> None:
             before_the_first_turn(store, seen.run, seen.plan.models, seen.now, begun=begun)
     with onward:
         if seen.over and seen.recording is not None:
-            _afterwards(store, seen, start)
+            _afterwards(store, seen, seen.recording)
 
 
 def _read(store: Store, run_id: str) -> Watched:
@@ -163,22 +160,9 @@ def _read(store: Store, run_id: str) -> Watched:
 # Where it stands
 
 
-def _headline(store: Store, seen: Watched) -> None:
-    go_on = "Go on after the last turn" if seen.run.started else "Try again"
-    standing(
-        store,
-        seen.run,
-        TEXTS,
-        _facts(store, seen),
-        go_on=go_on,
-        between_turns=seen.newest and between_turns(seen.recording),
-        last_sign=last_call(seen),
-    )
-
-
-def _reached(seen: Watched, recording: Recording | None) -> Reached:
+def _reached(seen: Watched) -> Reached:
     """How many turns of the only play are played, or how many plays of several are finished."""
-    turn, most = (len(recording.outlines) if recording else 0), seen.plan.turns
+    turn, most = (len(seen.recording.outlines) if seen.recording else 0), seen.plan.turns
     if seen.plan.repeats == 1:
         return Reached(turn, most, f"Turn {turn} of at most {most}")
     finished = sum(one.status is Status.FINISHED for one in seen.episodes)
@@ -223,9 +207,8 @@ def under_way(recording: Recording) -> tuple[str, float] | None:
 
 def last_call(seen: Watched) -> str:
     """What a run was doing when it was heard of last, as markdown."""
-    heard = (
-        "" if seen.run.heartbeat is None else f" Its last sign of life was at {clock(seen.run.heartbeat)}."
-    )
+    heartbeat = seen.run.heartbeat
+    heard = "" if heartbeat is None else f" Its last sign of life was at {clock(heartbeat)}."
     recording = seen.recording
     if recording is None:
         return f"It had not begun its first turn.{heard}"
@@ -250,40 +233,36 @@ def _repeats(seen: Watched) -> None:
     with st.container(border=True, gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             st.markdown(f"**{len(finished)} of {seen.plan.repeats} played{share}**", width="content")
-            _on_from_repeats(seen, len(finished))
-        shown = seen.recording.summary.id if seen.recording else ""
+            state.page_link(
+                "episodes", "As a list of episodes", icon=":material/table_rows:", run=seen.run.id
+            )
+            if len(finished) > 1:
+                state.page_link(
+                    "routing",
+                    "As a tree of moves",
+                    icon=":material/account_tree:",
+                    help="Where the repeats part, and how each way ended",
+                    part="luck",
+                    run=seen.run.id,
+                    policy=seen.plan.policy,
+                    task=seen.plan.task.id,
+                )
         by_id = {one.id: one for one in seen.episodes}
         st.caption(strip_key(seen.episodes))
         for index in range(seen.plan.repeats):
-            one = by_id.get(episode_of(seen.run.id, index))
-            _repeat(seen, index, one, one is not None and one.id == shown)
+            _repeat(seen, index, by_id.get(episode_of(seen.run.id, index)))
 
 
-def _on_from_repeats(seen: Watched, finished: int) -> None:
-    state.page_link("episodes", "As a list of episodes", icon=":material/table_rows:", run=seen.run.id)
-    if finished > 1:
-        state.page_link(
-            "routing",
-            "As a tree of moves",
-            icon=":material/account_tree:",
-            help="Where the repeats part, and how each way ended",
-            part="luck",
-            run=seen.run.id,
-            policy=seen.plan.policy,
-            task=seen.plan.task.id,
-        )
-
-
-def _repeat(seen: Watched, index: int, one: EpisodeSummary | None, shown: bool) -> None:
+def _repeat(seen: Watched, index: int, one: EpisodeSummary | None) -> None:
+    shown = one is not None and seen.recording is not None and one.id == seen.recording.summary.id
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.button(
+        address_button(
             f"Play {index + 1}",
-            key=f"repeat_{index}",
+            f"repeat_{index}",
+            {"ep": one.id if one else None, "t": 1},
+            icon="visibility" if shown else None,
             type="secondary" if shown else "tertiary",
-            icon=":material/visibility:" if shown else None,
             disabled=one is None,
-            on_click=state.set_params,
-            kwargs={"ep": one.id if one else None, "t": 1},
             width=110,
         )
         seed = f":gray[seed {seen.plan.seed + index}]"
@@ -342,15 +321,12 @@ def _stage(seen: Watched, recording: Recording) -> None:
 
 def _marked(recording: Recording, *, running: bool) -> Lane:
     """The strip's lane, with where another policy took over."""
-    drawn = lane(recording.outlines, recording.models, running=running)
-    swapped = recording.episode.deciders
-    return replace(
-        drawn,
-        cells=tuple(
-            replace(cell, marks=(*cell.marks, NEW_DECIDER)) if cell is not None and index in swapped else cell
-            for index, cell in enumerate(drawn.cells)
-        ),
-    )
+    strip = lane(recording.outlines, recording.models, running=running)
+    cells = list(strip.cells)
+    for index in recording.episode.deciders:
+        if index < len(cells) and (cell := cells[index]):
+            cells[index] = replace(cell, marks=(*cell.marks, NEW_DECIDER))
+    return replace(strip, cells=tuple(cells))
 
 
 def _news(seen: Watched, newer: int) -> None:
@@ -372,22 +348,15 @@ def _news(seen: Watched, newer: int) -> None:
 # Where it leads
 
 
-def _afterwards(store: Store, seen: Watched, start: Start) -> None:
+def _afterwards(store: Store, seen: Watched, recording: Recording) -> None:
     """Its replay, the same problem under another checkpoint, both together."""
-    recording = seen.recording
-    assert recording is not None
     st.subheader("What next")
     left, right = st.columns(2, gap="large")
     with left, st.container(border=True):
         st.markdown("**The same problem, another checkpoint**")
-        state.guarded(_again, lambda sentence: st.caption(label(sentence, 400)))(store, seen.plan, start)
+        state.guarded(_again, lambda sentence: st.caption(label(sentence, 400)))(store, seen.plan)
     with right, st.container(border=True):
-        state.page_link(
-            "replay",
-            "**Step through it in Replay**",
-            icon=":material/smart_display:",
-            ep=recording.summary.id,
-        )
+        replay_link("**Step through it in Replay**", recording.summary.id)
         same = store.episodes.same_task(recording.summary.id, limit=6)
         if same:
             st.caption("Compare it with other episodes of the same problem")
@@ -406,15 +375,14 @@ def _what_went_wrong(recording: Recording) -> None:
     at, last = wrong_since(recording.outlines), len(recording.outlines)
     turn = last if at is None else at + 1
     where = f"its last turn, {turn}" if at is None else f"turn {turn}, since which it is wrong"
+    ep = recording.summary.id
+    what_if = f"What if turn {turn} had gone otherwise?"
     with st.container(horizontal=True, gap="medium"):
-        for page, words, icon in (
-            ("replay", f"**See {where}, in Replay**", ":material/smart_display:"),
-            ("forks", f"What if turn {turn} had gone otherwise?", ":material/call_split:"),
-        ):
-            state.page_link(page, words, icon=icon, ep=recording.summary.id, t=turn)
+        replay_link(f"**See {where}, in Replay**", ep, turn)
+        state.page_link("forks", what_if, icon=":material/call_split:", ep=ep, t=turn)
 
 
-def _again(store: Store, plan: LivePlan, start: Start) -> None:
+def _again(store: Store, plan: LivePlan) -> None:
     """A form that plays this plan under another policy, with what that may cost."""
     others = [one for one in playable(store, plan.models) if one != plan.policy]
     policy = st.selectbox(
@@ -426,14 +394,5 @@ def _again(store: Store, plan: LivePlan, start: Start) -> None:
     )
     specs = pool_specs(plan.pool)
     ceiling, to_do = spending(price(store, plan, specs), plan.max_cost_usd)
-    again = st.button(
-        "Play it again",
-        key="play_again",
-        type="primary",
-        icon=":material/swap_horiz:",
-        disabled=bool(to_do),
-    )
-    if to_do:
-        st.caption(label(to_do, 400))
-    if again:
-        start(store, replace(plan, policy=policy, max_cost_usd=ceiling))
+    if begin_button("Play it again", "play_again", "swap_horiz", to_do):
+        begin("live", store, replace(plan, policy=policy, max_cost_usd=ceiling))

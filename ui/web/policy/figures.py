@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from core.analysis.agreement import NEVER, Divergence, FirstDifferences, Ints
 from ui.presentation.policy_diff import AgreementRate, pair_letter, pair_name
 from ui.presentation.theme import FIRST_COLOUR, MODEL_COLOURS, NEUTRAL_COLOUR, layout
+from ui.web.kit.axes import band
 from ui.web.kit.estimates import Estimate, estimates_figure
 from ui.web.kit.figures import literal, ticks, unvalidated
 from ui.web.kit.matrix import MatrixCell, matrix
@@ -91,10 +92,14 @@ def _first_bars(found: FirstDifferences, places: Sequence[int], *, sure: bool) -
 def divergence_figure(lines: Sequence[tuple[str, Sequence[Divergence]]]) -> go.Figure:
     """The mean divergence from the baseline turn by turn, a line per checkpoint; with one line the middle half of the
     turns as a band."""
-    means = [_means(place, name, turns) for place, (name, turns) in enumerate(lines)]
+    data = [_means(place, name, turns) for place, (name, turns) in enumerate(lines)]
+    if len(lines) == 1 and (turns := lines[0][1]):
+        x = [one.index + 1 for one in turns]
+        low, high = [one.low for one in turns], [one.high for one in turns]
+        data.insert(0, band(x, low, high, "rgba(47,118,214,0.16)", name="middle half of the turns"))
     most = max((one.index + 1 for _, turns in lines for one in turns), default=1)
     return unvalidated(
-        [_middle_half(lines[0][1]), *means] if len(lines) == 1 and lines[0][1] else means,
+        data,
         layout(
             280,
             xaxis={
@@ -108,21 +113,6 @@ def divergence_figure(lines: Sequence[tuple[str, Sequence[Divergence]]]) -> go.F
             yaxis={"title": {"text": "nats"}, "rangemode": "tozero", "fixedrange": True},
         ),
     )
-
-
-def _middle_half(turns: Sequence[Divergence]) -> dict[str, Any]:
-    x = [one.index + 1 for one in turns]
-    return {
-        "type": "scatter",
-        "x": x + x[::-1],
-        "y": [one.high for one in turns] + [one.low for one in turns][::-1],
-        "mode": "lines",
-        "fill": "toself",
-        "fillcolor": "rgba(47,118,214,0.16)",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "name": "middle half of the turns",
-    }
 
 
 def _means(place: int, name: str, turns: Sequence[Divergence]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import streamlit as st
 
 from core.analysis.agreement import NEVER, Agreement, FirstDifferences, Flags, confusion, divergence_by_turn
@@ -25,7 +24,10 @@ from ui.presentation.policy_diff import (
 )
 from ui.presentation.theme import ROLE_STYLES, ROLES_LEGEND, label, one_line, percent
 from ui.web.kit import state
+from ui.web.kit.buttons import address_button
 from ui.web.kit.chart import plot
+from ui.web.kit.clicks import clickable
+from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here, states_removed
 from ui.web.policy.figures import confusion_figure, divergence_figure, firsts_figure, shares_figure
 
@@ -60,8 +62,11 @@ def _shares(shares: Sequence[AgreementRate], key: str, alt: str, click: str = ""
     if all(one.rate is None for one in shares):
         nothing_here("Every turn is too close to call: one of them hardly prefers anything.")
         return
-    clicked: dict[str, Any] = {"on_select": _clicked(key, click), "selection_mode": "points"} if click else {}
-    plot(shares_figure(shares), key=key, small=True, alt=alt, **clicked)
+    figure = shares_figure(shares)
+    if click:
+        clickable(figure, _narrow_to(click), key=key, alt=alt)
+    else:
+        plot(figure, key=key, small=True, alt=alt)
 
 
 def _divergence(others: Sequence[tuple[str, Agreement]]) -> None:
@@ -112,30 +117,27 @@ def show_detail(diff: PolicyDiff, names: Mapping[str, str]) -> None:
 
 def _figures(found: Agreement, parted: FirstDifferences) -> None:
     low, high = found.interval
+    never = int(((parted.turns == NEVER) & parted.sure).sum())
+    interval = "–" if found.rate is None else f"{percent(low)} to {percent(high)}"
+    close = f"{int(found.close.sum()):,} turns"
     with st.container(horizontal=True, gap="large"):
-        st.metric("Agreement", percent(found.rate), help=define("Agreement"), width="content")
-        turns = "–" if found.rate is None else f"{percent(low)} to {percent(high)}"
-        st.metric("95 % interval", turns, width="content")
-        st.metric("Choose otherwise", f"{int(found.differs.sum()):,} turns", width="content")
-        st.metric(
-            "Too close to call",
-            f"{int(found.close.sum()):,} turns",
-            help=define("Too close to call"),
-            width="content",
-        )
-        never = int(((parted.turns == NEVER) & parted.sure).sum())
-        st.metric("Never part", f"{never:,} of {len(parted.turns):,} episodes", width="content")
+        for words, value, help in (
+            ("Agreement", percent(found.rate), define("Agreement")),
+            ("95 % interval", interval, None),
+            ("Choose otherwise", f"{int(found.differs.sum()):,} turns", None),
+            ("Too close to call", close, define("Too close to call")),
+            ("Never part", f"{never:,} of {len(parted.turns):,} episodes", None),
+        ):
+            st.metric(words, value, help=help, width="content")
 
 
 def _firsts(parted: FirstDifferences) -> None:
     with st.container(border=True, height="stretch"):
         st.markdown("**At which turn do they first part?**", help=define("First disagreement"))
-        plot(
+        clickable(
             firsts_figure(parted, ink()),
+            _narrow_to("first"),
             key="firsts",
-            small=True,
-            on_select=_clicked("firsts", "first"),
-            selection_mode="points",
             alt="Episodes by the first turn at which the two choose otherwise",
         )
         st.caption(
@@ -159,12 +161,10 @@ def _confusion(diff: PolicyDiff, found: Agreement, other: int, names: tuple[str,
             nothing_here("Every turn is too close to call.")
             return
         models = diff.checkpoints[0].models
-        plot(
+        clickable(
             confusion_figure(counts, models, names, ink()),
+            _narrow_to("cell"),
             key="confusion",
-            small=True,
-            on_select=_clicked("confusion", "cell"),
-            selection_mode="points",
             alt="How often B picks each pair where A picks a row's pair",
         )
         letters = ", ".join(
@@ -177,18 +177,9 @@ def _confusion(diff: PolicyDiff, found: Agreement, other: int, names: tuple[str,
         )
 
 
-def _clicked(key: str, name: str) -> Callable[[], None]:
-    """A click on a point writes what it stands for into the address, in the place of what
-    another click wrote there."""
-
-    def chosen() -> None:
-        points = st.session_state[key].selection.points
-        if points:
-            turns = points[0]["customdata"]
-            value = str(turns[0] if isinstance(turns, list) else turns)
-            state.set_params(**{"first": None, "cell": None, name: value})
-
-    return chosen
+def _narrow_to(name: str) -> Callable[[str], None]:
+    """Writes what was clicked into the address, in the place of what another click wrote there."""
+    return lambda value: state.set_params(**{"first": None, "cell": None, name: value})
 
 
 # The turns
@@ -224,67 +215,52 @@ def _turns(diff: PolicyDiff, found: Agreement, parted: FirstDifferences, other: 
             width="content",
         )
         if words:
-            st.button(
-                "All disagreements",
-                key="all_turns",
-                icon=":material/close:",
-                type="tertiary",
-                on_click=state.set_params,
-                kwargs={"first": None, "cell": None},
-            )
+            address_button("All disagreements", "all_turns", {"first": None, "cell": None}, icon="close")
     order = np.flatnonzero(rows)
     order = order[np.argsort(-found.divergence[order], kind="stable")]
     if not len(order):
         nothing_here("No turn is of this kind." if words else "At no turn do they surely choose otherwise.")
         return
-    st.dataframe(
-        turn_rows(diff, found, other, order[:MOST_ROWS].tolist()),
-        key="policy_turns",
-        hide_index=True,
-        height=min(38 + 35 * min(len(order), MOST_ROWS), 388),
-        column_config={
-            "replay": st.column_config.LinkColumn("Replay", display_text="Open", width=70),
-            "turn": st.column_config.NumberColumn("Turn", width=50),
-            "kl": st.column_config.NumberColumn("KL, nats", format="%.2f", width=80, help=define(_KL)),
-            "a": st.column_config.TextColumn("A would choose", width=170),
-            "b": st.column_config.TextColumn("B would choose", width=170),
-            "recorded": st.column_config.TextColumn("Recorded", width=160),
-            "family": st.column_config.TextColumn("Family", width=90),
-            "question": st.column_config.TextColumn("Question", width="large"),
+    row_table(
+        {
+            "replay": link("Replay", "Open", width=70),
+            "turn": number("Turn", width=50),
+            "kl": number("KL, nats", "%.2f", width=80, help=define(_KL)),
+            "a": text("A would choose", width=170),
+            "b": text("B would choose", width=170),
+            "recorded": text("Recorded", width=160),
+            "family": text("Family", width=90),
+            "question": text("Question", width="large"),
         },
+        [_turn_row(diff, found, other, row) for row in order[:MOST_ROWS].tolist()],
+        key="policy_turns",
+        at_most=11,
+        height=388,
         alt="The turns with both choices, the largest divergence first, each with a link to its replay",
     )
     if len(order) > MOST_ROWS:
         st.caption(f"The first {MOST_ROWS} of {len(order):,}, those furthest apart first.")
 
 
-def turn_rows(diff: PolicyDiff, found: Agreement, other: int, rows: Sequence[int]) -> pd.DataFrame:
-    """Turns with both choices and what was recorded, each with a link to its replay."""
-    models, turns = diff.checkpoints[0].models, [diff.turns[row] for row in rows]
-    episodes = [diff.judged.episodes[turn.episode_id] for turn in turns]
-    second = diff.checkpoints[other].id
-    a, b = diff.picks[0], diff.picks[other]
-    return pd.DataFrame(
-        {
-            "replay": [
-                state.href("replay", ep=turn.episode_id, t=turn.idx + 1, panel="other", other=second)
-                for turn in turns
-            ],
-            "turn": [turn.idx + 1 for turn in turns],
-            "kl": [float(found.divergence[row]) for row in rows],
-            "a": [f"{_said(int(a.pairs[row]), models)}, {a.chances[row]:.0%}" for row in rows],
-            "b": [f"{_said(int(b.pairs[row]), models)}, {b.chances[row]:.0%}" for row in rows],
-            "recorded": [
-                f"{ROLE_STYLES[Role(turn.role)].word} on {one_line(turn.model, 24)}" for turn in turns
-            ],
-            "family": [one_line(one.family, 30) for one in episodes],
-            "question": [one_line(one.question, 110) for one in episodes],
-        }
+def _turn_row(diff: PolicyDiff, found: Agreement, other: int, row: int) -> tuple[Any, ...]:
+    """A turn with both choices and what was recorded, and a link to its replay."""
+    models, turn, second = diff.checkpoints[0].models, diff.turns[row], diff.checkpoints[other].id
+    episode = diff.judged.episodes[turn.episode_id]
+
+    def choice(place: int) -> str:
+        picks = diff.picks[place]
+        return f"{one_line(pair_name(int(picks.pairs[row]), models), 34)}, {picks.chances[row]:.0%}"
+
+    return (
+        state.href("replay", ep=turn.episode_id, t=turn.idx + 1, panel="other", other=second),
+        turn.idx + 1,
+        float(found.divergence[row]),
+        choice(0),
+        choice(other),
+        f"{ROLE_STYLES[Role(turn.role)].word} on {one_line(turn.model, 24)}",
+        one_line(episode.family, 30),
+        one_line(episode.question, 110),
     )
-
-
-def _said(pair: int, models: Sequence[str]) -> str:
-    return one_line(pair_name(pair, models), 34)
 
 
 # How far it can be trusted

@@ -17,7 +17,7 @@ from ui.presentation.words import ago
 from ui.runs import queue, rereading
 from ui.runs.plans import RereadPlan, plan_of
 from ui.runs.queue import Ticket
-from ui.web.kit import state
+from ui.web.kit.buttons import action_button
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
 TEXTS = RunTexts(
@@ -63,19 +63,13 @@ def show_reencoding(store: Store, diff: PolicyDiff, scope: EpisodeScope, names: 
 def _begin_button(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     plan = rereading.plan_for(diff, scope, store.now())
     if plan is not None:
-        st.button(
+        action_button(
             f"Read {plan.turns:,} turns again",
-            key="reencode",
+            "reencode",
+            lambda: queue.begin(store, plan, Ticket.new()),  # a second click finds the first one's run
+            icon="menu_book",
             type="primary",
-            icon=":material/menu_book:",
-            on_click=state.guarded(_begin, state.refused),
-            args=(store, plan),
         )
-
-
-def _begin(store: Store, plan: RereadPlan) -> None:
-    """A second click finds the first one's run."""
-    queue.begin(store, plan, Ticket.new())
 
 
 def _last(store: Store, run: RunSummary) -> None:

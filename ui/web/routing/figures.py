@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from ui.presentation.theme import (
     percent,
 )
 from ui.presentation.words import move_key, move_words, role_word
+from ui.web.kit.axes import BARE, TIGHT
 from ui.web.kit.figures import CLICKABLE, horizontal_bars, literal, ticks
 from ui.web.kit.matrix import ROLES
 
@@ -70,13 +72,21 @@ def move_graph(traffic: Traffic, models: Sequence[str]) -> go.Figure:
                 model_colour(here.model, models) if here and there else NEUTRAL_COLOUR,
                 f"{literal(move_words(here, 'the beginning'), 40)} → {literal(move_words(there), 40)}"
                 f"<br>{n:,} times, {percent(n / total)} of all steps",
-                f"{move_key(here) if here else 'start'}>{move_key(there) if there else 'end'}",
+                step_key(here, there),
             )
         )
-    nodes = [move for move in at if traffic.turns[move]]
-    figure = _drawing(
-        [*_arrows(links, _arc), _nodes(traffic, nodes, [at[move] for move in nodes], models)], 330
-    )
+    marks = [
+        _Mark(
+            at[move],
+            move,
+            traffic.share(move),
+            f"{n:,} turns, {percent(traffic.share(move))} of all",
+            move_key(move),
+        )
+        for move in at
+        if (n := traffic.turns[move])
+    ]
+    figure = _drawing([*_arrows(links, _arc), _marks(marks, models)], 330)
     figure.update_xaxes(range=[-0.6, len(models) - 0.4], **ticks([literal(model, 14) for model in models]))
     figure.update_yaxes(range=[2.5, -0.65], **ticks([role_word(role) for role in ROLES]))
     return figure
@@ -97,91 +107,68 @@ def moves_by_turn(traffic: Traffic, models: Sequence[str]) -> go.Figure:
             model_colour(here.model, models),
             f"turn {at}: {literal(move_words(here), 40)} → {literal(move_words(there), 40)}"
             f"<br>{n:,} episodes, {percent(n / max(1, traffic.episodes))}",
-            f"{move_key(here)}>{move_key(there) if there else 'end'}@{at}",
+            f"{step_key(here, there)}@{at}",
         )
         for (at, here, there), n in links
         if here in row and (there is None or there in row) and here is not None
     ]
-    played = [
-        (at, move, n)
+    marks = [
+        _Mark(
+            (float(at), row[move]),
+            move,
+            n / max(1, traffic.episodes),
+            f"{n:,} episodes",
+            f"{move_key(move)}@{at - 1}",
+        )
         for at in range(1, last + 1)
         for move in moves
         if (n := sum(k for (to, _, there), k in traffic.links.items() if to == at - 1 and there == move))
     ]
-    points = _points(
-        [(float(at), row[move]) for at, move, _ in played],
-        [move for _, move, _ in played],
-        [n / max(1, traffic.episodes) for _, _, n in played],
-        [f"{n:,} episodes" for _, _, n in played],
-        [f"{move_key(move)}@{at - 1}" for at, move, _ in played],
-        models,
-    )
-    figure = _drawing([*_arrows(arrows, _level_curve), points], 60 + 34 * max(3, len(moves)))
+    figure = _drawing([*_arrows(arrows, _level_curve), _marks(marks, models)], 60 + 34 * max(3, len(moves)))
+    turns = range(1, last + 1)
     figure.update_xaxes(
-        range=[0.6, last + 0.9],
-        tickvals=list(range(1, last + 1)),
-        ticktext=[f"turn {t}" for t in range(1, last + 1)],
+        range=[0.6, last + 0.9], tickvals=list(turns), ticktext=[f"turn {turn}" for turn in turns]
     )
-    names = [_axis_name(move) for move in moves]
-    figure.update_yaxes(range=[len(moves) - 0.4, -0.6], **ticks(names))
+    figure.update_yaxes(range=[len(moves) - 0.4, -0.6], **ticks([_axis_name(move) for move in moves]))
     return figure
 
 
 def _drawing(data: Sequence[Any], height: int) -> go.Figure:
-    axis = {"showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True}
+    axis = {**BARE, "automargin": True}
     return go.Figure(
         data,
-        layout(
-            height,
-            showlegend=False,
-            hovermode="closest",
-            margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            xaxis=axis,
-            yaxis=axis,
-        ),
+        layout(height, showlegend=False, hovermode="closest", margin=TIGHT, xaxis=axis, yaxis=axis),
     )
 
 
-def _nodes(
-    traffic: Traffic, moves: Sequence[ModelInRole], at: Sequence[tuple[float, float]], models: Sequence[str]
-) -> go.Scatter:
-    return _points(
-        at,
-        moves,
-        [traffic.share(move) for move in moves],
-        [f"{traffic.turns[move]:,} turns, {percent(traffic.share(move))} of all" for move in moves],
-        [move_key(move) for move in moves],
-        models,
-    )
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A move on the drawing: where, its weight in 0 to 1, words and key."""
+
+    at: tuple[float, float]
+    move: ModelInRole
+    weight: float
+    words: str
+    key: str
 
 
-def _points(
-    at: Sequence[tuple[float, float]],
-    moves: Sequence[ModelInRole],
-    weights: Sequence[float],
-    words: Sequence[str],
-    keys: Sequence[str],
-    models: Sequence[str],
-) -> go.Scatter:
-    """Moves as marks: colour for the model, shape for the role, size for how often."""
-    colours = [model_colour(move.model, models) for move in moves]
+def _marks(marks: Sequence[_Mark], models: Sequence[str]) -> go.Scatter:
+    """Colour for the model, shape for the role, size for how often."""
+    colours = [model_colour(one.move.model, models) for one in marks]
     return go.Scatter(
-        x=[x for x, _ in at],
-        y=[y for _, y in at],
+        x=[one.at[0] for one in marks],
+        y=[one.at[1] for one in marks],
         mode="markers+text",
         marker={
-            "symbol": [ROLE_STYLES[move.role].symbol for move in moves],
-            "size": [11 + 34 * math.sqrt(weight) for weight in weights],
+            "symbol": [ROLE_STYLES[one.move.role].symbol for one in marks],
+            "size": [11 + 34 * math.sqrt(one.weight) for one in marks],
             "color": colours,
             "opacity": 1,
             "line": {"width": 1, "color": "rgba(255,255,255,0.7)"},
         },
-        text=[f"{100 * weight:.0f}" if weight >= 0.045 else "" for weight in weights],
+        text=[f"{100 * one.weight:.0f}" if one.weight >= 0.045 else "" for one in marks],
         textfont={"size": 10, "color": [ink_on(colour) for colour in colours]},
-        customdata=[
-            (key, f"{literal(move_words(move), 40)}<br>{word}")
-            for key, move, word in zip(keys, moves, words, strict=True)
-        ],
+        customdata=[(one.key, f"{literal(move_words(one.move), 40)}<br>{one.words}") for one in marks],
         **CLICKABLE,
     )
 
@@ -257,6 +244,11 @@ def _angle(xs: Sequence[float], ys: Sequence[float], i: int) -> float:
     return math.degrees(math.atan2(1.25 * dx, -dy))
 
 
+def step_key(here: ModelInRole | None, there: ModelInRole | None) -> str:
+    """A step as an address names it; None is the beginning, or the end, of an episode."""
+    return f"{move_key(here) if here else 'start'}>{move_key(there) if there else 'end'}"
+
+
 # First moves and replicates
 
 
@@ -291,36 +283,32 @@ def _axis_name(move: ModelInRole) -> str:
 def replicate_tree(found: Sequence[Replicate]) -> go.Figure:
     """Episodes of one task merged by what they have in common from the beginning: width is how many, the last cell
     of each is how they ended."""
-    ids, labels, parents = ["/"], [f"{len(found)} episodes"], [""]
-    values, colours = [0], [NEUTRAL_COLOUR]
-    place = {"/": 0}
+    cells = {"/": ("", f"{len(found)} episodes", NEUTRAL_COLOUR)}  # path -> parent, label, colour
+    counts: Counter[str] = Counter()
     for one in found:
-        models, here = json.loads(one.models), "/"
-        values[0] += 1
-        mark = RIGHT if one.correct else WRONG
+        models, mark = json.loads(one.models), RIGHT if one.correct else WRONG
         path = [
             (f"{ROLE_STYLES[move.role].letter}·{literal(move.model, 12)}", model_colour(move.model, models))
             for move in one.moves
         ]
+        here = "/"
+        counts[here] += 1
         for text, colour in [*path, (f"{mark.glyph} {mark.word}", mark.colour)]:
             parent, here = here, f"{here}{text}/"
-            if here not in place:
-                place[here] = len(ids)
-                ids.append(here)
-                labels.append(text)
-                parents.append(parent)
-                values.append(0)
-                colours.append(colour)
-            values[place[here]] += 1
+            cells.setdefault(here, (parent, text, colour))
+            counts[here] += 1
     deepest = max((len(one.moves) for one in found), default=1) + 2
     return go.Figure(
         go.Icicle(
-            ids=ids,
-            labels=labels,
-            parents=parents,
-            values=values,
+            ids=list(cells),
+            labels=[text for _, text, _ in cells.values()],
+            parents=[parent for parent, _, _ in cells.values()],
+            values=[counts[path] for path in cells],
             branchvalues="total",
-            marker={"colors": colours, "line": {"width": 1.5, "color": "rgba(255,255,255,0.9)"}},
+            marker={
+                "colors": [colour for _, _, colour in cells.values()],
+                "line": {"width": 1.5, "color": "rgba(255,255,255,0.9)"},
+            },
             leaf={"opacity": 1},
             root={"color": NEUTRAL_COLOUR},
             tiling={"orientation": "v"},

@@ -40,7 +40,8 @@ from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
 from ui.web.kit.estimates import Estimate, estimates_figure
 from ui.web.kit.figures import horizontal_bars, literal
-from ui.web.kit.widgets import nothing_here, table
+from ui.web.kit.tables import link, number, row_table, text
+from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import default_checkpoints, like_chance
 from ui.web.pickers.facets import facets_of
 from ui.web.pickers.scope import Scope, ScopeSide
@@ -68,36 +69,29 @@ def compared_with_models(store: Store, scope: Scope) -> None:
         left = [model for model in _pool_order(store, side.where) if model not in alone]
         _against(found, scope, side.letter, left)
         if left:
-            _to_play(store, side, policy, left, bool(alone))
+            which = (
+                "Not played alone on these tasks yet" if alone else "No model alone has played these tasks"
+            )
+            names = label(", ".join(left), 200)
+            st.markdown(f"{which}: {names}. From a terminal, on the tasks of the same run:")
+            st.code(plain(play_alone(store, side.where.run, policy, left)), language=None, wrap_lines=True)
     policies = [policy for side in scope.sides if (policy := _chosen_policy(store, side))]
     if same := like_chance(store, policies, scope.say):
         st.caption(label(same, 600))
 
 
-def _some_policy(store: Store, side: ScopeSide) -> str | None:
-    """The newest of the checkpoints that other pages compare by default, else the policy with most episodes that is not
-    a single model, checkpoints first."""
+def _chosen_policy(store: Store, side: ScopeSide) -> str | None:
+    """The side's policy; where it has none, the newest of the checkpoints that other pages compare by default, else the
+    policy with most episodes that is not a single model, checkpoints first."""
+    if side.where.policy:
+        return side.where.policy
     known = {one.id for one in store.checkpoints.list()}
     preferred = default_checkpoints(store)[-1:]
     played = [one.value for one in facets_of(store, side.where).policy if not one.value.startswith(SINGLE)]
     return next(
-        (one for wanted in (preferred, known) for one in played if one in wanted),
-        played[0] if played else None,
+        (one for wanted in (preferred, known, played) for one in played if one in wanted),
+        None,
     )
-
-
-def _chosen_policy(store: Store, side: ScopeSide) -> str | None:
-    return side.where.policy or _some_policy(store, side)
-
-
-def _to_play(store: Store, side: ScopeSide, policy: str, left: Sequence[str], some: bool) -> None:
-    """How the models that have not been played alone on these tasks can be."""
-    names = label(", ".join(left), 200)
-    st.markdown(
-        f"{'Not played alone on these tasks yet' if some else 'No model alone has played these tasks'}: {names}. "
-        "From a terminal, on the tasks of the same run:"
-    )
-    st.code(plain(play_alone(store, side.where.run, policy, left)), language=None, wrap_lines=True)
 
 
 def play_alone(store: Store, run: str | None, policy: str, models: Sequence[str]) -> str:
@@ -124,29 +118,24 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
         st.caption(
             f"Share solved of the {found.tasks:,} tasks that all have played, 95 % interval over tasks"
         )
-        rows = [(name, found.accuracy, True)] + [
-            (_name(one, scope), one.accuracy, False) for one in contestants
-        ]
+        rows = [_estimate(name, found.accuracy, stands_out=True)]
+        rows += [_estimate(_name(one, scope), one.accuracy) for one in contestants]
         plot(
-            estimates_figure([_estimate(name, mean, ours) for name, mean, ours in rows]),
+            estimates_figure(rows),
             key=f"solved_{letter}",
             small=True,
-            alt="; ".join(f"{name} {percent(mean.value)}" for name, mean, _ in rows),
+            alt="; ".join(f"{one.name} {percent(one.value)}" for one in rows),
         )
     with points:
         st.caption(
             f"How far {label(name, 40)} is ahead on the same tasks, in points; left of the line it is behind"
         )
-        ahead = [(_name(one, scope), one.ahead) for one in contestants]
+        rows = [_estimate(_name(one, scope), one.ahead, stands_out=one.ahead.low > 0) for one in contestants]
         plot(
-            estimates_figure(
-                [Estimate("", 0.0, 0.0, 0.0)]
-                + [_estimate(other, mean, mean.low > 0) for other, mean in ahead],
-                signed=True,
-            ),
+            estimates_figure([Estimate("", 0.0, 0.0, 0.0), *rows], signed=True),
             key=f"ahead_{letter}",
             small=True,
-            alt="; ".join(f"{100 * mean.value:+.1f} points to {other}" for other, mean in ahead),
+            alt="; ".join(f"{100 * one.value:+.1f} points to {one.name}" for one in rows),
         )
     oracle = (
         "The best of them, task by task, is what a perfect choice of one model per task would solve. It is flattered "
@@ -190,7 +179,7 @@ def _name(one: Contestant, scope: Scope) -> str:
     return ORACLE if one.name is None else scope.say(one.name)
 
 
-def _estimate(name: str, mean: Mean, stands_out: bool) -> Estimate:
+def _estimate(name: str, mean: Mean, *, stands_out: bool = False) -> Estimate:
     colour = FIRST_COLOUR if stands_out else NEUTRAL_COLOUR
     return Estimate(name, mean.value, mean.low, mean.high, colour=colour)
 
@@ -198,29 +187,30 @@ def _estimate(name: str, mean: Mean, stands_out: bool) -> Estimate:
 def _missed(found: Regret, letter: str) -> None:
     if not found.missed:
         return
-    with st.expander(
-        f"Tasks where a model alone did better ({len(found.missed)}{'+' if len(found.missed) == 50 else ''})",
-        icon=":material/table_rows:",
-    ):
-        ours = [one.ours.wrong_episode or one.ours.right_episode for one in found.missed]
-        theirs = [one.theirs.right_episode or one.theirs.wrong_episode for one in found.missed]
-        table(
+    n = f"{len(found.missed)}{'+' if len(found.missed) == 50 else ''}"
+    with st.expander(f"Tasks where a model alone did better ({n})", icon=":material/table_rows:"):
+        row_table(
             {
-                "pair": (
-                    st.column_config.LinkColumn("Both episodes", display_text="Side by side", width=110),
-                    [state.href("pair", a=a, b=b) for a, b in zip(ours, theirs, strict=True)],
-                ),
-                "question": (
-                    st.column_config.TextColumn("Question", width="large"),
-                    [one_line(one.question, 100) for one in found.missed],
-                ),
-                "ours": ("Right here", [f"{one.ours.right} of {one.ours.n}" for one in found.missed]),
-                "best": (
-                    "Best model alone",
-                    [one_line(one.best.removeprefix(SINGLE), 40) for one in found.missed],
-                ),
-                "theirs": ("Right there", [f"{one.theirs.right} of {one.theirs.n}" for one in found.missed]),
+                "pair": link("Both episodes", "Side by side", width=110),
+                "question": text("Question", width="large"),
+                "ours": "Right here",
+                "best": "Best model alone",
+                "theirs": "Right there",
             },
+            [
+                (
+                    state.href(
+                        "pair",
+                        a=one.ours.wrong_episode or one.ours.right_episode,
+                        b=one.theirs.right_episode or one.theirs.wrong_episode,
+                    ),
+                    one_line(one.question, 100),
+                    f"{one.ours.right} of {one.ours.n}",
+                    one_line(one.best.removeprefix(SINGLE), 40),
+                    f"{one.theirs.right} of {one.theirs.n}",
+                )
+                for one in found.missed
+            ],
             key=f"missed_{letter}",
         )
 
@@ -246,30 +236,30 @@ def replicated_tasks_panel(store: Store, scope: Scope) -> None:
         return
     found = replicates(store, side.where, policy, chosen)
     if len(found) > 1:
-        _tree(
-            found, next((one.question for one in tasks if one.task_id == chosen), chosen), scope.say(policy)
-        )
+        question = next((one.question for one in tasks if one.task_id == chosen), chosen)
+        _tree(found, question, scope.say(policy))
     else:
         nothing_here("This task has not been played more than once by one policy of this selection.")
     st.markdown("**Other tasks played several times**, those with the most mixed outcome first")
     query = {**side.where.to_query(), "part": "luck"}
-    table(
+    row_table(
         {
-            "open": (
-                st.column_config.LinkColumn("Tree", display_text="Show", width=70),
-                [
-                    state.href("routing", **{**query, "task": one.task_id, "policy": one.policy})
-                    for one in tasks
-                ],
-            ),
-            "question": (
-                st.column_config.TextColumn("Question", width="large"),
-                [one_line(one.question, 100) for one in tasks],
-            ),
-            "policy": ("Policy", [scope.say(one.policy) for one in tasks]),
-            "n": (st.column_config.NumberColumn("Played"), [one.n for one in tasks]),
-            "right": (st.column_config.NumberColumn("Right"), [one.right for one in tasks]),
+            "open": link("Tree", "Show", width=70),
+            "question": text("Question", width="large"),
+            "policy": "Policy",
+            "n": number("Played"),
+            "right": number("Right"),
         },
+        [
+            (
+                state.href("routing", **{**query, "task": one.task_id, "policy": one.policy}),
+                one_line(one.question, 100),
+                scope.say(one.policy),
+                one.n,
+                one.right,
+            )
+            for one in tasks
+        ],
         key="replicated",
     )
 
@@ -291,18 +281,16 @@ def _tree(found: Sequence[Replicate], question: str, policy: str) -> None:
     )
     with st.expander("Each of them", icon=":material/table_rows:"):
         marks = [correct_mark(one.correct) for one in found]
-        table(
+        row_table(
             {
-                "open": (
-                    st.column_config.LinkColumn("Open", display_text="Replay", width=80),
-                    [state.href("replay", ep=one.episode_id) for one in found],
-                ),
-                "answer": ("Answer", [f"{mark.glyph} {mark.word}" for mark in marks]),
-                "turns": (
-                    st.column_config.TextColumn("Turns", width="large"),
-                    [strip_text(one.strip) for one in found],
-                ),
+                "open": link("Open", "Replay", width=80),
+                "answer": "Answer",
+                "turns": text("Turns", width="large"),
             },
+            [
+                (state.href("replay", ep=one.episode_id), f"{mark.glyph} {mark.word}", strip_text(one.strip))
+                for one, mark in zip(found, marks, strict=True)
+            ],
             key="replicate_rows",
         )
 
@@ -338,10 +326,11 @@ def without_model(store: Store, scope: Scope) -> None:
     if not found.turns:
         nothing_here("These episodes have no decisions with logits, so there is nothing to choose again.")
         return
-    _changed_picks(found, side)
+    _changed_picks(found)
+    side.link("Episodes of this selection")
 
 
-def _changed_picks(found: Without, side: ScopeSide) -> None:
+def _changed_picks(found: Without) -> None:
     changes = (
         ("Picks that would change", "turns", found.changed, found.turns),
         ("Episodes touched", "episodes", found.touched, found.episodes),
@@ -373,4 +362,3 @@ def _changed_picks(found: Without, side: ScopeSide) -> None:
         "No model is asked: stored logits are read without the models left out. From the first changed pick on, an "
         "episode would have gone another way; how it would have ended, only playing tells."
     )
-    side.link("Episodes of this selection")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
-from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.episode import Role
 from storage.analysis.budgets import AtBudget, accuracy_by_budget
@@ -17,6 +15,7 @@ from storage.analysis.verdicts import (
     PolicyCost,
     Proportion,
     RoleCompliance,
+    Spending,
     ThinkerPlan,
     TurnGroup,
     role_compliance,
@@ -30,14 +29,17 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import NEUTRAL_COLOUR, label, model_colour, one_line, percent
 from ui.presentation.words import cost_words, per_solved, role_word
 from ui.web.kit import state
+from ui.web.kit.buttons import address_button
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
-from ui.web.kit.figures import literal
+from ui.web.kit.clicks import picked
+from ui.web.kit.figures import horizontal_bars, literal
 from ui.web.kit.matrix import ROLES, MatrixCell, matrix
-from ui.web.kit.widgets import ink, nothing_here, table
+from ui.web.kit.tables import link, number, row_table, text
+from ui.web.kit.widgets import ink, nothing_here
 from ui.web.pickers.checkpoints import like_chance
-from ui.web.pickers.scope import Scope, behind_table
-from ui.web.verifier.figures import accuracy_by_budget_figure, covers_most, price_and_accuracy, spend_bars
+from ui.web.pickers.scope import Scope, ScopeSide, behind_table
+from ui.web.verifier.figures import accuracy_by_budget_figure, covers_most, price_and_accuracy
 
 _pool_order = cached(pool_order)
 
@@ -48,15 +50,7 @@ def _by_budget(store: Store, where: EpisodeFilter) -> list[AtBudget]:
 
 
 _MOST_ASTRAY = 50
-
-
-def _count(title: str) -> ColumnConfig:
-    return st.column_config.NumberColumn(title, format="localized")
-
-
-#: Columns of several tables.
-SOLVED = st.column_config.TextColumn("Solved", help="With 95 % interval")
-EPISODES, TURNS = _count("Episodes"), _count("Turns")
+_SOLVED = text("Solved", help="With 95 % interval")
 
 
 def with_interval(share: Proportion) -> str:
@@ -93,43 +87,39 @@ def cost_part(
     for side, of in zip(scope.sides, groups, strict=True):
         if scope.compared:
             st.markdown(f"**{side.title}**")
-        _where_it_goes(of, _pool_order(store, side.where), in_dollars)
+        _where_it_goes(side.letter, of, _pool_order(store, side.where), in_dollars)
 
 
 def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
     """A row per policy and side, best first; among equals the one that took fewer tokens."""
     rows = [(side, one) for side, of in zip(scope.sides, costs, strict=True) for one in of]
-    rows = sorted(rows, key=lambda row: (-(row[1].accuracy.value or 0.0), row[1].tokens / row[1].n))[:200]
-    table(
+    rows.sort(key=lambda row: (-(row[1].accuracy.value or 0.0), row[1].tokens / row[1].n))
+    row_table(
         {
-            "policy": (
-                st.column_config.TextColumn("Policy", pinned=True, help=define("Alone")),
-                [scope.say(one.policy) for _, one in rows],
-            ),
-            "solved": (SOLVED, [with_interval(one.accuracy) for _, one in rows]),
-            "n": (EPISODES, [one.n for _, one in rows]),
-            "dollars": ("Cost per solved", [per_solved(one.cost_usd, one.right) for _, one in rows]),
-            "tokens": (
-                st.column_config.NumberColumn("Tokens per solved", format="%.0f"),
-                [one.per_solved(one.tokens) for _, one in rows],
-            ),
-            "seconds": (
-                st.column_config.NumberColumn("Seconds per solved", format="%.2f"),
-                [one.per_solved(one.latency_s) for _, one in rows],
-            ),
-            "turns": (
-                st.column_config.NumberColumn("Turns", format="%.2f", help="Mean per episode"),
-                [one.turns / one.n for _, one in rows],
-            ),
-            "false": (
-                st.column_config.TextColumn("Wrong among accepted", help=define("Wrong among accepted")),
-                [with_interval(one.false_accept) for _, one in rows],
-            ),
-            "open": (
-                st.column_config.LinkColumn("Episodes", display_text="List"),
-                [side.episodes(policy=one.policy) for side, one in rows],
-            ),
+            "policy": text("Policy", pinned=True, help=define("Alone")),
+            "solved": _SOLVED,
+            "n": number("Episodes", "localized"),
+            "dollars": "Cost per solved",
+            "tokens": number("Tokens per solved", "%.0f"),
+            "seconds": number("Seconds per solved", "%.2f"),
+            "turns": number("Turns", "%.2f", help="Mean per episode"),
+            "false": text("Wrong among accepted", help=define("Wrong among accepted")),
+            "open": link("Episodes", "List"),
         },
+        [
+            (
+                scope.say(one.policy),
+                with_interval(one.accuracy),
+                one.n,
+                per_solved(one.cost_usd, one.right),
+                one.per_solved(one.tokens),
+                one.per_solved(one.latency_s),
+                one.turns / one.n,
+                with_interval(one.false_accept),
+                side.episodes(policy=one.policy),
+            )
+            for side, one in rows[:200]
+        ],
         key="costs",
         at_most=12,
         height=420,
@@ -137,72 +127,62 @@ def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
 
 
 def _frontier(scope: Scope, found: Sequence[PolicyCost], in_dollars: bool) -> None:
-    unit = "US dollars" if in_dollars else "tokens"
-    event = plot(
-        price_and_accuracy(
-            found,
-            (lambda one: None if one.cost_usd is None else one.cost_usd / one.n)
-            if in_dollars
-            else (lambda one: one.tokens / one.n),
-            unit,
-            scope.say,
-        ),
+    policy = picked(
+        price_and_accuracy(found, scope.say, in_dollars=in_dollars),
         key="frontier",
-        small=True,
-        on_select="rerun",
-        selection_mode="points",
         alt="; ".join(f"{scope.say(one.policy)} {percent(one.accuracy.value)}" for one in found[:12]),
     )
-    if points := event["selection"]["points"]:
-        data = points[0].get("customdata")
-        if data:
-            state.go("episodes", **scope.sides[0].listed(policy=str(data[0])))
+    if policy:
+        state.go("episodes", **scope.sides[0].listed(policy=str(policy[0])))
 
 
-def _where_it_goes(groups: Sequence[TurnGroup], models: Sequence[str], in_dollars: bool) -> None:
-    by_role, by_model = (
-        spending_by(groups, lambda one: one.role.value),
-        spending_by(groups, lambda one: one.model),
+def _where_it_goes(letter: str, groups: Sequence[TurnGroup], models: Sequence[str], in_dollars: bool) -> None:
+    """What a side, known by its letter, spent by role and by model."""
+    by_role = spending_by(groups, lambda one: one.role.value)
+    by_model = spending_by(groups, lambda one: one.model)
+    unit = "dollars" if in_dollars and all(one.cost_usd is not None for one in groups) else "tokens"
+    grey = [NEUTRAL_COLOUR] * len(by_role)
+    colours = [model_colour(name, models) for name in by_model]
+    left, right = st.columns(2, gap="large")
+    with left:
+        _shares("role", letter, unit, by_role, [role_word(Role(name)) for name in by_role], grey)
+    with right:
+        _shares("model", letter, unit, by_model, [literal(name, 24) for name in by_model], colours)
+
+
+def _shares(
+    words: str,
+    letter: str,
+    unit: str,
+    found: Mapping[str, Spending],
+    names: Sequence[str],
+    colours: Sequence[str],
+) -> None:
+    """Each role's or model's share of what was spent, and what a turn of it takes."""
+    amounts = [one.cost_usd or 0.0 if unit == "dollars" else one.tokens for one in found.values()]
+    shares = [amount / (sum(amounts) or 1.0) for amount in amounts]
+    st.markdown(f"**By {words}**, share of {unit}")
+    plot(
+        horizontal_bars(shares, names, colours, [percent(share) for share in shares]),
+        key=f"spend_{words}{letter}",
+        small=True,
+        alt=f"Share of {unit} by {words}: " + ", ".join(found),
     )
-    known = in_dollars and all(one.cost_usd is not None for one in by_model.values())
-    unit = "dollars" if known else "tokens"
-
-    def amount(one: Any) -> float:
-        return float(one.cost_usd if known else one.tokens)
-
-    for column, words, found, names, colours in zip(
-        st.columns(2, gap="large"),
-        ("role", "model"),
-        (by_role, by_model),
-        ([role_word(Role(name)) for name in by_role], [literal(name, 24) for name in by_model]),
-        ([NEUTRAL_COLOUR] * len(by_role), [model_colour(name, models) for name in by_model]),
-        strict=True,
-    ):
-        with column:
-            st.markdown(f"**By {words}**, share of {unit}")
-            plot(
-                spend_bars(found, amount, names, colours),
-                key=f"spend_{words}_{id(groups)}",
-                small=True,
-                alt=f"Share of {unit} by {words}: " + ", ".join(found),
-            )
-            table(
-                {
-                    words: (words.capitalize(), [one_line(name, 40) for name in found]),
-                    "turns": (TURNS, [one.n for one in found.values()]),
-                    "tokens": (
-                        st.column_config.NumberColumn("Tokens per turn", format="%.0f"),
-                        [one.tokens / one.n for one in found.values()],
-                    ),
-                    "dollars": ("Cost", [cost_words(one.cost_usd) for one in found.values()]),
-                    "seconds": (
-                        st.column_config.NumberColumn("Seconds per turn", format="%.3f"),
-                        [one.latency_s / one.n for one in found.values()],
-                    ),
-                },
-                key=f"spend_rows_{words}_{id(groups)}",
-                at_most=1000,
-            )
+    row_table(
+        {
+            words: words.capitalize(),
+            "turns": number("Turns", "localized"),
+            "tokens": number("Tokens per turn", "%.0f"),
+            "dollars": "Cost",
+            "seconds": number("Seconds per turn", "%.3f"),
+        },
+        [
+            (one_line(name, 40), one.n, one.tokens / one.n, cost_words(one.cost_usd), one.latency_s / one.n)
+            for name, one in found.items()
+        ],
+        key=f"spend_rows_{words}{letter}",
+        at_most=1000,
+    )
 
 
 # Turn budget
@@ -216,10 +196,7 @@ def budget_part(store: Store, scope: Scope) -> None:
         "had ended earlier counts as it ended. No model is asked."
     )
     curves = [
-        (
-            f"{side.letter} · {side.name}" if side.letter else side.name,
-            _by_budget(store, side.where),
-        )
+        (f"{side.letter} · {side.name}" if side.letter else side.name, _by_budget(store, side.where))
         for side in scope.sides
     ]
     if not any(curve for _, curve in curves):
@@ -239,33 +216,34 @@ def budget_part(store: Store, scope: Scope) -> None:
             "Hollow marks: there not all episodes tell, because some had a smaller budget of their own. Such a point "
             "is about other episodes than the one before it: choose one policy or run to compare like with like."
         )
-    rows = [(name, one) for name, curve in curves for one in curve]
-    table(
+    _budget_table(curves)
+
+
+def _budget_table(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> None:
+    which = "Episodes that tell: one that ran into its own smaller budget says nothing about a larger one"
+    row_table(
         {
-            "side": ("Policy", [one_line(name, 40) for name, _ in rows]),
-            "budget": ("Turn budget", [one.budget for _, one in rows]),
-            "solved": (SOLVED, [with_interval(Proportion(one.correct, one.n)) for _, one in rows]),
-            "n": (
-                st.column_config.NumberColumn(
-                    "Episodes",
-                    format="localized",
-                    help="Episodes that tell: one that ran into its own smaller budget says nothing about a larger one",
-                ),
-                [one.n for _, one in rows],
-            ),
-            "turns": (
-                st.column_config.NumberColumn("Turns per episode", format="%.2f"),
-                [one.turns / one.n for _, one in rows],
-            ),
-            "tokens": (
-                st.column_config.NumberColumn("Tokens per episode", format="%.0f"),
-                [one.tokens / one.n for _, one in rows],
-            ),
-            "dollars": (
-                "Cost per episode",
-                [cost_words(None if one.cost_usd is None else one.cost_usd / one.n) for _, one in rows],
-            ),
+            "side": "Policy",
+            "budget": "Turn budget",
+            "solved": _SOLVED,
+            "n": number("Episodes", "localized", help=which),
+            "turns": number("Turns per episode", "%.2f"),
+            "tokens": number("Tokens per episode", "%.0f"),
+            "dollars": "Cost per episode",
         },
+        [
+            (
+                one_line(name, 40),
+                one.budget,
+                with_interval(Proportion(one.correct, one.n)),
+                one.n,
+                one.turns / one.n,
+                one.tokens / one.n,
+                cost_words(None if one.cost_usd is None else one.cost_usd / one.n),
+            )
+            for name, curve in curves
+            for one in curve
+        ],
         key="budget_rows",
         at_most=1000,
     )
@@ -284,50 +262,50 @@ def roles_part(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]
     for side, of in zip(scope.sides, groups, strict=True):
         if scope.compared:
             st.markdown(f"**{side.title}**")
-        kept = {(one.role, one.model): one for one in role_compliance(of)}
-        models = [name for name in _pool_order(store, side.where) if any(key[1] == name for key in kept)]
-        cells = [[_kept_cell(kept.get((role, name)), role, name) for name in models] for role in ROLES]
-        plot(
-            matrix(
-                cells,
-                [role_word(role) for role in ROLES],
-                [literal(name, 14) for name in models],
-                ink(),
-                most=1.0,
-            ),
-            key=f"kept{side.letter}",
-            small=True,
-            alt="; ".join(
-                f"{name} as {role} {with_interval(one.compliant)}" for (role, name), one in kept.items()
-            ),
-        )
-        least = sorted(kept.values(), key=lambda one: one.compliant.value or 0.0)
-        table(
-            {
-                "model": ("Model", [one_line(one.model, 40) for one in least]),
-                "role": ("Role", [role_word(one.role) for one in least]),
-                "kept": (
-                    st.column_config.TextColumn("Kept to it", help="With 95 % interval"),
-                    [with_interval(one.compliant) for one in least],
-                ),
-                "turns": (TURNS, [one.compliant.n for one in least]),
-                "failed": (st.column_config.NumberColumn("No reply at all"), [one.failed for one in least]),
-                "open": (
-                    st.column_config.LinkColumn("Where it did not", display_text="List"),
-                    [
-                        side.episodes(with_lapse(one.model, one.role))
-                        if one.compliant.k < one.compliant.n
-                        else None
-                        for one in least
-                    ],
-                ),
-            },
-            key=f"kept_rows{side.letter}",
-            at_most=12,
-            height=390,
-            placeholder="–",
-        )
+        _compliance(side, role_compliance(of), _pool_order(store, side.where))
     _refrained(store, scope)
+
+
+def _compliance(side: ScopeSide, found: Sequence[RoleCompliance], order: Sequence[str]) -> None:
+    by_cell = {(one.role, one.model): one for one in found}
+    models = [name for name in order if any(one.model == name for one in found)]
+    plot(
+        matrix(
+            [[_compliance_cell(by_cell.get((role, name)), role, name) for name in models] for role in ROLES],
+            [role_word(role) for role in ROLES],
+            [literal(name, 14) for name in models],
+            ink(),
+            most=1.0,
+        ),
+        key=f"kept{side.letter}",
+        small=True,
+        alt="; ".join(f"{one.model} as {one.role} {with_interval(one.compliant)}" for one in found),
+    )
+    row_table(
+        {
+            "model": "Model",
+            "role": "Role",
+            "kept": text("Kept to it", help="With 95 % interval"),
+            "turns": number("Turns", "localized"),
+            "failed": number("No reply at all"),
+            "open": link("Where it did not", "List"),
+        },
+        [
+            (
+                one_line(one.model, 40),
+                role_word(one.role),
+                with_interval(one.compliant),
+                one.compliant.n,
+                one.failed,
+                side.episodes(with_lapse(one.model, one.role)) if one.compliant.k < one.compliant.n else None,
+            )
+            for one in sorted(found, key=lambda one: one.compliant.value or 0.0)
+        ],
+        key=f"kept_rows{side.letter}",
+        at_most=12,
+        height=390,
+        placeholder="–",
+    )
 
 
 def _refrained(store: Store, scope: Scope) -> None:
@@ -338,13 +316,8 @@ def _refrained(store: Store, scope: Scope) -> None:
         f"verdict. That is found by reading what was said: the newest {MOST_PLANS:,} replies at most."
     )
     if state.param("plans") is None:
-        st.button(
-            "Read what Thinkers said",
-            key="read_plans",
-            icon=":material/psychology:",
-            on_click=state.set_params,
-            kwargs={"plans": "read"},
-        )
+        read = {"plans": "read"}
+        address_button("Read what Thinkers said", "read_plans", read, icon="psychology", type="secondary")
         return
     for side in scope.sides:
         if scope.compared:
@@ -360,18 +333,24 @@ def _plans(found: Sequence[ThinkerPlan], scope: Scope, key: str) -> None:
     for one in found:
         gave.setdefault(one.model, Counter())[one.breach or "plan"] += 1
     shares = {name: Proportion(counts["plan"], counts.total()) for name, counts in gave.items()}
-    models = sorted(gave, key=lambda name: (shares[name].value or 0.0, name))
-    table(
+    row_table(
         {
-            "model": ("Model", [one_line(name, 40) for name in models]),
-            "kept": (
-                st.column_config.TextColumn("Kept to planning", help="With 95 % interval"),
-                [with_interval(shares[name]) for name in models],
-            ),
-            "answer": (_count("Gave an answer"), [gave[name]["answer"] for name in models]),
-            "verdict": (_count("Gave a verdict"), [gave[name]["verdict"] for name in models]),
-            "read": (_count("Replies read"), [shares[name].n for name in models]),
+            "model": "Model",
+            "kept": text("Kept to planning", help="With 95 % interval"),
+            "answer": number("Gave an answer", "localized"),
+            "verdict": number("Gave a verdict", "localized"),
+            "read": number("Replies read", "localized"),
         },
+        [
+            (
+                one_line(name, 40),
+                with_interval(shares[name]),
+                gave[name]["answer"],
+                gave[name]["verdict"],
+                shares[name].n,
+            )
+            for name in sorted(gave, key=lambda name: (shares[name].value or 0.0, name))
+        ],
         key=f"{key}_rows",
         at_most=1000,
         alt="How often each model as a Thinker kept to planning",
@@ -382,7 +361,7 @@ def _plans(found: Sequence[ThinkerPlan], scope: Scope, key: str) -> None:
         behind_table(astray, scope, key)
 
 
-def _kept_cell(one: RoleCompliance | None, role: Role, name: str) -> MatrixCell:
+def _compliance_cell(one: RoleCompliance | None, role: Role, name: str) -> MatrixCell:
     words = f"{literal(name, 30)} as {role_word(role)}"
     if one is None:
         return MatrixCell(None, "", f"{words}: never")

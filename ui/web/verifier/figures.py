@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 import plotly.graph_objects as go
 
 from storage.analysis.budgets import AtBudget
-from storage.analysis.verdicts import PolicyCost, Spending, frontier
+from storage.analysis.verdicts import PolicyCost, frontier
 from ui.presentation.theme import (
     FIRST_COLOUR,
     NEUTRAL_COLOUR,
@@ -17,7 +18,8 @@ from ui.presentation.theme import (
     layout,
     percent,
 )
-from ui.web.kit.figures import CLICKABLE, error_bars, horizontal_bars, literal
+from ui.web.kit.axes import band
+from ui.web.kit.figures import CLICKABLE, error_bars, literal
 
 #: A and B, or the only side: colour, dash and mark, so that colour is never alone.
 SIDES = ((FIRST_COLOUR, "solid", "circle"), (SECOND_COLOUR, "dash", "square"))
@@ -62,7 +64,7 @@ def covers_most(one: AtBudget, curve: Sequence[AtBudget]) -> bool:
 
 def accuracy_by_budget_figure(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> go.Figure:
     """Accuracy had the turn budget been smaller, with its 95 % band; A solid, B dashed."""
-    data: list[go.Scatter] = []
+    data: list[Any] = []
     top = max((high for _, curve in curves for _, high in (one.ci95 for one in curve)), default=1.0)
     for (name, curve), (colour, dash, symbol) in zip(curves, SIDES, strict=False):
         data.append(_band(curve, colour))
@@ -101,21 +103,12 @@ def accuracy_by_budget_figure(curves: Sequence[tuple[str, Sequence[AtBudget]]]) 
     )
 
 
-def _band(curve: Sequence[AtBudget], colour: str) -> go.Scatter:
+def _band(curve: Sequence[AtBudget], colour: str) -> dict[str, Any]:
     """The 95 % intervals of a curve as one tinted area."""
-    ends = [one.ci95 for one in curve]
-    budgets = [one.budget for one in curve]
+    low, high = [one.ci95[0] for one in curve], [one.ci95[1] for one in curve]
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return go.Scatter(
-        x=[*budgets, *budgets[::-1]],
-        y=[*(high for _, high in ends), *(low for low, _ in reversed(ends))],
-        mode="lines",
-        fill="toself",
-        fillcolor=f"rgba({red},{green},{blue},0.15)",
-        line={"width": 0},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    fill = f"rgba({red},{green},{blue},0.15)"
+    return band([one.budget for one in curve], low, high, fill, showlegend=False)
 
 
 def _side_of(one: AtBudget, curves: Sequence[Sequence[AtBudget]]) -> str:
@@ -125,14 +118,16 @@ def _side_of(one: AtBudget, curves: Sequence[Sequence[AtBudget]]) -> str:
 
 
 def price_and_accuracy(
-    found: Sequence[PolicyCost],
-    price: Callable[[PolicyCost], float | None],
-    unit: str,
-    say: Callable[[str], str],
+    found: Sequence[PolicyCost], say: Callable[[str], str], *, in_dollars: bool
 ) -> go.Figure:
-    """Every policy by what an episode takes and how many it solves; the ones that no other beats in both are
-    joined, solid and named."""
-    known = [(one, amount) for one in found if (amount := price(one)) is not None and one.n]
+    """Every policy by what an episode takes, in tokens or dollars, and how many it solves; the ones that no other beats
+    in both are joined, solid and named. `say` names a policy."""
+    unit = "US dollars" if in_dollars else "tokens"
+    known = [
+        (one, spent / one.n)
+        for one in found
+        if one.n and (spent := one.cost_usd if in_dollars else one.tokens) is not None
+    ]
     best = frontier((one.policy, amount, one.accuracy.value or 0.0) for one, amount in known)
     ahead = [next(pair for pair in known if pair[0].policy == name) for name in best]
     steps = go.Scatter(
@@ -142,14 +137,38 @@ def price_and_accuracy(
         line={"color": NEUTRAL_COLOUR, "shape": "hv", "dash": "dot", "width": 1.5},
         hoverinfo="skip",
     )
-    ends = [one.accuracy.ci95 for one, _ in known]
-    values = [one.accuracy.value or 0.0 for one, _ in known]
     left, right = _room([amount for _, amount in known])
+    return go.Figure(
+        [steps, _policies(known, set(best), say, unit, (left, right))],
+        layout(
+            400,
+            showlegend=False,
+            hovermode="closest",
+            xaxis={"title": {"text": f"{unit} per episode"}, "range": [left, right], "zeroline": False},
+            yaxis={"title": {"text": "solved"}, "tickformat": ".0%", "rangemode": "tozero"},
+        ),
+    )
+
+
+def _policies(
+    known: Sequence[tuple[PolicyCost, float]],
+    best: Set[str],
+    say: Callable[[str], str],
+    unit: str,
+    ends: tuple[float, float],
+) -> go.Scatter:
+    """A mark for each policy and what an episode of it takes; `ends` are those of the axis."""
+    left, right = ends
+    intervals = [one.accuracy.ci95 for one, _ in known]
+    values = [one.accuracy.value or 0.0 for one, _ in known]
     names = [  # the id in brackets is left to the pointer
         literal(say(one.policy).split(" (")[0], 26) if one.policy in best or len(known) <= 8 else ""
         for one, _ in known
     ]
-    points = go.Scatter(
+    places = [
+        ((amount - left) / (right - left), value) for (_, amount), value in zip(known, values, strict=True)
+    ]
+    return go.Scatter(
         x=[amount for _, amount in known],
         y=values,
         mode="markers+text",
@@ -160,13 +179,9 @@ def price_and_accuracy(
             "color": [FIRST_COLOUR if one.policy in best else NEUTRAL_COLOUR for one, _ in known],
         },
         text=names,
-        textposition=label_sides(
-            [((amount - left) / (right - left), one.accuracy.value or 0.0) for one, amount in known],
-            names,
-            ends,
-        ),
+        textposition=label_sides(places, names, intervals),
         textfont={"size": 11},
-        error_y=error_bars(values, ends, "rgba(136,148,165,0.5)", 1, 3),
+        error_y=error_bars(values, intervals, "rgba(136,148,165,0.5)", 1, 3),
         customdata=[
             (
                 one.policy,
@@ -176,16 +191,6 @@ def price_and_accuracy(
             for (one, amount), value in zip(known, values, strict=True)
         ],
         **CLICKABLE,
-    )
-    return go.Figure(
-        [steps, points],
-        layout(
-            400,
-            showlegend=False,
-            hovermode="closest",
-            xaxis={"title": {"text": f"{unit} per episode"}, "range": [left, right], "zeroline": False},
-            yaxis={"title": {"text": "solved"}, "tickformat": ".0%", "rangemode": "tozero"},
-        ),
     )
 
 
@@ -233,15 +238,3 @@ def _covered(
         for other in taken
     )
     return 1000 * over + outside
-
-
-def spend_bars(
-    found: Mapping[str, Spending],
-    of: Callable[[Spending], float],
-    names: Sequence[str],
-    colours: Sequence[str],
-) -> go.Figure:
-    """Each one's share of what was spent, most on top."""
-    total = sum(of(one) for one in found.values()) or 1.0
-    shares = [of(one) / total for one in found.values()]
-    return horizontal_bars(shares, names, colours, [percent(share) for share in shares])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import streamlit as st
@@ -35,6 +35,7 @@ from ui.web.checkpoints.panels import (
 )
 from ui.web.checkpoints.table import standings
 from ui.web.kit import state
+from ui.web.kit.buttons import address_button
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import default_checkpoints, like_chance
@@ -60,6 +61,10 @@ def show() -> None:
     here = _played(store)
     checkpoints = store.checkpoints.list()
     generation_of = generations(checkpoints)
+
+    def say(policy: str) -> str:
+        return policy_name(policy, generation_of.get(policy))
+
     if len({one.policy for one in here}) < 2 and len(here) < 2:
         nothing_here("A comparison needs two policies that have played; this store has fewer.")
         state.page_link("home", "See how to record or load some", icon=":material/home:")
@@ -68,14 +73,14 @@ def show() -> None:
     defaults = default_checkpoints(store) or (policies if len(policies) < 3 else policies[:2])
     line, gone = line_of(st.query_params.to_dict(), here, defaults)
     if gone:
-        names = ", ".join(policy_name(token, generation_of.get(token)) for token in gone)
+        names = ", ".join(say(token) for token in gone)
         st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
     if line is None:
-        _token_bar(_offered(here, generation_of), parted(state.param("c") or ""))
+        _token_bar(_offered(here, say), parted(state.param("c") or ""))
         nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
         return
-    line, address = _choose(store, line, here, generation_of)
-    _compare(store, line, checkpoints, [_name(side, generation_of) for side in line.sides], address)
+    line, address = _choose(store, line, here, say)
+    _compare(store, line, checkpoints, [say(side.policy) for side in line.sides], address)
 
 
 def _compare(
@@ -93,12 +98,12 @@ def _compare(
     st.caption(
         label(f"Counted here: recorded episodes, over {tasks_words(_task_sets(store, line.sides))}.", 900)
     )
-    short = dict(zip((side.policy for side in line.sides), short_names(names), strict=True))
-    if same := like_chance(store, list(short), short.__getitem__):
+    short = short_names(names)
+    by_policy = dict(zip((side.policy for side in line.sides), short, strict=True))
+    if same := like_chance(store, list(by_policy), by_policy.__getitem__):
         st.caption(label(same, 600))
     if compared[line.chosen].n:
-        named = dict(zip(line.sides, short_names(names), strict=True))
-        flips(compared[line.chosen], address, named[line.base], named[line.chosen])
+        flips(compared[line.chosen], address, short[line.a], short[line.b])
         tasks(store, line, shared[line.chosen], names, address)
         families(line, shared[line.chosen], address)
     else:
@@ -155,23 +160,15 @@ def _at_the_same_turns(line: ComparedPolicies, checkpoints: Sequence[CheckpointS
 # Choosing
 
 
-def _name(side: PolicySide, generation_of: Mapping[str, int | None]) -> str:
-    """A side in words, plain text; its run only where it names one of its own."""
-    return policy_name(side.policy, generation_of.get(side.policy))
-
-
-def _offered(here: Sequence[PolicyInRun], generation_of: Mapping[str, int | None]) -> dict[str, str]:
+def _offered(here: Sequence[PolicyInRun], say: Callable[[str], str]) -> dict[str, str]:
     """Who can be compared: token -> words. A policy that played in several runs is also offered run by run."""
     runs: dict[str, list[str]] = {}
     for one in here:
         runs.setdefault(one.policy, []).append(one.run)
-    options = {policy: policy_name(policy, generation_of.get(policy)) for policy in runs}
-    options |= {
-        PolicySide(policy, run).token: f"{policy_name(policy, generation_of.get(policy))} in {run}"
-        for policy, several in runs.items()
-        if len(several) > 1
-        for run in several
-    }
+    options = {policy: say(policy) for policy in runs}
+    for policy, several in runs.items():
+        if len(several) > 1:
+            options |= {PolicySide(policy, run).token: f"{options[policy]} in {run}" for run in several}
     return options
 
 
@@ -205,39 +202,25 @@ def _chosen(line: ComparedPolicies | None) -> None:
 
 
 def _choose(
-    store: Store,
-    line: ComparedPolicies,
-    here: Sequence[PolicyInRun],
-    generation_of: Mapping[str, int | None],
+    store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun], say: Callable[[str], str]
 ) -> tuple[ComparedPolicies, Address]:
     """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant, and all of it
     as address parameters."""
-    offered = {side.token: _name(side, generation_of) for side in line.sides} | _offered(here, generation_of)
+    offered = {side.token: say(side.policy) for side in line.sides} | _offered(here, say)
     _token_bar(offered, [side.token for side in line.sides], line)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _pick("A, the baseline", "base", line, offered)
-        st.button(
-            "",
-            key="swap",
-            icon=":material/swap_horiz:",
-            help="Swap A and B",
-            on_click=state.set_params,
-            kwargs=line.swapped().params(),
-        )
+        _change("swap", "swap_horiz", "Swap A and B", line, line.swapped())
         _pick("B", "b", line, offered)
-        for words, icon, by in (("earlier", "arrow_back", -1), ("later", "arrow_forward", 1)):
-            if len(line.sides) > 2:
-                st.button(
-                    "",
-                    key=f"move_{words}",
-                    icon=f":material/{icon}:",
-                    help=f"Move B {words} in the order",
-                    disabled=line.moved(by) == line,
-                    on_click=state.set_params,
-                    kwargs=line.moved(by).params(),
-                )
+        if len(line.sides) > 2:
+            _change("move_earlier", "arrow_back", "Move B earlier in the order", line, line.moved(-1))
+            _change("move_later", "arrow_forward", "Move B later in the order", line, line.moved(1))
         run = _run(store, line, here)
     return within(line, here, run), {**line.params(), "run": run or EVERY_RUN}
+
+
+def _change(key: str, icon: str, words: str, line: ComparedPolicies, to: ComparedPolicies) -> None:
+    address_button("", key, to.params(), icon=icon, type="secondary", help=words, disabled=to == line)
 
 
 def _pick(words: str, name: Literal["base", "b"], line: ComparedPolicies, offered: Mapping[str, str]) -> None:
@@ -261,7 +244,8 @@ def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> s
     free = {side.policy for side in line.sides if side.run is None}
     if not options or len({one.run for one in here if one.policy in free}) == 1:
         return options[0] if options else None
-    default = options[0] if all(_has(here, policy, options[0]) for policy in free) else EVERY_RUN
+    played = {(one.policy, one.run) for one in here}
+    default = options[0] if all((policy, options[0]) in played for policy in free) else EVERY_RUN
     words = {run.id: f"{run.id} · {about(run)}" for run in store.runs.list(limit=200)}
     chosen = state.address_select(
         "Episodes of",
@@ -275,10 +259,6 @@ def _run(store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun]) -> s
         help="Forks and live plays never count: what a person changed or chose there is not the policy's own play.",
     )
     return None if chosen == EVERY_RUN else chosen
-
-
-def _has(here: Sequence[PolicyInRun], policy: str, run: str) -> bool:
-    return any((one.policy, one.run) == (policy, run) for one in here)
 
 
 def _slots(checkpoints: Sequence[CheckpointSummary], line: ComparedPolicies) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import streamlit as st
 
@@ -15,19 +14,20 @@ from ui.presentation.comparison import tasks_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import FIRST_COLOUR, label, percent
 from ui.presentation.words import dollars
-from ui.runs import queue, wiring
-from ui.runs.plans import EvolutionPlan
+from ui.runs import wiring
 from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
 from ui.web.evolution.form import choose_evolution
 from ui.web.evolution.lineage import Lineage, evolution_of, read_lineage
 from ui.web.evolution.panels import PANELS
 from ui.web.evolution.status import TEXTS, before_the_first, headline, reached
 from ui.web.kit import state
+from ui.web.kit.buttons import address_button
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
 from ui.web.kit.widgets import standings_figure
 from ui.web.pickers.checkpoints import default_checkpoints
 from ui.web.pickers.line import listed
+from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.panel import is_under_way, watch
 
 #: The panel in the address that is the form.
@@ -66,12 +66,9 @@ def _begin_button(*, primary: bool = False) -> None:
         key="begin_form",
         icon=":material/add:",
         type="primary" if primary else "secondary",
-        on_click=_open_form,
+        on_click=state.replace_params,
+        args=({"panel": BEGIN},),
     )
-
-
-def _open_form() -> None:
-    state.replace_params({"panel": BEGIN})
 
 
 # Beginning one
@@ -84,27 +81,10 @@ def _form_page(store: Store, runs: Sequence[RunSummary]) -> None:
         "on; stop it and it can be resumed, here or by `trinity evolve --resume`."
     )
     if runs:
-        st.button(
-            "Back to the evolutions",
-            key="leave_form",
-            icon=":material/arrow_back:",
-            type="tertiary",
-            on_click=state.set_params,
-            kwargs={"panel": None},
-        )
+        address_button("Back to the evolutions", "leave_form", {"panel": None}, icon="arrow_back")
     plan, to_do = choose_evolution(store, wiring.settings())
-    begin = st.button(
-        "Begin", key="begin", type="primary", icon=":material/play_arrow:", disabled=bool(to_do), width=160
-    )
-    if to_do:
-        st.caption(label(to_do, 400))
-    if begin and plan is not None:
-        _begin(store, plan)
-
-
-def _begin(store: Store, plan: EvolutionPlan) -> NoReturn:
-    """A second click finds the first one's run."""
-    state.go("evolution", run=queue.begin(store, plan, state.ticket()))
+    if begin_button("Begin", "begin", "play_arrow", to_do, width=160) and plan is not None:
+        begin("evolution", store, plan)
 
 
 # One evolution
@@ -133,10 +113,10 @@ def _run_page(store: Store, runs: Sequence[RunSummary]) -> None:
 def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSummary | None]:
     """The evolution of the address, else the newest, and a second one to compare it with, with what chooses them."""
     by_id = {run.id: run for run in runs}
-    asked = state.param("run")
-    if asked and asked not in by_id:
+    named = state.param("run")
+    if named and named not in by_id:
         st.info(
-            f"The store holds no evolution {label(asked, 40)}: the newest one stands in.",
+            f"The store holds no evolution {label(named, 40)}: the newest one stands in.",
             icon=":material/info:",
         )
     words = {run.id: _words(run) for run in runs}
@@ -178,30 +158,10 @@ def _words(run: RunSummary) -> str:
 
 
 def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
-    last = lineage.generations[-1]
     left, right = st.columns([2, 3], gap="medium")
     with left, st.container(horizontal=True, gap="medium"):
-        best = lineage.best
-        if best is not None and (one := lineage.validations[best]):
-            low, high = one.interval
-            st.metric(
-                f"Best validated, generation {lineage.indices[best]}",
-                percent(one.accuracy),
-                help=f"{one.right} of {one.n} held-apart tasks, 95 % interval {percent(low)} to {percent(high)}",
-                width="content",
-            )
-        st.metric("Episodes spent", f"{last.evaluations:,}", width="content")
-        st.metric("Time", _duration(last.wall_s), help="Validation included", width="content")
-        if last.evaluations and last.wall_s > 0:
-            st.metric("Episodes a second", f"{last.evaluations / last.wall_s:,.0f}", width="content")
-        for words, spent, saved, help in (
-            ("Replies known already", "calls", "calls_saved", define("Known reply")),
-            ("Transcripts not read again", "forwards", "decisions", "Shared by candidates that stood alike"),
-        ):
-            share = saved_share(lineage, spent, saved)
-            if share is not None:
-                st.metric(words, percent(share), help=help, width="content")
-        _cost(store, run, lineage)
+        for words, value, help in _spent(store, run, lineage):
+            st.metric(words, value, help=help, width="content")
     standings = lineage.standings(FIRST_COLOUR)
     if standings:
         with right, st.container(border=True):
@@ -216,24 +176,41 @@ def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
             _recorded(store, lineage)
 
 
+def _spent(store: Store, run: RunSummary, lineage: Lineage) -> list[tuple[str, str, str | None]]:
+    """What came of it and what it took: words, value, help."""
+    last, best = lineage.generations[-1], lineage.best
+    figures: list[tuple[str, str, str | None]] = []
+    if best is not None and (one := lineage.validations[best]):
+        low, high = one.interval
+        words = f"Best validated, generation {lineage.indices[best]}"
+        help = f"{one.right} of {one.n} held-apart tasks, 95 % interval {percent(low)} to {percent(high)}"
+        figures.append((words, percent(one.accuracy), help))
+    figures.append(("Episodes spent", f"{last.evaluations:,}", None))
+    figures.append(("Time", _duration(last.wall_s), "Validation included"))
+    if last.evaluations and last.wall_s > 0:
+        figures.append(("Episodes a second", f"{last.evaluations / last.wall_s:,.0f}", None))
+    for words, spent, saved, help in (
+        ("Replies known already", "calls", "calls_saved", define("Known reply")),
+        ("Transcripts not read again", "forwards", "decisions", "Shared by candidates that stood alike"),
+    ):
+        share = saved_share(lineage, spent, saved)
+        if share is not None:
+            figures.append((words, percent(share), help))
+    unfinished = store.evolution.paid_replies(run.id).spent_usd(lineage.indices[-1] + 1)
+    ceiling = lineage.plan.max_cost_usd if lineage.plan else None
+    of = "" if ceiling is None else f" of {dollars(ceiling)}"
+    cost = f"{dollars(lineage.stats[-1].spent_usd + unfinished)}{of}"
+    return [*figures, ("Cost so far", cost, "Of its ceiling, where it has one")]
+
+
 def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:
     """The share of the work that was not done again. `saved` is counted apart from `spent` for replies, and
     includes it for transcripts read. None in runs that did not count it."""
     done, counted = lineage.total(spent), lineage.total(saved)
     if done is None or counted is None:
         return None
-    whole = counted if saved == "decisions" else done + counted
-    return max(0.0, 1 - done / whole) if whole else None
-
-
-def _cost(store: Store, run: RunSummary, lineage: Lineage) -> None:
-    ledger = store.evolution.paid_replies(run.id)
-    spent = lineage.spent_usd + ledger.spent_usd(lineage.indices[-1] + 1)
-    ceiling = lineage.plan.max_cost_usd if lineage.plan else None
-    of = "" if ceiling is None else f" of {dollars(float(ceiling))}"
-    st.metric(
-        "Cost so far", f"{dollars(spent)}{of}", help="Of its ceiling, where it has one", width="content"
-    )
+    work = counted if saved == "decisions" else done + counted
+    return max(0.0, 1 - done / work) if work else None
 
 
 def _duration(seconds: float) -> str:
@@ -251,46 +228,39 @@ def _recorded(store: Store, lineage: Lineage) -> None:
         return
     side = PolicySide(checkpoint)
     did = _side_figures(store, (side,))[0].summary
-    ours = f"Generation {lineage.indices[best]} has {percent(validated.accuracy)} here, and"
+    generation = lineage.indices[best]
     if not did.n:
-        st.caption(
-            f"No episode of generation {lineage.indices[best]} is recorded yet for Checkpoints to count."
-        )
+        st.caption(f"No episode of generation {generation} is recorded yet for Checkpoints to count.")
         return
     sets = _task_sets(store, (side,))
     other = "other tasks" if all(one.split != "validation" for one in sets) else "tasks of its own choice"
-    st.caption(
-        label(
-            f"{ours} {percent(did.accuracy)} on Checkpoints, which counts recorded episodes of {other}: "
-            f"{tasks_words(sets)}.",
-            900,
-        )
+    sentence = (
+        f"Generation {generation} has {percent(validated.accuracy)} here, and {percent(did.accuracy)} on "
+        f"Checkpoints, which counts recorded episodes of {other}: {tasks_words(sets)}."
     )
+    st.caption(label(sentence, 900))
     ids = default_checkpoints(store)
+    address = {"c": listed(ids), "base": ids[0]} if checkpoint in ids[1:] else {}
     state.page_link(
         "checkpoints",
         "Recorded episodes on Checkpoints",
         icon=":material/balance:",
-        **(
-            {"c": listed(ids), "base": ids[0], "b": checkpoint}
-            if checkpoint in ids[1:]
-            else {"b": checkpoint}
-        ),
+        b=checkpoint,
+        **address,
     )
 
 
 def _standings_words(lineage: Lineage) -> str:
-    measured = sum(1 for one in lineage.validations if one and one.n)
-    each = ", ".join(dict.fromkeys(f"{one.n:,}" for one in lineage.validations if one and one.n))
-    tasks = label(Path(lineage.plan.tasks).name, 60) if lineage.plan else ""
-    of = f" of {tasks}" if tasks else ""
+    sizes = [f"{one.n:,}" for one in lineage.validations if one and one.n]
+    each = ", ".join(dict.fromkeys(sizes))
+    of = f" of {label(Path(lineage.plan.tasks).name, 60)}" if lineage.plan else ""
     sentence = (
         f"Accuracy on the evolution's own {each} validation tasks{of}, which it did not learn from, with its 95 % "
         "Wilson interval. "
     )
-    if measured > 1:
+    if len(sizes) > 1:
         sentence += (
-            f"The best of {measured} validations was chosen on these very tasks, so it flatters a little. "
+            f"The best of {len(sizes)} validations was chosen on these very tasks, so it flatters a little. "
         )
     if not lineage.controls:
         sentence += "Controls are played at an evolution's end, unless they are switched off."
@@ -303,8 +273,7 @@ def _standings_words(lineage: Lineage) -> str:
 def _stage(store: Store, lineage: Lineage, second: Lineage | None) -> None:
     """The slider, what the chosen generation is, and the panel of the address; the bar that plays them through."""
     total = len(lineage.generations)
-    asked = state.int_param("gen", 0, 10**9, lineage.indices[-1])
-    at = lineage.position(asked)
+    at = lineage.position(state.int_param("gen", 0, 10**9, lineage.indices[-1]))
 
     def go(place: int) -> None:
         state.set_params(gen=lineage.indices[place])
@@ -321,9 +290,8 @@ def _stage(store: Store, lineage: Lineage, second: Lineage | None) -> None:
         step_buttons(at, total, go, KEYS)
         _ways_on(store, lineage, at)
     st.markdown(_generation_line(lineage, at))
-    panel = state.address_select(
-        "Panel", {name: words for name, (words, _) in PANELS.items()}, name="panel", key="panel"
-    )
+    words = {name: title for name, (title, _) in PANELS.items()}
+    panel = state.address_select("Panel", words, name="panel", key="panel")
     PANELS[panel][1](store, lineage, at, second)
     what = f"evolution {lineage.run}"
     transport(what, at, total, go, "Generation", f"Generation {lineage.indices[at]} of {lineage.indices[-1]}")

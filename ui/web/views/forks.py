@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import NoReturn
+from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
+from core.episode import Change
 from core.errors import ConfigError
-from core.play.forking import forked_turn, prefix_digest
+from core.play.forking import forked_turn
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.rows.summaries import RunStatus
@@ -17,29 +18,30 @@ from storage.store import Store
 from ui.presentation.course import lane
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, policy_name, strip_key
-from ui.runs import queue, wiring
+from ui.runs import wiring
 from ui.runs.fork_planning import BATCHES, MOST_CHILDREN, PLACES, more_of, place_in_address, pool_of
-from ui.runs.fork_results import Grown, Results, read_results, read_tallies
+from ui.runs.fork_results import read_results, read_tallies
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.queue import has_died
 from ui.runs.spending import paid_models
 from ui.web.components.turn_strip import turn_strip
 from ui.web.forks.form import (
+    Pick,
     as_it_was,
     choose_batch,
     choose_change,
-    choose_change_for_all,
     choose_numbers,
     kept_words,
     planned,
     what_will_run,
-    with_ceiling,
 )
 from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
 from ui.web.forks.words import change_words
 from ui.web.kit import state
+from ui.web.kit.buttons import replay_link
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.widgets import episode_line, nothing_here, run_mark
+from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.panel import is_under_way, watch
 from ui.web.turns.recording import open_recording
 from ui.web.turns.turn_card import announcement
@@ -154,7 +156,7 @@ def _form_page(store: Store, ep: str) -> None:
     st.title("What if this turn had gone otherwise?")
     st.markdown(f"#### {label(parent.task.question, 220)}")
     with st.container(horizontal=True, gap="medium"):
-        state.page_link("replay", "See it in Replay", icon=":material/smart_display:", ep=ep, t=index + 1)
+        replay_link("See it in Replay", ep, index + 1)
         st.markdown(
             f":gray[{label(policy_name(parent.policy, recording.summary.generation), 60)} · expected answer "
             f"{label(parent.task.answer, 40)}]",
@@ -170,18 +172,14 @@ def _form_page(store: Store, ep: str) -> None:
     )
     left, right = st.columns([3, 2], gap="large")
     with left, st.container(border=True):
-        kept_words(parent, index, prefix_digest(parent, index))
+        kept_words(parent, index)
         as_it_was(parent, index)
     with left, st.container(border=True):
         st.markdown("**Change exactly one thing**")
-        change = choose_change(
-            store, parent, index, pool_specs(pool_of(store, parent, wiring.settings().pool))
-        )
-    with right, st.container(border=True):
-        st.markdown("**What will run**")
-        numbers = choose_numbers()
-        plan, why = planned(store, [(ep, index)], change, numbers)
-        _start_box(store, plan, why)
+        specs = pool_specs(pool_of(store, parent, wiring.settings().pool))
+        change = choose_change(store, parent, index, specs)
+    with right:
+        _numbers_and_start(store, [(ep, index)], change)
 
 
 def _batch_page(store: Store) -> None:
@@ -198,11 +196,16 @@ def _batch_page(store: Store) -> None:
             return
     with left, st.container(border=True):
         st.markdown("**Change exactly one thing in each of them**")
-        change = choose_change_for_all(store, store.episodes.get(picks[0][0]), picks[0][1])
-    with right, st.container(border=True):
+        first, index = picks[0]
+        change = choose_change(store, store.episodes.get(first), index, batch=True)
+    with right:
+        _numbers_and_start(store, picks, change, batch=batch)
+
+
+def _numbers_and_start(store: Store, picks: list[Pick], change: Change, *, batch: str = "") -> None:
+    with st.container(border=True):
         st.markdown("**What will run**")
-        numbers = choose_numbers()
-        plan, why = planned(store, picks, change, numbers, batch=batch)
+        plan, why = planned(store, picks, change, choose_numbers(), batch=batch)
         _start_box(store, plan, why)
 
 
@@ -211,21 +214,9 @@ def _start_box(store: Store, plan: ForkPlan | None, why: str) -> None:
     ceiling: float | None = None
     if plan is not None:
         ceiling, why = what_will_run(store, plan)
-    start = st.button(
-        "Play the forks",
-        key="fork_start",
-        type="primary",
-        icon=":material/call_split:",
-        disabled=plan is None or bool(why),
-    )
-    if why:
-        st.caption(label(why, 400))
+    start = begin_button("Play the forks", "fork_start", "call_split", why, possible=plan is not None)
     if start and plan is not None:
-        _start(store, with_ceiling(plan, ceiling))
-
-
-def _start(store: Store, plan: ForkPlan) -> NoReturn:
-    state.go("forks", run=queue.begin(store, plan, state.ticket()))
+        begin("forks", store, replace(plan, max_cost_usd=ceiling))
 
 
 def _back(words: str, **params: str | None) -> None:
@@ -248,13 +239,12 @@ def _run_page(store: Store, run_id: str) -> None:
         raise ConfigError(f"Run {run_id} is not one of forks: open its episodes from the list.")
     plan = plan_of(run, ForkPlan)
     results = read_results(store, run_id, plan)
-    asked = state.param("ep")
-    one = next((each for each in results.grown if each.holds(asked)), None)
-    if one is None and len(results.grown) == 1:
-        one = results.grown[0]
+    alone = len(results.grown) == 1
+    named = state.param("ep")
+    one = results.grown[0] if alone else next((each for each in results.grown if each.holds(named)), None)
     _back(
-        "All episodes of this run" if one and len(results.grown) > 1 else "Forks",
-        **_outer(run_id, results, one),
+        "All episodes of this run" if one and not alone else "Forks",
+        run=run_id if one and not alone else None,
     )
     where = f"turn {one.branch.turn + 1}" if one else f"these {len(plan.branches)} turns"
     st.title(f"What if {where} had been {label(change_words(plan.change), 80)}?")
@@ -266,7 +256,7 @@ def _run_page(store: Store, run_id: str) -> None:
         with progress:
             watch(store, run, TEXTS, lambda _store, _run: reached(results))
     with below:
-        if one is None or len(results.grown) == 1:
+        if one is None or alone:
             finding(plan, results)
         if one is None:
             branches_table(store, results)
@@ -274,17 +264,14 @@ def _run_page(store: Store, run_id: str) -> None:
             tree(store, plan, one)
             pairs_table(one)
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            if run.status not in (RunStatus.QUEUED, RunStatus.RUNNING) and (
-                one is None or len(results.grown) == 1
-            ):
+            over = run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
+            if over and (one is None or alone):
                 _more(store, plan)
             if one is not None:
-                _onward(one.branch.parent, one.branch.turn)
-
-
-def _outer(run_id: str, results: Results, one: Grown | None) -> dict[str, str | None]:
-    """Where the way back leads: from one episode of a batch to the batch, else to the list."""
-    return {"run": run_id if len(results.grown) > 1 and one is not None else None}
+                ep, turn = one.branch.parent, one.branch.turn + 1
+                again = "Another change at this turn"
+                state.page_link("forks", again, icon=":material/call_split:", ep=ep, t=turn)
+                replay_link("The recorded episode", ep, turn)
 
 
 def _batch_words(plan: ForkPlan) -> str:
@@ -306,19 +293,12 @@ def _more(store: Store, plan: ForkPlan) -> None:
         if paid_models(pool_specs(plan.pool)):
             _ask_first(store, more)
         else:
-            _start(store, more)
+            begin("forks", store, more)
 
 
 @st.dialog("More pairs")
 def _ask_first(store: Store, plan: ForkPlan) -> None:
     _start_box(store, plan, "")
-
-
-def _onward(parent: str, turn: int) -> None:
-    state.page_link(
-        "forks", "Another change at this turn", icon=":material/call_split:", ep=parent, t=turn + 1
-    )
-    state.page_link("replay", "The recorded episode", icon=":material/smart_display:", ep=parent, t=turn + 1)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NoReturn
 
 import streamlit as st
 
 from storage.store import Store
 from ui.presentation.theme import label
-from ui.runs import queue, wiring
-from ui.runs.plans import LivePlan
+from ui.runs import wiring
 from ui.runs.spending import price
 from ui.web.components.transport import Keys
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.live.form import choose_policy, choose_settings, choose_task, choose_way, what_will_run
 from ui.web.live.run import run_page
+from ui.web.progress.begin import begin
 from ui.web.progress.ceiling import spending
 from ui.web.progress.queue import queue_panel
 
@@ -27,7 +26,7 @@ def show() -> None:
     """Render the form and the queue, or the run that the address names."""
     store = state.store()
     if run := state.param("run"):
-        run_page(store, run, _start)
+        run_page(store, run)
     else:
         _form_page(store)
 
@@ -74,11 +73,7 @@ def _form(store: Store) -> None:
             )
             st.caption(label(to_do, 400) if to_do else what_will_run(specs, plan), width="stretch")
     if play and task is not None:
-        _start(store, replace(plan, task=task, max_cost_usd=ceiling))
-
-
-def _start(store: Store, plan: LivePlan) -> NoReturn:
-    state.go("live", run=queue.begin(store, plan, state.ticket()))
+        begin("live", store, replace(plan, task=task, max_cost_usd=ceiling))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ narrows the list of turns (`first`, `cell`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import streamlit as st
 
@@ -23,6 +24,7 @@ from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
+from ui.web.kit.buttons import address_button, replay_link
 from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import default_checkpoints, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
@@ -50,7 +52,8 @@ def show() -> None:
         nothing_here("A policy diff needs two checkpoints; this store has fewer.")
         state.page_link("evolution", "Evolve a coordinator", icon=":material/trending_up:")
         return
-    ids = _choose(store, checkpoints)
+    words = {one.id: _words(one) for one in checkpoints}
+    ids = _choose(store, checkpoints, words)
     scope = _episodes(store, checkpoints)
     if len(ids) < 2:
         nothing_here("Choose a second checkpoint to set beside the first.", ":material/difference:")
@@ -62,8 +65,8 @@ def show() -> None:
     by_draw = state.param("by") == "draw"
     fresh = freshness(store, scope, ids)
     with st.spinner("Scoring the recorded turns …"):
-        diff = _read(store, store.url, scope, tuple(ids), by_draw, fresh)
-    names = names_of(checkpoints, ids)
+        diff = _read(store, scope, ids, by_draw, fresh)
+    names = {one: words[one] for one in ids}
     for one in ids:
         if prefers_nothing(store, one):
             st.caption(
@@ -83,22 +86,12 @@ def show() -> None:
         show_reencoding(store, diff, scope, names)
 
 
-@st.cache_resource(max_entries=6, show_spinner=False)
+@st.cache_resource(max_entries=6, show_spinner=False, hash_funcs={Store: attrgetter("url")})
 def _read(
-    _store: Store,
-    url: str,
-    scope: EpisodeScope,
-    ids: tuple[str, ...],
-    by_draw: bool,
-    fresh: tuple[int, int, int],
+    store: Store, scope: EpisodeScope, ids: Sequence[str], by_draw: bool, fresh: tuple[int, int, int]
 ) -> PolicyDiff:
-    return read_diff(_store, scope, ids, by_draw=by_draw)
-
-
-def names_of(checkpoints: Sequence[CheckpointSummary], ids: Sequence[str]) -> dict[str, str]:
-    """The chosen checkpoints in words, plain text."""
-    by_id = {one.id: one for one in checkpoints}
-    return {one: _words(by_id[one]) for one in ids}
+    """`fresh`: how many episodes, turns and second opinions there are; when there are more, all is read again."""
+    return read_diff(store, scope, ids, by_draw=by_draw)
 
 
 def _words(one: CheckpointSummary) -> str:
@@ -109,13 +102,12 @@ def _words(one: CheckpointSummary) -> str:
 # Which checkpoints
 
 
-def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]:
+def _choose(store: Store, checkpoints: Sequence[CheckpointSummary], words: Mapping[str, str]) -> list[str]:
     """The checkpoints of the address, the baseline first; else the oldest that prefers anything and the newest of
     those that other pages set side by side too."""
-    by_id = {one.id: one for one in checkpoints}
     named = list(dict.fromkeys(one for one in (state.param("c") or "").split(",") if one))
-    known = [one for one in named if one in by_id][:MOST_CHECKPOINTS]
-    if gone := [one for one in named if one not in by_id]:
+    known = [one for one in named if one in words][:MOST_CHECKPOINTS]
+    if gone := [one for one in named if one not in words]:
         sentence = f"The store holds no checkpoint {', '.join(gone)}: it is left out."
         st.info(label(sentence, 300), icon=":material/info:")
     chosen = known or _default(store, checkpoints)
@@ -123,10 +115,10 @@ def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]
     left, right = st.columns([5, 2], vertical_alignment="bottom")
     left.multiselect(
         "Checkpoints",
-        list(by_id),
+        list(words),
         key="policy_checkpoints",
         max_selections=MOST_CHECKPOINTS,
-        format_func=lambda value: _words(by_id[value]),
+        format_func=words.__getitem__,
         help="The first is the baseline, A. Each of the others is set beside it.",
         placeholder="Choose two or more",
         on_change=lambda: _set_checkpoints(st.session_state["policy_checkpoints"]),
@@ -134,7 +126,7 @@ def _choose(store: Store, checkpoints: Sequence[CheckpointSummary]) -> list[str]
     with right:
         state.select(
             "Baseline, A",
-            {one: _words(by_id[one]) for one in chosen},
+            {one: words[one] for one in chosen},
             chosen[0] if chosen else None,
             lambda base: _set_checkpoints([str(base), *(one for one in chosen if one != base)]),
             key="policy_base",
@@ -199,16 +191,9 @@ def _one_episode(store: Store, episode: str) -> EpisodeScope | None:
     else:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"One episode: {label(one.question, 100)}")
-            state.page_link("replay", "Replay", icon=":material/smart_display:", ep=episode)
+            replay_link("Replay", episode)
         found = EpisodeScope(episode=episode)
-    st.button(
-        "All episodes instead",
-        key="all_episodes",
-        icon=":material/close:",
-        type="tertiary",
-        on_click=state.set_params,
-        kwargs={"ep": None},
-    )
+    address_button("All episodes instead", "all_episodes", {"ep": None}, icon="close")
     return found
 
 

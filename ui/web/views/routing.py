@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.episode import Role
 from storage.analysis.routing import (
@@ -22,12 +24,13 @@ from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import move_key, move_words, parse_move, role_word
 from ui.web.kit import state
 from ui.web.kit.cache import cached
-from ui.web.kit.chart import plot
+from ui.web.kit.clicks import clickable, picked
 from ui.web.kit.figures import literal
 from ui.web.kit.matrix import ROLES, MatrixCell, matrix
+from ui.web.kit.tables import link, number, row_table
 from ui.web.kit.widgets import ink, nothing_here
 from ui.web.pickers.scope import Scope, ScopeSide, behind, scope_bar
-from ui.web.routing.figures import first_moves, move_graph, moves_by_turn, role_rows
+from ui.web.routing.figures import first_moves, move_graph, moves_by_turn, role_rows, step_key
 from ui.web.routing.worth import compared_with_models, replicated_tasks_panel, without_model
 
 #: Part of the page -> its words; one part at a time keeps the page quick.
@@ -39,6 +42,8 @@ PARTS = {
     "luck": "Where luck enters",
     "without": "Without a model",
 }
+#: Parts that read for themselves what they show.
+OWN_PARTS = {"pays": compared_with_models, "luck": replicated_tasks_panel, "without": without_model}
 _traffic = cached(traffic_of)
 _pool_order = cached(pool_order)
 #: Families or policies in one matrix.
@@ -52,24 +57,16 @@ def show() -> None:
     st.caption("Which model is called in which role, in which order, and what that is good for.")
     scope = scope_bar(store)
     part = state.address_select("Part", PARTS, name="part", key="routing_part")
-    if part == "pays":
-        compared_with_models(store, scope)
+    if part in OWN_PARTS:
+        OWN_PARTS[part](store, scope)
         return
-    if part == "luck":
-        replicated_tasks_panel(store, scope)
-        return
-    if part == "without":
-        without_model(store, scope)
-        return
-    by: TrafficSplit | None = None
-    if part == "tasks":
-        by = "policy" if _by() == "policy" else "family"
+    by: TrafficSplit | None = _by() if part == "tasks" else None
     found = [_traffic(store, side.where, by) for side in scope.sides]
     traffic = [Traffic.over(of.values()) for of in found]
     if not all(one.episodes for one in traffic):
         _nothing(scope, traffic)
         return
-    models = _models(store, scope)
+    models = list(dict.fromkeys(model for side in scope.sides for model in _pool_order(store, side.where)))
     _standing(scope, traffic)
     if part == "who":
         _who(scope, traffic, models)
@@ -88,11 +85,6 @@ def _nothing(scope: Scope, traffic: Sequence[Traffic]) -> None:
     with st.container(horizontal=True):
         state.page_link("routing", "All episodes", icon=":material/route:")
         state.page_link("home", "See how to record or load some", icon=":material/home:")
-
-
-def _models(store: Store, scope: Scope) -> list[str]:
-    """Models in head order, over both sides."""
-    return list(dict.fromkeys(model for side in scope.sides for model in _pool_order(store, side.where)))
 
 
 def _standing(scope: Scope, traffic: Sequence[Traffic]) -> None:
@@ -135,18 +127,21 @@ def _who(scope: Scope, traffic: Sequence[Traffic], models: Sequence[str]) -> Non
 
 def _who_cell(scope: Scope, traffic: Sequence[Traffic], move: ModelInRole) -> MatrixCell:
     shares = [one.share(move) for one in traffic]
-    words = literal(move_words(move), 40)
     lines = [
-        f"{side.letter or 'here'}: {one.turns[move]:,} turns, {percent(value)}"
-        for side, one, value in zip(scope.sides, traffic, shares, strict=True)
+        f"{side.letter or 'here'}: {one.turns[move]:,} turns, {percent(share)}"
+        for side, one, share in zip(scope.sides, traffic, shares, strict=True)
     ]
-    hover = "<br>".join([words, *lines])
-    if scope.compared:
-        change = shares[1] - shares[0]
-        return MatrixCell(
-            change if any(shares) else None, _points(change) if any(shares) else "", hover, move_key(move)
-        )
-    return MatrixCell(shares[0], f"{100 * shares[0]:.0f}" if shares[0] else "", hover, move_key(move))
+    hover = "<br>".join([literal(move_words(move), 40), *lines])
+    if not scope.compared:
+        return MatrixCell(shares[0], _whole_percent(shares[0]), hover, move_key(move))
+    if not any(shares):
+        return MatrixCell(None, "", hover, move_key(move))
+    change = shares[1] - shares[0]
+    return MatrixCell(change, _points(change), hover, move_key(move))
+
+
+def _whole_percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share else ""
 
 
 def _points(change: float) -> str:
@@ -167,23 +162,21 @@ def _who_table(scope: Scope, traffic: Sequence[Traffic], moves: Sequence[ModelIn
         (move for move in moves if any(one.turns[move] for one in traffic)),
         key=lambda m: -traffic[-1].turns[m],
     )
-    columns: dict[str, list[Any]] = {"move": [one_line(move_words(move), 60) for move in shown]}
-    config: dict[str, Any] = {"move": "Model and role"}
-    for side, one in zip(scope.sides, traffic, strict=True):
+    headings: dict[str, str | ColumnConfig] = {"move": "Model and role"}
+    won = "Share of the episodes with such a turn that ended right"
+    for side in scope.sides:
         mark = f" {side.letter}" if side.letter else ""
-        columns[f"turns{mark}"] = [one.turns[move] for move in shown]
-        columns[f"share{mark}"] = [100 * one.share(move) for move in shown]
-        columns[f"right{mark}"] = [
-            100 * one.solved[move] / one.seen[move] if one.seen[move] else None for move in shown
-        ]
-        columns[f"open{mark}"] = [side.episodes(model=move.model, role=move.role) for move in shown]
-        config[f"turns{mark}"] = st.column_config.NumberColumn(f"Turns{mark}", format="localized")
-        config[f"share{mark}"] = st.column_config.NumberColumn(f"Share of turns{mark}", format="%.1f %%")
-        config[f"right{mark}"] = st.column_config.NumberColumn(
-            f"Right{mark}", format="%.1f %%", help="Share of the episodes with such a turn that ended right"
-        )
-        config[f"open{mark}"] = st.column_config.LinkColumn(f"Episodes{mark}", display_text="List")
-    st.dataframe(columns, key="who_table", hide_index=True, column_config=config, height="content")
+        headings[f"turns{mark}"] = number(f"Turns{mark}", "localized")
+        headings[f"share{mark}"] = number(f"Share of turns{mark}", "%.1f %%")
+        headings[f"right{mark}"] = number(f"Right{mark}", "%.1f %%", help=won)
+        headings[f"open{mark}"] = link(f"Episodes{mark}", "List")
+    rows: list[list[Any]] = [[one_line(move_words(move), 60)] for move in shown]
+    for row, move in zip(rows, shown, strict=True):
+        for side, one in zip(scope.sides, traffic, strict=True):
+            right = 100 * one.solved[move] / one.seen[move] if one.seen[move] else None
+            row += [one.turns[move], 100 * one.share(move), right]
+            row.append(side.episodes(model=move.model, role=move.role))
+    row_table(headings, rows, key="who_table", at_most=10_000)
 
 
 def _first(scope: Scope, traffic: Sequence[Traffic], models: Sequence[str]) -> None:
@@ -208,12 +201,10 @@ def _order(scope: Scope, traffic: Sequence[Traffic], models: Sequence[str]) -> N
         name="turns",
         key="routing_turns",
     )
-    draw = moves_by_turn if how == "unrolled" else move_graph
-    stubs = (
-        ""
-        if how == "unrolled"
-        else " Grey arrows from the left: episodes begin there; to the right: they end."
-    )
+    draw, stubs = moves_by_turn, ""
+    if how == "together":
+        draw = move_graph
+        stubs = " Grey arrows from the left: episodes begin there; to the right: they end."
     st.caption(
         f"Colour is the model, shape the role (● Thinker, ■ Worker, ▲ Verifier), width how often.{stubs} Click an "
         "arrow head or a mark for the turns behind it; only the most frequent steps are drawn."
@@ -233,45 +224,37 @@ def _order(scope: Scope, traffic: Sequence[Traffic], models: Sequence[str]) -> N
 def _steps_table(scope: Scope, traffic: Sequence[Traffic]) -> None:
     steps = [one.steps() for one in traffic]
     totals = [sum(of.values()) or 1 for of in steps]
-    shown = sorted({step for of in steps for step in of}, key=lambda step: -max(of[step] for of in steps))[
-        :500
-    ]
-    columns: dict[str, list[Any]] = {
-        "from": [one_line(move_words(here, "(beginning)"), 50) for here, _ in shown],
-        "to": [one_line(move_words(there, "(end)"), 50) for _, there in shown],
-    }
-    config: dict[str, Any] = {"from": "From", "to": "To"}
-    for side, of, total in zip(scope.sides, steps, totals, strict=True):
+    every = {step for of in steps for step in of}
+    shown = sorted(every, key=lambda step: -max(of[step] for of in steps))[:500]
+    headings: dict[str, str | ColumnConfig] = {"from": "From", "to": "To"}
+    for side in scope.sides:
         mark = f" {side.letter}" if side.letter else ""
-        columns[f"n{mark}"] = [of[step] for step in shown]
-        columns[f"share{mark}"] = [100 * of[step] / total for step in shown]
-        config[f"n{mark}"] = st.column_config.NumberColumn(f"Times{mark}", format="localized")
-        config[f"share{mark}"] = st.column_config.NumberColumn(f"Share{mark}", format="%.1f %%")
+        headings[f"n{mark}"] = number(f"Times{mark}", "localized")
+        headings[f"share{mark}"] = number(f"Share{mark}", "%.1f %%")
     if scope.compared:
-        columns["change"] = [
-            100 * (steps[1][step] / totals[1] - steps[0][step] / totals[0]) for step in shown
+        headings["change"] = number("B minus A", "%+.1f", help="Points of the share")
+    headings["open"] = link("Turns", "Show")
+    address = st.query_params.to_dict()
+    rows = []
+    for here, there in shown:
+        counts = [of[here, there] for of in steps]
+        shares = [100 * n / total for n, total in zip(counts, totals, strict=True)]
+        row: list[Any] = [
+            one_line(move_words(here, "(beginning)"), 50),
+            one_line(move_words(there, "(end)"), 50),
         ]
-        config["change"] = st.column_config.NumberColumn(
-            "B minus A", format="%+.1f", help="Points of the share"
-        )
-    columns["open"] = [_link(_step_key(*step)) for step in shown]
-    config["open"] = st.column_config.LinkColumn("Turns", display_text="Show")
-    st.dataframe(columns, key="steps_table", hide_index=True, column_config=config, height=390)
-
-
-def _step_key(here: ModelInRole | None, there: ModelInRole | None) -> str:
-    return f"{move_key(here) if here else 'start'}>{move_key(there) if there else 'end'}"
-
-
-def _link(key: str) -> str:
-    """This page, looking into something."""
-    return state.href("routing", **{**st.query_params.to_dict(), "into": key})
+        for n, share in zip(counts, shares, strict=True):
+            row += [n, share]
+        if scope.compared:
+            row.append(shares[1] - shares[0])
+        rows.append([*row, state.href("routing", **{**address, "into": step_key(here, there)})])
+    row_table(headings, rows, key="steps_table", at_most=0, height=390)
 
 
 # What it depends on
 
 
-def _by() -> str:
+def _by() -> TrafficSplit:
     return "policy" if state.param("by") == "policy" else "family"
 
 
@@ -286,57 +269,59 @@ def _groups(scope: Scope, groups: Sequence[Mapping[str, Traffic]], models: Seque
         roles = {"all": "All roles", **{role.value: role_word(role) for role in ROLES}}
         role = state.address_select("Role", roles, name="in", key="routing_in")
     only = None if role == "all" else Role(role)
-    names = list(dict.fromkeys(name for of in groups for name in of))[:MOST_GROUPS]
-    say = scope.say if by == "policy" else str
+    every = list(dict.fromkeys(name for of in groups for name in of))
+    names = every[:MOST_GROUPS]
+    words = {name: scope.say(name) if by == "policy" else name for name in names}
+    paired = scope.compared and by == "family"
     st.caption(
-        ("B minus A, in points" if scope.compared and by == "family" else "Percent of the row's turns")
+        ("B minus A, in points" if paired else "Percent of the row's turns")
         + (f" in the role {role_word(only)}" if only else "")
         + ", by model. Click a cell for its episodes."
     )
-    paired = scope.compared and by == "family"
-    rows = [
-        [_group_cell([of.get(name) for of in groups], model, only, paired) for model in models]
-        for name in names
-    ]
-    keyed = [
-        [
-            MatrixCell(cell.value, cell.text, f"{literal(say(name), 40)}: {cell.hover}", f"{name}\n{model}")
-            for cell, model in zip(row, models, strict=True)
-        ]
-        for row, name in zip(rows, names, strict=True)
-    ]
-    event = plot(
+    cells = []
+    for name in names:
+        sides = [of.get(name) for of in groups]
+        row = [_group_cell(sides, model, only, paired, words[name], f"{name}\n{model}") for model in models]
+        cells.append(row)
+    cell = picked(
         matrix(
-            keyed,
-            [literal(say(name), 30) for name in names],
+            cells,
+            [literal(one, 30) for one in words.values()],
             [literal(model, 14) for model in models],
             ink(),
             signed=paired,
         ),
         key=f"groups_{by}_{role}",
-        small=True,
-        on_select="rerun",
-        selection_mode="points",
         alt=f"Share of turns by model, one row for each {by}",
     )
-    if points := event["selection"]["points"]:
-        name, model = str(points[0]["customdata"][0]).split("\n", 1)
+    if cell:
+        name, model = str(cell[0]).split("\n", 1)
         role_of = {"role": only.value} if only else {}
         state.go("episodes", **scope.sides[-1].listed(model=model, **{by: name}, **role_of))
-    if len({name for of in groups for name in of}) > len(names):
+    if len(every) > len(names):
         st.caption(f"The {MOST_GROUPS} with most episodes.")
-    _group_links(scope, names, by, say)
+    with st.expander("Episodes of each row", icon=":material/table_rows:"):
+        side = scope.sides[-1]
+        row_table(
+            {"name": by.capitalize(), "open": link("Episodes", "List")},
+            [(one_line(words[name], 60), side.episodes(**{by: name})) for name in names],
+            key="group_links",
+            at_most=MOST_GROUPS + 1,
+        )
 
 
-def _group_cell(sides: Sequence[Traffic | None], model: str, only: Role | None, paired: bool) -> MatrixCell:
+def _group_cell(
+    sides: Sequence[Traffic | None], model: str, only: Role | None, paired: bool, name: str, key: str
+) -> MatrixCell:
+    """How often a model has a turn in the group `name` of each side; `paired`: B's share minus A's."""
     shares = [_model_share(one, model, only) for one in sides]
+    hover = f"{literal(name, 40)}: {literal(model, 30)}"
     if paired:
         change = shares[-1] - shares[0]
-        return MatrixCell(
-            change, _points(change), f"{literal(model, 30)}, A {percent(shares[0])}, B {percent(shares[-1])}"
-        )
-    value = next((x for x, one in zip(shares, sides, strict=True) if one is not None), 0.0)
-    return MatrixCell(value, f"{100 * value:.0f}" if value else "", f"{literal(model, 30)} {percent(value)}")
+        hover = f"{hover}, A {percent(shares[0])}, B {percent(shares[-1])}"
+        return MatrixCell(change, _points(change), hover, key)
+    share = next((share for share, one in zip(shares, sides, strict=True) if one is not None), 0.0)
+    return MatrixCell(share, _whole_percent(share), f"{hover} {percent(share)}", key)
 
 
 def _model_share(one: Traffic | None, model: str, only: Role | None) -> float:
@@ -347,36 +332,13 @@ def _model_share(one: Traffic | None, model: str, only: Role | None) -> float:
     return sum(one.turns[ModelInRole(model, role)] for role in roles) / total if total else 0.0
 
 
-def _group_links(scope: Scope, names: Sequence[str], by: str, say: Any) -> None:
-    with st.expander("Episodes of each row", icon=":material/table_rows:"):
-        st.dataframe(
-            {
-                "name": [one_line(say(name), 60) for name in names],
-                "open": [scope.sides[-1].episodes(**{by: name}) for name in names],
-            },
-            key="group_links",
-            hide_index=True,
-            column_config={
-                "name": by.capitalize(),
-                "open": st.column_config.LinkColumn("Episodes", display_text="List"),
-            },
-            height="content",
-        )
-
-
 # Into a number
 
 
-def _clickable(figure: Any, key: str, alt: str, side: ScopeSide | None = None) -> None:
+def _clickable(figure: go.Figure, key: str, alt: str, side: ScopeSide | None = None) -> None:
     """A chart whose points carry what to look into; a click notes it in the address."""
-    name = f"routing_{key}"
-
-    def chosen() -> None:
-        points = st.session_state[name]["selection"]["points"]
-        if points and (data := points[0].get("customdata")):
-            state.set_params(into=f"{data[0]}{'#B' if side and side.letter == 'B' else ''}")
-
-    plot(figure, key=name, small=True, on_select=chosen, selection_mode="points", alt=alt)
+    of_b = "#B" if side and side.letter == "B" else ""
+    clickable(figure, lambda into: state.set_params(into=f"{into}{of_b}"), key=f"routing_{key}", alt=alt)
 
 
 def into_words(key: str) -> tuple[str, dict[str, Any]] | None:
@@ -386,15 +348,15 @@ def into_words(key: str) -> tuple[str, dict[str, Any]] | None:
     first, arrow, then = rest.partition(">")
     move, follow = parse_move(first), parse_move(then)
     if not arrow:
-        if move is None:
-            return None
-        return move_words(move) + ("" if at is None else f" at turn {at + 1}"), {"move": move, "at": at}
+        where = "" if at is None else f" at turn {at + 1}"
+        return (f"{move_words(move)}{where}", {"move": move, "at": at}) if move else None
     if first == "start":
-        return None if follow is None else (f"{move_words(follow)} at turn 1", {"move": follow, "at": 0})
+        return (f"{move_words(follow)} at turn 1", {"move": follow, "at": 0}) if follow else None
     if move is None or (follow is None and then != "end"):
         return None
-    words = f"{move_words(move)}, then {move_words(follow)}" + ("" if at is None else f", at turn {at}")
-    return words, {"move": move, "then": follow, "ends": then == "end", "at": at}
+    where = "" if at is None else f", at turn {at}"
+    arguments = {"move": move, "then": follow, "ends": then == "end", "at": at}
+    return f"{move_words(move)}, then {move_words(follow)}{where}", arguments
 
 
 def _into(store: Store, scope: Scope) -> None:
@@ -402,9 +364,8 @@ def _into(store: Store, scope: Scope) -> None:
     key = state.param("into")
     if key is None:
         return
-    of_b = key.endswith("#B")
     found = into_words(key.removesuffix("#B"))
-    side = scope.sides[-1 if of_b or len(scope.sides) == 1 else 0]
+    side = scope.sides[-1 if key.endswith("#B") or not scope.compared else 0]
     if found is None:
         st.info(
             "The link names nothing that this page knows; click a cell or an arrow instead.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,6 @@ from core.analysis.separability import (
     Discriminant,
     Method,
     Points,
-    Projection,
     Space,
     Target,
     accuracy,
@@ -38,6 +38,7 @@ from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import policy_name, role_word
 from ui.runs.kinds import about
 from ui.web.kit import state
+from ui.web.kit.buttons import address_button, replay_link
 from ui.web.kit.chart import plot
 from ui.web.kit.figures import literal
 from ui.web.kit.widgets import nothing_here, states_removed
@@ -71,14 +72,14 @@ def show() -> None:
     chosen = _choose(store, offered)
     first_only, method = _options()
     with st.spinner("Reading the states …"):
-        states = _read(store, store.url, chosen, first_only)
+        states = _read(store, chosen, first_only)
     if len(states.points) < FEWEST_POINTS:
         nothing_here(
             f"Only {len(states.points)} turns here have a hidden state: fewer than {FEWEST_POINTS} make no picture."
             + states_removed(store, EpisodeFilter(run=chosen.run_id, policy=chosen.policy))
         )
         return
-    st.caption(_what(states, chosen))
+    st.caption(_what(states))
     if state.param("projection") == "umap":  # an address of earlier versions
         st.info(NO_UMAP, icon=":material/info:")
     _clouds(states, method)
@@ -107,21 +108,13 @@ def _choose(store: Store, offered: Sequence[PolicyWithStates]) -> PolicyWithStat
 
 def _select(words: str, options: Mapping[str, str], *, name: str, key: str, default: str) -> str:
     """A choice that stands in the address; one that is not offered is named in an info. Runs have own policies."""
-    asked = state.param(name)
+    named, forgets = state.param(name), ("policy", "into")
     chosen = state.address_select(
-        words,
-        options,
-        name=name,
-        key=key,
-        default=default,
-        forgets=("policy", "into"),
-        widget="list",
+        words, options, name=name, key=key, default=default, forgets=forgets, widget="list"
     )
-    if asked and asked not in options:
-        st.info(
-            label(f"{words} {asked} has no hidden states here: {options[default]} stands in.", 300),
-            icon=":material/info:",
-        )
+    if named and named not in options:
+        sentence = f"{words} {named} has no hidden states here: {options[default]} stands in."
+        st.info(label(sentence, 300), icon=":material/info:")
     return chosen
 
 
@@ -133,7 +126,7 @@ def _options() -> tuple[bool, Method]:
     return turns == "first", next(method for method in METHODS if method == picked)
 
 
-def _what(states: HiddenStates, chosen: PolicyWithStates) -> str:
+def _what(states: HiddenStates) -> str:
     points = states.points
     parts = [f"{len(points):,} turns of {len(set(points.tasks)):,} tasks"]
     if len(points) + states.unusable < states.total:
@@ -147,9 +140,9 @@ def _what(states: HiddenStates, chosen: PolicyWithStates) -> str:
     return " · ".join(parts) + ". Every number is standardised."
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _read(_store: Store, url: str, chosen: PolicyWithStates, first_only: bool) -> HiddenStates:
-    return read_states(_store, chosen.run_id, chosen.policy, first_only=first_only)
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={Store: attrgetter("url")})
+def _read(store: Store, chosen: PolicyWithStates, first_only: bool) -> HiddenStates:
+    return read_states(store, chosen.run_id, chosen.policy, first_only=first_only)
 
 
 # Clouds
@@ -187,14 +180,14 @@ def _panel(states: HiddenStates, method: Method, target: Target, space: Space, h
         return
     with st.spinner("Projecting …"):
         if method == "lda":
-            found = _discriminated(points, points.digest, target, space)
+            found = _discriminated(points, target, space)
             if found is None:
-                nothing_here(_too_few(points, target))
+                nothing_here(_too_few(target))
                 return
             st.caption(_fisher(found, space))
             projection = found.projection
         else:
-            projection = _projected(points, points.digest, method, space)
+            projection = _projected(points, method, space)
     labels = points.labels(target).tolist()
     place, key = f"{space}.{target}", f"cloud_{method}_{target}_{space}_{points.digest[:12]}"
     plot(
@@ -220,8 +213,8 @@ def _behind(states: HiddenStates, place: str) -> None:
     into = state.param("into") or ""
     if not into.startswith(f"{place}:"):
         return
-    _, _, asked = into.partition(":")
-    turn = next((one for one in states.turns if asked == f"{one.episode_id}:{one.index + 1}"), None)
+    _, _, named = into.partition(":")
+    turn = next((one for one in states.turns if named == f"{one.episode_id}:{one.index + 1}"), None)
     with st.container(border=True, key=f"behind_{place.replace('.', '_')}"):
         if turn is None:
             st.caption("The turn of this link is not among these points.")
@@ -232,18 +225,8 @@ def _behind(states: HiddenStates, place: str) -> None:
             )
         with st.container(horizontal=True, vertical_alignment="center"):
             if turn is not None:
-                words = f"Open turn {turn.index + 1}"
-                state.page_link(
-                    "replay", words, icon=":material/smart_display:", ep=turn.episode_id, t=turn.index + 1
-                )
-            st.button(
-                "Close",
-                key="behind_close",
-                type="tertiary",
-                icon=":material/close:",
-                on_click=state.set_params,
-                kwargs={"into": None},
-            )
+                replay_link(f"Open turn {turn.index + 1}", turn.episode_id, turn.index + 1)
+            address_button("Close", "behind_close", {"into": None}, icon="close")
 
 
 def _hovers(states: HiddenStates) -> list[str]:
@@ -263,26 +246,15 @@ def _fisher(found: Discriminant, space: Space) -> str:
     )
 
 
-def _too_few(points: Points, target: Target) -> str:
+def _too_few(target: Target) -> str:
     return (
         f"Fewer than two classes of {TARGET_WORDS[target]} have {FOLDS} tasks or more: there is nothing to tell "
         "apart."
     )
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _projected(_points: Points, digest: str, method: Method, space: Space) -> Projection:
-    return project(_points, method, space)
-
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def _discriminated(_points: Points, digest: str, target: Target, space: Space) -> Discriminant | None:
-    return discriminate(_points, target, space)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _measured(_points: Points, digest: str, target: Target, space: Space) -> Accuracy | None:
-    return accuracy(_points, target, space)
+_remembered = st.cache_data(max_entries=64, show_spinner=False, hash_funcs={Points: attrgetter("digest")})
+_projected, _discriminated, _measured = _remembered(project), _remembered(discriminate), _remembered(accuracy)
 
 
 def _turns_table(states: HiddenStates) -> None:
@@ -307,14 +279,15 @@ def rows(states: HiddenStates) -> pd.DataFrame:
     """The turns as a table that can be sorted, each with a link to its replay."""
     return pd.DataFrame(
         {
-            "turn": [state.href("replay", ep=one.episode_id, t=one.index + 1) for one in states.turns],
-            "family": [one_line(one.family, 30) for one in states.turns],
-            "model": [one_line(one.model, 40) for one in states.turns],
-            "likeliest": [one_line(one.argmax_model, 40) for one in states.turns],
-            "role": [role_word(one.role) for one in states.turns],
-            "number": [one.index + 1 for one in states.turns],
-            "question": [one_line(one.question, 110) for one in states.turns],
+            "turn": state.href("replay", ep=one.episode_id, t=one.index + 1),
+            "family": one_line(one.family, 30),
+            "model": one_line(one.model, 40),
+            "likeliest": one_line(one.argmax_model, 40),
+            "role": role_word(one.role),
+            "number": one.index + 1,
+            "question": one_line(one.question, 110),
         }
+        for one in states.turns
     )
 
 
@@ -326,24 +299,20 @@ def _readings(states: HiddenStates) -> None:
     st.subheader("How well can it be read?", help=explain("SVM", "Cross-validation"))
     points = states.points
     with st.spinner("Fitting the SVMs …"):
-        tried = [_measured(points, points.digest, target, space) for target in TARGETS for space in SPACES]
+        tried = [_measured(points, target, space) for target in TARGETS for space in SPACES]
     measured = [one for one in tried if one is not None]
     counts = {one.target: one.n for one in measured}
     if counts:
         st.caption(" ".join(_told_apart(points, target, n) for target, n in counts.items()))
     for target in TARGETS:
         if target not in counts:
-            nothing_here(_too_few(points, target))
+            nothing_here(_too_few(target))
     if not measured:
         return
     left, right = st.columns([3, 2], gap="large")
     with left:
-        plot(
-            readings(measured),
-            key="readings",
-            small=True,
-            alt="Accuracy of linear and RBF SVMs in this run and in the paper",
-        )
+        alt = "Accuracy of linear and RBF SVMs in this run and in the paper"
+        plot(readings(measured), key="readings", small=True, alt=alt)
     with right:
         _explained(states)
     left, right = st.columns([3, 2], gap="large")

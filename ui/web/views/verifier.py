@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
+from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.episode import Role
 from storage.analysis.routing import pool_order
@@ -31,9 +33,11 @@ from ui.presentation.words import dollars
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
+from ui.web.kit.clicks import clickable
 from ui.web.kit.estimates import Estimate, estimates_figure
 from ui.web.kit.figures import literal
 from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here
 from ui.web.pickers.scope import Scope, ScopeSide, behind, scope_bar
 from ui.web.verifier.cost import budget_part, cost_part, roles_part, with_interval
@@ -43,6 +47,9 @@ _costs = cached(policy_costs)
 _groups = cached(turn_groups)
 _by_author = cached(by_author)
 _pool_order = cached(pool_order)
+#: For each side of the scope, of its verifiers and of its policies.
+Ledgers = Sequence[Sequence[VerifierLedger]]
+Costs = Sequence[Sequence[PolicyCost]]
 PARTS = {"verdicts": "Verdicts", "cost": "Cost", "budget": "Turn budget", "roles": "Roles kept"}
 JUDGEMENTS: dict[VerdictOutcome, str] = {
     VerdictOutcome.ACCEPTED_WRONG: "Accepted a wrong answer",
@@ -86,27 +93,29 @@ def show() -> None:
 # The two answers
 
 
-def _answers(
-    scope: Scope, books: Sequence[Sequence[VerifierLedger]], costs: Sequence[Sequence[PolicyCost]]
-) -> None:
+def _answers(scope: Scope, books: Ledgers, costs: Costs) -> None:
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
         st.markdown("**Which verifier accepts wrong answers most?**", help=define("Wrong answers accepted"))
         _pooled_words(scope, costs)
         for side, of in zip(scope.sides, books, strict=True):
-            st.markdown(f"{side.letter + ': ' if side.letter else ''}{worst(of)}")
+            st.markdown(f"{_letter(side)}{worst(of)}")
     with right, st.container(border=True, height="stretch"):
         st.markdown("**What did a solved problem cost?**")
         _pooled_words(scope, costs)
         for side, found in zip(scope.sides, costs, strict=True):
-            st.markdown(f"{side.letter + ': ' if side.letter else ''}{solved_cost(found)}")
+            st.markdown(f"{_letter(side)}{solved_cost(found)}")
         if not scope.compared and (least := least_tokens(costs[0])):
             st.caption(
                 f"Least: {label(scope.say(least.policy), 60)}, {least.tokens / least.right:,.0f} tokens."
             )
 
 
-def _pooled_words(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
+def _letter(side: ScopeSide) -> str:
+    return f"{side.letter}: " if side.letter else ""
+
+
+def _pooled_words(scope: Scope, costs: Costs) -> None:
     """Whose episodes an answer is about."""
     if not scope.compared:
         several = len(costs[0]) > 1
@@ -115,25 +124,21 @@ def _pooled_words(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
 
 def worst(books: Sequence[VerifierLedger]) -> str:
     """The first question's answer in a sentence, as markdown."""
-    measured_books = [one for one in books if one.false_accept.n >= FEWEST]
+    ranked = [one for one in books if one.false_accept.n >= FEWEST]
     few = sum(0 < one.false_accept.n < FEWEST for one in books)
-    left = (
-        f" {few} with fewer than {FEWEST} wrong answers {'is' if few == 1 else 'are'} not ranked."
-        if few
-        else ""
-    )
-    if not measured_books:
+    if not ranked:
         return f"Too few wrong answers to tell: no verifier judged {FEWEST} or more here."
-    shown = sum(one.false_accept.n for one in measured_books)
-    first = max(measured_books, key=lambda one: one.false_accept.value or 0.0)
-    name, low = f"**{label(first.model, 40)}**", first.false_accept.ci95[0]
-    if len(measured_books) == 1 and few:
+    first = max(ranked, key=lambda one: one.false_accept.value or 0.0)
+    name = f"**{label(first.model, 40)}**"
+    if len(ranked) == 1 and few:
         return f"Too few wrong answers to tell: only {name} judged {FEWEST} or more; it accepted {_accepted(first)}."
+    verb = "is" if few == 1 else "are"
+    left = f" {few} with fewer than {FEWEST} wrong answers {verb} not ranked." if few else ""
     if not first.false_accept.k:
-        return f"None: not one of {shown:,} wrong answers was accepted.{left}"
-    rivals = [
-        label(one.model, 30) for one in measured_books if one is not first and one.false_accept.ci95[1] > low
-    ]
+        return f"None: not one of {sum(one.false_accept.n for one in ranked):,} wrong answers was accepted.{left}"
+    low, _ = first.false_accept.ci95
+    others = [one for one in ranked if one is not first]
+    rivals = [label(one.model, 30) for one in others if one.false_accept.ci95[1] > low]
     apart = f" It cannot be told from {' or '.join(rivals[:3])}." if rivals else ""
     return f"{name}: it accepted {_accepted(first)}.{apart}{left}"
 
@@ -174,12 +179,7 @@ def least_tokens(found: Sequence[PolicyCost]) -> PolicyCost | None:
 # Verdicts
 
 
-def _verdicts(
-    store: Store,
-    scope: Scope,
-    books: Sequence[Sequence[VerifierLedger]],
-    costs: Sequence[Sequence[PolicyCost]],
-) -> None:
+def _verdicts(store: Store, scope: Scope, books: Ledgers, costs: Costs) -> None:
     if not any(books):
         nothing_here("No model was called as a Verifier here.")
         return
@@ -215,30 +215,25 @@ def _verdicts(
             _accepts(side, found)
 
 
-def _rates(
-    scope: Scope, books: Sequence[Sequence[VerifierLedger]], what: str, judged: VerdictOutcome, words: str
-) -> None:
-    by_name = [{one.model: one for one in of} for of in books]
-    shares: dict[str, list[Proportion]] = {}
-    for name, one in ((name, one) for of in by_name for name, one in of.items()):
-        shares.setdefault(name, []).append(getattr(one, what))
-    names = sorted(
-        shares,
-        key=lambda name: (
-            max(share.n for share in shares[name]) < FEWEST,
-            -max(share.value or 0.0 for share in shares[name]),
-        ),
-    )
+def _rates(scope: Scope, books: Ledgers, what: str, judged: VerdictOutcome, words: str) -> None:
+    shares: dict[str, list[tuple[int, Proportion]]] = {}
+    for i, of in enumerate(books):
+        for one in of:
+            shares.setdefault(one.model, []).append((i, getattr(one, what)))
+
+    def order(name: str) -> tuple[bool, float]:
+        few = max(share.n for _, share in shares[name]) < FEWEST
+        return few, -max(share.value or 0.0 for _, share in shares[name])
+
     found = []
-    for name in names:
-        for i, of in enumerate(by_name):
-            share: Proportion | None = getattr(of[name], what) if name in of else None
-            if share is not None and share.value is not None:
-                side = f"{scope.sides[i].letter} · {name}" if scope.compared else name
+    for name in sorted(shares, key=order):
+        for i, share in shares[name]:
+            if share.value is not None:
+                named = f"{scope.sides[i].letter} · {name}" if scope.compared else name
                 colour, _, symbol = SIDES[i]
                 found.append(
                     Estimate(
-                        f"{side} · {share.k:,} of {share.n:,}",
+                        f"{named} · {share.k:,} of {share.n:,}",
                         share.value,
                         *share.ci95,
                         words,
@@ -255,16 +250,14 @@ def _rates(
         st.caption(f"Hollow: judged fewer than {FEWEST}, too few to rank; they come last.")
 
 
-def _clickable(figure: Any, key: str, alt: str) -> None:
+def _clickable(figure: go.Figure, key: str, alt: str) -> None:
     """A chart whose points carry what to look into; a click notes it in the address."""
-    name = f"verifier_{key}"
-
-    def chosen() -> None:
-        points = st.session_state[name]["selection"]["points"]
-        if points and (data := points[0].get("customdata")) and data[0]:
-            state.set_params(into=data[0])
-
-    plot(figure, key=name, small=True, on_select=chosen, selection_mode="points", alt=alt)
+    clickable(
+        figure,
+        lambda into: state.set_params(into=into) if into else None,
+        key=f"verifier_{key}",
+        alt=alt,
+    )
 
 
 def into_verdict(key: str) -> tuple[VerdictOutcome, str, str | None] | None:
@@ -297,52 +290,46 @@ def _into(store: Store, scope: Scope) -> None:
     )
 
 
-def _ledger_table(scope: Scope, books: Sequence[Sequence[VerifierLedger]]) -> None:
-    rows = [(side, one) for side, of in zip(scope.sides, books, strict=True) for one in of]
-    columns: dict[str, list[Any]] = {}
-    if scope.compared:
-        columns["side"] = [side.letter for side, _ in rows]
-    columns["model"] = [one_line(one.model, 40) for _, one in rows]
-    columns["accepted_wrong_rate"] = [with_interval(one.false_accept) for _, one in rows]
-    columns["revised_right_rate"] = [with_interval(one.false_revise) for _, one in rows]
-    for what in VerdictOutcome:
-        columns[what.value] = [one.counts.get(what, 0) for _, one in rows]
-    columns["own"] = [one.self_verified for _, one in rows]
-    columns["open"] = [side.episodes(model=one.model, role=Role.VERIFIER.value) for side, one in rows]
-    columns["false"] = [
-        side.episodes(with_judgement(one.model, VerdictOutcome.ACCEPTED_WRONG))
-        if one.counts.get(VerdictOutcome.ACCEPTED_WRONG)
-        else None
-        for side, one in rows
-    ]
-    st.dataframe(
-        columns,
+def _ledger_table(scope: Scope, books: Ledgers) -> None:
+    headings: dict[str, ColumnConfig] = {
+        "side": text("", width=30),
+        "model": text("Verifier", pinned=True),
+        "accepted_wrong_rate": text(
+            "Wrong answers accepted", help=f"{define('Wrong answers accepted')} With 95 % interval"
+        ),
+        "revised_right_rate": text("Right answers sent back", help="With 95 % interval"),
+        "accepted_right": number("✓ right", help="ACCEPT of a right answer"),
+        "accepted_wrong": number("✓ wrong", help="ACCEPT of a wrong answer"),
+        "revised_right": number("↻ right", help="REVISE of a right answer"),
+        "revised_wrong": number("↻ wrong", help="REVISE of a wrong answer"),
+        "unreadable": number("? unreadable", help="Counted as REVISE"),
+        "nothing": number("∅ nothing to judge"),
+        "failed": number("⚠ no reply"),
+        "own": number("Its own answers", help=define("Self-verified")),
+        "open": link("Episodes", "List"),
+        "false": link("False accepts", "List", help=define("False accept")),
+    }
+    row_table(
+        headings,
+        [
+            (
+                side.letter,
+                one_line(one.model, 40),
+                with_interval(one.false_accept),
+                with_interval(one.false_revise),
+                *(one.counts.get(what, 0) for what in VerdictOutcome),
+                one.self_verified,
+                side.episodes(model=one.model, role=Role.VERIFIER.value),
+                side.episodes(with_judgement(one.model, VerdictOutcome.ACCEPTED_WRONG))
+                if one.counts.get(VerdictOutcome.ACCEPTED_WRONG)
+                else None,
+            )
+            for side, of in zip(scope.sides, books, strict=True)
+            for one in of
+        ],
         key="ledger",
-        hide_index=True,
-        height="content",
-        column_config={
-            "side": st.column_config.TextColumn("", width=30),
-            "model": st.column_config.TextColumn("Verifier", pinned=True),
-            "accepted_wrong_rate": st.column_config.TextColumn(
-                "Wrong answers accepted",
-                help=f"{define('Wrong answers accepted')} With 95 % interval",
-            ),
-            "revised_right_rate": st.column_config.TextColumn(
-                "Right answers sent back", help="With 95 % interval"
-            ),
-            "accepted_right": st.column_config.NumberColumn("✓ right", help="ACCEPT of a right answer"),
-            "accepted_wrong": st.column_config.NumberColumn("✓ wrong", help="ACCEPT of a wrong answer"),
-            "revised_right": st.column_config.NumberColumn("↻ right", help="REVISE of a right answer"),
-            "revised_wrong": st.column_config.NumberColumn("↻ wrong", help="REVISE of a wrong answer"),
-            "unreadable": st.column_config.NumberColumn("? unreadable", help="Counted as REVISE"),
-            "nothing": st.column_config.NumberColumn("∅ nothing to judge"),
-            "failed": st.column_config.NumberColumn("⚠ no reply"),
-            "own": st.column_config.NumberColumn("Its own answers", help=define("Self-verified")),
-            "open": st.column_config.LinkColumn("Episodes", display_text="List"),
-            "false": st.column_config.LinkColumn(
-                "False accepts", display_text="List", help=define("False accept")
-            ),
-        },
+        at_most=10_000,
+        column_order=list(headings) if scope.compared else list(headings)[1:],
     )
 
 
@@ -365,10 +352,8 @@ def _authors(store: Store, side: ScopeSide, order: Sequence[str]) -> None:
         f"authors{side.letter}",
         "Share of wrong answers accepted by verifier and author",
     )
-    own, others = (
-        _pooled([one for one in found.values() if one.own]),
-        _pooled([one for one in found.values() if not one.own]),
-    )
+    own = _pooled([one for one in found.values() if one.own])
+    others = _pooled([one for one in found.values() if not one.own])
     st.caption(
         f"Wrong answers accepted: {with_interval(own)} of a model's own, {with_interval(others)} of others'. "
         "Numbers are percent; nothing stands where fewer than three wrong answers were judged."
@@ -395,17 +380,16 @@ def _pooled(found: Sequence[VerdictsOnAuthor]) -> Proportion:
 
 
 def _accepts(side: ScopeSide, found: Sequence[PolicyCost]) -> None:
-    counts: dict[tuple[int, bool], int] = {}
+    counts: Counter[tuple[int, bool]] = Counter()
     for one in found:
-        for key, n in one.accepts.items():
-            counts[key] = counts.get(key, 0) + n
-    ended, false = sum(counts.values()), sum(n for (_, right), n in counts.items() if not right)
+        counts.update(one.accepts)
+    ended, false = counts.total(), sum(n for (_, right), n in counts.items() if not right)
     if not ended:
         nothing_here("No episode was ended by a Verifier.")
         return
     share = Proportion(false, ended)
     st.markdown(
-        f"{side.letter + ': ' if side.letter else ''}A Verifier ended {ended:,} of {sum(one.n for one in found):,} "
+        f"{_letter(side)}A Verifier ended {ended:,} of {sum(one.n for one in found):,} "
         f"episodes; of these **{with_interval(share)} with a wrong answer**."
     )
     if false:
