@@ -343,7 +343,8 @@ def test_pool_check_asks_each_model_once(world: Sums) -> None:
 
 def test_pool_check_fails_when_a_model_does(world: Sums) -> None:
     file = world.folder / "pool.toml"
-    file.write_text(file.read_text().replace(world.server.url, "http://127.0.0.1:9/v1") + "attempts = 1\n")
+    unreachable = file.read_text().replace(f'"{world.server.url}"', '"http://127.0.0.1:9/v1"\nattempts = 1')
+    file.write_text(unreachable)
     result = world.trinity("pool", "check")
     assert result.code == 1
     assert "failed" in result.out
