@@ -15,7 +15,9 @@ import pytest
 from core.checkpoint import load_checkpoint, save_checkpoint
 from storage.store import open_store
 from tests.builders.checkpoints import checkpoint
-from tests.ui.sums import Sums
+from tests.builders.stores import copy_store
+from tests.ui import pages
+from tests.ui.sums import Sums, sums
 from ui.cli.console import printable
 from ui.cli.serve import port_in_use
 from ui.runs.lease import is_dead, owner
@@ -49,10 +51,20 @@ SUBCOMMANDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def _played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("played")
+    with pytest.MonkeyPatch.context() as patched, sums(folder, patched) as world:
+        assert (
+            pages.command(["run", *world.test_tasks, "--policy", "single:*", "--policy", "round-robin"]) == 0
+        )
+    return Path(world.store)
+
+
 @pytest.fixture
-def played(world: Sums) -> Sums:
+def played(world: Sums, _played: Path) -> Sums:
     """A world in which both single models and round-robin have played."""
-    assert world.run("--policy", "single:*", "--policy", "round-robin").code == 0
+    copy_store(_played, world.store)
     return world
 
 
