@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, cast
@@ -55,8 +56,14 @@ def _load_pocket(families: Sequence[str], split: str, n: int | None, seed: int, 
         raise TaskError("Pocket tasks are drawn, not listed: say how many you want.")
     share, rest = divmod(n, len(families))
     wanted = {family: share + (k < rest) for k, family in enumerate(families)}
-    drawn = [draw_tasks(family, split, count, seed, at_most=at_most) for family, count in wanted.items()]
+    drawn = [remembered_tasks(family, split, count, seed, at_most) for family, count in wanted.items()]
     return [task for task in chain.from_iterable(zip_longest(*drawn)) if task is not None]
+
+
+@lru_cache(maxsize=64)
+def remembered_tasks(family: str, split: str, n: int, seed: int, at_most: bool) -> tuple[Task, ...]:
+    """`draw_tasks`, once for the same ones: a form asks for them at every step, and 1,000 take a tenth of a second."""
+    return tuple(draw_tasks(family, split, n, seed, at_most=at_most))
 
 
 def _load_file(path: Path, split: str, n: int | None, seed: int) -> list[Task]:

@@ -17,8 +17,9 @@ from core.play.drive import drive_many
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from storage.recorder import record
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.sample_store import MODELS, leaning, scripted
+from tests.builders.stores import new_store
 from ui.runs.wiring import keep_checkpoint
 
 DIFFED = "rdiffed1"
@@ -54,7 +55,7 @@ def diffed_store(path: Path, encoder_folder: Path, n: int = 6) -> Diffed:
     )
     barred = Checkpoint(b.vector, MODELS, encoder.identity, barred=(MODELS[0], "thinker"), notes="barred")
     stranger = Checkpoint.begin(MODELS[:3], encoder.identity)
-    store = open_store(str(path))
+    store = new_store(path)
     for one in (a, b, svf, barred, stranger):
         keep_checkpoint(store, one)
     tasks = load_tasks("pocket/all", "test", n, 3)

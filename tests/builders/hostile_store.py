@@ -11,8 +11,9 @@ from core.checkpoint import Checkpoint, EncoderIdentity
 from core.episode import Episode, Failure, Flag, Message, Reply, Role, Status, Task, Turn, Usage, Verdict
 from storage.recorder import record
 from storage.rows.summaries import CandidateSummary, GenerationSummary, RunStatus
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.recorded import CYCLE, decision, events_of
+from tests.builders.stores import new_store
 from tests.hostile import HOSTILE
 from ui.runs.wiring import keep_checkpoint
 
@@ -72,7 +73,7 @@ def hostile_episode(number: int, policy: str) -> Episode:
 
 def hostile_store(path: Path) -> Store:
     """The store, opened: all texts in all places, in as few episodes as that takes."""
-    store = open_store(path)
+    store = new_store(path)
     config = {"tasks": HOSTILE[0], "name": HOSTILE[22], "split": HOSTILE[1], "policies": list(HOSTILE[:9])}
     store.runs.create(RUN, "run", config)
     store.runs.create(EVOLUTION, "evolve", config)

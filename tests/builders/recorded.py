@@ -31,8 +31,9 @@ from core.episode import (
     Verdict,
 )
 from storage.recorder import record
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.play import softmax
+from tests.builders.stores import filled_store
 from tests.hostile import HOSTILE
 
 MODELS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta")
@@ -141,7 +142,10 @@ def events_of(played: Episode, upto: int | None = None) -> Iterator[Event]:
 
 def recorded_store(path: Path) -> Store:
     """A store with one episode of each kind; their ids begin with `e-`."""
-    store = open_store(path)
+    return filled_store(path, _fill)
+
+
+def _fill(store: Store, _: int) -> None:
     store.runs.create(RUN, "run", {})
     store.runs.create("rlive", "live", {})
     hostile = "\n".join(HOSTILE)
@@ -187,4 +191,3 @@ def recorded_store(path: Path) -> Store:
     dataclasses.replace(store.runs, now=lambda: time.time() + 1e6).heartbeat(
         "rlive"
     )  # for as long as tests run
-    return store

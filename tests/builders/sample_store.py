@@ -24,6 +24,7 @@ from storage.rows.summaries import GenerationSummary, RunStatus
 from storage.store import Store, open_store
 from tests.builders.play import HashPolicy, suited_slot
 from tests.builders.pools import ScriptedPool, specs
+from tests.builders.stores import filled_store
 from tests.hostile import HOSTILE
 from ui.runs.plans import BatchPlan, EvolutionPlan, LivePlan, to_config
 from ui.runs.wiring import keep_checkpoint
@@ -80,8 +81,16 @@ def checkpoint(generation: int) -> Checkpoint:
 
 
 def sample_store(place: Path | str, n: int = 24) -> Store:
-    """The store, opened: 4 policies x `n` pocket tasks and two hostile ones, about 4 turns each."""
+    """The store, opened: 4 policies x `n` pocket tasks and two hostile ones, about 4 turns each. `place` is a file, or
+    the address of a database."""
+    if "://" not in str(place):
+        return filled_store(place, _fill, n)
     store = open_store(str(place))
+    _fill(store, n)
+    return store
+
+
+def _fill(store: Store, n: int) -> None:
     evolved = EvolutionPlan("pocket", None, 0, "pocket", "pocket", None, EvolveConfig(), models=MODELS)
     store.runs.create(EVOLVED, "evolve", to_config(evolved))
     policies: list[tuple[str, HashPolicy, int | None]] = []
@@ -118,7 +127,6 @@ def sample_store(place: Path | str, n: int = 24) -> Store:
         list(record(store, drive_many(births, policy, scripted(tasks), grade_many)))
     store.runs.finish(PLAYED)
     _an_interrupted_run(store, tasks[0])
-    return store
 
 
 def _an_interrupted_run(store: Store, task: Task) -> None:

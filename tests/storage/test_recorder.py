@@ -35,11 +35,12 @@ from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
 from tests.builders.play import MODELS, HashPolicy, answer, births, events, grade, pool, tasks
 from tests.builders.pools import ScriptedPool, specs
+from tests.builders.stores import new_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "trinity.db")
+    opened = new_store(tmp_path / "trinity.db")
     opened.runs.create("r1", "run", {})
     yield opened
     opened.close()
@@ -101,7 +102,7 @@ def test_a_growing_reply_can_be_read(store: Store, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("stop_after", range(1, 60, 4))
 def test_a_run_goes_on_as_it_would_have(tmp_path: Path, stop_after: int) -> None:
     """Stopped after any event and resumed, every episode is the one an undisturbed run gives."""
-    store = open_store(tmp_path / "trinity.db")
+    store = new_store(tmp_path / "trinity.db")
     store.runs.create("r1", "run", {})
     born = births("r1", tasks(4))
     whole = outcomes(events(born))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from tests.builders.diffed import Diffed, diffed_store
 from tests.builders.encoder import tiny_qwen3
 from tests.builders.recorded import recorded_store
 from tests.builders.sample_store import sample_store
+from tests.builders.stores import copy_store
 from tests.ui.pages import APP, SUM
 from tests.ui.sums import Sums, sums
 from ui.runs.plans import LivePlan
@@ -108,13 +108,7 @@ def _diffed(tmp_path_factory: pytest.TempPathFactory, _tiny_encoder: Path) -> It
 def diffed(_diffed: Diffed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Diffed]:
     """A copy of the store that a test may write to, named by the environment."""
     path = tmp_path / "trinity.db"
-    with (
-        sqlite3.connect(str(_diffed.store.engine.url.database)) as source,
-        sqlite3.connect(path) as target,
-    ):
-        source.backup(target)
-    source.close()
-    target.close()
+    copy_store(str(_diffed.store.engine.url.database), path)
     store = open_store(path)
     monkeypatch.setenv("TRINITY_STORE", str(path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

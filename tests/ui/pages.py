@@ -6,8 +6,10 @@ import re
 import time
 import tomllib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.config import set_option
 from streamlit.testing.v1 import AppTest
 
@@ -28,7 +30,18 @@ def app() -> AppTest:
     for section in ("browser", "runner"):
         for name, value in settings[section].items():
             set_option(f"{section}.{name}", value)
-    return AppTest.from_file(str(FRAME), default_timeout=60)
+    page = AppTest.from_file(str(FRAME), default_timeout=60)
+    page._bidi_component_manager = _components()
+    return page
+
+
+@cache
+def _components() -> BidiComponentManager:
+    """The registry of components: one for a process, as the server has it. To fill it Streamlit reads the metadata of
+    every installed package, which takes 0.1 s; left to itself an AppTest does so once more."""
+    found = BidiComponentManager()
+    found.discover_and_register_components(start_file_watching=False)
+    return found
 
 
 def opened(name: str, **query: str) -> AppTest:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.stores import empty_store
 from tests.core.pool.faulty_server import Answer, FaultyServer, Request, faulty_server, ok
 from ui.cli import main
 
@@ -51,7 +52,7 @@ class Sums:
 
     folder: Path
     server: FaultyServer
-    capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str] | None = None
 
     @property
     def tasks(self) -> str:
@@ -61,7 +62,13 @@ class Sums:
     def store(self) -> str:
         return str(self.folder / "store.db")
 
+    @property
+    def test_tasks(self) -> tuple[str, ...]:
+        """Options that name the twelve sums."""
+        return "--tasks", self.tasks, "--split", "test"
+
     def trinity(self, *arguments: object) -> Result:
+        assert self.capsys is not None
         self.capsys.readouterr()
         try:
             code: Any = main([str(argument) for argument in arguments])
@@ -72,7 +79,7 @@ class Sums:
 
     def run(self, *arguments: object) -> Result:
         """`trinity run` over twelve sums."""
-        return self.trinity("run", "--tasks", self.tasks, "--split", "test", *arguments)
+        return self.trinity("run", *self.test_tasks, *arguments)
 
     def add_tasks_to_evolve_on(self) -> None:
         """Twelve more sums to evolve on and four to validate with."""
@@ -109,9 +116,13 @@ def answer(request: Request) -> Answer:
 
 @contextmanager
 def sums(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], n: int = 12
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str] | None = None,
+    n: int = 12,
 ) -> Iterator[Sums]:
-    """The world in a folder; store and pool are named by the environment."""
+    """The world in a folder; its empty store and its pool are named by the environment. Without `capsys` there is no
+    `trinity` to call."""
     with faulty_server(answer) as server:
         lines = [
             {
@@ -124,6 +135,7 @@ def sums(
         ]
         (folder / "sums.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (folder / "pool.toml").write_text(POOL.format(url=server.url, price=0))
+        empty_store(folder / "store.db")
         monkeypatch.setenv("XDG_DATA_HOME", str(folder))
         monkeypatch.setenv("TRINITY_STORE", str(folder / "store.db"))
         monkeypatch.setenv("TRINITY_POOL", str(folder / "pool.toml"))

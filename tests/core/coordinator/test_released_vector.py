@@ -49,12 +49,13 @@ def released_run(folder: Path) -> tuple[Path, Path]:
     return files if files[0].exists() else made_run(folder, 9 * 1024, 10 * 1024, layer=26)
 
 
-LAYER, WORDS = "layers.26.", 15_194
+LAYER, WORDS = "layers.26.", 2_048
 
 
 def qwen3_shaped(layers: int = 28) -> Encoder:
     """Random weights (N(0, 0.02)) in every shape of Qwen3-0.6B, in bfloat16 as the authors ran it; but of its 151,936
-    words a tenth, for the singular values of the embeddings are as many as the hidden state is wide."""
+    words only 2,048, for the singular values of the embeddings are as many as the hidden state is wide. All layers but
+    the one that the vector changes have the same weights."""
     config = Qwen3Config(
         vocab_size=WORDS,
         hidden_size=1024,
@@ -70,8 +71,14 @@ def qwen3_shaped(layers: int = 28) -> Encoder:
         model: Any = Qwen3Model(config)
     model.to(torch.bfloat16).to_empty(device="cpu")
     generator = torch.Generator().manual_seed(0)
+    shared: dict[str, torch.Tensor] = {}
     for name, weight in model.named_parameters():
-        if weight.ndim == 2:
+        if weight.ndim == 2 and name.startswith("layers.") and not name.startswith(LAYER):
+            part = name.split(".", 2)[2]
+            if part not in shared:
+                shared[part] = weight.data.normal_(0, 0.02, generator=generator)
+            weight.data = shared[part]
+        elif weight.ndim == 2:
             weight.data.normal_(0, 0.02, generator=generator)
         else:
             assert "norm" in name

@@ -62,7 +62,6 @@ class FaultyServer:
 def faulty_server(*answers: Answer | Callable[[Request], Answer]) -> Iterator[FaultyServer]:
     """Serve until the block ends; every thread is gone then."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-    listener.settimeout(0.05)
     given: list[Answer | Callable[[Request], Answer]] = list(answers)
 
     def answer(request: Request) -> Answer:
@@ -74,11 +73,11 @@ def faulty_server(*answers: Answer | Callable[[Request], Answer]) -> Iterator[Fa
     threads: list[threading.Thread] = []
 
     def accept() -> None:
-        while not stopping.is_set():
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                continue
+        while True:
+            connection, _ = listener.accept()
+            if stopping.is_set():
+                connection.close()
+                return
             connection.settimeout(5)
             thread = threading.Thread(target=server.serve, args=(connection,), daemon=True)
             threads.append(thread)
@@ -90,6 +89,9 @@ def faulty_server(*answers: Answer | Callable[[Request], Answer]) -> Iterator[Fa
         yield server
     finally:
         stopping.set()
+        socket.create_connection(
+            listener.getsockname()
+        ).close()  # wakes the acceptor, which waits for the next
         acceptor.join()
         listener.close()
         for thread in threads:

@@ -29,8 +29,9 @@ from storage.analysis.without_model import without_models
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.mapping import strip_cell, strip_moves
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.play import MODELS, HashPolicy, births, events, tasks
+from tests.builders.stores import new_store
 
 ALL = EpisodeFilter()
 N = 16
@@ -39,7 +40,7 @@ N = 16
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[Episode]]]:
     """Three policies on the same tasks, one of them twice, and a fork's run that counts only when named."""
-    store = open_store(tmp_path_factory.mktemp("counts") / "trinity.db")
+    store = new_store(tmp_path_factory.mktemp("counts") / "trinity.db")
     whole: list[Episode] = []
     for run, policy, seed in (
         ("r1", "hash", 0),
@@ -256,7 +257,7 @@ def test_an_unknown_price_stays_unknown(tmp_path: Path) -> None:
     from tests.builders.recorded import episode
     from tests.builders.recorded import events_of as recorded
 
-    store = open_store(tmp_path / "trinity.db")
+    store = new_store(tmp_path / "trinity.db")
     store.runs.create("r-1", "run", {})
     one = replace(episode("e-1", seed=1), run_id="r-1")
     turn = one.turns[0]

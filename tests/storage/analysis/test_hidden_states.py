@@ -17,8 +17,9 @@ from storage.analysis.hidden_states import policies_with_states, read_states
 from storage.recorder import record
 from storage.rows.engine import writing
 from storage.rows.schema import episode, state, turn
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.play import MODELS, HashPolicy, births, events, grade, pool, tasks
+from tests.builders.stores import new_store
 from tests.storage.filters.test_lists import statements
 
 
@@ -34,7 +35,7 @@ def played(store: Store, run: str, chosen: list[Task], policy: str, first: int =
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "trinity.db")
+    opened = new_store(tmp_path / "trinity.db")
     for run in ("r1", "r2"):
         opened.runs.create(run, "run", {})
     yield opened

@@ -32,8 +32,9 @@ from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.summaries import RunKind
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.play import births, events, tasks
+from tests.builders.stores import new_store
 
 A, B, C = PolicySide("base"), PolicySide("b"), PolicySide("c")
 
@@ -43,7 +44,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
     """Three policies over overlapping tasks: A twice to thrice a task over two runs, B up to twice, C once and on
     other tasks; some episodes without a judgement, some missing, and what must not count: forks, live plays, and one
     with a decision taken by hand."""
-    store = open_store(tmp_path_factory.mktemp("sides") / "trinity.db")
+    store = new_store(tmp_path_factory.mktemp("sides") / "trinity.db")
     kinds: dict[str, RunKind] = {"r1": "run", "r2": "run", "f1": "fork", "l1": "live"}
     for run, kind in kinds.items():
         store.runs.create(run, kind, {})
@@ -226,7 +227,7 @@ def test_names_lead_to_sides(filled: tuple[Store, list[Episode]], tmp_path: Path
             find_side(who, token)
     with pytest.raises(StoreError, match="no kind of flip"):
         read_shared_tasks(filled[0], A, B, (), cell="nonsense")
-    empty = open_store(tmp_path / "empty.db")
+    empty = new_store(tmp_path / "empty.db")
     assert policies_with_episodes(empty) == []
     assert figures(empty, [A])[0].summary.n == 0
     assert matched_tasks(empty, A, [B]) == [{}]

@@ -36,7 +36,7 @@ from storage.filters.parser import parse_expression
 from storage.filters.vocabulary import FIELDS, Many
 from storage.rows import schema
 from storage.rows.engine import reading, writing
-from storage.store import open_store
+from tests.builders.stores import new_store
 from tests.storage.random_rows import NUMBERS, TIMES, WORDS, Row, Written, insert, seen_episode
 
 SPEC = 'correct == False and turns > 4 and any(turn.role == "V" and turn.verdict == "ACCEPT")'
@@ -45,7 +45,7 @@ POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
-    store = open_store(tmp_path_factory.mktemp("language") / "trinity.db")
+    store = new_store(tmp_path_factory.mktemp("language") / "trinity.db")
     rng = random.Random(5)
     episodes = tuple(seen_episode(rng, index) for index in range(80))
     store.runs.create("r1", "run", {})

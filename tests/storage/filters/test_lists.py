@@ -28,9 +28,10 @@ from storage.rows.mapping import EpisodeProgress, episode_flags
 from storage.rows.schema import episode
 from storage.rows.search import terms
 from storage.rows.summaries import EPISODE_FLAGS, EpisodeSummary, FacetValue, Order
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.play import FAMILIES, MODELS, HashPolicy, births, events, tasks
+from tests.builders.stores import new_store
 
 CHECKPOINT = checkpoint(MODELS, generation=7)
 
@@ -38,7 +39,7 @@ CHECKPOINT = checkpoint(MODELS, generation=7)
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[Episode]]]:
     """A store with two runs and three policies, one episode still running, and its whole episodes."""
-    store = open_store(tmp_path_factory.mktemp("lists") / "trinity.db", now=Clock())
+    store = new_store(tmp_path_factory.mktemp("lists") / "trinity.db", now=Clock())
     store.runs.create("r1", "run", {})
     store.runs.create("r2", "run", {})
     one = CHECKPOINT
@@ -263,7 +264,7 @@ def test_runs_and_policies_add_up(filled: tuple[Store, list[Episode]]) -> None:
 
 
 def test_tokens_of_a_policy_are_those_of_its_finished_episodes(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "trinity.db")
+    store = new_store(tmp_path / "trinity.db")
     store.runs.create("r1", "run", {})
     list(record(store, events(births("r1", tasks(3), "hash"))))
     before = store.runs.policies("r1")[0].tokens
@@ -396,7 +397,7 @@ def test_turns_are_looked_up_by_their_episode(filled: tuple[Store, list[Episode]
 
 def test_counts_are_capped_and_facets_are_not(tmp_path: Path) -> None:
     """Over more episodes than a count goes to; how long it takes is a benchmark's question."""
-    store = open_store(tmp_path / "trinity.db")
+    store = new_store(tmp_path / "trinity.db")
     store.runs.create("r1", "run", {})
     sources = [
         happened.episode

@@ -18,14 +18,15 @@ from storage.rows.engine import reading
 from storage.rows.schema import label
 from storage.shelves.labels import Place
 from storage.shelves.reviews import NOT_GIVEN
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.play import births, events, tasks
+from tests.builders.stores import new_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     clock = iter(range(1_790_000_000, 1_800_000_000))
-    opened = open_store(tmp_path / "one.db", now=lambda: float(next(clock)))
+    opened = new_store(tmp_path / "one.db", now=lambda: float(next(clock)))
     opened.runs.create("r1", "run", {})
     list(record(opened, events(births("r1", tasks(8)))))
     opened.runs.finish("r1")
@@ -108,7 +109,7 @@ def test_labels_travel_with_their_episodes(store: Store, tmp_path: Path) -> None
     store.labels.withdraw(Place(one), "quality", author="ann")
     counts = export_runs(store, ["r1"], tmp_path / "runs.jsonl")
     assert counts["label"] == 3
-    other = open_store(tmp_path / "other.db")
+    other = new_store(tmp_path / "other.db")
     assert import_file(other, tmp_path / "runs.jsonl").added == counts
     assert other.labels.history(one) == store.labels.history(one)
     store.labels.add(Place(one), "quality", "bad", author="ann")

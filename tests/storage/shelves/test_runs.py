@@ -25,6 +25,7 @@ from storage.store import Store, open_store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.play import MODELS, births, events, grade, tasks
 from tests.builders.pools import ScriptedPool, specs
+from tests.builders.stores import new_store
 
 
 class Clock:
@@ -44,7 +45,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
-    opened = open_store(tmp_path / "deep" / "down" / "trinity.db", now=clock)
+    opened = new_store(tmp_path / "trinity.db", now=clock)
     yield opened
     opened.close()
 
@@ -284,6 +285,12 @@ def test_a_store_opens_again(tmp_path: Path) -> None:
         assert opened.url == f"sqlite:///{tmp_path / 'a.db'}"
         assert [run.id for run in opened.runs.list()] == ["r1"]
         opened.close()
+
+
+def test_the_folders_of_a_new_store_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "down" / "trinity.db"
+    open_store(path).close()
+    assert path.exists()
 
 
 def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:

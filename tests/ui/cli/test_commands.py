@@ -15,7 +15,9 @@ import pytest
 from core.checkpoint import load_checkpoint, save_checkpoint
 from storage.store import open_store
 from tests.builders.checkpoints import checkpoint
-from tests.ui.sums import Sums
+from tests.builders.stores import copy_store
+from tests.ui import pages
+from tests.ui.sums import Sums, sums
 from ui.cli.console import printable
 from ui.cli.serve import port_in_use
 from ui.runs.lease import is_dead, owner
@@ -49,10 +51,20 @@ SUBCOMMANDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def _played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("played")
+    with pytest.MonkeyPatch.context() as patched, sums(folder, patched) as world:
+        assert (
+            pages.command(["run", *world.test_tasks, "--policy", "single:*", "--policy", "round-robin"]) == 0
+        )
+    return Path(world.store)
+
+
 @pytest.fixture
-def played(world: Sums) -> Sums:
+def played(world: Sums, _played: Path) -> Sums:
     """A world in which both single models and round-robin have played."""
-    assert world.run("--policy", "single:*", "--policy", "round-robin").code == 0
+    copy_store(_played, world.store)
     return world
 
 
@@ -343,7 +355,8 @@ def test_pool_check_asks_each_model_once(world: Sums) -> None:
 
 def test_pool_check_fails_when_a_model_does(world: Sums) -> None:
     file = world.folder / "pool.toml"
-    file.write_text(file.read_text().replace(world.server.url, "http://127.0.0.1:9/v1") + "attempts = 1\n")
+    unreachable = file.read_text().replace(f'"{world.server.url}"', '"http://127.0.0.1:9/v1"\nattempts = 1')
+    file.write_text(unreachable)
     result = world.trinity("pool", "check")
     assert result.code == 1
     assert "failed" in result.out

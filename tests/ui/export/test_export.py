@@ -31,10 +31,11 @@ from storage.recorder import record
 from storage.rows.engine import writing
 from storage.rows.schema import episode as table
 from storage.shelves.labels import Place
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.browsing import settled
 from tests.builders.recorded import RUN, episode, events_of, recorded_store
 from tests.builders.sample_store import EVOLVED, PLAYED, checkpoint
+from tests.builders.stores import new_store
 from tests.hostile import HOSTILE
 from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, press, shown
@@ -65,7 +66,7 @@ def test_single_episodes_travel_with_what_they_refer_to_and_the_rest_can_follow(
     ids = sorted(one.id for one in samples.episodes.page(chosen, limit=100).items)
     counts = export_episodes(samples, chosen, tmp_path / "some.jsonl.gz")
     assert counts == {"run": 1, "checkpoint": 1, "episode": len(ids)}
-    there = open_store(tmp_path / "there.db")
+    there = new_store(tmp_path / "there.db")
     import_file(there, tmp_path / "some.jsonl.gz")
     assert [there.episodes.get(one) for one in ids] == [samples.episodes.get(one) for one in ids]
     assert there.episodes.page(EpisodeFilter(checkpoint=checkpoint)).total.n == len(ids)
@@ -90,7 +91,7 @@ def test_an_episode_whose_id_is_a_path_or_a_script_stays_out(recorded: Store, tm
         "sha256": __import__("hashlib").sha256(body).hexdigest(),
     }
     (tmp_path / "bad.jsonl").write_bytes(body + json.dumps(end).encode() + b"\n")
-    there = open_store(tmp_path / "there.db")
+    there = new_store(tmp_path / "there.db")
     with pytest.raises(ImportFormatError, match="line 3, has an unusable value at episode.id"):
         import_file(there, tmp_path / "bad.jsonl")
     assert there.runs.list() == []
@@ -246,7 +247,7 @@ def test_a_page_holds_the_whole_episode_with_an_anchor_per_turn(recorded: Store)
 
 def test_a_list_of_many_episodes_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "FETCH", 100)
-    store = open_store(tmp_path / "many.db")
+    store = new_store(tmp_path / "many.db")
     store.runs.create(RUN, "run", {})
     list(record(store, events_of(episode("e0"))))
     columns = [column.name for column in table.c if column.name not in ("id", "started")]
@@ -409,7 +410,7 @@ def test_an_upload_comes_in_whole_or_not_at_all(
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))
     page = opened_with("data", content, "two.jsonl.gz")
     assert {metric.label: metric.value for metric in page.metric} == {"run": "1", "episodes": "2"}
-    new = open_store(tmp_path / "new.db")
+    new = new_store(tmp_path / "new.db")
     assert new.episodes.get("e-hostile") == recorded.episodes.get("e-hostile")
     new.close()
 

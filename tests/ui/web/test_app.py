@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.browsing import settled
+from tests.builders.stores import empty_store
 from tests.ui.conftest import Served
 from tests.ui.pages import APP, opened, press, shown
 from ui.presentation.glossary import SECTIONS, define
@@ -30,6 +31,7 @@ def test_every_page_opens(name: str) -> None:
 def test_every_page_opens_on_an_empty_store(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    empty_store(tmp_path / "new.db")
     monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))
     assert shown(opened(name))
 
@@ -126,6 +128,5 @@ def test_no_page_asks_anything_of_the_outside(tab: Page, served: Served) -> None
 
 
 def test_a_new_store_opens_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_store(str(tmp_path / "new.db")).close()
-    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "new.db"))  # there is none: the page makes it
     assert "Nothing is recorded yet" in shown(opened("home"))

@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +19,11 @@ from core.evolution.learners import restored
 from storage.reads.episode_steps import read_decisions
 from storage.rows.summaries import RunStatus
 from storage.shelves.generations import Evolution
-from storage.store import Store
+from storage.store import Store, open_store
+from tests.builders.stores import copy_store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import assert_literal, opened, press, shown, until, waiting
-from tests.ui.sums import Sums, answer
+from tests.ui.sums import Sums, answer, sums
 from ui.runs import queue
 from ui.runs.plans import EvolutionPlan, LivePlan, plan_of
 from ui.runs.queue import Ticket, enqueue
@@ -37,6 +39,26 @@ SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2,
 def world(evolving: Sums) -> Sums:
     """There are tasks to evolve on, and a tiny encoder."""
     return evolving
+
+
+@pytest.fixture(scope="module")
+def _evolved(tmp_path_factory: pytest.TempPathFactory, _tiny_encoder: Path) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("evolved")
+    with pytest.MonkeyPatch.context() as patched, sums(folder, patched) as world:
+        world.add_tasks_to_evolve_on()
+        patched.setenv("TRINITY_ENCODER", str(_tiny_encoder))
+        store = open_store(world.store)
+        run = finished_by_worker(store, world)
+        store.close()
+    return Path(world.store), run
+
+
+@pytest.fixture
+def evolved(world: Sums, store: Store, _evolved: tuple[Path, str]) -> str:
+    """A finished evolution in the world's store."""
+    path, run = _evolved
+    copy_store(path, world.store)
+    return run
 
 
 def digest(store: Store, run: str) -> str:
@@ -281,7 +303,9 @@ def test_the_form_refuses_what_no_optimiser_takes(world: Sums, store: Store) -> 
 
 
 @pytest.mark.usefixtures("no_workers")
-def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(world: Sums, store: Store) -> None:
+def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(
+    world: Sums, store: Store, evolved: str
+) -> None:
     page = opened("evolution", panel="begin")
     page.session_state["ev_learner"] = "reinforce"
     page.run()
@@ -305,8 +329,7 @@ def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(world: S
     assert (kept["evolution"]["diversity"], kept["evolution"]["turn_cost"]) == (0.15, 0.1)
     assert (kept["evolution"]["learner"], kept["evolution"]["rotate_every"]) == ("reinforce", 1)
     assert kept["barred"] == ["guesser"]
-    beside = finished_by_worker(store, world)
-    text = shown(opened("evolution", run=run, panel="choices", **{"with": beside}))
+    text = shown(opened("evolution", run=run, panel="choices", **{"with": evolved}))
     assert "REINFORCE" in text
     assert "sep\\-CMA\\-ES" in text
     assert "plays one policy" in shown(opened("evolution", run=run, panel="population"))
@@ -347,8 +370,8 @@ def test_a_paid_pool_needs_a_ceiling_keeps_below_it_and_goes_on_under_a_higher_o
 # The page over a finished evolution
 
 
-def test_every_panel_of_a_finished_evolution(world: Sums, store: Store) -> None:
-    run = finished_by_worker(store, world)
+def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved: str) -> None:
+    run = evolved
     last = store.evolution.generations(run)[-1].checkpoint_id
     assert "No recorded episode has hidden states" in shown(opened("evolution", run=run, panel="pinned"))
     assert world.run("--policy", last, "--n", 4).code == 0
@@ -377,8 +400,10 @@ def test_every_panel_of_a_finished_evolution(world: Sums, store: Store) -> None:
         assert found.unsure[row, 3] or now == (recorded.argmax_model, recorded.argmax_role)
 
 
-def test_what_a_person_plays_changes_nothing_of_what_is_pinned(world: Sums, store: Store) -> None:
-    run = finished_by_worker(store, world)
+def test_what_a_person_plays_changes_nothing_of_what_is_pinned(
+    world: Sums, store: Store, evolved: str
+) -> None:
+    run = evolved
     first, last = (store.evolution.generations(run)[i].checkpoint_id for i in (1, -1))
     assert first is not None
     assert last is not None
@@ -400,19 +425,18 @@ def test_what_a_person_plays_changes_nothing_of_what_is_pinned(world: Sums, stor
     assert page.multiselect(key="pins").value == [episode.id]
 
 
-def test_the_generation_is_in_the_address_and_steps_by_button(world: Sums, store: Store) -> None:
-    run = finished_by_worker(store, world)
-    page = opened("evolution", run=run, gen="1")
+def test_the_generation_is_in_the_address_and_steps_by_button(evolved: str) -> None:
+    page = opened("evolution", run=evolved, gen="1")
     press(page, "step_next")
     assert "**Generation 2**" in shown(page)
     assert page.query_params["gen"] in ("2", ["2"])
     press(page, "go_first")
     assert "**Generation 0**" in shown(page)
-    assert "**Generation 3**" in shown(opened("evolution", run=run, gen="77"))
+    assert "**Generation 3**" in shown(opened("evolution", run=evolved, gen="77"))
 
 
-def test_two_evolutions_stand_side_by_side(world: Sums, store: Store) -> None:
-    one = finished_by_worker(store, world)
+def test_two_evolutions_stand_side_by_side(world: Sums, store: Store, evolved: str) -> None:
+    one = evolved
     other, _ = enqueue(store, plan(world, "second", seed=4), Ticket.new())
     page = opened("evolution", run=one, panel="choices", **{"with": other})
     assert not page.exception  # the other has no generation yet
@@ -453,9 +477,8 @@ def test_singular_values_cannot_be_scored_again_and_the_page_says_so(world: Sums
     assert not opened("evolution", run=run, panel="weights").exception
 
 
-def test_a_checkpoint_is_played_live_from_its_link(world: Sums, store: Store) -> None:
-    run = finished_by_worker(store, world)
-    first = store.evolution.generations(run)[1].checkpoint_id
+def test_a_checkpoint_is_played_live_from_its_link(store: Store, evolved: str) -> None:
+    first = store.evolution.generations(evolved)[1].checkpoint_id
     assert first is not None
     page = opened("live", play=first)
     assert page.selectbox(key="policy_choice").value == first

@@ -36,10 +36,11 @@ from storage.reads.episode_steps import find_in_texts, read_family
 from storage.recorder import record
 from storage.rows.schema import episode as stored
 from storage.rows.schema import state, text, turn
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.recorded import MODELS, episode, events_of
 from tests.builders.sample_store import EVOLVED
+from tests.builders.stores import new_store
 from tests.ui.pages import opened, press, shown
 from ui.web.kit import state as ui_state
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
@@ -177,7 +178,7 @@ def headed(_headed: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture(scope="module")
 def _headed(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    store = open_store(tmp_path_factory.mktemp("headed") / "trinity.db")
+    store = new_store(tmp_path_factory.mktemp("headed") / "trinity.db")
     store.runs.create("rtest", "run", {})
     ours, next_one = made(generation=1), made(seed=5, generation=2)
     svf = made(seed=7, generation=3).with_vector(

@@ -17,11 +17,12 @@ from core.play.drive import drive_many
 from core.play.policies import RandomPolicy
 from storage.analysis.hidden_states import read_states
 from storage.recorder import record
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.browsing import settled
 from tests.builders.checkpoints import checkpoint as tiny_checkpoint
 from tests.builders.play import MODELS, HashPolicy, births, events, grade, pool, tasks
 from tests.builders.sample_store import PLAYED, checkpoint
+from tests.builders.stores import new_store
 from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, shown
 from ui.cli import main
@@ -34,7 +35,7 @@ from ui.web.views.separability import NO_UMAP, ours, rows, theirs
 @pytest.fixture(scope="module")
 def _played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """30 tasks of three families by a checkpoint's policy, one task by another, and chance in a newer run."""
-    store = open_store(tmp_path_factory.mktemp("states") / "trinity.db")
+    store = new_store(tmp_path_factory.mktemp("states") / "trinity.db")
     made = tiny_checkpoint(MODELS, generation=7)
     for run in ("r1", "r2"):
         store.runs.create(run, "run", {})
@@ -137,7 +138,7 @@ def test_too_few_points_are_one_sentence(played: Store) -> None:
 
 
 def test_chance_alone_leaves_no_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store(tmp_path / "trinity.db")
+    store = new_store(tmp_path / "trinity.db")
     store.runs.create("r2", "run", {})
     list(record(store, drive_many(births("r2", tasks(4), "random"), RandomPolicy(MODELS), pool(), grade)))
     store.close()

@@ -1,0 +1,57 @@
+"""Stores that are there at once: the first of a kind is made, the others of a process are copies of its file."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from storage.store import Store, open_store
+
+
+def new_store(path: Path | str, now: Callable[[], float] = time.time) -> Store:
+    """A store that holds nothing, opened; `now` gives Unix seconds."""
+    empty_store(path)
+    return open_store(path, now=now)
+
+
+def empty_store(path: Path | str) -> None:
+    """The file of a store that holds nothing."""
+    _put(_file(_nothing), path)
+
+
+def filled_store(path: Path | str, fill: Callable[[Store, int], None], n: int = 0) -> Store:
+    """A store of its own that `fill` filled, given `n`, opened."""
+    _put(_file(fill, n), path)
+    return open_store(path)
+
+
+def copy_store(source: Path | str, target: Path | str) -> None:
+    """Write all that one store's file holds to another, even while either is open."""
+    with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as written:
+        read.backup(written)
+
+
+def _nothing(store: Store, n: int) -> None:
+    pass
+
+
+@cache
+def _file(fill: Callable[[Store, int], None], n: int = 0) -> bytes:
+    """The file of a store that was filled and closed."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "trinity.db"
+        store = open_store(path)
+        fill(store, n)
+        store.close()
+        return path.read_bytes()
+
+
+def _put(file: bytes, path: Path | str) -> None:
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(file)
