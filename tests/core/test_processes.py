@@ -165,7 +165,10 @@ def test_helpers_end_with_the_process_they_help_even_when_they_are_busy(how: sig
         assert len(helpers) == 1
         time.sleep(0.5)
         parent.send_signal(how)
-        assert all(is_gone(pid) for pid in helpers)
+        try:
+            assert all(is_gone(pid) for pid in helpers)
+        finally:
+            parent.kill()  # else a failure is waited for without end
 
 
 def played(processes: Processes) -> tuple[list[Episode], int, int]:
