@@ -23,6 +23,18 @@ from tests.ui.sums import Sums, answer
 #: What comes in between: a death in a call, before a commit, after one, and again.
 KINDS = ("call", "before commit", "after commit")
 
+#: What every command imports that plays with hosted models and records it.
+SERVED = (
+    "ui.cli.commands",
+    "ui.runs.queue",
+    "storage.store",
+    "sqlalchemy.dialects.sqlite",
+    "core.pool_file",
+    "core.pool.mixed",
+    "core.pool.hosted",
+    "anyio._backends._asyncio",
+)
+
 #: Imports what is named, then runs each command of stdin in a child: its process id and how it ended go to stdout.
 _NURSERY = """
 import importlib, json, os, signal, sys, threading

@@ -10,7 +10,7 @@ import pytest
 
 from storage.store import open_store
 from tests.builders.encoder import tiny_qwen3
-from tests.ui.cli.dying import last_run, nursery
+from tests.ui.cli.dying import SERVED, last_run, nursery
 from tests.ui.sums import Sums
 
 pytestmark = pytest.mark.process
@@ -18,6 +18,8 @@ pytestmark = pytest.mark.process
 #: All deaths are of one evolution: each resumes what the last one left.
 EVOLVE_DEATHS = int(os.environ.get("EVOLVE_DEATHS", "20"))
 
+#: The tiny encoder's module: Transformers imports it, seconds of work, only when a model of the kind is loaded.
+QWEN3 = "transformers.models.qwen3.modeling_qwen3"
 SMALL = ["--generations", 14, "--population", 8, "--replicates", 4, "--turns", 3, "--validate-every", 4]
 
 
@@ -40,7 +42,7 @@ def test_a_killed_evolution_loses_nothing_and_ends_the_same_bit_for_bit(
     expected = generations(world.store, undisturbed["run"])
     run = ""
     before: list[tuple[int, str | None]] = []
-    with nursery(world, "ui.cli.commands", "ui.runs.evolution", "transformers.models.qwen3") as born:
+    with nursery(world, "ui.cli.evolve", "ui.runs.evolution", *SERVED, QWEN3) as born:
         for number in range(EVOLVE_DEATHS):
             command = ["evolve", "--resume", "--name", run] if run else arguments
             born.die(command, number, calls=number % 3, commits=2 + number % 3)

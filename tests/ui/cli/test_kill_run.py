@@ -9,7 +9,7 @@ import pytest
 
 from core.episode import Episode, Reply
 from storage.store import open_store
-from tests.ui.cli.dying import last_run, nursery
+from tests.ui.cli.dying import SERVED, last_run, nursery
 from tests.ui.sums import Sums
 
 pytestmark = pytest.mark.process
@@ -45,7 +45,7 @@ def test_a_killed_run_loses_nothing_and_ends_the_same(world: Sums) -> None:
     calls = len(world.server.requests)
     run = ""
     before: dict[tuple[str, int], object] = {}
-    with nursery(world, "ui.cli.commands", "storage.store", "core.pool_file", "core.pool.client") as born:
+    with nursery(world, "ui.cli.run", "ui.runs.batch", *SERVED) as born:
         for number in range(RUN_DEATHS):
             command = ["run", "--resume", run] if run else arguments
             born.die(command, number, calls=4 + number, commits=8 + number)
