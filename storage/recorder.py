@@ -170,12 +170,8 @@ class _EventWriter:
             stored_prompt = connection.execute(
                 select(text.c.body).where(_at(text, event), text.c.kind == "prompt")
             ).scalar()
-            same = (held.model, held.role, stored_prompt or "") == (
-                event.decision.model,
-                event.decision.role,
-                prompt,
-            )
-            if same and held.stage == "replied":
+            wanted = (event.decision.model, event.decision.role, prompt)
+            if held.stage == "replied" and wanted == (held.model, held.role, stored_prompt or ""):
                 return  # resumed: the reply that is already stored will be used
             for table in (turn, text, state):
                 connection.execute(delete(table).where(_at(table, event)))

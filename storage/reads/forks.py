@@ -105,13 +105,9 @@ def by_id(store: Store, ids: Sequence[str]) -> list[Child]:
 
 def _children(store: Store, column: ColumnElement[str], values: Sequence[str]) -> list[Child]:
     """The children of which `column` has one of the values, in the order of their ids (chunk by chunk)."""
-    own_turns = (
-        turn.c.episode_id == episode.c.id,
-        turn.c.idx >= episode.c.fork_turn,
-        turn.c.stage != "asked",
-    )
+    begun = (turn.c.episode_id == episode.c.id, turn.c.idx >= episode.c.fork_turn, turn.c.stage != "asked")
     known = case((func.count() == func.count(turn.c.cost_usd), func.coalesce(func.sum(turn.c.cost_usd), 0.0)))
-    spent = select(known).where(*own_turns).correlate(episode).scalar_subquery().label("spent_usd")
+    spent = select(known).where(*begun).correlate(episode).scalar_subquery().label("spent_usd")
     own = ("parent_episode_id", "fork_turn", "seed", "turn_budget", "argmax", "meta")
     query = (
         select(*LIGHT, *(episode.c[name] for name in own), spent)
