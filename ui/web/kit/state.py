@@ -280,4 +280,4 @@ def last_place() -> tuple[str, dict[str, str]] | None:
 
 def back_to_list() -> NoReturn:
     """Return to the episode list as it was left."""
-    go("episodes", **list_query())
+    st.switch_page(VIEWS["episodes"], query_params=list_query())
