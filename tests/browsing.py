@@ -17,6 +17,20 @@ from playwright.sync_api import Page
 
 #: A busy machine is no failure.
 PATIENCE_S = 240
+#: What a browser says on its console where a page asks for what its own policy forbids.
+POLICY = "Content Security Policy"
+#: How often a page looks whether its script still runs, in milliseconds, and how many looks in a row must see none.
+LOOK_MS, LOOKS = 40, 6
+
+_STILL = f"""
+asked => {{
+  const app = document.querySelector('[data-testid="stApp"]');
+  if (window.trinityStill?.asked !== asked) window.trinityStill = {{asked, looks: 0}};
+  const still = window.trinityStill;
+  still.looks = app?.dataset.testScriptState === "notRunning" ? still.looks + 1 : 0;
+  return still.looks >= {LOOKS};
+}}
+"""
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -39,7 +53,7 @@ def serving(command: Sequence[str | Path], folder: Path, store: Path | None = No
         yield address
     finally:
         server.send_signal(signal.SIGINT)
-        server.wait(60)
+        server.wait(PATIENCE_S)
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
@@ -54,6 +68,6 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def settled(page: Page) -> None:
-    """Until no script runs any more."""
-    page.wait_for_timeout(300)
-    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+    """Until no script runs any more: none in several looks one after another, as an act needs a moment to begin one.
+    The page itself looks, so that one that is drawn slowly is given its time."""
+    page.wait_for_function(_STILL, arg=time.monotonic(), polling=LOOK_MS)

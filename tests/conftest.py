@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -26,9 +28,32 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 os.environ.setdefault("TRINITY_PROCESSES", "1")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so would all that the tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 #: What a test is by the fixture that it asks for, itself or through another.
 LANE_OF_FIXTURE = {"chromium": "browser", "served": "process"}
 LANES = ("browser", "process")
+#: Files whose tests take longest, the longest first. Each is one process's alone: begun last, it would be waited for.
+LONGEST = (
+    "test_navigation.py",
+    "test_ten_checks.py",
+    "test_kill_evolve.py",
+    "test_first_visit.py",
+    "test_hostile.py",
+    "test_strip.py",
+    "test_postgres.py",
+    "test_server.py",
+    "test_clicks.py",
+    "test_house.py",
+    "test_served.py",
+    "test_decision_chart.py",
+    "test_processes.py",
+    "test_queue.py",
+    "test_kill_run.py",
+    "test_kill.py",
+)
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -38,9 +63,9 @@ CHROMIUM_ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium, one for a file; each test opens a context of its own in it."""
+    """Debian's Chromium, started once; each test opens a tab or a context of its own in it."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         pytest.skip("no chromium: install Debian's package of that name")
@@ -50,8 +75,12 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark what drives the browser or the served app; tell the report which lane a test is of."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what drives the browser or the served app; tell the report which lane a test is of; the longest files
+    come first, then those with the most tests."""
+    tests = Counter(item.path for item in items)
+    ranks = {path: LONGEST.index(path.name) if path.name in LONGEST else len(LONGEST) for path in tests}
+    items.sort(key=lambda item: (ranks[item.path], -tests[item.path]))
     for item in items:
         for name in LANE_OF_FIXTURE.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(LANE_OF_FIXTURE[name])

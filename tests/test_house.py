@@ -271,7 +271,7 @@ def test_every_listed_command_is_there_and_helps() -> None:
 def test_opening_the_app_does_not_import_torch(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom streamlit.testing.v1 import AppTest\n"
-        f"app = AppTest.from_file({str(ROOT / 'ui' / 'web' / 'frame.py')!r}, default_timeout=60).run()\n"
+        f"app = AppTest.from_file({str(ROOT / 'ui' / 'web' / 'frame.py')!r}, default_timeout=240).run()\n"
         "assert not app.exception, app.exception\nsys.exit('torch' in sys.modules)"
     )
     result = run_python(code, TRINITY_STORE=str(tmp_path / "store.db"), XDG_DATA_HOME=str(tmp_path))

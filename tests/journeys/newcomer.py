@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, ConsoleMessage, Page, Response
 
-from tests.browsing import PATIENCE_S, environment, serving, settled
+from tests.browsing import PATIENCE_S, POLICY, environment, serving, settled
 
 TRINITY = Path(sys.executable).parent / "trinity"
 
@@ -26,14 +26,22 @@ class Newcomer:
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def open(self, path: str) -> None:
-        """Go to a view and wait until it is shown whole."""
-        self.page.goto(self.address + path)
+    def open(self, path: str) -> Response:
+        """Go to a view and wait until it is shown whole; the server's answer."""
+        answer = self.page.goto(self.address + path)
+        assert answer is not None
+        self.page.get_by_test_id("stMain").wait_for()
         self.settle()
+        return answer
 
     def settle(self) -> None:
         """Until no script runs any more."""
         settled(self.page)
+
+    def heard(self, said: ConsoleMessage) -> None:
+        """Take down a breach of the page's own policy."""
+        if POLICY in said.text:
+            self.errors.append(f"{self.page.url}: {said.text}")
 
     @property
     def strayed(self) -> list[str]:
@@ -59,5 +67,6 @@ def newcomer(folder: Path, chromium: Browser) -> Iterator[Newcomer]:
         person = Newcomer(folder, address, page)
         page.on("request", lambda request: person.requests.append(request.url))
         page.on("pageerror", lambda error: person.errors.append(str(error)))
+        page.on("console", person.heard)
         yield person
         page.context.close()

@@ -27,8 +27,11 @@ def test_the_sample_runs_are_there(person: Newcomer) -> None:
 
 
 @pytest.mark.parametrize("view", ["", *(name for name in VIEWS if name not in ("replay", "pair"))])
-def test_every_view_opens_without_an_error_and_nothing_leaves_the_page(person: Newcomer, view: str) -> None:
-    person.open(f"/{view}")
+def test_every_view_opens_within_its_own_policy_and_nothing_leaves_the_page(
+    person: Newcomer, view: str
+) -> None:
+    answer = person.open(f"/{view}")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert person.page.locator('[data-testid="stException"]').count() == 0
     assert person.page.get_by_text("This view cannot be shown").count() == 0
     assert person.errors == []
@@ -38,6 +41,8 @@ def test_every_view_opens_without_an_error_and_nothing_leaves_the_page(person: N
 def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer) -> None:
     page = json.loads(person.trinity("episodes", "--where", "turns >= 3", "--limit", "1", "--json"))
     episode = page["episodes"][0]["id"]
+    person.open("/pair")
+    person.open(f"/forks?ep={episode}")
     person.open(f"/replay?ep={episode}")
     person.page.get_by_text("Turn 1 of").last.wait_for()  # the keys belong to buttons of the drawn page
     person.settle()
@@ -48,6 +53,7 @@ def test_an_episode_is_replayed_by_key_and_its_link_leads_back(person: Newcomer)
     person.open("/glossary")
     person.page.goto(link)
     person.settle()
+    assert person.errors == []
     assert parse_qs(urlparse(person.page.url).query)["ep"] == [episode]
     person.page.get_by_text("Turn 2 of").last.wait_for()
     assert person.page.get_by_text("This view cannot be shown").count() == 0

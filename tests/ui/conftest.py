@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from storage.store import Store, open_store
-from tests.browsing import PATIENCE_S, serving
+from tests.browsing import PATIENCE_S, POLICY, serving
 from tests.builders.diffed import Diffed, diffed_store
 from tests.builders.encoder import tiny_qwen3
 from tests.builders.recorded import recorded_store
@@ -23,8 +24,8 @@ from ui.runs.plans import LivePlan
 
 #: Starts the app; a port follows.
 STREAMLIT = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port"]
-#: What a browser says on its console where a page asks for what its own policy forbids.
-POLICY = "Content Security Policy"
+#: What a page may ask of.
+HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 
 
 @pytest.fixture(scope="session")
@@ -135,25 +136,44 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     store.close()
 
 
-@pytest.fixture
-def tab(chromium: Browser, served: Served) -> Iterator[Page]:
-    """A fresh browser tab; a script error, a breach of the page's own policy, or a request that leaves this
-    machine fails the test."""
+@pytest.fixture(scope="session")
+def _window(chromium: Browser, served: Served) -> Iterator[BrowserContext]:
+    """One window for all tests, so that its scripts are fetched once; an empty tab keeps it open between two tests."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=served.address)
     context.set_default_timeout(PATIENCE_S * 1000)
-    page = context.new_page()
+    context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def tab(_window: BrowserContext) -> Iterator[Page]:
+    """A fresh browser tab that finds nothing another one left; a script error, a breach of the page's own policy, or a
+    request that leaves this machine fails the test."""
+    others = _window.pages
+    page = _window.new_page()
     errors: list[str] = []
-    away: list[str] = []
+    asked: set[str] = set()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda said: errors.append(said.text) if POLICY in said.text else None)
-    page.on("request", lambda request: _watch(request, away))
+    page.on("request", lambda request: asked.add(request.url))
     yield page
-    context.close()
+    for opened in _window.pages:
+        if opened not in others:
+            opened.close()
+    _forget(others[0], asked)
     assert not errors
-    assert not away
+    assert not [url for url in asked if not url.startswith(HERE)]
 
 
-def _watch(request: Request, away: list[str]) -> None:
-    here = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
-    if not request.url.startswith(here):
-        away.append(request.url)
+def _forget(empty: Page, asked: Iterable[str]) -> None:
+    """Clear what those who were asked have stored in this window; their scripts stay in its cache."""
+    origins = {f"{url.scheme}://{url.netloc}" for url in map(urlsplit, asked) if url.scheme == "http"}
+    session = empty.context.new_cdp_session(empty)
+    for origin in origins:
+        stored = {
+            "origin": origin,
+            "storageTypes": "cookies,local_storage,indexeddb,cache_storage,service_workers",
+        }
+        session.send("Storage.clearDataForOrigin", stored)
+    session.detach()

@@ -21,6 +21,8 @@ from ui.web.kit import state
 
 APP = Path(state.__file__).parents[2] / "app.py"
 FRAME = APP.parent / "web" / "frame.py"
+#: Seconds for a page or a process to answer: a busy machine is no failure.
+PATIENCE_S = 240
 SUM = Task("sum-1", "What is 10 + 13?", "23", "number", "user", "live")
 
 
@@ -30,7 +32,7 @@ def app() -> AppTest:
     for section in ("browser", "runner"):
         for name, value in settings[section].items():
             set_option(f"{section}.{name}", value)
-    page = AppTest.from_file(str(FRAME), default_timeout=60)
+    page = AppTest.from_file(str(FRAME), default_timeout=PATIENCE_S)
     page._bidi_component_manager = _components()
     return page
 
@@ -106,7 +108,7 @@ def waiting(store: Store) -> list[str]:
     return [run.id for run in reversed(store.runs.list(status=RunStatus.QUEUED))]
 
 
-def until(happens: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(happens: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     """Wait for something another thread or process does."""
     end = time.monotonic() + seconds
     while not happens():

@@ -263,14 +263,16 @@ for index, reply in pool.ask(asks):
 """
 
     def answer(request: Request) -> Answer:
-        return ok() if request.body["messages"][0]["content"] == "quick" else (0.5, *[0.5] * 60)
+        return (
+            ok() if request.body["messages"][0]["content"] == "quick" else (0.5, *[0.5] * 240)
+        )  # two minutes
 
     with faulty_server(answer) as server:
         ended = subprocess.run(
             [sys.executable, "-X", "dev", "-c", script, server.url],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
         )
         assert left(server, 2)
     assert ended.stderr.strip().splitlines()[-1] == "KeyboardInterrupt"

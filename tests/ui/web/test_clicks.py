@@ -19,7 +19,6 @@ MARKS = ".scatterlayer .point, .barlayer .point path"
 
 def test_what_is_clicked_leads_to_what_is_behind_it(tab: Page, served: Served) -> None:
     store = served.store
-    tab.set_default_timeout(15_000)
     # Verdicts: the turns of the verifier that was clicked.
     click_highest(at(tab, "/verifier", "verifier_false_accept"))
     tab.wait_for_url("**into=accepted_wrong*")
@@ -71,8 +70,8 @@ def test_a_run_of_the_queue_is_opened_by_a_click(tab: Page, served: Served) -> N
         settled(tab)
         tab.get_by_test_id("stMain").get_by_text("Is this run opened?").first.click()
         tab.wait_for_url("**/live?run=rclicked")
-        tab.get_by_role("heading", name="Is this run opened?").wait_for(timeout=15_000)
-        tab.get_by_text("All runs").first.wait_for(timeout=15_000)
+        tab.get_by_role("heading", name="Is this run opened?").wait_for()
+        tab.get_by_text("All runs").first.wait_for()
     finally:
         served.store.runs.delete("rclicked")
 
@@ -81,7 +80,6 @@ def test_a_run_of_the_queue_is_opened_by_a_click(tab: Page, served: Served) -> N
 def test_space_plays_after_a_click_on_a_control_of_the_transport(
     tab: Page, served: Served, view: str
 ) -> None:
-    tab.set_default_timeout(15_000)
     long = served.store.episodes.page(EpisodeFilter(run=PLAYED, min_turns=4)).items[0]
     tab.goto(f"/replay?ep={long.id}" if view == "replay" else "/evolution?gen=0")
     settled(tab)

@@ -166,13 +166,22 @@ def still(tab: Page) -> None:
     settled(tab)
 
 
+#: Notes on the window that a script was asked for.
+_WATCH = """() => {
+  window.trinityAsked = false;
+  const note = new MutationObserver(() => { window.trinityAsked = true; note.disconnect(); });
+  note.observe(document.querySelector('[data-testid="stApp"]'), {attributeFilter: ["data-test-script-state"]});
+}"""
+
+
 def press(tab: Page, key: str, path: str, **wanted: str) -> None:
-    """A key of the page that leads there; pressed again where it was lost, as one pressed while the page is still being
-    drawn may be."""
+    """A key of the page that leads there; pressed again where the page asked for nothing, as one pressed while the page
+    is still being drawn may be lost. However long the answer takes, a key that was heard is not pressed twice."""
     still(tab)
+    tab.evaluate(_WATCH)
     tab.keyboard.press(key)
     try:
-        tab.wait_for_url(_at(path, wanted), timeout=30_000)
+        tab.wait_for_function("() => window.trinityAsked", polling=50, timeout=10_000)
     except TimeoutError:
         tab.keyboard.press(key)
     arrive(tab, path, **wanted)

@@ -259,6 +259,16 @@ def test_an_episode_whose_process_died_is_not_called_playing(
     assert "`trinity run --resume` rtest" in said
 
 
+def test_home_stops_the_playing_at_the_first_turn(app: AppTest) -> None:
+    opened(app, ep="e-right", t="1")
+    press(app, "go_play")
+    assert not app.button(key="go_first").disabled
+    press(app, "go_first")
+    assert not app.session_state["replay_playing"]
+    assert app.query_params["t"] == "1"
+    assert app.button(key="go_first").disabled
+
+
 def test_a_step_by_hand_stops_playing(app: AppTest) -> None:
     opened(app, ep="e-right", t="1")
     press(app, "go_play")

@@ -229,7 +229,6 @@ def test_the_figure_says_whose_each_number_is() -> None:
 
 def test_a_point_is_clicked_in_a_browser(tab: Page, served: Served) -> None:
     states = read_states(served.store, PLAYED, checkpoint(8).id)
-    tab.set_default_timeout(15_000)
     tab.goto(f"/separability?policy={checkpoint(8).id}")
     tab.locator(".js-plotly-plot .scatterlayer .point").first.wait_for()
     settled(tab)

@@ -10,12 +10,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
 
-from tests.browsing import PATIENCE_S, serving, settled
-from tests.ui.conftest import POLICY, Served
+from tests.browsing import serving
+from tests.ui.conftest import Served
 from tests.ui.pages import APP
-from ui.web.kit import state
 
 #: `{port}` is the server's own.
 OWN_NAMES = [
@@ -172,24 +170,6 @@ def test_every_answer_forbids_frames_foreign_sources_and_guesses(served: Served)
         assert policy["connect-src"] == "'self'"
         assert not any("http" in sources or "*" in sources for sources in policy.values())
         assert "unsafe" not in policy["script-src"]
-
-
-def test_every_page_works_within_its_own_policy(chromium: Browser, served: Served) -> None:
-    episode = served.store.episodes.page(limit=1).items[0].id
-    trouble: list[str] = []
-    page = chromium.new_page(base_url=served.address)
-    page.set_default_timeout(PATIENCE_S * 1000)
-    page.on(
-        "console",
-        lambda said: trouble.append(f"{page.url}: {said.text}") if POLICY in said.text else None,
-    )
-    page.on("pageerror", lambda error: trouble.append(f"{page.url}: {error}"))
-    for name in state.VIEWS:
-        page.goto(f"/{name}?ep={episode}" if name in ("replay", "forks") else f"/{name}")
-        page.get_by_test_id("stMain").wait_for()
-        settled(page)
-    page.close()
-    assert not trouble, "\n".join(trouble)
 
 
 def named(pattern: str, address: str) -> str:

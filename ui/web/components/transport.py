@@ -159,7 +159,8 @@ def transport(
     )
     with row:
         for words, key, icon, shortcut, to, disabled in (
-            ("First", "go_first", "first_page", "Home", 0, first),
+            # At the first turn too a reader can stop the playing by going there.
+            ("First", "go_first", "first_page", "Home", 0, first and not playing(what)),
             ("Previous", "go_back", "chevron_left", "Left", cursor - 1, first),
             ("Next", "go_next", "chevron_right", "Right", cursor + 1, last),
             ("Last", "go_last", "last_page", "End", total - 1, last),
