@@ -249,6 +249,14 @@ def test_the_panels_of_a_decision(headed: Store) -> None:
     assert not page.exception
 
 
+def test_links_keep_an_address_whatever_names_it_holds(headed: Store) -> None:
+    page = opened("replay", ep="e-head", find="multiply", label="x", icon="y", help="z")
+    assert "1 text in 1 turn says multiply" in shown(page)
+    page.switch_page("views/home.py").run()
+    assert not page.exception
+    assert [link for link in page.get("page_link") if "Go on with the replay" in link.proto.label]
+
+
 def test_judging_before_looking_the_basket_and_the_forks(headed: Store) -> None:
     page = opened("replay", ep="e-head", t="3", find="multiply")
     said = shown(page)

@@ -225,10 +225,20 @@ def go(page: str, **params: str | int | None) -> NoReturn:
 
 
 def page_link(
-    page: str, label: str, *, icon: str | None = None, help: str | None = None, **params: str | int | None
+    page: str,
+    label: str,
+    query: Mapping[str, str] | None = None,
+    /,
+    *,
+    icon: str | None = None,
+    help: str | None = None,
+    **params: str | int | None,
 ) -> None:
-    """A link to another view. `label` is markdown: foreign text goes through `theme.label`."""
-    st.page_link(VIEWS[page], label=label, icon=icon, help=help, query_params=_given(params))
+    """A link to another view. `label` is markdown: foreign text goes through `theme.label`. `query` is an address that
+    a reader came with, whatever names it holds; `params` are added to it."""
+    st.page_link(
+        VIEWS[page], label=label, icon=icon, help=help, query_params=_given({**(query or {}), **params})
+    )
 
 
 def _given(params: Mapping[str, str | int | None]) -> dict[str, str]:

@@ -58,7 +58,7 @@ def found_list(found: Sequence[TextMatch], words: str, cursor: int) -> None:
             place, query = f"Turn {one.index + 1}", address | {"t": str(one.index + 1)}
             if one.kind == "reasoning":
                 place, query["show"] = f"{place} reasoning", "reasoning"
-            state.page_link("replay", f"{here}{place}{here} · {_around(one.excerpt, words)}", **query)
+            state.page_link("replay", f"{here}{place}{here} · {_around(one.excerpt, words)}", query)
 
 
 def _around(excerpt: str, words: str) -> str:

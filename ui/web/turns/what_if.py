@@ -328,4 +328,4 @@ def _choice_row(words: str, of: Sequence[ChoiceCount]) -> tuple[str, str, str]:
 def here_link(words: str, index: int) -> None:
     """A link to another turn of this view, everything else kept."""
     query = st.query_params.to_dict() | {"t": str(index + 1)}
-    state.page_link("replay", words, icon=":material/arrow_forward:", **query)
+    state.page_link("replay", words, query, icon=":material/arrow_forward:")

@@ -61,7 +61,7 @@ def _resume() -> None:
     episode = label(query.get("ep") or query.get("a", ""), 40)
     turn = f", turn {label(query['t'], 8)}" if query.get("t") else ""
     words = f":blue[**Go on with {what}**] of {episode}{turn}"
-    state.page_link(page, words, icon=":material/resume:", **query)
+    state.page_link(page, words, query, icon=":material/resume:")
 
 
 def _empty(store: Store) -> None:

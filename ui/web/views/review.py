@@ -131,11 +131,11 @@ def _queues(store: Store) -> None:
     st.caption("What do you want to read?", help=define("Queue"))
     manner = {name: state.param(name) for name in ("blind", "on")}
     for words, query in QUEUES.items():
-        state.page_link("review", words, **manner, **query)
+        state.page_link("review", words, query, **manner)
     for saved in store.views.list(limit=8):
         state.page_link("review", label(saved.name, 60), icon=":material/bookmark:", **manner, view=saved.id)
     if query := state.list_query():
-        state.page_link("review", "The list you last saw on Episodes", **{**query, **manner})
+        state.page_link("review", "The list you last saw on Episodes", query, **manner)
     st.caption("For any other, filter the Episodes page first.")
     state.page_link("episodes", "Episodes", icon=":material/table_rows:")
 
