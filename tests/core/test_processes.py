@@ -137,12 +137,10 @@ def test_closing_the_answers_early_ends_helpers_that_are_at_work(two: Processes)
 
 
 PARENT = """
-import signal
 import sys
 from core.processes import Processes
 from tests.core import jobs
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a process of a background job is begun without it
 two = Processes(2, preload=["tests.core.jobs"], worth_s=0)
 function = "worker"
 while True:

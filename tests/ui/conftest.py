@@ -67,7 +67,8 @@ def world(
 
 @pytest.fixture(scope="session")
 def _tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("encoder"))
+    smallest = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+    return tiny_qwen3(tmp_path_factory.mktemp("encoder"), **smallest)
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_a_population_is_given_or_the_usual_one(world: Sums) -> None:
     assert result.code == 0, result.err
     store = open_store(world.store)
     run = store.runs.list(kind="evolve")[0]
-    assert len(store.evolution.candidates(run.id, 1)) == run.config["evolution"]["population"] == 20
+    assert len(store.evolution.candidates(run.id, 1)) == run.config["evolution"]["population"] == 18
     store.close()
     again = world.trinity("evolve", "--resume", "--name", "a", "--population", "auto")
     assert "there is nothing to resume" in again.err
