@@ -67,8 +67,10 @@ def world(
 
 @pytest.fixture(scope="session")
 def _tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    smallest = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
-    return tiny_qwen3(tmp_path_factory.mktemp("encoder"), **smallest)
+    folder = tmp_path_factory.mktemp("encoder")
+    return tiny_qwen3(
+        folder, hidden_size=16, intermediate_size=32, num_attention_heads=2, num_key_value_heads=1
+    )
 
 
 @pytest.fixture
