@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,41 +44,28 @@ class BatchParts:
     tasks: list[Task]
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
-        """Play what the run still lacks, policy after policy."""
-        control = GroupControl(store, run)
-        spent = store.runs.spent_usd(run) + self.plan.choice_usd
-        pool = CachedPool(self.pool.anew(spent))
-        yield from play_batch(store, run, self.plan, self.policies, self.tasks, pool, control)
+        """Play what the run still lacks, policy after policy, and record every event before it is passed on.
+
+        What is finished stays; an interrupted or missing episode goes on after its last stored turn, and a stored
+        reply is not asked for again."""
+        plan, control = self.plan, GroupControl(store, run)
+        pool = CachedPool(self.pool.anew(store.runs.spent_usd(run) + plan.choice_usd))
+        over = {one.id for one in store.episodes.of_run(run) if one.status is Status.FINISHED}
+        begun = {one.id: one for one in store.episodes.unfinished(run)}
+        stored_replies = store.episodes.stored_replies(run)
+        for position, policy in enumerate(self.policies):
+            first = position * len(self.tasks)
+            episodes = [
+                new_episode(run, number, task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax)
+                for number, task in enumerate(self.tasks, first)
+            ]
+            waiting = [begun.get(one.id, one) for one in episodes if one.id not in over]
+            if waiting and not control.stop():
+                events = drive_many(
+                    waiting, policy, pool, grade_many, stop=control.stop, stored_replies=stored_replies
+                )
+                yield from record(store, events, owner=owner())
         return control.ending(sum(one.missing for one in store.runs.policies(run)))
-
-
-def play_batch(
-    store: Store,
-    run_id: str,
-    plan: BatchPlan,
-    policies: Sequence[Policy],
-    tasks: Sequence[Task],
-    pool: Pool,
-    control: GroupControl,
-) -> Iterator[Event]:
-    """Record every event before it is passed on.
-
-    What is finished stays; an interrupted or missing episode goes on after its last stored turn, and a stored
-    reply is not asked for again."""
-    over = {one.id for one in store.episodes.of_run(run_id) if one.status is Status.FINISHED}
-    begun = {one.id: one for one in store.episodes.unfinished(run_id)}
-    stored_replies = store.episodes.stored_replies(run_id)
-    for position, policy in enumerate(policies):
-        episodes = [
-            new_episode(run_id, number, task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax)
-            for number, task in enumerate(tasks, position * len(tasks))
-        ]
-        waiting = [begun.get(one.id, one) for one in episodes if one.id not in over]
-        if waiting and not control.stop():
-            events = drive_many(
-                waiting, policy, pool, grade_many, stop=control.stop, stored_replies=stored_replies
-            )
-            yield from record(store, events, owner=owner())
 
 
 def completed(store: Store, plan: BatchPlan) -> BatchPlan:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-import ui.runs.batch
 from storage.rows.summaries import RunStatus, RunSummary
-from storage.store import open_store
+from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request, fail
 from tests.ui.sums import Sums, answer
 from ui.runs import wiring
+from ui.runs.batch import BatchParts
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan
 from ui.runs.queue import Ticket, enqueue
@@ -97,17 +97,17 @@ def test_an_interrupted_run_is_resumed_to_the_same_end(
     world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = world.run("--policy", "random", "--policy", "round-robin", "--json").json
-    played = ui.runs.batch.play_batch
+    played = BatchParts.play
 
-    def broken(*arguments: object) -> Iterator[object]:
-        for count, event in enumerate(played(*arguments)):  # type: ignore[arg-type]
+    def broken(parts: BatchParts, store: Store, run: str) -> Iterator[object]:
+        for count, event in enumerate(played(parts, store, run)):
             if count == 60:
                 raise KeyboardInterrupt
             yield event
 
-    monkeypatch.setattr(ui.runs.batch, "play_batch", broken)
+    monkeypatch.setattr(BatchParts, "play", broken)
     result = world.run("--policy", "random", "--policy", "round-robin", "--json")
-    monkeypatch.setattr(ui.runs.batch, "play_batch", played)
+    monkeypatch.setattr(BatchParts, "play", played)
     assert result.code == 130
     assert "Go on with: trinity run --resume r" in result.err
     run = result.err.strip().split()[-1]
@@ -253,7 +253,7 @@ def test_a_changed_task_file_is_not_resumed(world: Sums, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(ui.runs.batch, "play_batch", stop)
+    monkeypatch.setattr(BatchParts, "play", stop)
     run = world.run("--policy", "random").err.strip().split()[-1]
     monkeypatch.undo()
     lines = Path(world.tasks).read_text().splitlines()
@@ -331,7 +331,7 @@ def test_a_run_that_breaks_off_does_not_look_alive(world: Sums, monkeypatch: pyt
         raise ZeroDivisionError
         yield
 
-    monkeypatch.setattr(ui.runs.batch, "play_batch", broken)
+    monkeypatch.setattr(BatchParts, "play", broken)
     with pytest.raises(ZeroDivisionError):
         world.run("--policy", "random")
     assert last_run(world)[0].status == "interrupted"
