@@ -33,8 +33,8 @@ class _Replies(Iterator[tuple[int, Reply]]):
         return self._futures[future], future.result()
 
     def close(self) -> None:
-        """Cancel the calls in flight."""
-        for future in self._futures:
+        """Cancel the calls in flight, and first those that wait: else one could begin as another makes room."""
+        for future in reversed([*self._futures]):
             future.cancel()
 
     def __del__(self) -> None:
