@@ -17,7 +17,7 @@ from ui.presentation.theme import one_line, percent
 from ui.presentation.words import ago, dollars, generations, policy_name
 from ui.web.kit import state
 from ui.web.kit.cache import cached
-from ui.web.kit.widgets import table
+from ui.web.kit.tables import column_table
 
 #: What a list can be grouped by.
 GROUPS: dict[GroupBy, str] = {
@@ -54,7 +54,7 @@ def show_groups(
     if more:
         words = f"the {_MOST} largest groups"
     st.markdown(f"**{words}** · {sum(one.n for one in groups):,} episodes")
-    table(
+    column_table(
         _columns(groups, by, query, generations(checkpoints)),
         key=f"groups_{by}",
         at_most=18,

@@ -15,7 +15,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
 from ui.presentation.words import ago, dollars, generations, policy_name, strip_key, strip_text
 from ui.web.kit import state
-from ui.web.kit.widgets import table
+from ui.web.kit.tables import column_table
 from ui.web.pickers.basket import held, hold
 from ui.web.pickers.facets import flag_word
 
@@ -139,7 +139,7 @@ def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[Checkpoint
         chosen = [name for name in chosen if name in _PEEKING] or list(_PEEKING)
     if "turns" in chosen:
         st.caption(legend)
-    table(
+    column_table(
         {name: (columns[name][0], [columns[name][1](one) for one in items]) for name in chosen},
         key=key,
         at_most=18,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
-from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.analysis.metrics import wilson_interval
 from storage.filters.episode_filter import EpisodeFilter
@@ -84,27 +83,6 @@ def ink() -> str:
 def episode_line(summary: EpisodeSummary, name: str) -> str:
     """One episode as a line of markdown under its link: outcome, strip, policy."""
     return f"{outcome_badge(summary)} · {label(strip_text(summary.strip)) or '–'} · :gray[{label(name, 60)}]"
-
-
-def table(
-    columns: Mapping[str, tuple[str | ColumnConfig, Sequence[Any]]],
-    *,
-    key: str,
-    at_most: int = 9,
-    height: int = 320,
-    **more: Any,
-) -> None:
-    """A table of columns by name, each with its heading (words or a column configuration) and its values. One of
-    `at_most` rows or more scrolls within `height` pixels; `more` goes to `st.dataframe`."""
-    rows = max(len(values) for _, values in columns.values())
-    st.dataframe(
-        {name: values for name, (_, values) in columns.items()},
-        key=key,
-        hide_index=True,
-        height="content" if rows < at_most else height,
-        column_config={name: heading for name, (heading, _) in columns.items()},
-        **more,
-    )
 
 
 def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:

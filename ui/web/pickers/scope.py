@@ -18,7 +18,8 @@ from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import generations, policy_name, strip_text
 from ui.web.components import in_sight
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here, table, tool
+from ui.web.kit.tables import column_table
+from ui.web.kit.widgets import nothing_here, tool
 from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch
 
 #: What the bar itself sets; other conditions come with a link and are listed below it.
@@ -186,7 +187,7 @@ def behind_table(found: Sequence[TurnReference], scope: Scope, key: str) -> None
     text = st.column_config.TextColumn
     links = [state.href("replay", ep=one.episode_id, t=one.index + 1) for one in found]
     marks = [correct_mark(one.correct) for one in found]
-    table(
+    column_table(
         {
             "open": (st.column_config.LinkColumn("Open", width=90, display_text="This turn"), links),
             "turn": (st.column_config.NumberColumn("Turn", width=50), [one.index + 1 for one in found]),

@@ -71,7 +71,7 @@ def _decisions(side: Recording) -> list[Decision]:
 _remembered_decisions = remembered(most=32)(read_decisions)
 
 
-def row_table(
+def aligned_rows(
     a: Recording,
     b: Recording,
     alignment: Alignment,

@@ -22,7 +22,7 @@ from ui.web.kit.chart import plot
 from ui.web.kit.text import markdown_table, text_block
 from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.turns.figures import two_choices
-from ui.web.turns.pair_rows import choice_kls, row_table
+from ui.web.turns.pair_rows import aligned_rows, choice_kls
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.share import save_button
 from ui.web.turns.turn_card import question_heading, turn_card
@@ -76,7 +76,7 @@ def show() -> None:
         step_buttons(column, len(rows), go, KEYS)
         # A button has one key, and either hand should reach one: hence a second pair next to the steps.
         tool("A ⇄ B", "swap_again", _swap, shortcut="D", help="Swap the sides")
-    row_table(a, b, alignment, rows, column, by_hand(go))
+    aligned_rows(a, b, alignment, rows, column, by_hand(go))
     _row(a, b, alignment, rows[column])
     pair = f"{a_id} {b_id}"
     transport(pair, column, len(rows), go, "Row")
