@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -31,7 +32,7 @@ from ui.web.checkpoints.figures import (
 )
 from ui.web.checkpoints.table import mark, to_episodes
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
 from ui.web.kit.clicks import picked
 from ui.web.kit.tables import link, row_table, text
@@ -94,10 +95,11 @@ def _flip_table(compared: Comparison, address: Address) -> None:
 
 def _flip_button(cell: Cell, n: int, address: Address) -> None:
     chosen = _cell() == cell
-    address_button(
+    change = {**address, "cell": None if chosen else cell, "kind": None, "page": None}
+    button(
         f"**{n:,}**  {CELL_WORDS[cell]}",
         f"cell_{cell}",
-        {**address, "cell": None if chosen else cell, "kind": None, "page": None},
+        partial(state.set_params, **change),
         type="primary" if chosen else "secondary",
         width="stretch",
         help="List these tasks below",

@@ -9,8 +9,8 @@ from functools import partial
 import streamlit as st
 
 from ui.web.components import key_focus
+from ui.web.kit.buttons import tool
 from ui.web.kit.text import markdown_table
-from ui.web.kit.widgets import tool
 
 SPEEDS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 

@@ -13,8 +13,9 @@ from ui.presentation.theme import END_WORDS, ROLE_STYLES, label
 from ui.presentation.words import policy_name
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
+from ui.web.kit.buttons import tool
 from ui.web.kit.text import text_block
-from ui.web.kit.widgets import outcome_badge, tool
+from ui.web.kit.widgets import outcome_badge
 from ui.web.pickers.facets import flag_word
 from ui.web.turns.recording import Recording, open_recording
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,6 +25,7 @@ from ui.presentation.theme import label, one_line
 from ui.runs.plans import EvolutionPlan
 from ui.runs.spending import price
 from ui.web.evolution.lineage import LEARNERS
+from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
 from ui.web.progress.ceiling import spending
 
@@ -175,13 +177,8 @@ def _learner(defaults: EvolveConfig) -> str:
     now = tuple(st.session_state[key] for key in _SIZE_KEYS)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         for words, values in sizes.items():
-            st.button(
-                words,
-                key=f"ev_size_{words}",
-                type="primary" if now == values else "secondary",
-                on_click=_fill,
-                args=(values,),
-            )
+            look = "primary" if now == values else "secondary"
+            button(words, f"ev_size_{words}", partial(_fill, values), type=look)
     return learner
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import streamlit as st
 
@@ -13,7 +14,7 @@ from ui.presentation.theme import label
 from ui.presentation.words import ago
 from ui.web.evolution.lineage import Lineage, read_lineage
 from ui.web.kit import state
-from ui.web.kit.buttons import action_button
+from ui.web.kit.buttons import button
 from ui.web.kit.widgets import nothing_here
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing
 
@@ -49,7 +50,7 @@ def headline(store: Store, run: RunSummary, lineage: Lineage) -> None:
         st.caption(f"First step size of the {sizes}.", help=define("Sigma"))
     if run.status in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.generations:
         help = "Nothing was evolved; this frees its name."
-        action_button("Remove it", "remove", _remove, store, run.id, icon="delete", help=help)
+        button("Remove it", "remove", partial(_remove, store, run.id), icon="delete", help=help)
 
 
 def _remove(store: Store, run_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -20,20 +21,13 @@ from ui.runs.plans import Branch, ForkPlan
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
 from ui.web.forks.words import change_words
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.clicks import picked
 from ui.web.kit.widgets import Standing, nothing_here, standings_figure
 from ui.web.progress.panel import Reached, RunTexts, standing
 
-TEXTS = RunTexts(
-    process="plays these forks",
-    stored="Every finished turn is kept.",
-    stop="Cancel",
-    stop_help="End the run now; finished turns are kept",
-    stopping="Cancelling at the next moment it can …",
-    pause="Pause",
-)
+TEXTS = RunTexts("plays these forks", pause="Pause")
 #: At most so many episodes of a batch are listed.
 MOST_LISTED = 100
 
@@ -232,7 +226,8 @@ def branches_table(store: Store, results: Results) -> None:
             left, right = st.columns([3, 2], vertical_alignment="center")
             question = label(parent.question if parent else "deleted since", 70) or "(no question)"
             with left:
-                address_button(f":blue[{question}]", f"open_{one.branch.parent}", {"ep": one.branch.parent})
+                ep = one.branch.parent
+                tool(f":blue[{question}]", f"open_{ep}", partial(state.set_params, ep=ep))
             by = f" · :gray[{label(policy_name(parent.policy, parent.generation), 40)}]" if parent else ""
             right.markdown(f"{_tally(one)} · turn {one.branch.turn + 1}{by}")
         if len(rows) > MOST_LISTED:

@@ -1,35 +1,27 @@
-"""Buttons that change the address of the page, buttons whose action may be refused, and links to a replay."""
+"""Buttons, and links to a replay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
 from ui.web.kit import state
 
 
-def address_button(
-    words: str,
-    key: str,
-    params: Mapping[str, str | int | None],
-    *,
-    icon: str | None = None,
-    type: Literal["primary", "secondary", "tertiary"] = "tertiary",
-    **look: Any,
-) -> None:
-    """A button that changes these parameters of the address; None takes one out. `look` goes to `st.button`."""
-    symbol = icon and f":material/{icon}:"
-    st.button(words, key=key, icon=symbol, type=type, on_click=state.set_params, kwargs=dict(params), **look)
+def button(
+    words: str, key: str, act: Callable[[], object] | None = None, *, icon: str = "", **look: Any
+) -> bool:
+    """A button. A click calls `act`; where a user's mistake prevents that, why is said in passing. `icon` is the name
+    of a Material symbol, `look` further arguments of the button. Returns whether it was clicked."""
+    symbol = f":material/{icon}:" if icon else None
+    return st.button(words, key=key, on_click=act and state.click(act), icon=symbol, **look)
 
 
-def action_button(
-    words: str, key: str, do: Callable[..., object], *arguments: object, icon: str, **look: Any
-) -> None:
-    """A button that calls `do` with the arguments; why it was refused is said in passing, and the page stays."""
-    refusable = state.guarded(do, state.refused)
-    st.button(words, key=key, icon=f":material/{icon}:", on_click=refusable, args=arguments, **look)
+def tool(words: str, key: str, act: Callable[[], object] | None = None, **look: Any) -> bool:
+    """A button without a frame, unless `look` says otherwise."""
+    return button(words, key, act, **({"type": "tertiary"} | look))
 
 
 def replay_link(words: str, episode: str, turn: int | None = None) -> None:

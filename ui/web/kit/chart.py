@@ -24,7 +24,6 @@ def plot(
     alt: str,
     small: bool = False,
     on_select: Any = "ignore",
-    selection_mode: Literal["points"] = "points",
 ) -> Any:
     """`st.plotly_chart` as this app draws it; returns what that returns. `small`: only the camera of the tool bar."""
     kind = image_format()
@@ -33,7 +32,7 @@ def plot(
     if small:
         config["modeBarButtons"] = [["toImage"]]
     return st.plotly_chart(
-        figure, key=key, alt=alt, config=config, on_select=on_select, selection_mode=selection_mode
+        figure, key=key, alt=alt, config=config, on_select=on_select, selection_mode="points"
     )
 
 

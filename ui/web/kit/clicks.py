@@ -23,11 +23,11 @@ def clickable(
         if carried not in (None, []):
             write(str(carried[0] if isinstance(carried, list) else carried))
 
-    plot(figure, key=key, small=small, on_select=clicked, selection_mode="points", alt=alt)
+    plot(figure, key=key, small=small, on_select=clicked, alt=alt)
 
 
 def picked(figure: go.Figure, *, key: str, alt: str) -> Sequence[Any]:
     """A chart, and what the point that was clicked carries as its custom data: nothing when none was."""
-    event = plot(figure, key=key, small=True, on_select="rerun", selection_mode="points", alt=alt)
+    event = plot(figure, key=key, small=True, on_select="rerun", alt=alt)
     points = event["selection"]["points"]
     return points[0].get("customdata") or () if points else ()

@@ -10,7 +10,8 @@ import streamlit as st
 
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES
-from ui.web.kit.widgets import download, tool
+from ui.web.kit.buttons import tool
+from ui.web.kit.widgets import download
 
 
 def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:

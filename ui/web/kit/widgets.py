@@ -90,13 +90,6 @@ def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:
     st.markdown(f":gray[{icon} {sentence}]")
 
 
-def tool(words: str, key: str, act: Callable[[], None] | None = None, *, icon: str = "", **look: Any) -> bool:
-    """A button in a row of tools, without a frame unless `look`, further arguments of the button, says otherwise.
-    A click calls `act`; `icon` is the name of a Material symbol. Returns whether it was clicked."""
-    symbol = f":material/{icon}:" if icon else None
-    return st.button(words, key=key, on_click=act, icon=symbol, **({"type": "tertiary"} | look))
-
-
 def popover(words: str, key: str, draw: Callable[[], None], *, icon: str = "", **look: Any) -> None:
     """A popover whose contents are read and drawn only while it is open. `icon` is the name of a Material symbol,
     `look` further arguments of the popover."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from core.episode import Role
@@ -12,17 +14,13 @@ from ui.presentation.theme import ROLE_STYLES, label
 from ui.presentation.words import generations, policy_name
 from ui.runs.plans import LivePlan, plan_of
 from ui.web.kit import state
-from ui.web.kit.buttons import action_button
+from ui.web.kit.buttons import button, tool
 from ui.web.pickers.checkpoints import most_telling, playable, policy_label
 from ui.web.progress.panel import RunTexts, pause_button, stop_button
 from ui.web.turns.recording import Recording
 
 TEXTS = RunTexts(
     process="plays this run",
-    stored="Every finished turn is kept.",
-    stop="Cancel",
-    stop_help="End the run now; finished turns are kept",
-    stopping="Cancelling at the next moment it can …",
     pause="Wait after this turn",
     pause_help="Then you can decide a turn yourself, or put another coordinator in charge",
 )
@@ -42,12 +40,10 @@ def run_controls(
     paused, stepped = control.paused, control.steps >= next_turn
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if paused:
-            action_button(
+            button(
                 "Next turn",
                 "next_turn",
-                store.runs.step,
-                run.id,
-                next_turn,
+                partial(store.runs.step, run.id, next_turn),
                 icon="skip_next",
                 type="primary",
                 shortcut="T",
@@ -120,7 +116,7 @@ def _take_over(store: Store, plan: LivePlan, episode_id: str, index: int) -> Non
         placeholder="Choose a role",
     )
     with st.container(horizontal=True, gap="small"):
-        action_button(
+        button(
             "Take over",
             "take_over",
             lambda: store.runs.set_override(
@@ -132,8 +128,8 @@ def _take_over(store: Store, plan: LivePlan, episode_id: str, index: int) -> Non
         )
         if chosen:
             words = "Let the coordinator decide after all"
-            drop = store.runs.drop_override
-            action_button(words, "give_back", drop, episode_id, index, icon="undo", type="tertiary")
+            drop = partial(store.runs.drop_override, episode_id, index)
+            tool(words, "give_back", drop, icon="undo")
 
 
 def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: int) -> None:
@@ -164,7 +160,7 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
         format_func=policy_label(store),
         label_visibility="collapsed",
     )
-    action_button(
+    button(
         "Put in charge",
         "put_in_charge",
         lambda: store.runs.set_decider(recording.episode.id, index, st.session_state["next_policy"]),

@@ -21,6 +21,7 @@ from ui.presentation.theme import label
 from ui.runs.plans import LivePlan
 from ui.runs.spending import paid_models
 from ui.web.kit import state
+from ui.web.kit.buttons import button
 from ui.web.kit.text import text_block
 from ui.web.pickers.checkpoints import playable, policy_label
 
@@ -96,9 +97,8 @@ def choose_task() -> Task | None:
         )
         st.session_state.setdefault("task_seed", 1)
         number = _number(middle, "task_seed")
-        right.button(
-            "Another", key="another", icon=":material/casino:", help="Draw another problem", on_click=_another
-        )
+        with right:
+            button("Another", "another", _another, icon="casino", help="Draw another problem")
         task = drawn_task(family, number)
         text_block(task.question, key="drawn_question")
         st.caption(f"{task.family} · a test task · expected answer: {label(task.answer)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import streamlit as st
 
@@ -22,7 +23,7 @@ from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button, replay_link
+from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
 from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
 from ui.web.live.start import before_the_first_turn
@@ -91,7 +92,7 @@ def run_page(store: Store, run_id: str) -> None:
     if run.kind != "live":
         raise ConfigError(f"Run {run_id} was not started here: open its episodes from the list.")
     other = "The queue, and the form for another problem"
-    address_button("All runs", "new_problem", _NO_RUN, icon="arrow_back", help=other)
+    tool("All runs", "new_problem", partial(state.set_params, **_NO_RUN), icon="arrow_back", help=other)
     st.markdown(f"#### {label(about(run, 240), 220)}")
     if run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
         st.fragment(lambda: state.guarded(_watch)(store, run_id), run_every=REFRESH_S, key="live_tail")()
@@ -104,7 +105,7 @@ def _gone(run_id: str) -> None:
         f"The store holds no run {label(run_id, 40)} any more: it was deleted, or the link is of another store.",
         icon=":material/link_off:",
     )
-    address_button("To the runs there are", "new_problem", _NO_RUN, type="secondary")
+    button("To the runs there are", "new_problem", partial(state.set_params, **_NO_RUN))
 
 
 def _watch(store: Store, run_id: str) -> None:
@@ -256,11 +257,11 @@ def _repeats(seen: Watched) -> None:
 def _repeat(seen: Watched, index: int, one: EpisodeSummary | None) -> None:
     shown = one is not None and seen.recording is not None and one.id == seen.recording.summary.id
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        address_button(
+        button(
             f"Play {index + 1}",
             f"repeat_{index}",
-            {"ep": one.id if one else None, "t": 1},
-            icon="visibility" if shown else None,
+            partial(state.set_params, ep=one.id if one else None, t=1),
+            icon="visibility" if shown else "",
             type="secondary" if shown else "tertiary",
             disabled=one is None,
             width=110,
@@ -336,13 +337,8 @@ def _news(seen: Watched, newer: int) -> None:
     later = [one for one in seen.episodes if seen.recording and one.id > seen.recording.summary.id]
     count = newer + sum(max(one.turns, 1) for one in later)
     if count:
-        st.button(
-            f"{count} new turn{'s' if count > 1 else ''}",
-            key="news",
-            icon=":material/arrow_downward:",
-            help="Go to the newest turn and follow",
-            on_click=follow,
-        )
+        words, help = f"{count} new turn{'s' if count > 1 else ''}", "Go to the newest turn and follow"
+        button(words, "news", follow, icon="arrow_downward", help=help)
 
 
 # Where it leads

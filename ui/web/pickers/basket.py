@@ -11,7 +11,8 @@ from storage.store import Store
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
-from ui.web.kit.widgets import episode_line, popover, tool
+from ui.web.kit.buttons import tool
+from ui.web.kit.widgets import episode_line, popover
 
 #: The ticked rows of the episode list are the same basket.
 _KEY = "ticked"

@@ -15,6 +15,7 @@ from storage.store import Store
 from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
 from ui.presentation.words import generations, policy_name
 from ui.web.kit import state
+from ui.web.kit.buttons import button, tool
 from ui.web.kit.cache import cached
 
 #: Where a page of the list begins; gone as soon as it becomes another list.
@@ -241,14 +242,14 @@ def show_chips(
             let_go = partial(change, **dict.fromkeys(names))
             condition_chip(f"chip_{name}", f"{field} {label(words, 40)}", let_go)
         if len(active) + (saved is not None) + (where.q is not None) > 1:
-            st.button("Clear all", key="chip_all", type="tertiary", on_click=clear)
+            tool("Clear all", "chip_all", clear)
 
 
 def condition_chip(
     key: str, words: str, let_go: Callable[[], None], help: str = "Let this condition go"
 ) -> None:
     """A condition in force, let go with a click."""
-    st.button(words, key=key, icon=":material/close:", on_click=let_go, help=help)
+    button(words, key, let_go, icon="close", help=help)
 
 
 def _value_word(name: str, value: str) -> str:

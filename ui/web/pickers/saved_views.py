@@ -15,8 +15,8 @@ from storage.shelves.saved_views import LONGEST_NAME
 from storage.store import Store
 from ui.presentation.theme import label
 from ui.web.kit import state
+from ui.web.kit.buttons import tool
 from ui.web.kit.cache import remembered
-from ui.web.kit.widgets import tool
 
 #: What a view keeps of its page besides the filter.
 LOOKS = ("order", "group", "cols", "width")
@@ -78,7 +78,7 @@ def _line(store: Store, view: SavedView) -> None:
                 on_change=state.click(renamed),
             )
             key, help = f"delete_view_{view.id}", "Its episodes stay."
-            tool("Delete this view", key, state.click(deleted), icon="delete", type="secondary", help=help)
+            tool("Delete this view", key, deleted, icon="delete", type="secondary", help=help)
 
 
 def keep_basket(store: Store, ids: list[str]) -> SavedView:

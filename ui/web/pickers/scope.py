@@ -18,8 +18,9 @@ from ui.presentation.theme import correct_mark, label, one_line
 from ui.presentation.words import generations, policy_name, strip_text
 from ui.web.components import in_sight
 from ui.web.kit import state
+from ui.web.kit.buttons import tool
 from ui.web.kit.tables import column_table
-from ui.web.kit.widgets import nothing_here, tool
+from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch
 
 #: What the bar itself sets; other conditions come with a link and are listed below it.

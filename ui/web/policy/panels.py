@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ui.presentation.policy_diff import (
 )
 from ui.presentation.theme import ROLE_STYLES, ROLES_LEGEND, label, one_line, percent
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.clicks import clickable
 from ui.web.kit.tables import link, number, row_table, text
@@ -215,7 +216,12 @@ def _turns(diff: PolicyDiff, found: Agreement, parted: FirstDifferences, other: 
             width="content",
         )
         if words:
-            address_button("All disagreements", "all_turns", {"first": None, "cell": None}, icon="close")
+            tool(
+                "All disagreements",
+                "all_turns",
+                partial(state.set_params, first=None, cell=None),
+                icon="close",
+            )
     order = np.flatnonzero(rows)
     order = order[np.argsort(-found.divergence[order], kind="stable")]
     if not len(order):

@@ -17,7 +17,7 @@ from ui.presentation.words import ago
 from ui.runs import queue, rereading
 from ui.runs.plans import RereadPlan, plan_of
 from ui.runs.queue import Ticket
-from ui.web.kit.buttons import action_button
+from ui.web.kit.buttons import button
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 
 TEXTS = RunTexts(
@@ -63,7 +63,7 @@ def show_reencoding(store: Store, diff: PolicyDiff, scope: EpisodeScope, names: 
 def _begin_button(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     plan = rereading.plan_for(diff, scope, store.now())
     if plan is not None:
-        action_button(
+        button(
             f"Read {plan.turns:,} turns again",
             "reencode",
             lambda: queue.begin(store, plan, Ticket.new()),  # a second click finds the first one's run

@@ -11,13 +11,14 @@ from ui.presentation.theme import label
 from ui.runs import queue
 from ui.runs.plans import RunPlan
 from ui.web.kit import state
+from ui.web.kit.buttons import button
 
 
 def begin_button(words: str, key: str, icon: str, to_do: str, *, possible: bool = True, **look: Any) -> bool:
     """Whether it was clicked. It is disabled while something is `to_do` first, which is said below it, and while
     nothing is `possible`."""
     disabled = bool(to_do) or not possible
-    clicked = st.button(words, key=key, type="primary", icon=f":material/{icon}:", disabled=disabled, **look)
+    clicked = button(words, key, icon=icon, type="primary", disabled=disabled, **look)
     if to_do:
         st.caption(label(to_do, 400))
     return clicked

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
@@ -15,6 +16,7 @@ from ui.presentation.theme import badge, label
 from ui.runs.lease import mark_dead
 from ui.runs.queue import has_died, is_stalled, log_file
 from ui.web.kit import state
+from ui.web.kit.buttons import button
 from ui.web.kit.widgets import run_mark
 from ui.web.progress.queue import PAUSED
 from ui.web.progress.resume import resumable
@@ -30,10 +32,10 @@ class RunTexts:
     button and the words while it stops; `pause` is empty where a run cannot be paused."""
 
     process: str
-    stored: str
-    stop: str
-    stop_help: str
-    stopping: str
+    stored: str = "Every finished turn is kept."
+    stop: str = "Cancel"
+    stop_help: str = "End the run now; finished turns are kept"
+    stopping: str = "Cancelling at the next moment it can …"
     pause: str = ""
     pause_help: str | None = None
 
@@ -138,23 +140,16 @@ def _remaining(seconds: float | None) -> str:
 
 def pause_button(store: Store, run: RunSummary, texts: RunTexts) -> None:
     paused = store.runs.control(run.id).paused
-    st.button(
-        "Play on" if paused else texts.pause,
-        key="pause",
-        icon=":material/play_arrow:" if paused else ":material/pause:",
-        help="Play to the end without waiting" if paused else texts.pause_help,
-        on_click=state.click(store.runs.unpause if paused else store.runs.pause, run.id),
-    )
+    if paused:
+        go_on, help = partial(store.runs.unpause, run.id), "Play to the end without waiting"
+        button("Play on", "pause", go_on, icon="play_arrow", help=help)
+    else:
+        button(texts.pause, "pause", partial(store.runs.pause, run.id), icon="pause", help=texts.pause_help)
 
 
 def stop_button(store: Store, run: RunSummary, texts: RunTexts) -> None:
     """Stops a run, or takes it out of the queue; pressed once it is disabled."""
     queued = run.status is RunStatus.QUEUED
-    st.button(
-        texts.stop,
-        key="stop",
-        icon=":material/stop_circle:",
-        disabled=store.runs.control(run.id).cancel,
-        help="Take it out of the queue; nothing was played" if queued else texts.stop_help,
-        on_click=state.click(store.runs.cancel, run.id),
-    )
+    help = "Take it out of the queue; nothing was played" if queued else texts.stop_help
+    stop, pressed = partial(store.runs.cancel, run.id), store.runs.control(run.id).cancel
+    button(texts.stop, "stop", stop, icon="stop_circle", disabled=pressed, help=help)

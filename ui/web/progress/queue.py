@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import streamlit as st
 
@@ -15,7 +16,8 @@ from ui.runs.lease import process_words
 from ui.runs.plans import LivePlan, known_plan
 from ui.runs.queue import has_died
 from ui.web.kit import state
-from ui.web.kit.widgets import nothing_here, run_mark, tool
+from ui.web.kit.buttons import tool
+from ui.web.kit.widgets import nothing_here, run_mark
 from ui.web.progress import status
 
 #: How often the queue is read again, in seconds.
@@ -61,7 +63,7 @@ def _row(store: Store, run: RunSummary, now: float, place: int | None = None) ->
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(" · ".join(_facts(store, run, now, place)), width="stretch")
             if place is not None:
-                cancel, help = state.click(store.runs.cancel, run.id), "Cancel this run before it begins"
+                cancel, help = partial(store.runs.cancel, run.id), "Cancel this run before it begins"
                 tool("Take out", f"cancel_{run.id}", cancel, icon="close", help=help)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from core.errors import TrinityError
@@ -13,9 +15,8 @@ from ui.runs import queue
 from ui.runs.lease import is_dead, mark_dead
 from ui.runs.plans import PooledPlan, known_plan
 from ui.runs.spending import paid_models
-from ui.web.kit import state
+from ui.web.kit.buttons import tool
 from ui.web.kit.cache import pool_specs
-from ui.web.kit.widgets import tool
 
 _CEILING = "resume_ceiling"
 
@@ -36,7 +37,7 @@ def resumable(store: Store, run: RunSummary, words: str) -> None:
                 help=f"{label(dollars(store.runs.spent_usd(run.id)))} of it is spent already.",
                 width=220,
             )
-        act = state.click(_resume, store, run, ceiling)
+        act = partial(_resume, store, run, ceiling)
         help = "Another worker takes it; no reply that is stored is asked or paid for again"
         tool(words, "resume", act, icon="restart_alt", type="primary", help=help)
 

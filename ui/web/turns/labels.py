@@ -30,7 +30,7 @@ from ui.presentation.theme import label, one_line, plain
 from ui.presentation.words import ago, label_words, place_words
 from ui.runs import wiring
 from ui.web.kit import state
-from ui.web.kit.widgets import tool
+from ui.web.kit.buttons import tool
 
 _AUTHOR, _ADDED = "reviewer", "labels_added"
 _MOST_BADGES = 6
@@ -157,7 +157,7 @@ def quick_buttons(
             st.markdown(f"Label {about}:", width="content")
         for i, pair in enumerate(wiring.settings().labels, start=1):
             icon, look = ("check", "primary") if pair in mine else ("", "secondary")
-            act = state.click(_toggle, store, place, pair, pair in mine, then)
+            act = partial(_toggle, store, place, pair, pair in mine, then)
             shortcut = str(i) if keys else None
             words = label(label_words(pair), 60)
             tool(words, f"quick_label_{i}", act, icon=icon, type=look, shortcut=shortcut)
@@ -185,7 +185,7 @@ def current_labels(store: Store, current: Sequence[Label]) -> None:
                 f"{ago(one.at, time.time())}]"
             )
             if one.author == author():
-                act = state.click(store.labels.withdraw, one.place, one.name, author=one.author)
+                act = partial(store.labels.withdraw, one.place, one.name, author=one.author)
                 tool("", f"withdraw_{i}", act, icon="backspace", help="Withdraw; it stays in the history")
         if one.quote:
             st.code(plain(one.quote), language=None, wrap_lines=True)

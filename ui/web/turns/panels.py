@@ -11,7 +11,7 @@ from core.errors import TrinityError
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
-from ui.web.kit.widgets import tool
+from ui.web.kit.buttons import tool
 from ui.web.pickers.checkpoints import checkpoint_of, generation_of
 from ui.web.turns.decision import decision_panel
 from ui.web.turns.lens import DecisionContext, head_lens_panel, recomputation

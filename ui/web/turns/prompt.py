@@ -13,6 +13,7 @@ from core.errors import CheckpointError, TrinityError
 from core.play.session import play
 from core.pool.spec import ModelSpec
 from ui.presentation.theme import label
+from ui.web.kit.buttons import button
 from ui.web.kit.text import text_block
 from ui.web.pickers.checkpoints import checkpoint_of
 from ui.web.turns.recording import Recording
@@ -86,7 +87,7 @@ def prompt_panel(recording: Recording, index: int) -> None:
     flag = f"tokens_{recording.episode.id}_{index}"
     if not st.session_state.get(flag):
         show = partial(st.session_state.update, {flag: True})
-        st.button("Show its tokens", key="show_tokens", icon=":material/data_array:", on_click=show)
+        button("Show its tokens", "show_tokens", show, icon="data_array")
         return
     try:
         checkpoint = checkpoint_of(recording.store, recording.decided_by(index))

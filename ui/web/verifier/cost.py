@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -29,7 +30,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import NEUTRAL_COLOUR, label, model_colour, one_line, percent
 from ui.presentation.words import cost_words, per_solved, role_word
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
 from ui.web.kit.clicks import picked
@@ -316,8 +317,8 @@ def _refrained(store: Store, scope: Scope) -> None:
         f"verdict. That is found by reading what was said: the newest {MOST_PLANS:,} replies at most."
     )
     if state.param("plans") is None:
-        read = {"plans": "read"}
-        address_button("Read what Thinkers said", "read_plans", read, icon="psychology", type="secondary")
+        read = partial(state.set_params, plans="read")
+        button("Read what Thinkers said", "read_plans", read, icon="psychology")
         return
     for side in scope.sides:
         if scope.compared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import streamlit as st
@@ -35,7 +36,7 @@ from ui.web.checkpoints.panels import (
 )
 from ui.web.checkpoints.table import standings
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import default_checkpoints, like_chance
@@ -220,7 +221,7 @@ def _choose(
 
 
 def _change(key: str, icon: str, words: str, line: ComparedPolicies, to: ComparedPolicies) -> None:
-    address_button("", key, to.params(), icon=icon, type="secondary", help=words, disabled=to == line)
+    button("", key, partial(state.set_params, **to.params()), icon=icon, help=words, disabled=to == line)
 
 
 def _pick(words: str, name: Literal["base", "b"], line: ComparedPolicies, offered: Mapping[str, str]) -> None:

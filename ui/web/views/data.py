@@ -16,8 +16,9 @@ from storage.store import Store
 from ui.export.formats import FORMATS, REPLACED, command, replacement_words
 from ui.presentation.theme import label, plain
 from ui.web.kit import state
+from ui.web.kit.buttons import button, tool
 from ui.web.kit.chart import FIGURES_AS, IMAGE_FORMATS, image_format
-from ui.web.kit.widgets import download, tool
+from ui.web.kit.widgets import download
 from ui.web.pickers.facets import fork_switch
 
 #: What is exported when nothing is asked for: a file of everything leaves no fork out.
@@ -65,7 +66,7 @@ def _export(store: Store, where: EpisodeFilter) -> None:
     chosen = FORMATS[form]
     st.markdown(chosen.holds)
     if not count_episodes(store, where, 1).n:
-        st.button("Download", disabled=True, icon=":material/download:", key="nothing_to_download")
+        button("Download", "nothing_to_download", icon="download", disabled=True)
         return
     if refused := chosen.too_much(store, where):
         st.info(f"Too much for a browser: {refused}. Run this instead:", icon=":material/terminal:")

@@ -30,7 +30,8 @@ from ui.web.episodes.groups import GROUPS, group_asked, show_groups
 from ui.web.episodes.peek import show_preview
 from ui.web.episodes.table import column_chooser, empty_basket, show_table
 from ui.web.kit import state
-from ui.web.kit.widgets import download, nothing_here, popover, tool
+from ui.web.kit.buttons import button, tool
+from ui.web.kit.widgets import download, nothing_here, popover
 from ui.web.pickers.basket import held, put_in_address
 from ui.web.pickers.facets import change, clear, facets_of, show_chips, show_facets
 from ui.web.pickers.saved_views import LOOKS, keep_basket, named_view, order_of, views_popover
@@ -253,7 +254,7 @@ def _as_expression(where: EpisodeFilter) -> None:
 def _empty(where: EpisodeFilter) -> None:
     if where.to_query() or _cursor():
         nothing_here("No episode matches these filters.", ":material/filter_alt_off:")
-        st.button("Clear the filters", key="clear_filters", type="primary", on_click=clear)
+        button("Clear the filters", "clear_filters", clear, type="primary")
     else:
         nothing_here("No episode is recorded yet.")
         state.page_link("home", "See how to record or load some", icon=":material/home:")

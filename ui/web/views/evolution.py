@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -21,10 +22,10 @@ from ui.web.evolution.lineage import Lineage, evolution_of, read_lineage
 from ui.web.evolution.panels import PANELS
 from ui.web.evolution.status import TEXTS, before_the_first, headline, reached
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button
+from ui.web.kit.buttons import button, tool
 from ui.web.kit.cache import cached
 from ui.web.kit.chart import plot
-from ui.web.kit.widgets import standings_figure
+from ui.web.kit.widgets import popover, standings_figure
 from ui.web.pickers.checkpoints import default_checkpoints
 from ui.web.pickers.line import listed
 from ui.web.progress.begin import begin, begin_button
@@ -61,14 +62,8 @@ def _empty() -> None:
 
 
 def _begin_button(*, primary: bool = False) -> None:
-    st.button(
-        "Begin an evolution",
-        key="begin_form",
-        icon=":material/add:",
-        type="primary" if primary else "secondary",
-        on_click=state.replace_params,
-        args=({"panel": BEGIN},),
-    )
+    look, act = "primary" if primary else "secondary", partial(state.replace_params, {"panel": BEGIN})
+    button("Begin an evolution", "begin_form", act, icon="add", type=look)
 
 
 # Beginning one
@@ -81,7 +76,7 @@ def _form_page(store: Store, runs: Sequence[RunSummary]) -> None:
         "on; stop it and it can be resumed, here or by `trinity evolve --resume`."
     )
     if runs:
-        address_button("Back to the evolutions", "leave_form", {"panel": None}, icon="arrow_back")
+        tool("Back to the evolutions", "leave_form", partial(state.set_params, panel=None), icon="arrow_back")
     plan, to_do = choose_evolution(store, wiring.settings())
     if begin_button("Begin", "begin", "play_arrow", to_do, width=160) and plan is not None:
         begin("evolution", store, plan)
@@ -323,11 +318,7 @@ def _ways_on(store: Store, lineage: Lineage, at: int) -> None:
     state.page_link(
         "live", "Play this checkpoint live", icon=":material/play_circle:", play=one.checkpoint_id
     )
-    with st.popover(
-        "Compare", icon=":material/balance:", type="tertiary", on_change="rerun", key="compare_generations"
-    ) as popover:
-        if popover.open:
-            _compare(store, lineage, at)
+    popover("Compare", "compare_generations", partial(_compare, store, lineage, at), icon="balance")
 
 
 def _compare(store: Store, lineage: Lineage, at: int) -> None:

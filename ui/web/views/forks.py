@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
@@ -38,7 +39,7 @@ from ui.web.forks.form import (
 from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
 from ui.web.forks.words import change_words
 from ui.web.kit import state
-from ui.web.kit.buttons import replay_link
+from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.widgets import episode_line, nothing_here, run_mark
 from ui.web.progress.begin import begin, begin_button
@@ -97,13 +98,8 @@ def _runs(store: Store) -> None:
     with st.container(border=True):
         for run in runs:
             mark = run_mark(run, stalled=has_died(run, now))
-            st.button(
-                f":blue[{label(_run_words(plans[run.id]), 110)}]",
-                key=f"open_{run.id}",
-                type="tertiary",
-                on_click=state.replace_params,
-                args=({"run": run.id},),
-            )
+            words = f":blue[{label(_run_words(plans[run.id]), 110)}]"
+            tool(words, f"open_{run.id}", partial(state.replace_params, {"run": run.id}))
             baseline, fork = tallies[run.id]
             tally = f"fork right {fork.right} of {fork.n} · baseline {baseline.right} of {baseline.n}"
             st.caption(f"{badge(mark)} · {tally} · {ago(run.created, now)}")
@@ -132,14 +128,8 @@ def _begin(store: Store) -> None:
                 last = one.turns if flag == "false_accept" else None
                 state.page_link("forks", f":blue[{label(one.question, 56)}]", ep=one.id, t=last)
                 st.caption(episode_line(one, policy_name(one.policy, one.generation)))
-            st.button(
-                f"Fork them all: {words}",
-                key=f"batch_{flag}",
-                icon=":material/call_split:",
-                type="tertiary",
-                on_click=state.replace_params,
-                args=({"batch": urlencode({"flag": flag})},),
-            )
+            all_of_them = partial(state.replace_params, {"batch": urlencode({"flag": flag})})
+            tool(f"Fork them all: {words}", f"batch_{flag}", all_of_them, icon="call_split")
     state.page_link("episodes", "Or choose any episode", icon=":material/table_rows:")
 
 
@@ -220,14 +210,8 @@ def _start_box(store: Store, plan: ForkPlan | None, why: str) -> None:
 
 
 def _back(words: str, **params: str | None) -> None:
-    st.button(
-        words,
-        key="fork_back",
-        icon=":material/arrow_back:",
-        type="tertiary",
-        on_click=state.replace_params,
-        args=({name: value for name, value in params.items() if value},),
-    )
+    kept = {name: value for name, value in params.items() if value}
+    tool(words, "fork_back", partial(state.replace_params, kept), icon="arrow_back")
 
 
 # A run
@@ -282,13 +266,11 @@ def _more(store: Store, plan: ForkPlan) -> None:
     """Plays the change with the seeds that follow, in a run of its own that counts what was played; what costs money is
     asked for first."""
     room = MOST_CHILDREN - max(max(one.n, one.baseline) for one in plan.branches)
-    if st.button(
-        f"Play {min(_MORE_PAIRS, room) or 'no'} more pairs",
-        key="fork_more",
-        icon=":material/add:",
-        disabled=room < 1,
-        help="The same change with the seeds that follow; what was played already counts and is not played again.",
-    ):
+    words = f"Play {min(_MORE_PAIRS, room) or 'no'} more pairs"
+    help = (
+        "The same change with the seeds that follow; what was played already counts and is not played again."
+    )
+    if button(words, "fork_more", icon="add", disabled=room < 1, help=help):
         more = more_of(store, plan, _MORE_PAIRS)
         if paid_models(pool_specs(plan.pool)):
             _ask_first(store, more)

@@ -18,8 +18,9 @@ from ui.runs import wiring
 from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.queue import has_died
 from ui.web.kit import state
+from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
-from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure, tool
+from ui.web.kit.widgets import Standing, episode_line, nothing_here, run_mark, standings_figure
 from ui.web.pickers.checkpoints import default_checkpoints
 from ui.web.pickers.line import listed
 

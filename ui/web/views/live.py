@@ -12,6 +12,7 @@ from ui.runs import wiring
 from ui.runs.spending import price
 from ui.web.components.transport import Keys
 from ui.web.kit import state
+from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
 from ui.web.live.form import choose_policy, choose_settings, choose_task, choose_way, what_will_run
 from ui.web.live.run import run_page
@@ -53,24 +54,17 @@ def _form(store: Store) -> None:
     with st.container(border=True):
         policy = choose_policy(store, models)
         choose_way()
-        button = st.container()
+        beginning = st.container()
     with st.expander("All settings", icon=":material/tune:", key="all_settings"):
         plan = choose_settings(models, settings.pool, settings.encoder, policy)
-    with button:
+    with beginning:
         ceiling, to_do = spending(
             price(store, replace(plan, task=task or plan.task), specs), settings.max_cost_usd
         )
         if task is None:
             to_do = "Write the question and the expected answer first."
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            play = st.button(
-                "Play",
-                key="play",
-                type="primary",
-                icon=":material/play_arrow:",
-                disabled=bool(to_do),
-                width=160,
-            )
+            play = button("Play", "play", icon="play_arrow", type="primary", disabled=bool(to_do), width=160)
             st.caption(label(to_do, 400) if to_do else what_will_run(specs, plan), width="stretch")
     if play and task is not None:
         begin("live", store, replace(plan, task=task, max_cost_usd=ceiling))

@@ -18,9 +18,10 @@ from ui.presentation.words import dollars, policy_name, seconds, word_diff
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
+from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
 from ui.web.kit.text import markdown_table, text_block
-from ui.web.kit.widgets import outcome_badge, tool
+from ui.web.kit.widgets import outcome_badge
 from ui.web.turns.figures import two_choices
 from ui.web.turns.pair_rows import aligned_rows, choice_kls
 from ui.web.turns.recording import Recording, open_recording

@@ -8,7 +8,7 @@ narrows the list of turns (`first`, `cell`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from functools import partial
 
 import streamlit as st
 
@@ -24,7 +24,8 @@ from ui.presentation.theme import label
 from ui.presentation.words import policy_name
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button, replay_link
+from ui.web.kit.buttons import replay_link, tool
+from ui.web.kit.cache import remembered
 from ui.web.kit.widgets import nothing_here
 from ui.web.pickers.checkpoints import default_checkpoints, prefers_nothing
 from ui.web.pickers.facets import change, facets_of, show_chips, show_facets
@@ -86,7 +87,7 @@ def show() -> None:
         show_reencoding(store, diff, scope, names)
 
 
-@st.cache_resource(max_entries=6, show_spinner=False, hash_funcs={Store: attrgetter("url")})
+@remembered(most=6)
 def _read(
     store: Store, scope: EpisodeScope, ids: Sequence[str], by_draw: bool, fresh: tuple[int, int, int]
 ) -> PolicyDiff:
@@ -193,7 +194,7 @@ def _one_episode(store: Store, episode: str) -> EpisodeScope | None:
             st.markdown(f"One episode: {label(one.question, 100)}")
             replay_link("Replay", episode)
         found = EpisodeScope(episode=episode)
-    address_button("All episodes instead", "all_episodes", {"ep": None}, icon="close")
+    tool("All episodes instead", "all_episodes", partial(state.set_params, ep=None), icon="close")
     return found
 
 

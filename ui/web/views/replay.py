@@ -44,7 +44,8 @@ from ui.web.components.transport import (
 )
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.kit import state
-from ui.web.kit.widgets import outcome_badge, popover, tool
+from ui.web.kit.buttons import tool
+from ui.web.kit.widgets import outcome_badge, popover
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
 from ui.web.pickers.saved_views import neighbours

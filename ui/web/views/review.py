@@ -25,8 +25,9 @@ from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, 
 from ui.presentation.words import missing_reply_words, place_words, policy_name, strip_key, strip_text
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
+from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import markdown_table, text_block
-from ui.web.kit.widgets import nothing_here, outcome_badge, popover, tool
+from ui.web.kit.widgets import nothing_here, outcome_badge, popover
 from ui.web.pickers.saved_views import named_view, order_of
 from ui.web.turns import labels
 from ui.web.turns.recording import Recording, open_recording
@@ -175,7 +176,7 @@ def _finished(queue: Queue) -> None:
     st.success("You have labelled every episode of this queue.", icon=":material/done_all:")
     with st.container(horizontal=True, gap="small"):
         first = partial(_open, queue.next(None, unlabelled=False))
-        st.button("Read them again from the first", key="again", icon=":material/replay:", on_click=first)
+        button("Read them again from the first", "again", first, icon="replay")
         _undo_button(queue)
 
 
@@ -217,7 +218,7 @@ def _undo_button(queue: Queue) -> None:
         _open(labels.undo(queue.store) or state.param("ep"))
 
     disabled = not labels.can_undo()
-    tool("Undo", "review_undo", state.click(undo), icon="undo", shortcut="U", disabled=disabled)
+    tool("Undo", "review_undo", undo, icon="undo", shortcut="U", disabled=disabled)
 
 
 def _reading(recording: Recording, hidden: bool) -> None:
@@ -243,7 +244,7 @@ def _reading(recording: Recording, hidden: bool) -> None:
         _turn(recording, index, hidden)
     if shown < total:
         words = f"Show {min(WINDOW, total - shown)} more of {total:,} turns"
-        st.button(words, key="more_turns", on_click=partial(state.set_params, turns=shown + WINDOW))
+        button(words, "more_turns", partial(state.set_params, turns=shown + WINDOW))
 
 
 def _ending(recording: Recording) -> str:

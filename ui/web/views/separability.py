@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -38,7 +39,8 @@ from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import policy_name, role_word
 from ui.runs.kinds import about
 from ui.web.kit import state
-from ui.web.kit.buttons import address_button, replay_link
+from ui.web.kit.buttons import replay_link, tool
+from ui.web.kit.cache import remembered
 from ui.web.kit.chart import plot
 from ui.web.kit.figures import literal
 from ui.web.kit.widgets import nothing_here, states_removed
@@ -140,7 +142,7 @@ def _what(states: HiddenStates) -> str:
     return " · ".join(parts) + ". Every number is standardised."
 
 
-@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={Store: attrgetter("url")})
+@remembered(most=8)
 def _read(store: Store, chosen: PolicyWithStates, first_only: bool) -> HiddenStates:
     return read_states(store, chosen.run_id, chosen.policy, first_only=first_only)
 
@@ -194,7 +196,6 @@ def _panel(states: HiddenStates, method: Method, target: Target, space: Space, h
         cloud(projection, labels, class_styles(labels, states.slots if target == "model" else ()), hovers),
         key=key,
         on_select=lambda: clicked(states, place, st.session_state[key]["selection"]["points"]),
-        selection_mode="points",
         alt=f"{METHODS[method]} of {SPACE_WORDS[space]}, coloured by {TARGET_WORDS[target]}: the classes are "
         f"{', '.join(sorted(set(labels))[:12])}",
     )
@@ -226,7 +227,7 @@ def _behind(states: HiddenStates, place: str) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             if turn is not None:
                 replay_link(f"Open turn {turn.index + 1}", turn.episode_id, turn.index + 1)
-            address_button("Close", "behind_close", {"into": None}, icon="close")
+            tool("Close", "behind_close", partial(state.set_params, into=None), icon="close")
 
 
 def _hovers(states: HiddenStates) -> list[str]:

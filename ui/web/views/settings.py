@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -29,8 +30,9 @@ from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.lease import process_words
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
 from ui.web.kit import state
+from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import markdown_table
-from ui.web.kit.widgets import nothing_here, run_mark, tool
+from ui.web.kit.widgets import nothing_here, run_mark
 from ui.web.progress import status as live
 from ui.web.turns.labels import author_field
 
@@ -210,7 +212,7 @@ def _about() -> None:
             markdown_table(("What is remembered, by the function that made it", "Entries"), rows, "lr")
         else:
             st.caption("Nothing is remembered now.")
-        st.button("Clear caches", key="clear_caches", icon=":material/delete_sweep:", on_click=_clear)
+        button("Clear caches", "clear_caches", _clear, icon="delete_sweep")
         st.caption("What is recorded stays; pages read it anew, a little slower the first time.")
 
 
@@ -276,16 +278,12 @@ def prune_panel(store: Store) -> None:
         st.markdown("  \n".join(label(line, 400) for line in retention_words(found)))
         if found.rows:
             sure = st.checkbox("I am sure", key=f"prune_sure_{found.what}_{found.rows}")
-            st.button(
-                f"Remove {WORDS[found.what]}, {size_words(found.size_bytes)}",
-                key="prune_now",
-                icon=":material/delete:",
-                disabled=not sure,
-                on_click=state.click(_remove, store, found.what, where, referenced),
-            )
+            words = f"Remove {WORDS[found.what]}, {size_words(found.size_bytes)}"
+            act = partial(_remove, store, found.what, where, referenced)
+            button(words, "prune_now", act, icon="delete", disabled=not sure)
     if store.engine.dialect.name == "sqlite":
         help = "SQLite's VACUUM: gives freed room back to the disk, and needs as much again while it works"
-        tool("Make the file smaller", "vacuum", state.click(_compact, store), icon="compress", help=help)
+        tool("Make the file smaller", "vacuum", partial(_compact, store), icon="compress", help=help)
 
 
 def _remove(store: Store, what: What, where: EpisodeFilter, referenced: bool) -> None:
