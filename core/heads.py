@@ -141,7 +141,9 @@ class SparseHead(Head):
 
     def _alpha(self, vector: Numbers) -> Array:
         arrays = {name: np.asarray(array, np.float64) for name, array in self.arrays(vector).items()}
-        count = max(1, math.floor(self.width * _sigmoid(-arrays["density"].item())))
+        density = arrays["density"].item()
+        read = 1 / (1 + math.exp(density)) if density < 700 else 0.0  # 1 - sigmoid(density)
+        count = max(1, math.floor(self.width * read))
         best = np.argsort(-arrays["scores"], kind="stable")[:count]
         alpha = np.zeros(self.width)
         temperature = np.clip(arrays["temperature"].item(), 1.0, 20.0)
@@ -268,10 +270,6 @@ def _even(count: int, parts: int) -> list[range]:
     for part in range(parts):
         ends.append(ends[-1] + count // parts + (part < count % parts))
     return [range(begin, end) for begin, end in zip(ends, ends[1:], strict=False)]
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 def common_mask(mask: Sequence[bool], own: Sequence[bool]) -> Sequence[bool]:

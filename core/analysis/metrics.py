@@ -132,22 +132,22 @@ def _over_clusters(
 
 
 @dataclass(frozen=True, slots=True)
-class OverSeeds:
-    """A mean over seeds and tasks with a percentile bootstrap interval that draws both anew."""
+class Mean:
+    """A mean with a percentile bootstrap interval, which draws anew what it is over: tasks, or seeds and tasks."""
 
     mean: float
     low: float
     high: float
 
 
-def mean_over_seeds(outcomes: NDArray[np.float64], *, key: str) -> OverSeeds:
+def mean_over_seeds(outcomes: NDArray[np.float64], *, key: str) -> Mean:
     """The mean of `outcomes` [seeds, tasks] (NaN: missing): right or wrong, or the difference of two policies.
 
     Tasks are drawn with replacement, and so are seeds, so that the interval knows both chances; three seeds tell
     little about theirs. The same `key` gives the same interval."""
     known = np.isfinite(outcomes)
     if not known.any():
-        return OverSeeds(math.nan, math.nan, math.nan)
+        return Mean(math.nan, math.nan, math.nan)
     seeds, tasks = outcomes.shape
     rng = _generator(f"over-seeds/{key}")
     of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES // 5).astype(float)
@@ -156,7 +156,7 @@ def mean_over_seeds(outcomes: NDArray[np.float64], *, key: str) -> OverSeeds:
     totals = np.einsum("rs,rs->r", of_seeds, of_tasks @ values.T)
     counts = np.einsum("rs,rs->r", of_seeds, of_tasks @ known.T.astype(float))
     means = totals[counts > 0] / counts[counts > 0]
-    return OverSeeds(float(values.sum() / known.sum()), *_percentiles(means))
+    return Mean(float(values.sum() / known.sum()), *_percentiles(means))
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:

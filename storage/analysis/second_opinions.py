@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, insert, select
 
-from core.episode import Episode
 from core.play.deciders import decider_at
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
-from storage.rows.full_episodes import read_episodes
-from storage.rows.mapping import floats
 from storage.rows.meta_column import deciders_in
 from storage.rows.schema import episode, same_turn, second_opinion, state, turn
 from storage.shelves.runs import check_owner
@@ -162,19 +159,6 @@ def read_opinions(
         return [Opinion(*row) for row in connection.execute(query)]
 
 
-def new_opinion(
-    checkpoint_id: str,
-    episode_id: str,
-    index: int,
-    logits: tuple[Sequence[float], Sequence[float]],
-    prompt_digest: str,
-    device: str,
-) -> Opinion:
-    """An opinion of logits of models and roles."""
-    models, roles = logits
-    return Opinion(checkpoint_id, episode_id, index, floats(models), floats(roles), prompt_digest, device)
-
-
 def add_opinions(store: Store, run_id: str, opinions: Sequence[Opinion], owner: str | None = None) -> None:
     """Keep a batch of opinions of one checkpoint, all or none; those that are there stay as they are. StoreError when
     the run is not this owner's any more."""
@@ -213,12 +197,6 @@ def rereading_progress(store: Store, run_id: str) -> RereadingProgress:
     )
     found = dict(fetch_rows(store.engine, query))
     return RereadingProgress(sum(found.values()), tuple(sorted(found)))
-
-
-def transcripts(store: Store, ids: Sequence[str]) -> Iterator[Episode]:
-    """Whole episodes with their texts, in this order; deleted ones are skipped."""
-    with reading(store.engine) as connection:
-        yield from read_episodes(connection, ids)
 
 
 def freshness(store: Store, scope: EpisodeScope, checkpoints: Sequence[str]) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from core.episode import FORK, Change, Episode, Fork, Role, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
-from core.play.forking import baseline_holds, check_change, child_seed, decided_by, prefix_digest, turns_left
+from core.play.forking import check_change, child_seed, decided_by, prefix_digest, stands, turns_left
 from core.play.policies import Cycle, follows_cycle
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL
@@ -300,8 +300,3 @@ def _standing(
         if same and number < most and one.seed == child_seed(parent, branch.turn, number):
             found[f"{part}/{number}"] = one.id
     return found
-
-
-def stands(change: Change, part: str) -> bool:
-    """Whether the forked turn of a child of this part is not decided anew: `Fork.held`."""
-    return part == FORK or baseline_holds(change)

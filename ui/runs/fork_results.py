@@ -100,7 +100,7 @@ class Results:
 
 def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
     """The results of a run as they stand now: no texts are read but to see that the parents are as they were."""
-    played = forks.of_run(store, run_id)
+    played = forks.of_runs(store, [run_id])[run_id]
     reused = forks.by_id(store, _reused(plan))
     grown = _all_grown(plan, [*played, *reused])
     baseline, fork = _sides(grown)

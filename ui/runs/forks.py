@@ -10,7 +10,7 @@ from core.episode import BASELINE, FORK, Decision, Episode, Event, Status
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.drive import drive_many
-from core.play.forking import HeldDecisions, decision_at, new_child
+from core.play.forking import HeldDecisions, decision_at, new_child, stands
 from core.play.policies import Cycle
 from core.play.policy import Policy
 from core.pool.pool import Pool
@@ -20,7 +20,7 @@ from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import GroupControl
-from ui.runs.fork_planning import digest_of, stands
+from ui.runs.fork_planning import digest_of
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
 from ui.runs.play import Ending
@@ -54,7 +54,9 @@ class ForkParts:
                 for start in range(0, len(table), WAVE):
                     if not control.stop():
                         yield from _wave(store, run, table[start : start + WAVE], policies, metered, control)
-        return control.ending(sum(one.summary.status is Status.MISSING for one in forks.of_run(store, run)))
+        return control.ending(
+            sum(one.summary.status is Status.MISSING for one in forks.of_runs(store, [run])[run])
+        )
 
 
 def prepare(store: Store, plan: ForkPlan) -> ForkParts:

@@ -21,12 +21,13 @@ from storage.analysis.policy_diff import (
 from storage.analysis.second_opinions import (
     EpisodeScope,
     JudgedTurns,
+    Opinion,
     add_opinions,
-    new_opinion,
     read_judged,
     read_opinions,
-    transcripts,
 )
+from storage.reads import forks
+from storage.rows.mapping import floats
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.runs import wiring
@@ -141,17 +142,18 @@ def _read(store: Store, run: str, coordinator: Policy, device: str, wanted: Mapp
     """Read some turns again and keep what the coordinator makes of them, in one transaction."""
     requests = [
         request
-        for episode in transcripts(store, list(wanted))
+        for episode in forks.parents(store, list(wanted)).values()
         for request in recorded_requests(episode)
         if request.index in wanted[episode.id]
     ]
     decisions = coordinator.decide(requests)
     opinions = [
-        new_opinion(
+        Opinion(
             coordinator.id,
             request.episode_id,
             request.index,
-            (decision.model_logits, decision.role_logits),
+            floats(decision.model_logits),
+            floats(decision.role_logits),
             decision.prompt_digest,
             device,
         )

@@ -199,13 +199,13 @@ def test_regret_is_over_the_tasks_that_all_have_played(played: tuple[Store, list
         shares[policy] = [sum(each) / len(each) for each in of]
     found = regret(store, ALL, "hash")
     assert (found.tasks, found.left_out) == (N, {})
-    assert found.accuracy.value == pytest.approx(np.mean(shares["hash"]))
+    assert found.accuracy.mean == pytest.approx(np.mean(shares["hash"]))
     best = np.maximum(shares["single:ada"], shares["single:bo"])
     told = {one.name: one for one in found.contestants}
-    assert told[None].accuracy.value == pytest.approx(best.mean())
+    assert told[None].accuracy.mean == pytest.approx(best.mean())
     ahead = told["single:ada"].ahead
-    assert ahead.value == pytest.approx(np.mean(np.subtract(shares["hash"], shares["single:ada"])))
-    assert ahead.low < ahead.value < ahead.high
+    assert ahead.mean == pytest.approx(np.mean(np.subtract(shares["hash"], shares["single:ada"])))
+    assert ahead.low < ahead.mean < ahead.high
     assert len(found.missed) == sum(a < b for a, b in zip(shares["hash"], best, strict=True))
     assert regret(store, EpisodeFilter(family="none"), "hash").tasks == 0
     several = replicated_tasks(store, ALL, limit=100)

@@ -30,10 +30,11 @@ from core.heads import HeadKind, softmax, split
 from core.tokenizer_files import prompt_tokens
 from storage.analysis.hidden_states import PastDecisions, StateTurn
 from storage.analysis.policy_diff import read_diff
-from storage.analysis.second_opinions import EpisodeScope, add_opinions, new_opinion
+from storage.analysis.second_opinions import EpisodeScope, Opinion, add_opinions
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads.episode_steps import find_in_texts, read_family
 from storage.recorder import record
+from storage.rows.mapping import floats
 from storage.rows.schema import episode as stored
 from storage.rows.schema import state, text, turn
 from storage.store import Store
@@ -196,7 +197,9 @@ def _headed(tmp_path_factory: pytest.TempPathFactory) -> Store:
     again = replace(_decided(ours, "e-fork-2", 1, 3), fork=Fork("e-fork", 1))
     list(record(store, events_of(again)))
     logits = [float(i == 1) * 5 for i in range(len(MODELS))], [0.0, 0.0, 5.0]
-    add_opinions(store, "rtest", [new_opinion(svf.id, "e-head", 2, logits, "ab" * 16, "cpu")])
+    add_opinions(
+        store, "rtest", [Opinion(svf.id, "e-head", 2, floats(logits[0]), floats(logits[1]), "ab" * 16, "cpu")]
+    )
     return store
 
 

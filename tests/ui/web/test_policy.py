@@ -14,13 +14,13 @@ from core.play.session import recorded_requests
 from storage.analysis.policy_diff import PolicyDiff, Source, read_diff
 from storage.analysis.second_opinions import (
     EpisodeScope,
+    Opinion,
     add_opinions,
-    new_opinion,
     read_judged,
     rereading_progress,
-    transcripts,
 )
 from storage.filters.episode_filter import EpisodeFilter
+from storage.reads import forks
 from storage.rows.engine import writing
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode
@@ -57,7 +57,7 @@ def test_stored_states_tell_what_the_coordinator_would_have_chosen(diffed: Diffe
     assert (diff.unrepeated > 0) is by_draw  # chance has dice of its own here
     own = [one for one in diff.judged.episodes.values() if one.policy == diffed.a.id]
     assert len(diff.turns) == sum(turn.episode_id in {one.id for one in own} for turn in diff.judged.turns)
-    episodes = list(transcripts(diffed.store, [one.id for one in own]))
+    episodes = forks.parents(diffed.store, [one.id for one in own]).values()
     for place, checkpoint in enumerate((diffed.a, diffed.b, diffed.barred)):
         sure = picked(diff, place)
         assert len(sure) > 0.8 * len(diff.turns)
@@ -112,7 +112,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     assert len(after.turns) == total
     assert rereading.plan_for(after, EVERYTHING, store.now()) is None
     # What was read again is what the checkpoint's own coordinator finds, and the recorder meets itself.
-    episodes = list(transcripts(store, list(after.judged.episodes)))
+    episodes = forks.parents(store, list(after.judged.episodes)).values()
     asked = [request for episode in episodes for request in recorded_requests(episode)]
     svf = Coordinator(diffed.svf, diffed.encoder, argmax=True).decide(asked)
     told = {(r.episode_id, r.index): (d.model, d.role.value) for r, d in zip(asked, svf, strict=True)}
@@ -130,7 +130,7 @@ def test_a_text_that_is_not_the_recorded_one_is_not_believed(diffed: Diffed) -> 
     turns = [turn for turn in judged.turns if judged.episodes[turn.episode_id].policy == diffed.a.id]
     store.runs.create("rreread1", "reencode", {}, owner="me")
     kept = [
-        new_opinion(diffed.svf.id, turn.episode_id, turn.idx, ((0.0,) * width, (0.0,) * 3), digest, "cpu")
+        Opinion(diffed.svf.id, turn.episode_id, turn.idx, bytes(8 * width), bytes(8 * 3), digest, "cpu")
         for turn, digest in ((turns[0], turns[0].prompt_digest), (turns[1], "another text"))
     ]
     for _ in range(2):  # the second time all are there
