@@ -15,10 +15,9 @@ import numpy as np
 from core.analysis.metrics import kl_divergence
 from core.analysis.rounding import Choice, likeliest_choice, read_half, rounding, sampled_choice
 from core.checkpoint import Checkpoint
-from core.draws import draw_index, uniform
+from core.draws import draw_index, turn_key, uniform
 from core.episode import ROLE_ORDER, Decision, Episode, Role
 from core.heads import Array, softmax, split
-from core.play.session import draw_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +197,7 @@ def recorded_draws(
     recorded (as in a fork that keeps another episode's turns)."""
     if not decision.sampled or decision.origin == "override" or decision.model not in models:
         return None
-    u = uniform(draw_key(episode, index), 2).tolist()
+    u = uniform(turn_key(episode.seed, episode.task.id, index), 2).tolist()
     if models[draw_index(decision.model_probs, u[0])] != decision.model:
         return None
     role = ROLE_ORDER[draw_index(decision.role_probs, u[1])]

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, not_, select
 from core.episode import Role, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions, for_totals
 from storage.filters.listing import RIGHT
-from storage.rows.engine import fetch_rows, fetch_scalars, reading
+from storage.rows.engine import fetch_rows, reading
 from storage.rows.mapping import strip_moves
 from storage.rows.schema import episode, turn
 from storage.store import Store
@@ -202,8 +202,8 @@ def pool_order(store: Store, where: EpisodeFilter) -> list[str]:
         .order_by(func.count().desc())
         .limit(MOST_POOLS)
     )
-    pools = fetch_scalars(store.engine, query)
-    return list(dict.fromkeys(model for pool in pools for model in json.loads(pool)))
+    pools = fetch_rows(store.engine, query)
+    return list(dict.fromkeys(model for (pool,) in pools for model in json.loads(pool)))
 
 
 # The turns behind a number

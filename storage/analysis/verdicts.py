@@ -259,7 +259,7 @@ def turns_with_verdict(
     query = query.where(condition(_did(what), store.engine.dialect.name))
     if author is not None:
         query = query.where(_author() == author)
-    return list(read_turn_references(store, query))
+    return read_turn_references(store, query)
 
 
 #: What a Verifier's turn did, as tests of the filter language, so that numbers and the lists behind them agree.

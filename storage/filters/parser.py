@@ -148,14 +148,12 @@ class _Parser:
         if self.next.kind == "end":
             raise self.fault(0, "it is empty: write a condition such as correct == False.")
         node = self.either()
-        if self.next.kind != "end":
-            raise self._unexpected(self.next)
-        return node
-
-    def _unexpected(self, token: _Token) -> ExpressionError:
+        token = self.next
         if token.word in (")", "]"):
-            return self.fault(token, f"{token} closes a bracket that was never opened.")
-        return self.fault(token, f"{token} cannot follow here: put and or or between two conditions.")
+            raise self.fault(token, f"{token} closes a bracket that was never opened.")
+        if token.kind != "end":
+            raise self.fault(token, f"{token} cannot follow here: put and or or between two conditions.")
+        return node
 
     def either(self) -> Node:
         return self._joined("or", Either, self.both)

@@ -208,11 +208,9 @@ def cells(
     )
 
 
-def lane(
-    outlines: Sequence[TurnOutline], models: Sequence[str], name: str = "", *, running: bool = False
-) -> Lane:
+def lane(outlines: Sequence[TurnOutline], models: Sequence[str], *, running: bool = False) -> Lane:
     """One episode as a strip lane."""
-    return Lane(cells(outlines, models, running=running), name)
+    return Lane(cells(outlines, models, running=running))
 
 
 def _cell(

@@ -95,7 +95,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     run, fresh = enqueue(store, plan, Ticket.new())
     assert (fresh, enqueue(store, plan, Ticket.new())) == (True, (run, False))
     assert store.runs.claim(run, owner())
-    batches = rereading.reread_turns(store, run, plan)
+    batches = rereading.RereadParts(plan).play(store, run)
     first = next(batches)
     store.runs.cancel(run)
     with pytest.raises(Stopped):
