@@ -31,9 +31,8 @@ def pool_template() -> str:
 
 
 def load_pool(path: Path, env: Mapping[str, str], processes: Processes | None = None) -> Pool:
-    """The pool that the file describes, with keys looked up in `env`; `processes` share its pocket models' work.
-    Raises ConfigError for a mistake in the file, PoolError for a key variable that is not set or a pocket model that
-    does not exist."""
+    """The pool that the file describes, with keys looked up in `env`; `processes` share its pocket models' work. Raises
+    ConfigError for a mistake in the file, PoolError for a key variable that is not set or an unknown pocket model."""
     return build_pool(load_specs(path), env, processes)
 
 

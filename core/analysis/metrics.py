@@ -50,9 +50,8 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
 def mean_over_tasks(values: Sequence[float], tasks: Sequence[int], *, key: str) -> tuple[float, float, float]:
     """The mean over tasks, `tasks[i]` of them with `values[i]`, and its percentile bootstrap interval.
 
-    Tasks are drawn with replacement, each with all of its episodes, so that repeats of one task count as no more
-    than one task. That is one multinomial draw over the values, so no per-task data is needed. (0, -1, 1) without
-    tasks."""
+    Tasks are drawn with replacement, each with all of its episodes, so that repeats of one task count as no more than
+    one task: one multinomial draw over the values. (0, -1, 1) without tasks."""
     n = sum(tasks)
     if n == 0:
         return 0.0, -1.0, 1.0

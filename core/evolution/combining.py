@@ -28,8 +28,7 @@ def cascade(arena: Arena, validation: Sequence[Task]) -> CyclePolicy:
     """A cascade as in FrugalGPT (Chen et al. 2023): a model answers, a judge accepts, or the next model answers.
 
     The judge is the model that tells right answers of all models from wrong ones best on validation tasks, in the
-    Verifier's role. The models are chosen one after the other, each the best one after those before it, as many as
-    the turn budget allows."""
+    Verifier's role. The models are chosen one after the other, each the best one after those before it."""
 
     def played(steps: tuple[str, ...], turns: int) -> list[Episode]:
         policy = CyclePolicy(arena.models, steps, _CHECKED, "cascade")
@@ -150,8 +149,7 @@ def labelled_router(
     """Supervised labels (paper A.5): a linear softmax from the question's hidden state to the model that does best.
 
     The label of a question is the model that solved it most often in three repeats at its best cycle; ties count
-    evenly, and a question that no model solved is left out. Trained to the end (L-BFGS) instead of by some steps of
-    Adam."""
+    evenly, and a question that no model solved is left out. Trained to the end (L-BFGS), not by some steps of Adam."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 

@@ -69,11 +69,10 @@ def evolve(
 ) -> Iterator[Generation]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
-    `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the
-    last generation that was yielded, the next is the one after it. Replies are shared; a `pool` that is a
-    CachedPool does that by itself, and its ledger keeps them for when the process dies. ConfigError for parts
-    that do not fit, PoolError when no model could be asked for a whole generation or its validation; what was
-    yielded stays good."""
+    `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
+    generation that was yielded, the next is the one after it. Replies are shared; a `pool` that is a CachedPool does
+    that by itself. ConfigError for parts that do not fit, PoolError when no model could be asked for a whole generation
+    or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)

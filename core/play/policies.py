@@ -23,8 +23,7 @@ PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 
 @dataclass(frozen=True, slots=True)
 class RandomPolicy:
-    """Uniform over all allowed models, and over all allowed roles unless these follow a `cycle`; keyed like a
-    coordinator's own sampling."""
+    """Uniform over all allowed models, and over all allowed roles unless these follow a `cycle`."""
 
     models: tuple[str, ...]
     cycle: Cycle = ()

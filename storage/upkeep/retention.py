@@ -132,8 +132,7 @@ def compact(store: Store) -> None:
 
 
 def last_removed(store: Store, what: Removable, where: EpisodeFilter | Sequence[str]) -> str | None:
-    """The latest such date among episodes of a filter or with these ids. It reads their notes: ask where something
-    is missing."""
+    """The latest such date among episodes of a filter or with these ids. Slow: it reads their notes."""
     chosen = (
         conditions(_with_forks(where), store.engine.dialect.name)
         if isinstance(where, EpisodeFilter)

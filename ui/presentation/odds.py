@@ -118,8 +118,7 @@ class Alternative:
 
 
 def alternatives(decision: Decision, models: Sequence[str], top: int = 3) -> list[Alternative]:
-    """The likeliest pairs that were not chosen, best first; a negative margin means the choice was
-    behind it."""
+    """The likeliest pairs that were not chosen, best first."""
     pairs = _joint(decision, models)
     mine = pairs.pop((decision.model, decision.role), 0.0)
     ranked = sorted(pairs.items(), key=lambda pair: -pair[1])[:top]

@@ -44,10 +44,8 @@ class BatchParts:
     tasks: list[Task]
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
-        """Play what the run still lacks, policy after policy, and record every event before it is passed on.
-
-        What is finished stays; an interrupted or missing episode goes on after its last stored turn, and a stored
-        reply is not asked for again."""
+        """Play what the run still lacks, policy after policy, and record every event before it is passed on. An
+        interrupted or missing episode goes on after its last stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
         pool = CachedPool(self.pool.anew(store.runs.spent_usd(run) + plan.choice_usd))
         over = {one.id for one in store.episodes.of_run(run) if one.status is Status.FINISHED}

@@ -92,8 +92,7 @@ def found_by(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
 
 
 def pool_of(store: Store, parent: Episode, chosen: str) -> str:
-    """The pool an episode can go on with: the one it was played with where that can still be had, else the
-    `chosen` one."""
+    """The pool an episode can go on with: its own where that can still be had, else the `chosen` one."""
     plan = _plan_behind(store, parent)
     own = plan.pool if isinstance(plan, PooledPlan) else ""
     if own == POCKET_POOL or Path(own).is_file():

@@ -67,8 +67,7 @@ class Grown:
 @dataclass(frozen=True, slots=True)
 class Results:
     """A run's forks beside their baseline. `difference` is fork minus baseline over pairs of one seed, clustered by
-    episode; `spent_usd` is None when a price is unknown; `gone` are children that stood in the store and were deleted
-    since."""
+    episode; `spent_usd` is None when a price is unknown; `gone` are reused children that were deleted since."""
 
     grown: tuple[Grown, ...]
     baseline: ForkSide
