@@ -58,7 +58,7 @@ def start(
     mirrored: bool = True,
     preset: Preset = "pycma",
 ) -> SepCMAState:
-    """The state before the first generation. `population` None: the usual. `scales` [n]: first steps over `step_size`."""
+    """The state before the first generation. `population` None: as usual. `scales` [n]: steps over `step_size`."""
     if preset not in get_args(Preset):
         raise ConfigError(f"There are no rates '{preset}': choose {' or '.join(get_args(Preset))}.")
     n = len(mean)

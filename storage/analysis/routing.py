@@ -113,7 +113,7 @@ def traffic_of(store: Store, where: EpisodeFilter, by: TrafficSplit | None = Non
         for models, strip, *group, n, solved in connection.execute(query):
             path = _Path(known.of(models, strip), n, solved)
             groups.setdefault(group[0] if group else "", []).append(path)
-    by_group = {group: _counted(paths, known.all) for group, paths in groups.items()}
+    by_group = {group: _counted(paths, [*known.numbers]) for group, paths in groups.items()}
     return dict(sorted(by_group.items(), key=lambda one: (-one[1].episodes, one[0])))
 
 
@@ -129,8 +129,7 @@ class _Moves:
     """Moves as small numbers, in the order in which they are met: counting them is arithmetic then."""
 
     def __init__(self) -> None:
-        self.all: list[ModelInRole] = []
-        self._numbers: dict[ModelInRole, int] = {}
+        self.numbers: dict[ModelInRole, int] = {}
         self._cells: dict[str, dict[str, int]] = {}  # by pool: what a cell of a strip has been found to say
 
     def of(self, models: str, strip: str) -> list[int]:
@@ -139,16 +138,11 @@ class _Moves:
         try:
             return [cells[cell] for cell in cells_of_strip]
         except KeyError:
-            found = [self._number(ModelInRole(*move)) for move in strip_moves(json.loads(models), strip)]
+            moves = [ModelInRole(*move) for move in strip_moves(json.loads(models), strip)]
+            found = [self.numbers.setdefault(move, len(self.numbers)) for move in moves]
         if len(found) == len(cells_of_strip):  # no name holds a space
             cells.update(zip(cells_of_strip, found, strict=True))
         return found
-
-    def _number(self, move: ModelInRole) -> int:
-        if move not in self._numbers:
-            self._numbers[move] = len(self.all)
-            self.all.append(move)
-        return self._numbers[move]
 
 
 def _counted(paths: Sequence[_Path], moves: Sequence[ModelInRole]) -> Traffic:

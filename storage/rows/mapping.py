@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any
 
 from sqlalchemy import RowMapping
@@ -69,10 +70,7 @@ class EpisodeProgress:
     @classmethod
     def over(cls, models: Sequence[str], turns: Iterable[Turn]) -> EpisodeProgress:
         """The progress after these turns."""
-        progress = cls()
-        for turn in turns:
-            progress = progress.add(models, turn)
-        return progress
+        return reduce(lambda progress, turn: progress.add(models, turn), turns, cls())
 
     def add(self, models: Sequence[str], turn: Turn) -> EpisodeProgress:
         """The progress after one more turn."""
