@@ -64,7 +64,7 @@ class LiveParts:
 
     def play_episode(self, store: Store, run: str, index: int) -> Generator[Event, None, Episode]:
         """Play one of the run's episodes to its end, or go on after its last stored turn; the episode as it ended."""
-        plan, policy, name = self.plan, self.policy, episode_of(run, index)
+        plan, policy, name = self.plan, self.policy, episode_id(run, index)
         if any(one.id == name and one.status is Status.FINISHED for one in store.episodes.of_run(run)):
             return store.episodes.get(name)  # played before, by the worker that died or made way
         begun = {one.id: one for one in store.episodes.unfinished(run)}
@@ -117,8 +117,3 @@ def live_ending(ended: Episode) -> Ending:
     if ended.end_reason is EndReason.COST_CEILING:
         return RunStatus.INTERRUPTED, "The next call could exceed the cost ceiling: raise it to go on."
     return RunStatus.INTERRUPTED, ended.error
-
-
-def episode_of(run: str, index: int = 0) -> str:
-    """The id of a live run's episode number `index`."""
-    return episode_id(run, index)
