@@ -19,6 +19,9 @@ from core.draws import draw_index, turn_key, uniform
 from core.episode import ROLE_ORDER, Decision, Episode, Role
 from core.heads import Array, softmax, split
 
+#: So many parts are told apart from all others.
+LARGEST = 12
+
 
 @dataclass(frozen=True, eq=False)
 class Lens:
@@ -112,9 +115,9 @@ def runner_up(logits: Sequence[float], chosen: int, mask: Sequence[bool] = ()) -
     return max(others, key=lambda i: logits[i], default=None)
 
 
-def lead_parts(lens: Lens, row: int, other: int, most: int = 12) -> list[Part]:
+def lead_parts(lens: Lens, row: int, other: int) -> list[Part]:
     """What put logit `row` ahead of logit `other`, the largest parts first and last all others together."""
-    return _largest(lens.parts[row] - lens.parts[other], lens, most)
+    return _largest(lens.parts[row] - lens.parts[other], lens)
 
 
 def opposing_sums(lens: Lens, row: int, other: int) -> tuple[float, float]:
@@ -129,8 +132,8 @@ def lead_changes(lens: Lens, before: Lens, row: int, other: int) -> list[Part]:
     return _largest(now - then, lens)
 
 
-def _largest(gives: Array, lens: Lens, most: int = 12) -> list[Part]:
-    order = np.argsort(-np.abs(gives), kind="stable")[:most]
+def _largest(gives: Array, lens: Lens) -> list[Part]:
+    order = np.argsort(-np.abs(gives), kind="stable")[:LARGEST]
     found = [
         Part(place, float(gives[place]), float(lens.state[place]) if place < lens.width else math.nan)
         for place in order.tolist()

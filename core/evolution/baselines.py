@@ -19,6 +19,9 @@ from core.play.policies import SINGLE, CyclePolicy, single_policy
 from core.play.policy import Policy
 from core.pool.pool import Pool
 
+#: How much the learned router's regression is held back.
+RIDGE = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Arena:
@@ -70,7 +73,6 @@ def learned_router(
     encoder: Encoder,
     train: Sequence[Task],
     tasks: Sequence[Task],
-    ridge: float = 1.0,
 ) -> PolicyPerRequest:
     """A single-turn router: the most promising model, at its best cycle, plays the whole episode.
 
@@ -82,7 +84,7 @@ def learned_router(
     centre = x.mean(axis=0)
     x, queries = x - centre, queries - centre
     weights = np.linalg.solve(
-        x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
+        x.T @ x + RIDGE * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
     )
     promise = queries @ weights + success.mean(axis=1)
     singles = arena.singles(cycles)

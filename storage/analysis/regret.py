@@ -23,7 +23,7 @@ from storage.store import Store
 
 #: Models alone that share fewer tasks than this part of what the best covered shares would leave too few for all.
 ENOUGH = 0.5
-MOST_MISSED, MOST_REPLICATES = 50, 500
+MOST_MISSED, MOST_REPLICATED, MOST_REPLICATES = 50, 50, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Replicate:
     correct: bool | None
 
 
-def replicated_tasks(store: Store, where: EpisodeFilter, limit: int = 50) -> list[ReplicatedTask]:
+def replicated_tasks(store: Store, where: EpisodeFilter) -> list[ReplicatedTask]:
     """Tasks with several episodes of one policy, those first whose outcome hung most on luck. One query."""
     n = func.count()
     query = (
@@ -177,7 +177,7 @@ def replicated_tasks(store: Store, where: EpisodeFilter, limit: int = 50) -> lis
         .group_by(episode.c.task_key, episode.c.policy)
         .having(n > 1)
         .order_by((RIGHT * (n - RIGHT)).desc(), n.desc(), func.min(episode.c.id))
-        .limit(limit)
+        .limit(MOST_REPLICATED)
     )
     return [ReplicatedTask(*row) for row in fetch_rows(store.engine, query)]
 

@@ -223,11 +223,10 @@ def turns_with_move(
     *,
     ends: bool = False,
     at: int | None = None,
-    limit: int = NEWEST,
 ) -> list[TurnReference]:
     """Newest turns that were `move` (None: any), that were followed by `then` or, with `ends`, by nothing. `at` is
     the 0-based turn that `then` would be, or that `move` is where nothing is asked of what follows."""
-    query = newest_turns(store, where, limit)
+    query = newest_turns(store, where)
     if move is not None:
         query = query.where(turn.c.model == move.model, turn.c.role == move.role)
     if ends:
@@ -242,15 +241,15 @@ def turns_with_move(
     return read_turn_references(store, query)
 
 
-def newest_turns(store: Store, where: EpisodeFilter, limit: int) -> Select[Any]:
-    """Turns of the episodes that count, newest episodes first."""
+def newest_turns(store: Store, where: EpisodeFilter) -> Select[Any]:
+    """The NEWEST turns of the episodes that count, newest episodes first."""
     of_episode = (episode.c.question, episode.c.policy, episode.c.strip, episode.c.correct)
     return (
         select(turn.c.episode_id, turn.c.idx, *of_episode)
         .join(episode, episode.c.id == turn.c.episode_id)
         .where(*counted_episodes(store, where), turn.c.stage == "finished")
         .order_by(episode.c.started.desc(), turn.c.episode_id, turn.c.idx)
-        .limit(limit)
+        .limit(NEWEST)
     )
 
 

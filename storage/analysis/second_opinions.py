@@ -101,21 +101,21 @@ _PLAYED = [episode.c[name] for name in JudgedEpisode._fields]
 _TURN = [turn.c[name] for name in JudgedTurn._fields if name not in ("hidden", "policy")]
 
 
-def read_judged(store: Store, scope: EpisodeScope, most: int = MOST_JUDGED_TURNS) -> JudgedTurns:
-    """The finished turns of a scope. Three queries, no texts."""
+def read_judged(store: Store, scope: EpisodeScope) -> JudgedTurns:
+    """The finished turns of a scope, at most MOST_JUDGED_TURNS. Three queries, no texts."""
     with reading(store.engine) as connection:
         matching = scope.conditions(store.engine.dialect.name)
         total = connection.execute(select(func.count()).select_from(episode).where(*matching)).scalar_one()
         played = (
             select(*_PLAYED, episode.c.turns)
-            .where(episode.c.id.in_(_newest(scope, store, most)))
+            .where(episode.c.id.in_(_newest(scope, store, MOST_JUDGED_TURNS)))
             .order_by(episode.c.id.desc())
         )
         episodes: dict[str, JudgedEpisode] = {}
         turns = 0
         for *columns, length in connection.execute(played):
             turns += length
-            if episodes and turns > most:
+            if episodes and turns > MOST_JUDGED_TURNS:
                 break
             one = JudgedEpisode(*columns)
             episodes[one.id] = one._replace(models=tuple(json.loads(str(one.models))))

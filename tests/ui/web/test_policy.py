@@ -11,6 +11,7 @@ from core.coordinator.coordinator import Coordinator
 from core.episode import ROLE_ORDER
 from core.errors import ConfigError, StoreError
 from core.play.session import recorded_requests
+from storage.analysis import second_opinions
 from storage.analysis.policy_diff import PolicyDiff, Source, read_diff
 from storage.analysis.second_opinions import (
     EpisodeScope,
@@ -146,9 +147,13 @@ def test_a_text_that_is_not_the_recorded_one_is_not_believed(diffed: Diffed) -> 
     assert rereading_progress(store, "rreread1").done == (turns[0].episode_id != turns[1].episode_id)
 
 
-def test_only_the_newest_turns_are_judged_and_whole_episodes_of_them(diffed: Diffed) -> None:
+def test_only_the_newest_turns_are_judged_and_whole_episodes_of_them(
+    diffed: Diffed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     everything = read_judged(diffed.store, EVERYTHING)
-    few = read_judged(diffed.store, EVERYTHING, most=7)
+    with monkeypatch.context() as patched:
+        patched.setattr(second_opinions, "MOST_JUDGED_TURNS", 7)
+        few = read_judged(diffed.store, EVERYTHING)
     assert list(few.episodes) == list(everything.episodes)[: len(few.episodes)]
     assert 0 < len(few.turns) <= 7
     assert few.matching == len(everything.episodes) == 8
