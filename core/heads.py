@@ -141,7 +141,9 @@ class SparseHead(Head):
 
     def _alpha(self, vector: Numbers) -> Array:
         arrays = {name: np.asarray(array, np.float64) for name, array in self.arrays(vector).items()}
-        count = max(1, math.floor(self.width * _sigmoid(-arrays["density"].item())))
+        density = arrays["density"].item()
+        read = 1 / (1 + math.exp(density)) if density < 700 else 0.0  # 1 - sigmoid(density)
+        count = max(1, math.floor(self.width * read))
         best = np.argsort(-arrays["scores"], kind="stable")[:count]
         alpha = np.zeros(self.width)
         temperature = np.clip(arrays["temperature"].item(), 1.0, 20.0)
@@ -164,7 +166,11 @@ class BlockDiagonalHead(Head):
     @property
     def _parts(self) -> list[tuple[range, range]]:
         """Rows and numbers of the state by block, as even as can be, the larger parts first."""
-        return list(zip(_even(self.rows, self.blocks), _even(self.width, self.blocks), strict=True))
+        rows, numbers = (
+            [range(int(run[0]), int(run[-1]) + 1) for run in np.array_split(np.arange(count), self.blocks)]
+            for count in (self.rows, self.width)
+        )
+        return list(zip(rows, numbers, strict=True))
 
     def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         """Each block reads its part of the state."""
@@ -260,18 +266,6 @@ def softmax(z: Numbers, mask: Sequence[bool] = ()) -> Array:
         values = np.where(allowed, values, -np.inf)
     exponentials = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True), np.float64)
-
-
-def _even(count: int, parts: int) -> list[range]:
-    """`count` places in `parts` runs as even as can be, the longer ones first."""
-    ends = [0]
-    for part in range(parts):
-        ends.append(ends[-1] + count // parts + (part < count % parts))
-    return [range(begin, end) for begin, end in zip(ends, ends[1:], strict=False)]
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 def common_mask(mask: Sequence[bool], own: Sequence[bool]) -> Sequence[bool]:

@@ -31,9 +31,8 @@ def pool_template() -> str:
 
 
 def load_pool(path: Path, env: Mapping[str, str], processes: Processes | None = None) -> Pool:
-    """The pool that the file describes, with keys looked up in `env`; `processes` share its pocket models' work.
-    Raises ConfigError for a mistake in the file, PoolError for a key variable that is not set or a pocket model that
-    does not exist."""
+    """The pool that the file describes, with keys looked up in `env`; `processes` share its pocket models' work. Raises
+    ConfigError for a mistake in the file, PoolError for a key variable that is not set or an unknown pocket model."""
     return build_pool(load_specs(path), env, processes)
 
 
@@ -169,7 +168,15 @@ def _spec(path: Path, number: int, entry: dict[str, Any]) -> ModelSpec:
     if isinstance(checked, _Pocket):
         given = checked.model_dump(exclude={"name", "provider"}, exclude_none=True)
         return replace(pocket_spec(checked.name), **given)
-    return _with_prices(ModelSpec(**checked.model_dump()))
+    spec = ModelSpec(**checked.model_dump())
+    if spec.price_in is not None and spec.price_out is not None:
+        return spec
+    price_in, price_out = listed_prices(spec.model or spec.name, spec.base_url)
+    return replace(
+        spec,
+        price_in=price_in if spec.price_in is None else spec.price_in,
+        price_out=price_out if spec.price_out is None else spec.price_out,
+    )
 
 
 def _mistakes(error: ValidationError, kind: type[_Entry]) -> Iterator[str]:
@@ -185,14 +192,3 @@ def _mistakes(error: ValidationError, kind: type[_Entry]) -> Iterator[str]:
             case _:
                 message = mistake["msg"].removeprefix("Value error, ").removeprefix("Input ")
                 yield f"{field} {message[:1].lower()}{message[1:]}"
-
-
-def _with_prices(spec: ModelSpec) -> ModelSpec:
-    if spec.price_in is not None and spec.price_out is not None:
-        return spec
-    price_in, price_out = listed_prices(spec.model or spec.name, spec.base_url)
-    return replace(
-        spec,
-        price_in=price_in if spec.price_in is None else spec.price_in,
-        price_out=price_out if spec.price_out is None else spec.price_out,
-    )

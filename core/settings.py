@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from core.errors import ConfigError
 
@@ -77,23 +79,17 @@ def read_settings(
             values[name] = environment[variable], variable
         elif name in written:
             values[name] = written[name], f"{name} in {file}"
-    given = {name: value for name, (value, _) in values.items()}
-    ports, counts = "a port between 1 and 65535", f"a whole number from 0 to {MOST_WORKERS}"
-    return Settings(
-        data_folder,
-        str(given.get("store", data_folder / "trinity.db")),
-        str(given.get("pool", POCKET_POOL)),
-        encoder=str(given["encoder"]) if "encoder" in given else None,
-        port=_count(*values["port"], 1, 65535, ports) if "port" in given else 8501,
-        max_cost_usd=_number(*values["max_cost_usd"]) if "max_cost_usd" in given else None,
-        labels=_labels(*values["labels"]) if "labels" in given else DEFAULT_LABELS,
-        workers=_count(*values["workers"], 0, MOST_WORKERS, counts)
-        if "workers" in given
-        else DEFAULT_WORKERS,
-        processes=_count(*values["processes"], 1, math.inf, "a whole number of at least 1")
-        if "processes" in given
-        else None,
-    )
+    read: dict[str, Callable[..., Any]] = {
+        "port": partial(_count, least=1, most=65535, allowed="a port between 1 and 65535"),
+        "max_cost_usd": _number,
+        "labels": _labels,
+        "workers": partial(_count, most=MOST_WORKERS, allowed=f"a whole number from 0 to {MOST_WORKERS}"),
+        "processes": partial(_count, least=1, allowed="a whole number of at least 1"),
+    }
+    given: dict[str, Any] = {"store": str(data_folder / "trinity.db")}
+    for name, (value, where) in values.items():
+        given[name] = read[name](value, where) if name in read else str(value)
+    return Settings(data_folder, **given)
 
 
 def _read_file(file: Path) -> dict[str, object]:
@@ -122,7 +118,7 @@ def _labels(value: object, where: str) -> tuple[tuple[str, str], ...]:
     return labels
 
 
-def _count(value: object, where: str, least: float, most: float, allowed: str) -> int:
+def _count(value: object, where: str, *, allowed: str, least: float = 0, most: float = math.inf) -> int:
     """The value as a whole number from `least` to `most`; `allowed` says in words what it may be."""
     number = _number(value, where)
     if number != int(number) or not least <= number <= most:

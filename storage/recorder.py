@@ -82,14 +82,12 @@ def record_finished_run(
 
 
 @contextmanager
-def heartbeats(
-    store: Store, run_id: str, owner: str | None = None, *, every_s: float = BEAT_S
-) -> Iterator[None]:
+def heartbeats(store: Store, run_id: str, owner: str | None = None) -> Iterator[None]:
     """Record every few seconds that the run's process is alive, for as long as the block runs."""
     over = threading.Event()
 
     def beat() -> None:
-        while not over.wait(every_s):
+        while not over.wait(BEAT_S):
             try:
                 store.runs.heartbeat(run_id, owner)
             except StoreError as error:  # the recording itself will tell the user, if it lasts

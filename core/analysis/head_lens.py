@@ -15,10 +15,12 @@ import numpy as np
 from core.analysis.metrics import kl_divergence
 from core.analysis.rounding import Choice, likeliest_choice, read_half, rounding, sampled_choice
 from core.checkpoint import Checkpoint
-from core.draws import draw_index, uniform
+from core.draws import draw_index, turn_key, uniform
 from core.episode import ROLE_ORDER, Decision, Episode, Role
 from core.heads import Array, softmax, split
-from core.play.session import draw_key
+
+#: So many parts are told apart from all others.
+LARGEST = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +115,9 @@ def runner_up(logits: Sequence[float], chosen: int, mask: Sequence[bool] = ()) -
     return max(others, key=lambda i: logits[i], default=None)
 
 
-def lead_parts(lens: Lens, row: int, other: int, most: int = 12) -> list[Part]:
+def lead_parts(lens: Lens, row: int, other: int) -> list[Part]:
     """What put logit `row` ahead of logit `other`, the largest parts first and last all others together."""
-    return _largest(lens.parts[row] - lens.parts[other], lens, most)
+    return _largest(lens.parts[row] - lens.parts[other], lens)
 
 
 def opposing_sums(lens: Lens, row: int, other: int) -> tuple[float, float]:
@@ -130,8 +132,8 @@ def lead_changes(lens: Lens, before: Lens, row: int, other: int) -> list[Part]:
     return _largest(now - then, lens)
 
 
-def _largest(gives: Array, lens: Lens, most: int = 12) -> list[Part]:
-    order = np.argsort(-np.abs(gives), kind="stable")[:most]
+def _largest(gives: Array, lens: Lens) -> list[Part]:
+    order = np.argsort(-np.abs(gives), kind="stable")[:LARGEST]
     found = [
         Part(place, float(gives[place]), float(lens.state[place]) if place < lens.width else math.nan)
         for place in order.tolist()
@@ -198,7 +200,7 @@ def recorded_draws(
     recorded (as in a fork that keeps another episode's turns)."""
     if not decision.sampled or decision.origin == "override" or decision.model not in models:
         return None
-    u = uniform(draw_key(episode, index), 2).tolist()
+    u = uniform(turn_key(episode.seed, episode.task.id, index), 2).tolist()
     if models[draw_index(decision.model_probs, u[0])] != decision.model:
         return None
     role = ROLE_ORDER[draw_index(decision.role_probs, u[1])]

@@ -50,9 +50,8 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
 def mean_over_tasks(values: Sequence[float], tasks: Sequence[int], *, key: str) -> tuple[float, float, float]:
     """The mean over tasks, `tasks[i]` of them with `values[i]`, and its percentile bootstrap interval.
 
-    Tasks are drawn with replacement, each with all of its episodes, so that repeats of one task count as no more
-    than one task. That is one multinomial draw over the values, so no per-task data is needed. (0, -1, 1) without
-    tasks."""
+    Tasks are drawn with replacement, each with all of its episodes, so that repeats of one task count as no more than
+    one task: one multinomial draw over the values. (0, -1, 1) without tasks."""
     n = sum(tasks)
     if n == 0:
         return 0.0, -1.0, 1.0
@@ -132,22 +131,22 @@ def _over_clusters(
 
 
 @dataclass(frozen=True, slots=True)
-class OverSeeds:
-    """A mean over seeds and tasks with a percentile bootstrap interval that draws both anew."""
+class Mean:
+    """A mean with a percentile bootstrap interval, which draws anew what it is over: tasks, or seeds and tasks."""
 
     mean: float
     low: float
     high: float
 
 
-def mean_over_seeds(outcomes: NDArray[np.float64], *, key: str) -> OverSeeds:
+def mean_over_seeds(outcomes: NDArray[np.float64], *, key: str) -> Mean:
     """The mean of `outcomes` [seeds, tasks] (NaN: missing): right or wrong, or the difference of two policies.
 
     Tasks are drawn with replacement, and so are seeds, so that the interval knows both chances; three seeds tell
     little about theirs. The same `key` gives the same interval."""
     known = np.isfinite(outcomes)
     if not known.any():
-        return OverSeeds(math.nan, math.nan, math.nan)
+        return Mean(math.nan, math.nan, math.nan)
     seeds, tasks = outcomes.shape
     rng = _generator(f"over-seeds/{key}")
     of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES // 5).astype(float)
@@ -156,7 +155,7 @@ def mean_over_seeds(outcomes: NDArray[np.float64], *, key: str) -> OverSeeds:
     totals = np.einsum("rs,rs->r", of_seeds, of_tasks @ values.T)
     counts = np.einsum("rs,rs->r", of_seeds, of_tasks @ known.T.astype(float))
     means = totals[counts > 0] / counts[counts > 0]
-    return OverSeeds(float(values.sum() / known.sum()), *_percentiles(means))
+    return Mean(float(values.sum() / known.sum()), *_percentiles(means))
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:

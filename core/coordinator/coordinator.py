@@ -45,13 +45,7 @@ class Population:
     to candidate. Candidates with SVF offsets of their own each read for themselves."""
 
     def __init__(
-        self,
-        template: Checkpoint,
-        vectors: NDArray[Any],
-        encoder: Encoder,
-        candidate_of: Mapping[str, int],
-        *,
-        argmax: bool = False,
+        self, template: Checkpoint, vectors: NDArray[Any], encoder: Encoder, candidate_of: Mapping[str, int]
     ) -> None:
         if vectors.ndim != 2 or vectors.shape[1] != len(template.vector):
             raise CheckpointError(
@@ -65,7 +59,6 @@ class Population:
         self._vectors = np.asarray(vectors, np.float32)
         self._encoder = encoder
         self._candidate_of = candidate_of
-        self._argmax = argmax or template.head.argmax
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request, each by the candidate that plays its episode."""
@@ -78,7 +71,7 @@ class Population:
         for candidate in np.unique(candidates):
             rows, vector = candidates == candidate, self._vectors[candidate, template.svf_size :]
             z[rows] = head.logits(encoded.states[rows], vector, turns[rows])
-        return choose(requests, encoded, z, template, argmax=self._argmax)
+        return choose(requests, encoded, z, template, argmax=template.head.argmax)
 
     def _encoded(self, requests: Sequence[Decide], candidates: NDArray[np.int64]) -> Encoded:
         template = self._template

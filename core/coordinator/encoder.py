@@ -263,17 +263,6 @@ def _picked(hidden: torch.Tensor, positions: Sequence[int]) -> NDArray[np.float3
     return cast("NDArray[np.float32]", picked)
 
 
-def read_batch(job: Any) -> str:
-    """In a helper process: the states of one of an encoder's batches."""
-    folder, dtype, _, _ = job
-    return _loaded_encoder(folder, dtype)._read(job)
-
-
-@cache
-def _loaded_encoder(folder: str, dtype: Dtype) -> Encoder:
-    return load_encoder(folder, dtype=dtype)
-
-
 def load_encoder(
     name_or_folder: str | Path,
     *,
@@ -308,6 +297,15 @@ def load_encoder(
         raise CheckpointError(f"The encoder must be a decoder-only language model; {name} is not one.")
     identity = EncoderIdentity(_name(name, folder, commit), hidden_size, weights_digest(folder), commit)
     return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
+
+
+_loaded = cache(load_encoder)
+
+
+def read_batch(job: Any) -> str:
+    """In a helper process: the states of one of an encoder's batches."""
+    folder, dtype, _, _ = job
+    return _loaded(folder, dtype=dtype)._read(job)
 
 
 def weights_digest(folder: Path) -> str:

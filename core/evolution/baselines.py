@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
-from core.episode import Decide, Decision, Episode, Task, Transcript
-from core.evolution.cycles import ChosenCycle, choose_cycles, try_cycles
+from core.episode import Decide, Episode, Task, Transcript
+from core.evolution.cycles import ChosenCycle, PolicyPerRequest, choose_cycles, try_cycles
 from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
 from core.play.drive import GradeMany, Masks
 from core.play.policies import SINGLE, CyclePolicy, single_policy
 from core.play.policy import Policy
 from core.pool.pool import Pool
+
+#: How much the learned router's regression is held back.
+RIDGE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +60,6 @@ def best_cycles(arena: Arena, validation: Sequence[Task]) -> dict[str, ChosenCyc
     return {name.removeprefix(SINGLE): one for name, one in choose_cycles(trials).items()}
 
 
-@dataclass(frozen=True, slots=True)
-class TablePolicy:
-    """Looks the question up and plays the fixed policy that was chosen for it, turn by turn."""
-
-    id: str
-    models: tuple[str, ...]
-    chosen: Mapping[str, CyclePolicy]  # by question
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        return [self.chosen[request.transcript.question].decide([request])[0] for request in requests]
-
-
 def solved_by_single(
     arena: Arena, cycles: Mapping[str, ChosenCycle], tasks: Sequence[Task]
 ) -> NDArray[np.float64]:
@@ -82,8 +73,7 @@ def learned_router(
     encoder: Encoder,
     train: Sequence[Task],
     tasks: Sequence[Task],
-    ridge: float = 1.0,
-) -> TablePolicy:
+) -> PolicyPerRequest:
     """A single-turn router: the most promising model, at its best cycle, plays the whole episode.
 
     The promise is a ridge regression from the question's hidden state to each model's success on `train`."""
@@ -94,12 +84,12 @@ def learned_router(
     centre = x.mean(axis=0)
     x, queries = x - centre, queries - centre
     weights = np.linalg.solve(
-        x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
+        x.T @ x + RIDGE * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
     )
     promise = queries @ weights + success.mean(axis=1)
     singles = arena.singles(cycles)
     chosen = {task.question: singles[best] for task, best in zip(tasks, promise.argmax(axis=1), strict=True)}
-    return TablePolicy("router", arena.models, chosen)
+    return PolicyPerRequest("router", arena.models, lambda request: chosen[request.transcript.question])
 
 
 def question_states(encoder: Encoder, tasks: Sequence[Task]) -> NDArray[np.float64]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
 from core.episode import EndReason, Episode, Role, Status, Task, Turn
-from core.evolution.baselines import Arena, TablePolicy, question_states, solved_by_single
-from core.evolution.cycles import ChosenCycle, PolicyPerEpisode
+from core.evolution.baselines import Arena, question_states, solved_by_single
+from core.evolution.cycles import ChosenCycle, PolicyPerRequest
 from core.evolution.fitness import mean_reward, play_all, rewards
 from core.play.policies import CyclePolicy, RandomPolicy, single_policy
 
@@ -28,8 +28,7 @@ def cascade(arena: Arena, validation: Sequence[Task]) -> CyclePolicy:
     """A cascade as in FrugalGPT (Chen et al. 2023): a model answers, a judge accepts, or the next model answers.
 
     The judge is the model that tells right answers of all models from wrong ones best on validation tasks, in the
-    Verifier's role. The models are chosen one after the other, each the best one after those before it, as many as
-    the turn budget allows."""
+    Verifier's role. The models are chosen one after the other, each the best one after those before it."""
 
     def played(steps: tuple[str, ...], turns: int) -> list[Episode]:
         policy = CyclePolicy(arena.models, steps, _CHECKED, "cascade")
@@ -103,7 +102,8 @@ def mixture_of_agents(arena: Arena, unplayed: Sequence[Episode]) -> list[Episode
         for model in arena.models
     ]
     workers = [single_policy(model, arena.models, (Role.WORKER,)) for model in arena.models]
-    each = PolicyPerEpisode(arena.models, {one.id: workers[place % n] for place, one in enumerate(proposals)})
+    worker_of = {one.id: workers[place % n] for place, one in enumerate(proposals)}
+    each = PolicyPerRequest("mixture", arena.models, lambda request: worker_of[request.episode_id])
     answered = play_all(proposals, each, arena.pool, arena.grade)
     started, lost = [], {}
     for place, episode in enumerate(unplayed):
@@ -145,12 +145,11 @@ def labelled_router(
     encoder: Encoder,
     train: Sequence[Task],
     tasks: Sequence[Task],
-) -> TablePolicy:
+) -> PolicyPerRequest:
     """Supervised labels (paper A.5): a linear softmax from the question's hidden state to the model that does best.
 
     The label of a question is the model that solved it most often in three repeats at its best cycle; ties count
-    evenly, and a question that no model solved is left out. Trained to the end (L-BFGS) instead of by some steps of
-    Adam."""
+    evenly, and a question that no model solved is left out. Trained to the end (L-BFGS), not by some steps of Adam."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
@@ -168,7 +167,7 @@ def labelled_router(
     chosen = learned.predict(scaler.transform(question_states(encoder, tasks)))
     singles = arena.singles(cycles)
     by_question = {task.question: singles[int(best)] for task, best in zip(tasks, chosen, strict=True)}
-    return TablePolicy("labels", arena.models, by_question)
+    return PolicyPerRequest("labels", arena.models, lambda request: by_question[request.transcript.question])
 
 
 def label_weights(solved: NDArray[np.float64]) -> NDArray[np.float64]:

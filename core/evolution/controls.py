@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
@@ -21,14 +20,6 @@ from core.play.policy import Policy
 from core.pool.pool import Pool
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """What learned nothing, on validation tasks. `name`: "random walk", or a model and its cycle: "single:ann T W"."""
-
-    name: str
-    measured: EpisodeStatistics
-
-
 def controls(
     config: EvolveConfig,
     template: Checkpoint,
@@ -38,18 +29,19 @@ def controls(
     grade: GradeMany,
     tasks: Sequence[Task],
     validation_tasks: Sequence[Task],
-) -> list[Control]:
-    """Play the controls of an evolution of `template` on `tasks`, with the seeds of its validation."""
+) -> dict[str, EpisodeStatistics]:
+    """Play what learned nothing, the controls of an evolution of `template` on `tasks`, with the seeds of its
+    validation. By name: "random walk", or a model and its cycle such as "single:ann T W"."""
 
     def play(policy: Policy, prefix: str) -> EpisodeStatistics:
         episodes = unplayed(config, template, validation_tasks, prefix, validation_seed(config))
         return statistics_of(play_all(episodes, policy, pool, grade))
 
-    found = []
+    found = {}
     if config.learner == "sep-cma-es":  # the others have no walk of their own
         end = random_walk(config, space_of(config, template, encoder, tasks))
         walk = template.with_vector(end, kind="random walk")
-        found.append(Control("random walk", play(Coordinator(walk, encoder), "walk")))
+        found["random walk"] = play(Coordinator(walk, encoder), "walk")
     names = [f"{SINGLE}{model}" for model in template.models]
     trials = try_cycles(
         names,
@@ -65,4 +57,4 @@ def controls(
     cycle = chosen[name].cycle
     single = single_policy(name.removeprefix(SINGLE), template.models, cycle)
     letters = " ".join(role.value[0].upper() for role in cycle)
-    return [*found, Control(f"{name} {letters}", play(single, "single"))]
+    return {**found, f"{name} {letters}": play(single, "single")}

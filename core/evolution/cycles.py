@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -75,7 +75,8 @@ def try_cycles(
         for key in tried
         for task in tasks
     ]
-    each = PolicyPerEpisode(models, {one.id: policies[one.policy] for one in episodes})
+    policy_of = {one.id: policies[one.policy] for one in episodes}
+    each = PolicyPerRequest("cycles", models, lambda request: policy_of[request.episode_id])
     for event in drive_many(episodes, each, pool, grade):
         if isinstance(event, EpisodeFinished):
             yield Trial(*tried[event.episode.policy], event.episode)
@@ -110,12 +111,12 @@ def _best(name: str, by_cycle: Mapping[Cycle, Sequence[Episode]]) -> ChosenCycle
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPerEpisode:
-    """Lets every episode be decided by its own policy, by the episode's id."""
+class PolicyPerRequest:
+    """Lets every request be decided by the policy that `policy_of` has for it, as for its episode or its question."""
 
+    id: str
     models: tuple[str, ...]
-    policy_of: Mapping[str, Policy]
-    id: str = "policy per episode"
+    policy_of: Callable[[Decide], Policy]
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        return [self.policy_of[request.episode_id].decide([request])[0] for request in requests]
+        return [self.policy_of(request).decide([request])[0] for request in requests]

@@ -6,8 +6,8 @@ Stopping is closing the generator; from a state that was yielded it goes on to t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from core.evolution.fitness import (
     rewards,
     statistics_of,
 )
-from core.evolution.generation_stats import EpisodeStatistics, Step
+from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import Learner, SepCMA, learner_of
 from core.evolution.search import SearchSpace, space_of
@@ -37,26 +37,16 @@ from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """One finished generation.
-
-    `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and is empty for
-    generation 0, the start. `validation` is the accuracy of the distribution mean on held-apart tasks, when
-    due. `distances` are those of the candidates from where the learner stood, in step sizes; `steps`, of generation 0
-    only, the first step of every block of the vector. `next_tasks` is the next generation's `tasks_per_candidate`.
-    Calls to models and decisions, with the encoder's forwards for them, are counted over this generation, without
-    those of its validation."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation(GenerationStats):
+    """One finished generation. `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and
+    is empty for generation 0, the start."""
 
     index: int
     checkpoint: Checkpoint
     state: LearnerState
     fitness: tuple[float, ...] = ()
-    distances: tuple[float, ...] = ()
-    steps: Mapping[str, Step] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
-    episodes: EpisodeStatistics | None = None
-    validation: EpisodeStatistics | None = None
     tasks_per_candidate: int = 0
     next_tasks: int = 0
     calls: int = 0
@@ -79,11 +69,10 @@ def evolve(
 ) -> Iterator[Generation]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
-    `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the
-    last generation that was yielded, the next is the one after it. Replies are shared; a `pool` that is a
-    CachedPool does that by itself, and its ledger keeps them for when the process dies. ConfigError for parts
-    that do not fit, PoolError when no model could be asked for a whole generation or its validation; what was
-    yielded stays good."""
+    `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
+    generation that was yielded, the next is the one after it. Replies are shared; a `pool` that is a CachedPool does
+    that by itself. ConfigError for parts that do not fit, PoolError when no model could be asked for a whole generation
+    or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
@@ -98,7 +87,8 @@ def evolve(
     per_candidate = next_tasks or config.tasks_per_candidate
     if start is None:
         state = learner.begin()
-        yield validated(Generation(0, template, state, steps=learner.space.steps, next_tasks=per_candidate))
+        first = Generation(index=0, checkpoint=template, state=state, next_tasks=per_candidate)
+        yield validated(replace(first, steps=learner.space.steps))
     else:
         _check_fits(learner.begin(), start)
         state = start

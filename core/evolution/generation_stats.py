@@ -69,13 +69,16 @@ _COUNTS = ("calls", "calls_saved", "decisions", "forwards", "next_tasks")
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
-    """Counts are of this generation alone, None where its run did not keep them; `distances` are the candidates' from
-    the mean, in step sizes; `controls` are what the last generation is put beside, by name; `spent_usd` is that of the
-    whole run so far."""
+    """Calls to models and decisions, with the encoder's forwards for them, are counted over this generation, without
+    those of its validation; None where its run did not keep them. `next_tasks` is the next generation's
+    `tasks_per_candidate`; `distances` are the candidates' from where the learner stood, in step sizes; `steps`, of
+    generation 0 only, the first step of every block of the vector; `validation` is of the distribution mean on
+    held-apart tasks, when due. `controls` are what the last generation is put beside, by name; `spent_usd` is that of
+    the whole run so far."""
 
-    calls: float | None = None
-    calls_saved: float | None = None
-    decisions: float | None = None
+    calls: int | None = None
+    calls_saved: int | None = None
+    decisions: int | None = None
     forwards: float | None = None
     next_tasks: int | None = None
     distances: tuple[float, ...] = ()

@@ -58,8 +58,7 @@ def start(
     mirrored: bool = True,
     preset: Preset = "pycma",
 ) -> SepCMAState:
-    """The state before the first generation. `population` None: as is usual. `scales` [n]: the first step of each
-    number relative to `step_size`."""
+    """The state before the first generation. `population` None: as usual. `scales` [n]: steps over `step_size`."""
     if preset not in get_args(Preset):
         raise ConfigError(f"There are no rates '{preset}': choose {' or '.join(get_args(Preset))}.")
     n = len(mean)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from core.draws import derive_seed
 from core.episode import (
     CHANGE_KINDS,
+    FORK,
     Change,
     ChangeKind,
     Decide,
@@ -228,10 +229,10 @@ def decision_at(parent: Episode, index: int, change: Change | None) -> Decision 
     return recorded
 
 
-def baseline_holds(change: Change) -> bool:
-    """Whether the baseline plays turn t as it was decided. Set against another policy, the first one decides that
-    turn anew as well: its recorded choice may have been a lucky or an unlucky draw."""
-    return change.kind != "policy"
+def stands(change: Change, part: str) -> bool:
+    """Whether turn t of a child of this part is not decided anew: `Fork.held`. Set against another policy, the
+    baseline's decides that turn anew as well: its recorded choice may have been a lucky or an unlucky draw."""
+    return part == FORK or change.kind != "policy"
 
 
 @dataclass(frozen=True)

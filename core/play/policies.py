@@ -1,15 +1,14 @@
-"""Policies that need no coordinator: random choice, fixed cycles, and another policy with overrides."""
+"""Policies that need no coordinator: random choice, fixed cycles; and a person's choice in the place of a policy's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Role
 from core.errors import ConfigError
-from core.play.policy import WrappedPolicy
 
 T = TypeVar("T")
 Cycle = tuple[Role, ...]
@@ -23,8 +22,7 @@ PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 
 @dataclass(frozen=True, slots=True)
 class RandomPolicy:
-    """Uniform over all allowed models, and over all allowed roles unless these follow a `cycle`; keyed like a
-    coordinator's own sampling."""
+    """Uniform over all allowed models, and over all allowed roles unless these follow a `cycle`."""
 
     models: tuple[str, ...]
     cycle: Cycle = ()
@@ -104,31 +102,13 @@ def cycle_policy(name: str, models: tuple[str, ...], cycle: Cycle) -> CyclePolic
     return CyclePolicy(models, models, cycle, "round-robin")
 
 
-@dataclass(frozen=True)
-class OverridePolicy(WrappedPolicy):
-    """Another policy's decisions, except at the turns given, where model and role are a person's choice.
-
-    The inner policy is asked all the same, so an overridden turn still shows its logits."""
-
-    overrides: Mapping[int, tuple[str, Role]] = field(default_factory=dict)
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """Inner decisions with the overrides put in. Raises ConfigError for an unknown model."""
-        decisions = self.inner.decide(requests)
-        return [
-            self._override(decision, self.overrides[request.index])
-            if request.index in self.overrides
-            else decision
-            for request, decision in zip(requests, decisions, strict=True)
-        ]
-
-    def _override(self, decision: Decision, choice: tuple[str, Role]) -> Decision:
-        model, role = choice
-        if model not in self.models:
-            raise ConfigError(
-                f"There is no model '{model}' in the pool: choose one of {', '.join(self.models)}."
-            )
-        return replace(decision, model=model, role=role, origin="override")
+def overridden(decision: Decision, choice: tuple[str, Role], models: Sequence[str]) -> Decision:
+    """A policy's decision, its logits with it, with a person's choice of model and role. ConfigError for a model that
+    the pool does not have."""
+    model, role = choice
+    if model not in models:
+        raise ConfigError(f"There is no model '{model}' in the pool: choose one of {', '.join(models)}.")
+    return replace(decision, model=model, role=role, origin="override")
 
 
 def _even(size: int, mask: Sequence[bool]) -> tuple[float, ...]:

@@ -109,11 +109,6 @@ def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:
     return state.read(turn.decision, turn.messages, reply, *roles.dialect_and_tag(turn.messages))
 
 
-def draw_key(episode: Episode, index: int) -> str:
-    """What keys the random choices of an episode's turn, from 0."""
-    return turn_key(episode.seed, episode.task.id, index)
-
-
 def recorded_requests(episode: Episode) -> list[Decide]:
     """What the policy was asked before each recorded turn; masks, which turns do not record, are left open."""
     state, decides = _EpisodeState(episode), []
@@ -166,7 +161,7 @@ class _EpisodeState:
     @property
     def key(self) -> str:
         """Keys every random choice of the next turn; the policy is no part of it (common random numbers)."""
-        return draw_key(self.episode, len(self.turns))
+        return turn_key(self.episode.seed, self.episode.task.id, len(self.turns))
 
     def add(self, turn: Turn) -> None:
         role, model, text = turn.decision.role, turn.decision.model, _visible_text(turn.reply)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from core.episode import ROLE_ORDER, Role
@@ -104,19 +105,19 @@ def measure_skills(model: LanguageModel, family: str, spec: ModelSpec) -> Skills
 
     def solved(prompts: Sequence[str], key: str) -> float:
         replies = _ask(model, prompts, key, spec.temperature_in(Role.WORKER))
-        return _share(terse.read_answer(r) == p.answer for r, p in zip(replies, problems, strict=True))
+        return fmean(terse.read_answer(r) == p.answer for r, p in zip(replies, problems, strict=True))
 
     def judged(shown: Sequence[str], verdict: str) -> float:
         prompts = [terse.check_prompt(p.question, a) for p, a in zip(problems, shown, strict=True)]
         replies = _ask(model, prompts, verdict, spec.temperature_in(Role.VERIFIER))
-        return _share(terse.read_verdict(reply) == verdict for reply in replies)
+        return fmean(terse.read_verdict(reply) == verdict for reply in replies)
 
     planned = list(zip(problems, plans, strict=True))
     wrong = [rng.choice(p.decoys) for p in problems]
     return Skills(
         family,
         PROBLEMS,
-        plan=_share(a == p.plan for p, a in planned),
+        plan=fmean(a == p.plan for p, a in planned),
         direct=solved([terse.work_prompt(p.question) for p in problems], "solve"),
         own_plan=solved([terse.work_prompt(p.question, a) for p, a in planned], "own"),
         good_plan=solved([terse.work_prompt(p.question, p.plan) for p in problems], "follow"),
@@ -128,8 +129,3 @@ def measure_skills(model: LanguageModel, family: str, spec: ModelSpec) -> Skills
 def _ask(model: LanguageModel, prompts: Sequence[str], key: str, temperature: float) -> list[str]:
     keys = [f"{key}/{index}" for index in range(len(prompts))]
     return [one.text for one in model.write(prompts, keys, temperature=temperature, max_tokens=MAX_TOKENS)]
-
-
-def _share(hits: Iterable[bool]) -> float:
-    values = list(hits)
-    return sum(values) / len(values)

@@ -41,7 +41,7 @@ class PocketPool:
         self._by_name = {spec.name: spec for spec in self.specs}
         self._weights = weights
         self._processes = processes or Processes(1)
-        self._loaded: dict[Path, LanguageModel] = {}
+        self._load = cache(LanguageModel.load)
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply): one batch after the other, model by model, prompts of like length together."""
@@ -79,11 +79,6 @@ class PocketPool:
 
     def _folder(self, name: str) -> Path:
         return self._weights / self._by_name[name].model.removeprefix("pocket/")
-
-    def _load(self, folder: Path) -> LanguageModel:
-        if folder not in self._loaded:
-            self._loaded[folder] = LanguageModel.load(folder)
-        return self._loaded[folder]
 
 
 def _answer(load: Callable[[Path], LanguageModel], job: Any) -> Any:

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from core.errors import ConfigError
 from core.pocket import FAMILIES
 from core.pocket.corpus import Exercise, exercises
-from core.pocket.recipes import ENCODER, RECIPES, Recipe
+from core.pocket.recipes import ENCODER, RECIPES, Mix, Recipe
 from core.pocket.tokenizer import train_tokenizer
 from core.pocket.transcripts import training_transcripts
 
@@ -39,18 +39,12 @@ def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[Train
         raise ConfigError(f"There is no pocket model '{name}': choose one of {', '.join(RECIPES)}.")
     recipe = RECIPES[name]
     torch.manual_seed(recipe.seed)
-    tokenizer = new_tokenizer()
+    taught: Mix = {(family, skill): 1.0 for family in FAMILIES for skill in ("think", "check")}
+    sample = islice(exercises(taught, 0), 20_000)
+    tokenizer = train_tokenizer(text for one in sample for text in (one.prompt, one.reply))
     model = new_model(recipe, tokenizer)
     yield from fit(model, tokenizer, recipe, report_every)
     save(model, tokenizer, folder)
-
-
-def new_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer that all pocket models share, trained on exercises of all families."""
-    sample = islice(
-        exercises({(family, skill): 1.0 for family in FAMILIES for skill in ("think", "check")}, 0), 20_000
-    )
-    return train_tokenizer(text for one in sample for text in (one.prompt, one.reply))
 
 
 def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:

@@ -26,10 +26,9 @@ class ReplyLedger(Protocol):
 
 
 class CachedPool:
-    """Remembers replies by (model, messages, temperature, max_tokens, seed, sample), in memory, the least
-    recently used dropped beyond `max_entries`, and in a `ledger` where there is one. A hit repeats the reply as
-    it was, usage included, so that an episode reads the same whether or not another came first. Failures are
-    not remembered."""
+    """Remembers replies by (model, messages, temperature, max_tokens, seed, sample), in memory, the least recently used
+    dropped beyond `max_entries`, and in a `ledger` where there is one. A hit repeats the reply as it was, usage
+    included, so that an episode reads the same whether or not another came first. Failures are not remembered."""
 
     def __init__(self, pool: Pool, max_entries: int = 100_000, ledger: ReplyLedger | None = None) -> None:
         self.specs = pool.specs

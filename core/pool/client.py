@@ -78,8 +78,16 @@ class ChatClient:
                 " write it like https://api.example.com/v1."
             ) from None
         allow_private = spec.allow_private or is_private_by_name(self._url.host)
+        transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False)
+        # httpx has no parameter for the network backend; httpcore's pool, which it wraps, has.
+        transport._pool = httpcore.AsyncConnectionPool(
+            ssl_context=context,
+            max_connections=spec.concurrency,
+            keepalive_expiry=30.0,
+            network_backend=GuardedBackend(allow_private=allow_private),
+        )
         self._http = httpx.AsyncClient(
-            transport=_guarded_transport(context, allow_private=allow_private, connections=spec.concurrency),
+            transport=transport,
             headers={"User-Agent": "trinity-inspector", "Accept-Encoding": "identity"},
             timeout=httpx.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s), pool=None),
             trust_env=False,
@@ -246,18 +254,3 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return max(0.0, (until - now).total_seconds())
     except (ValueError, TypeError):
         return None
-
-
-def _guarded_transport(
-    context: ssl.SSLContext, *, allow_private: bool, connections: int
-) -> httpx.AsyncHTTPTransport:
-    """httpx's transport over a connection pool that checks addresses as it connects."""
-    transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False)
-    # httpx has no parameter for the network backend; httpcore's pool, which it wraps, has.
-    transport._pool = httpcore.AsyncConnectionPool(
-        ssl_context=context,
-        max_connections=connections,
-        keepalive_expiry=30.0,
-        network_backend=GuardedBackend(allow_private=allow_private),
-    )
-    return transport

@@ -44,12 +44,11 @@ def estimate_cost(
     longest_reply: int = 0,
     first_turn: int = 0,
 ) -> CostBound:
-    """The most that `episodes` can cost: every turn taken, each by the dearest model, every reply as long as
-    allowed, repeated in all later prompts, there quoted once more as advice and once more as answer.
+    """The most that `episodes` can cost: every turn taken, each by the dearest model, every reply as long as allowed,
+    repeated in all later prompts, there quoted once more as advice and once more as answer.
 
-    `longest_reply` is of models that cost nothing and are not among `specs`: they write into the prompts of
-    those that do. Turns before `first_turn` are recorded: quoted, but not paid for. Retries of failed calls are
-    not in it: servers bill answers."""
+    `longest_reply` is of models that cost nothing and are not among `specs`: they write into the prompts of those that
+    do. Turns before `first_turn` are recorded: quoted, but not paid. Retries are not in it: servers bill answers."""
 
     def dearest(prompt_tokens: int) -> float:
         """The most that a call costs, in millionths of a dollar."""

@@ -12,10 +12,9 @@ Provider = Literal["openai", "pocket", "scripted"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A pool slot. `dialect` picks the role prompts and verdict format: `general` gives full instructions and
-    asks for a final verdict line with a per-call tag; `terse` is the pocket models' short form with the bare
-    word. Prices are USD per million tokens, None when unknown. A spec names the variable its key is in and
-    never holds the key."""
+    """A pool slot. `dialect` picks the role prompts and verdict format: `general` gives full instructions and asks for
+    a final verdict line with a per-call tag; `terse` is the pocket models' short form with the bare word. Prices are
+    USD per million tokens, None when unknown. A spec names the variable its key is in and never holds the key."""
 
     name: str
     model: str = ""

@@ -42,9 +42,9 @@ def grade_many(grades: Sequence[Grade]) -> list[bool]:
     """One verdict per answer, in order; all Python values of the batch are evaluated in one child process."""
     verdicts = [_grade(grade) for grade in grades]
     codes = [index for index, verdict in enumerate(verdicts) if verdict is None]
-    if codes:
-        for index, verdict in zip(codes, _grade_values([grades[index] for index in codes]), strict=True):
-            verdicts[index] = verdict
+    values = evaluate_many([text for i in codes for text in (grades[i].answer, grades[i].task.answer)])
+    for index, given, right in zip(codes, values[::2], values[1::2], strict=True):
+        verdicts[index] = given is not None and given == right
     return [bool(verdict) for verdict in verdicts]
 
 
@@ -132,10 +132,3 @@ def _is_literal(text: str) -> bool:
     """Is this a value and not a sum to do? Repeating the question's own expression is no answer to it."""
     tree = syntax_of(text) if len(text) <= _LONGEST else None
     return tree is not None and all(isinstance(node, _VALUES) for node in ast.walk(tree))
-
-
-def _grade_values(grades: Sequence[Grade]) -> list[bool]:
-    expressions = [text for grade in grades for text in (grade.answer, grade.task.answer)]
-    values = evaluate_many(expressions)
-    pairs = zip(values[::2], values[1::2], strict=True)
-    return [given is not None and given == right for given, right in pairs]

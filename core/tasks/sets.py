@@ -37,9 +37,8 @@ POCKET_SETS: dict[str, tuple[str, ...]] = {
 def load_tasks(spec: str, split: str, n: int | None, seed: int, *, at_most: bool = False) -> list[Task]:
     """`n` tasks of a set, chosen by `seed`; from a file all of the split when `n` is None or larger than it.
 
-    Pocket sets are balanced over their families in every prefix. Raises TaskError for an unknown set or split,
-    for a pocket split with fewer questions (all of them with `at_most`) and for a malformed file, naming the
-    line."""
+    Pocket sets are balanced over their families in every prefix. Raises TaskError for an unknown set or split, for a
+    pocket split with fewer questions (all of them with `at_most`) and for a malformed line of a file."""
     if n is not None and n < 1:
         raise TaskError(f"{n} tasks are none at all: ask for at least 1.")
     if spec in POCKET_SETS:

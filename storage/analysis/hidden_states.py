@@ -105,10 +105,8 @@ def policies_with_states(store: Store) -> list[PolicyWithStates]:
     return sorted(found, key=lambda one: one.run_id, reverse=True)
 
 
-def read_states(
-    store: Store, run_id: str, policy: str, *, first_only: bool = False, most: int = MOST_POINTS
-) -> HiddenStates:
-    """The states of a policy's finished episodes in a run, at most `most` of them drawn by a fixed seed.
+def read_states(store: Store, run_id: str, policy: str, *, first_only: bool = False) -> HiddenStates:
+    """The states of a policy's finished episodes in a run, at most MOST_POINTS of them drawn by a fixed seed.
 
     Choices made by hand are left out. Two queries: which turns there are, and the sampled ones. StoreError when
     the run holds states of different sizes for the policy, as of two encoders."""
@@ -119,7 +117,7 @@ def read_states(
     )
     if first_only:
         keys = keys.where(turn.c.idx == 0)
-    rows, total = _read_sample(store, keys, f"separability/{run_id}/{policy}/{first_only}", most)
+    rows, total = _read_sample(store, keys, f"separability/{run_id}/{policy}/{first_only}", MOST_POINTS)
     whose = f"{policy} in run {run_id}"
     hidden = _matrix([row["hidden"] for row in rows], "<f2", whose)
     logits = _matrix([row["model_logits"] + row["role_logits"] for row in rows], "<f8", whose)

@@ -97,8 +97,7 @@ class Proof:
 
 @dataclass(frozen=True, eq=False)
 class PolicyDiff:
-    """Recorded turns and what each checkpoint, the first of them the baseline, makes of them. `used` are the turns at
-    which all have logits, `drawn` those of them whose recorded draw is known and used."""
+    """Recorded turns and what each checkpoint, the first of them the baseline, makes of them."""
 
     judged: JudgedTurns
     judgements: tuple[CheckpointLogits, ...]
@@ -172,13 +171,8 @@ class PolicyDiff:
 
     def readable(self) -> dict[str, int]:
         """How many turns each checkpoint would have to read again to judge them, those with any."""
-        found = {one.checkpoint.id: int(turns_to_reread(one).sum()) for one in self.judgements}
+        found = {one.checkpoint.id: int(one.having(*CAN_BE_READ).sum()) for one in self.judgements}
         return {checkpoint: n for checkpoint, n in found.items() if n}
-
-
-def turns_to_reread(judgement: CheckpointLogits) -> Flags:
-    """The turns that a checkpoint has to read again to judge them, [n]."""
-    return judgement.having(*CAN_BE_READ)
 
 
 def read_diff(store: Store, scope: EpisodeScope, ids: Sequence[str], *, by_draw: bool = False) -> PolicyDiff:
@@ -209,10 +203,7 @@ def _checkpoints(store: Store, ids: Sequence[str]) -> list[Checkpoint]:
         raise ConfigError(
             f"A policy diff needs 2 to {MOST_CHECKPOINTS} different checkpoints, the baseline first."
         )
-    return [
-        Checkpoint.from_bytes(store.checkpoints.get(one).config, store.checkpoints.weights(one))
-        for one in ids
-    ]
+    return [store.checkpoints.load(one) for one in ids]
 
 
 def configs_of(store: Store, judged: JudgedTurns) -> dict[str, Mapping[str, Any]]:

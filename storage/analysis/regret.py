@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import func, select
 
-from core.analysis.metrics import mean_over_tasks
+from core.analysis.metrics import Mean, mean_over_tasks
 from core.play.policies import SINGLE
 from storage.analysis.routing import ModelInRole, counted_episodes
 from storage.filters.episode_filter import EpisodeFilter
@@ -23,7 +23,7 @@ from storage.store import Store
 
 #: Models alone that share fewer tasks than this part of what the best covered shares would leave too few for all.
 ENOUGH = 0.5
-MOST_MISSED, MOST_REPLICATES = 50, 500
+MOST_MISSED, MOST_REPLICATED, MOST_REPLICATES = 50, 50, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,6 @@ class MissedTask:
     ours: PolicyOnTask
     best: str
     theirs: PolicyOnTask
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over tasks with the 95 % interval of drawing the tasks anew."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def over(cls, values: NDArray[np.float64], key: str) -> Mean:
-        """The mean of one value per task; the same `key` gives the same interval."""
-        distinct, counts = np.unique(values.round(12), return_counts=True)
-        return cls(*mean_over_tasks(distinct.tolist(), counts.tolist(), key=key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +93,7 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     sides: list[tuple[str | None, NDArray[np.float64]]] = list(zip(rivals, theirs, strict=True))
     sides.append((None, theirs.max(axis=0)))
     contestants = [
-        Contestant(name, Mean.over(of, f"{policy}/{name}"), Mean.over(mine - of, f"{policy}/less/{name}"))
+        Contestant(name, _mean(of, f"{policy}/{name}"), _mean(mine - of, f"{policy}/less/{name}"))
         for name, of in sides
     ]
     worst = np.argsort(mine - sides[-1][1], kind="stable")[:MOST_MISSED]
@@ -117,10 +102,16 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
         if mine[i] < theirs[:, i].max():
             task, best = tasks[i], rivals[int(theirs[:, i].argmax())]
             missed.append(MissedTask(task[1], task[2], ours[task], best, alone[best][task]))
-    return Regret(policy, len(tasks), Mean.over(mine, policy), tuple(contestants), left_out, tuple(missed))
+    return Regret(policy, len(tasks), _mean(mine, policy), tuple(contestants), left_out, tuple(missed))
 
 
 _Task = tuple[int, str, str]  # key, id, question
+
+
+def _mean(values: NDArray[np.float64], key: str) -> Mean:
+    """The mean of one value per task; the same `key` gives the same interval."""
+    distinct, counts = np.unique(values.round(12), return_counts=True)
+    return Mean(*mean_over_tasks(distinct.tolist(), counts.tolist(), key=key))
 
 
 def _shares(of: dict[_Task, PolicyOnTask], tasks: Sequence[_Task]) -> NDArray[np.float64]:
@@ -177,7 +168,7 @@ class Replicate:
     correct: bool | None
 
 
-def replicated_tasks(store: Store, where: EpisodeFilter, limit: int = 50) -> list[ReplicatedTask]:
+def replicated_tasks(store: Store, where: EpisodeFilter) -> list[ReplicatedTask]:
     """Tasks with several episodes of one policy, those first whose outcome hung most on luck. One query."""
     n = func.count()
     query = (
@@ -186,7 +177,7 @@ def replicated_tasks(store: Store, where: EpisodeFilter, limit: int = 50) -> lis
         .group_by(episode.c.task_key, episode.c.policy)
         .having(n > 1)
         .order_by((RIGHT * (n - RIGHT)).desc(), n.desc(), func.min(episode.c.id))
-        .limit(limit)
+        .limit(MOST_REPLICATED)
     )
     return [ReplicatedTask(*row) for row in fetch_rows(store.engine, query)]
 

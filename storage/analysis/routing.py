@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, not_, select
 from core.episode import Role, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions, for_totals
 from storage.filters.listing import RIGHT
-from storage.rows.engine import fetch_rows, fetch_scalars, reading
+from storage.rows.engine import fetch_rows, reading
 from storage.rows.mapping import strip_moves
 from storage.rows.schema import episode, turn
 from storage.store import Store
@@ -113,7 +113,7 @@ def traffic_of(store: Store, where: EpisodeFilter, by: TrafficSplit | None = Non
         for models, strip, *group, n, solved in connection.execute(query):
             path = _Path(known.of(models, strip), n, solved)
             groups.setdefault(group[0] if group else "", []).append(path)
-    by_group = {group: _counted(paths, known.all) for group, paths in groups.items()}
+    by_group = {group: _counted(paths, [*known.numbers]) for group, paths in groups.items()}
     return dict(sorted(by_group.items(), key=lambda one: (-one[1].episodes, one[0])))
 
 
@@ -129,8 +129,7 @@ class _Moves:
     """Moves as small numbers, in the order in which they are met: counting them is arithmetic then."""
 
     def __init__(self) -> None:
-        self.all: list[ModelInRole] = []
-        self._numbers: dict[ModelInRole, int] = {}
+        self.numbers: dict[ModelInRole, int] = {}
         self._cells: dict[str, dict[str, int]] = {}  # by pool: what a cell of a strip has been found to say
 
     def of(self, models: str, strip: str) -> list[int]:
@@ -139,16 +138,11 @@ class _Moves:
         try:
             return [cells[cell] for cell in cells_of_strip]
         except KeyError:
-            found = [self._number(ModelInRole(*move)) for move in strip_moves(json.loads(models), strip)]
+            moves = [ModelInRole(*move) for move in strip_moves(json.loads(models), strip)]
+            found = [self.numbers.setdefault(move, len(self.numbers)) for move in moves]
         if len(found) == len(cells_of_strip):  # no name holds a space
             cells.update(zip(cells_of_strip, found, strict=True))
         return found
-
-    def _number(self, move: ModelInRole) -> int:
-        if move not in self._numbers:
-            self._numbers[move] = len(self.all)
-            self.all.append(move)
-        return self._numbers[move]
 
 
 def _counted(paths: Sequence[_Path], moves: Sequence[ModelInRole]) -> Traffic:
@@ -202,8 +196,8 @@ def pool_order(store: Store, where: EpisodeFilter) -> list[str]:
         .order_by(func.count().desc())
         .limit(MOST_POOLS)
     )
-    pools = fetch_scalars(store.engine, query)
-    return list(dict.fromkeys(model for pool in pools for model in json.loads(pool)))
+    pools = fetch_rows(store.engine, query)
+    return list(dict.fromkeys(model for (pool,) in pools for model in json.loads(pool)))
 
 
 # The turns behind a number
@@ -229,11 +223,10 @@ def turns_with_move(
     *,
     ends: bool = False,
     at: int | None = None,
-    limit: int = NEWEST,
 ) -> list[TurnReference]:
     """Newest turns that were `move` (None: any), that were followed by `then` or, with `ends`, by nothing. `at` is
     the 0-based turn that `then` would be, or that `move` is where nothing is asked of what follows."""
-    query = newest_turns(store, where, limit)
+    query = newest_turns(store, where)
     if move is not None:
         query = query.where(turn.c.model == move.model, turn.c.role == move.role)
     if ends:
@@ -248,15 +241,15 @@ def turns_with_move(
     return read_turn_references(store, query)
 
 
-def newest_turns(store: Store, where: EpisodeFilter, limit: int) -> Select[Any]:
-    """Turns of the episodes that count, newest episodes first."""
+def newest_turns(store: Store, where: EpisodeFilter) -> Select[Any]:
+    """The NEWEST turns of the episodes that count, newest episodes first."""
     of_episode = (episode.c.question, episode.c.policy, episode.c.strip, episode.c.correct)
     return (
         select(turn.c.episode_id, turn.c.idx, *of_episode)
         .join(episode, episode.c.id == turn.c.episode_id)
         .where(*counted_episodes(store, where), turn.c.stage == "finished")
         .order_by(episode.c.started.desc(), turn.c.episode_id, turn.c.idx)
-        .limit(limit)
+        .limit(NEWEST)
     )
 
 

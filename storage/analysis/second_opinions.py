@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, insert, select
 
-from core.episode import Episode
 from core.play.deciders import decider_at
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
-from storage.rows.full_episodes import read_episodes
-from storage.rows.mapping import floats
 from storage.rows.meta_column import deciders_in
 from storage.rows.schema import episode, same_turn, second_opinion, state, turn
 from storage.shelves.runs import check_owner
@@ -104,21 +101,21 @@ _PLAYED = [episode.c[name] for name in JudgedEpisode._fields]
 _TURN = [turn.c[name] for name in JudgedTurn._fields if name not in ("hidden", "policy")]
 
 
-def read_judged(store: Store, scope: EpisodeScope, most: int = MOST_JUDGED_TURNS) -> JudgedTurns:
-    """The finished turns of a scope. Three queries, no texts."""
+def read_judged(store: Store, scope: EpisodeScope) -> JudgedTurns:
+    """The finished turns of a scope, at most MOST_JUDGED_TURNS. Three queries, no texts."""
     with reading(store.engine) as connection:
         matching = scope.conditions(store.engine.dialect.name)
         total = connection.execute(select(func.count()).select_from(episode).where(*matching)).scalar_one()
         played = (
             select(*_PLAYED, episode.c.turns)
-            .where(episode.c.id.in_(_newest(scope, store, most)))
+            .where(episode.c.id.in_(_newest(scope, store, MOST_JUDGED_TURNS)))
             .order_by(episode.c.id.desc())
         )
         episodes: dict[str, JudgedEpisode] = {}
         turns = 0
         for *columns, length in connection.execute(played):
             turns += length
-            if episodes and turns > most:
+            if episodes and turns > MOST_JUDGED_TURNS:
                 break
             one = JudgedEpisode(*columns)
             episodes[one.id] = one._replace(models=tuple(json.loads(str(one.models))))
@@ -162,19 +159,6 @@ def read_opinions(
         return [Opinion(*row) for row in connection.execute(query)]
 
 
-def new_opinion(
-    checkpoint_id: str,
-    episode_id: str,
-    index: int,
-    logits: tuple[Sequence[float], Sequence[float]],
-    prompt_digest: str,
-    device: str,
-) -> Opinion:
-    """An opinion of logits of models and roles."""
-    models, roles = logits
-    return Opinion(checkpoint_id, episode_id, index, floats(models), floats(roles), prompt_digest, device)
-
-
 def add_opinions(store: Store, run_id: str, opinions: Sequence[Opinion], owner: str | None = None) -> None:
     """Keep a batch of opinions of one checkpoint, all or none; those that are there stay as they are. StoreError when
     the run is not this owner's any more."""
@@ -213,12 +197,6 @@ def rereading_progress(store: Store, run_id: str) -> RereadingProgress:
     )
     found = dict(fetch_rows(store.engine, query))
     return RereadingProgress(sum(found.values()), tuple(sorted(found)))
-
-
-def transcripts(store: Store, ids: Sequence[str]) -> Iterator[Episode]:
-    """Whole episodes with their texts, in this order; deleted ones are skipped."""
-    with reading(store.engine) as connection:
-        yield from read_episodes(connection, ids)
 
 
 def freshness(store: Store, scope: EpisodeScope, checkpoints: Sequence[str]) -> tuple[int, int, int]:

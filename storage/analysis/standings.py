@@ -79,8 +79,7 @@ class Course:
 
 
 def policies_with_episodes(store: Store) -> list[PolicyInRun]:
-    """The policies with finished episodes, runs newest first, then by policy; forks and live plays are no policy's
-    own play."""
+    """The policies with finished episodes of their own (no forks, no live plays), runs newest first, then by policy."""
     query = (
         select(episode.c.run_id, episode.c.policy, func.count())
         .where(_FINISHED, IS_MEASURED)

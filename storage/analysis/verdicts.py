@@ -15,7 +15,6 @@ from core.episode import EndReason, Flag, Protocol, Role, Verdict
 from core.play.roles import output_of_other_role
 from storage.analysis.routing import (
     ALL_EPISODES,
-    NEWEST,
     TurnReference,
     counted_episodes,
     counted_turns,
@@ -246,20 +245,14 @@ def _author() -> ColumnElement[Any]:
 
 
 def turns_with_verdict(
-    store: Store,
-    where: EpisodeFilter,
-    verifier: str,
-    what: VerdictOutcome,
-    author: str | None = None,
-    *,
-    limit: int = NEWEST,
+    store: Store, where: EpisodeFilter, verifier: str, what: VerdictOutcome, author: str | None = None
 ) -> list[TurnReference]:
     """Newest turns of a Verifier that did this, on answers of one author when given."""
-    query = newest_turns(store, where, limit).where(turn.c.model == verifier, turn.c.role == Role.VERIFIER)
+    query = newest_turns(store, where).where(turn.c.model == verifier, turn.c.role == Role.VERIFIER)
     query = query.where(condition(_did(what), store.engine.dialect.name))
     if author is not None:
         query = query.where(_author() == author)
-    return list(read_turn_references(store, query))
+    return read_turn_references(store, query)
 
 
 #: What a Verifier's turn did, as tests of the filter language, so that numbers and the lists behind them agree.
@@ -365,7 +358,8 @@ class ThinkerPlan(NamedTuple):
 def thinker_plans(store: Store, where: EpisodeFilter) -> list[ThinkerPlan]:
     """The newest replies of Thinkers, read as replies of the other roles. One query, which reads texts."""
     query = (
-        newest_turns(store, where, MOST_PLANS)
+        newest_turns(store, where)
+        .limit(MOST_PLANS)
         .add_columns(turn.c.model, func.substr(text.c.body, 1, LONGEST_PLAN))
         .join(text, same_turn(text) & (text.c.kind == "reply"))
         .where(turn.c.role == Role.THINKER)

@@ -175,8 +175,7 @@ def dump_line(line: Line) -> bytes:
 
 
 def parse_line(content: bytes, version: int = VERSION) -> Line:
-    """The line of its bytes in a file of this version; ValueError with half a sentence for anything but a well-formed
-    line."""
+    """The line of its bytes in a file of this version; ValueError, half a sentence, for one that is not well-formed."""
     try:
         # The fast parser below takes the last of two equal keys: a line could mean two things to two readers.
         found = json.loads(

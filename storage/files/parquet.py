@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, select
 
 from core.play.deciders import decider_at
 from storage.files.atomic import atomic_file
@@ -177,7 +177,8 @@ def _episodes(connection: Connection, selection: Selection, labels: LabelColumns
         .where(*selection_conditions(selection, connection.dialect.name))
         .order_by(episode.c.id)
     )
-    return _streamed(connection, query, FETCH, lambda row: _episode(row) | labels.of(row["id"]))
+    for row in connection.execute(query.execution_options(yield_per=FETCH)).mappings():
+        yield _episode(row) | labels.of(row["id"])
 
 
 def _episode(row: Rows) -> Row:
@@ -201,7 +202,8 @@ def _turns(connection: Connection, selection: Selection, labels: LabelColumns) -
         .where(turn.c.episode_id.in_(selection_query(selection, connection.dialect.name)))
         .order_by(turn.c.episode_id, turn.c.idx)
     )
-    return _streamed(connection, query, 50, lambda row: _turn(row) | labels.of(row["episode_id"], row["idx"]))
+    for row in connection.execute(query.execution_options(yield_per=50)).mappings():
+        yield _turn(row) | labels.of(row["episode_id"], row["idx"])
 
 
 def _turn(row: Rows) -> Row:
@@ -213,13 +215,6 @@ def _turn(row: Rows) -> Row:
     made["flags"] = [flag.value for flag in mapping.to_flags(row["flags"])]
     made["started"] = _micros(row["started"])
     return made
-
-
-def _streamed(
-    connection: Connection, query: Select[Any], fetch: int, make: Callable[[Rows], Row]
-) -> Iterator[Row]:
-    for row in connection.execute(query.execution_options(yield_per=fetch)).mappings():
-        yield make(row)
 
 
 def _micros(at: float | None) -> int | None:

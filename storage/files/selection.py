@@ -35,8 +35,7 @@ def selection_conditions(selection: Selection, dialect: str) -> list[ColumnEleme
 
 
 def selected_ids(connection: Connection, selection: Selection) -> list[str]:
-    """The ids of a selection in their own order; StoreError for one that the store does not hold, and for
-    none at all."""
+    """The ids of a selection in their own order; StoreError for one that the store does not hold, and for none."""
     query = selection_query(selection, connection.dialect.name).order_by(episode.c.id)
     found = list(connection.execute(query).scalars())
     if not isinstance(selection, EpisodeFilter) and (lost := sorted(set(selection) - set(found))):

@@ -55,11 +55,13 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """How many of the episode's turns, or labels, pass a test."""
-
+class _OfMany:
     of: Node
     over: Many = "turn"
+
+
+class Count(_OfMany):
+    """How many of the episode's turns, or labels, pass a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +97,16 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class _Joined:
+    parts: tuple[Node, ...]
+
+
+class Every(_Joined):
     """All parts hold."""
 
-    parts: tuple[Node, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(_Joined):
     """At least one part holds."""
-
-    parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +116,12 @@ class Not:
     part: Node
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(_OfMany):
     """At least one of the episode's turns, or labels, passes the test."""
 
-    of: Node
-    over: Many = "turn"
 
-
-@dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(_OfMany):
     """None of the episode's turns, or labels, fails the test."""
-
-    of: Node
-    over: Many = "turn"
 
 
 Node: TypeAlias = Compare | Among | Holds | Search | Every | Either | Not | AnyOf | AllOf

@@ -58,10 +58,6 @@ _finished = episode.c.status == Status.FINISHED
 _accepted = and_(_finished, episode.c.end_reason == EndReason.ACCEPTED)
 
 
-def _counted(condition: ColumnElement[bool]) -> ColumnElement[Any]:
-    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
-
-
 def total_if_all_known(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """The sum over a group; NULL as soon as one value is unknown, so that a sum is never too small."""
     return case((func.count() == func.count(column), func.sum(column)))
@@ -76,17 +72,17 @@ FIRST_NOT_RIGHT = func.min(case((func.coalesce(episode.c.correct, False).is_(Fal
 FIGURES: tuple[ColumnElement[Any], ...] = (
     func.max(episode.c.checkpoint_id).label("checkpoint_id"),
     func.max(episode.c.generation).label("generation"),
-    _counted(_finished).label("n"),
-    _counted(and_(_finished, episode.c.correct)).label("correct"),
-    _counted(episode.c.status == Status.MISSING).label("missing"),
-    _counted(episode.c.status == Status.RUNNING).label("running"),
+    func.count().filter(_finished).label("n"),
+    func.count().filter(_finished, episode.c.correct).label("correct"),
+    func.count().filter(episode.c.status == Status.MISSING).label("missing"),
+    func.count().filter(episode.c.status == Status.RUNNING).label("running"),
     func.avg(case((_finished, episode.c.turns))).label("mean_turns"),
-    _counted(_accepted).label("accepted"),
-    _counted(and_(_accepted, episode.c.correct.is_(False))).label("false_accepts"),
+    func.count().filter(_accepted).label("accepted"),
+    func.count().filter(_accepted, episode.c.correct.is_(False)).label("false_accepts"),
     func.coalesce(func.sum(case((_finished, _TOKENS), else_=0)), 0).label("tokens"),
     # One unknown price makes the sum unknown, never too small.
     case(
-        (_counted(and_(_finished, episode.c.cost_usd.is_(None))) > 0, None),
+        (func.count().filter(_finished, episode.c.cost_usd.is_(None)) > 0, None),
         else_=func.sum(episode.c.cost_usd),
     ).label("cost_usd"),
     func.coalesce(func.avg(case((_finished, episode.c.latency_s))), 0.0).label("latency_s"),

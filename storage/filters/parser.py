@@ -148,14 +148,12 @@ class _Parser:
         if self.next.kind == "end":
             raise self.fault(0, "it is empty: write a condition such as correct == False.")
         node = self.either()
-        if self.next.kind != "end":
-            raise self._unexpected(self.next)
-        return node
-
-    def _unexpected(self, token: _Token) -> ExpressionError:
+        token = self.next
         if token.word in (")", "]"):
-            return self.fault(token, f"{token} closes a bracket that was never opened.")
-        return self.fault(token, f"{token} cannot follow here: put and or or between two conditions.")
+            raise self.fault(token, f"{token} closes a bracket that was never opened.")
+        if token.kind != "end":
+            raise self.fault(token, f"{token} cannot follow here: put and or or between two conditions.")
+        return node
 
     def either(self) -> Node:
         return self._joined("or", Either, self.both)
@@ -261,7 +259,8 @@ class _Parser:
     def operand(self) -> Operand:
         token = self.take()
         if token.word == "count":
-            if self.over is None and self._empty_count():
+            if self.over is None and [one.word for one in self.tokens[self.here :][:2]] == ["(", ")"]:
+                self.here += 2
                 return Name("turns")
             return Count(*self.of_many(token))
         if token.kind == "number":
@@ -271,13 +270,6 @@ class _Parser:
         if token.kind == "name":
             return _CONSTANTS[token.word] if token.word in _CONSTANTS else self.name(token)
         raise self.fault(token, f"a field or a value is missing before {token}.")
-
-    def _empty_count(self) -> bool:
-        """Whether `()` follows, which is taken."""
-        if [one.word for one in self.tokens[self.here : self.here + 2]] != ["(", ")"]:
-            return False
-        self.here += 2
-        return True
 
     def number(self, token: _Token) -> int | float:
         value = float(token.text)

@@ -138,8 +138,7 @@ def _decision(row: RowMapping) -> Decision:
 def read_second_opinion(
     store: Store, episode_id: str, index: int, checkpoint_id: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Model and role logits that another checkpoint gave a turn when it read the very same prompt again; None if it
-    has not."""
+    """Model and role logits that another checkpoint gave a turn when it read the very same prompt again, or None."""
     own = select(turn.c.prompt_digest).where(turn.c.episode_id == episode_id, turn.c.idx == index)
     query = select(second_opinion.c.model_logits, second_opinion.c.role_logits).where(
         second_opinion.c.episode_id == episode_id,
@@ -154,8 +153,7 @@ def read_second_opinion(
 
 
 def find_in_texts(store: Store, episode_id: str, words: str, limit: int = 200) -> list[TextMatch]:
-    """The turns of an episode whose texts hold `words`, whatever their case, in order; only the excerpts leave the
-    store."""
+    """The turns of an episode whose texts hold `words`, whatever their case, in order."""
     instr = func.instr if store.engine.dialect.name == "sqlite" else func.strpos
     at = instr(func.lower(text.c.body), func.lower(literal(words)))
     begin = case((at > AROUND, at - AROUND), else_=1)

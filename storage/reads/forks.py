@@ -88,11 +88,6 @@ def of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[Child]]:
     return found
 
 
-def of_run(store: Store, run_id: str) -> list[Child]:
-    """The children that one run has begun."""
-    return _children(store, episode.c.run_id, [run_id])
-
-
 def of_parents(store: Store, parents: Sequence[str]) -> list[Child]:
     """All children of these episodes, in the order of their ids."""
     return _children(store, episode.c.parent_episode_id, parents)

@@ -162,12 +162,6 @@ def fetch_mapping(engine: Engine, query: Executable) -> RowMapping | None:
         return connection.execute(query).mappings().first()
 
 
-def fetch_scalars(engine: Engine, query: Executable) -> Sequence[Any]:
-    """The first column of one query."""
-    with reading(engine) as connection:
-        return connection.execute(query).scalars().all()
-
-
 def fetch_scalar(engine: Engine, query: Executable) -> Any:
     """The first value of one query; None without rows."""
     with reading(engine) as connection:

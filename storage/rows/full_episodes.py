@@ -136,8 +136,7 @@ def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> Non
 
 
 def delete_episodes(connection: Connection, chosen: ColumnElement[bool]) -> int:
-    """Delete episodes with all that only they have: turns, texts, overrides, and tasks that no other episode
-    played."""
+    """Delete episodes with all that only they have: turns, texts, overrides, and tasks that no other one played."""
     ids = select(episode.c.id).where(chosen)
     connection.execute(delete(override).where(override.c.episode_id.in_(ids)))
     deleted = connection.execute(delete(episode).where(chosen)).rowcount

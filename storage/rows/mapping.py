@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any
 
 from sqlalchemy import RowMapping
@@ -69,10 +70,7 @@ class EpisodeProgress:
     @classmethod
     def over(cls, models: Sequence[str], turns: Iterable[Turn]) -> EpisodeProgress:
         """The progress after these turns."""
-        progress = cls()
-        for turn in turns:
-            progress = progress.add(models, turn)
-        return progress
+        return reduce(lambda progress, turn: progress.add(models, turn), turns, cls())
 
     def add(self, models: Sequence[str], turn: Turn) -> EpisodeProgress:
         """The progress after one more turn."""
@@ -145,7 +143,7 @@ def outcome_row(episode: Episode) -> Row:
     return {
         "status": episode.status.value,
         "end_reason": episode.end_reason.value if episode.end_reason else None,
-        "answer": _clean(episode.answer),
+        "answer": episode.answer and clean(episode.answer),
         "correct": episode.correct,
         "meta": notes_of(episode),
         **progress_row(progress),
@@ -187,7 +185,7 @@ def asked_row(episode_id: str, index: int, decision: Decision, started: float) -
         "stage": "asked",
         **{name: getattr(decision, name) for name in _DECISION},
         **{name: floats(getattr(decision, name)) for name in _NUMBERS},
-        **{name: _mask(getattr(decision, name)) for name in _MASKS},
+        **{name: "".join("1" if allowed else "0" for allowed in getattr(decision, name)) for name in _MASKS},
         "role": decision.role.value,
         "argmax_role": decision.argmax_role.value if decision.argmax_role else None,
         "margin": decision_margin(decision),
@@ -216,7 +214,7 @@ def finished_row(turn: Turn) -> Row:
         "suggested_role": turn.suggested_role.value if turn.suggested_role else None,
         "verdict": turn.verdict.value if turn.verdict else None,
         "verdict_raw": clean(turn.verdict_raw),
-        "answer_after": _clean(turn.answer_after),
+        "answer_after": turn.answer_after and clean(turn.answer_after),
         "correct_after": turn.correct_after,
         "flags": ",".join(turn.flags),
     }
@@ -349,10 +347,6 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\x00", "�")
 
 
-def _clean(text: str | None) -> str | None:
-    return None if text is None else clean(text)
-
-
 def cut(text: str) -> str:
     """A text on one line, at most QUESTION_CUT characters."""
     line = " ".join(clean(text[: 4 * QUESTION_CUT]).split())
@@ -367,7 +361,3 @@ def floats(values: Sequence[float]) -> bytes:
 def to_floats(packed: bytes) -> tuple[float, ...]:
     """Inverse of `floats`."""
     return struct.unpack(f"<{len(packed) // 8}d", packed)
-
-
-def _mask(mask: Sequence[bool]) -> str:
-    return "".join("1" if allowed else "0" for allowed in mask)

@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, exists, insert, select
 
+from core.checkpoint import Checkpoint
 from core.errors import StoreError
-from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_scalar, fetch_scalars, writing
+from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, fetch_scalar, writing
 from storage.rows.mapping import Rows
 from storage.rows.schema import checkpoint, episode
 from storage.rows.summaries import CheckpointSummary
@@ -54,7 +55,7 @@ class Checkpoints:
     def ids_with_episodes(self) -> frozenset[str]:
         """Ids of the checkpoints that decided an episode, finished or not."""
         decided = exists().where(episode.c.policy == checkpoint.c.id)
-        return frozenset(fetch_scalars(self.engine, select(checkpoint.c.id).where(decided)))
+        return frozenset(id_ for (id_,) in fetch_rows(self.engine, select(checkpoint.c.id).where(decided)))
 
     def has(self, checkpoint_id: str) -> bool:
         """Whether a checkpoint of this id is kept."""
@@ -68,6 +69,11 @@ class Checkpoints:
     def weights(self, checkpoint_id: str) -> bytes:
         """A checkpoint's numbers as safetensors bytes; StoreError when there is none with this id."""
         return bytes(self._row(checkpoint_id, checkpoint.c.weights)["weights"])
+
+    def load(self, checkpoint_id: str) -> Checkpoint:
+        """A checkpoint with its numbers, as a value; StoreError when there is none with this id."""
+        row = self._row(checkpoint_id, checkpoint.c.config, checkpoint.c.weights)
+        return Checkpoint.from_bytes(json.loads(row["config"]), bytes(row["weights"]))
 
     def find(self, checkpoint_id: str) -> tuple[CheckpointSummary, bytes] | None:
         """One checkpoint with its numbers as safetensors bytes; None when none of this id is kept."""

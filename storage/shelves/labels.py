@@ -77,8 +77,7 @@ class Labels:
         return self.add_all(place, [(name, value)], author=author, note=note)[0]
 
     def withdraw(self, place: Place, name: str, *, author: str, note: str = "") -> Label:
-        """Withdraw this author's label of this name at this place; it stays in the history. StoreError when
-        nothing of the kind counts."""
+        """Withdraw this author's label of this name at this place. StoreError when nothing of the kind counts."""
         return self.add_all(place, [(name, "")], author=author, note=note)[0]
 
     def add_all(
@@ -163,15 +162,13 @@ def _episodes_by(labels: Subquery, column: ColumnElement[str]) -> Select[str, in
 
 
 def is_labelled(author: str | None = None) -> ColumnElement[bool]:
-    """The condition on `episode` that a label of this author (None: of anybody) is on it, on one of its turns or on
-    words of one."""
+    """The condition on `episode` that a label of this author (None: of anybody) is on it, a turn or words of one."""
     wanted = [] if author is None else [label.c.author == author]
     return episode.c.id.in_(select(label.c.episode_id).where(*wanted, is_current()))
 
 
 def current_of(history: Sequence[Label]) -> tuple[Label, ...]:
-    """The current labels of a history: of each author's labels under one name at one place the last, unless that
-    withdraws it; oldest first."""
+    """The current labels of a history, oldest first: see the module."""
     last = {(one.place, one.name, one.author): one for one in history}
     return tuple(sorted((one for one in last.values() if one.value), key=lambda one: one.at))
 

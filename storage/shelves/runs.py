@@ -149,14 +149,12 @@ class Runs:
             _update_own(connection, run_id, owner, status=status.value, error=error, finished=self.now())
             _interrupt_episodes(connection, [run_id])
 
-    def mark_interrupted(
-        self, dead_after_s: float = DEAD_AFTER_S, is_dead: Callable[[str], bool] = lambda _: False
-    ) -> Sequence[str]:
+    def mark_interrupted(self, is_dead: Callable[[str], bool] = lambda _: False) -> Sequence[str]:
         """Running runs without recent heartbeat, and those whose owner `is_dead`, become interrupted with their
         episodes; gives their ids. In a store that is only read they stay as they are."""
         if is_read_only(self.engine):
             return []
-        running, since = run.c.status == RunStatus.RUNNING, self.now() - dead_after_s
+        running, since = run.c.status == RunStatus.RUNNING, self.now() - DEAD_AFTER_S
         beat = func.coalesce(run.c.heartbeat, run.c.created)
         # Mostly there are none: then no write lock is taken.
         rows = fetch_rows(self.engine, select(run.c.owner, beat.label("beat")).where(running))

@@ -32,7 +32,7 @@ from sqlalchemy import (
 from core.episode import Removable
 from core.errors import ConfigError, StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
-from storage.rows.engine import fetch_scalars, reading, writing
+from storage.rows.engine import fetch_rows, reading, writing
 from storage.rows.full_episodes import chunks, delete_episodes
 from storage.rows.meta_column import mentions_removed, removed_in, with_removed
 from storage.rows.schema import checkpoint, episode, run, state, text
@@ -132,15 +132,14 @@ def compact(store: Store) -> None:
 
 
 def last_removed(store: Store, what: Removable, where: EpisodeFilter | Sequence[str]) -> str | None:
-    """The latest such date among episodes of a filter or with these ids. It reads their notes: ask where something
-    is missing."""
+    """The latest such date among episodes of a filter or with these ids. Slow: it reads their notes."""
     chosen = (
         conditions(_with_forks(where), store.engine.dialect.name)
         if isinstance(where, EpisodeFilter)
         else [episode.c.id.in_(where)]
     )
     noted = select(episode.c.meta).where(episode.c.meta.contains(mentions_removed(what)), *chosen)
-    dates = [removed_in(notes).get(what) for notes in fetch_scalars(store.engine, noted)]
+    dates = [removed_in(notes).get(what) for (notes,) in fetch_rows(store.engine, noted)]
     return max((day for day in dates if day), default=None)
 
 

@@ -26,8 +26,9 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import load_encoder
 from core.draws import derive_seed
 from core.episode import ROLE_ORDER, EndReason, Episode, Role, Task
-from core.evolution.baselines import Arena, TablePolicy, best_cycles, learned_router
+from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.config import EvolveConfig
+from core.evolution.cycles import PolicyPerRequest
 from core.evolution.evolve import random_walk
 from core.evolution.search import space_of
 from core.play.policies import CyclePolicy, RandomPolicy, cycle_policy, single_policy
@@ -94,13 +95,16 @@ def tasks_of(split: str, n: int, seed: int) -> list[Task]:
 
 def family_router(
     arena: Arena, steps: Mapping[str, tuple[tuple[str, ...], tuple[Role, ...]]], tasks: Sequence[Task]
-) -> TablePolicy:
+) -> PolicyPerRequest:
     """The hand-made ceiling: per family a cycle of (models, roles) by someone who knows the pool."""
     policies = {
         family: CyclePolicy(arena.models, models, cycle, "hand-made")
         for family, (models, cycle) in steps.items()
     }
-    return TablePolicy("hand-made", arena.models, {task.question: policies[task.family] for task in tasks})
+    by_question = {task.question: policies[task.family] for task in tasks}
+    return PolicyPerRequest(
+        "hand-made", arena.models, lambda request: by_question[request.transcript.question]
+    )
 
 
 def evolved_from(text: str) -> tuple[int, Path]:

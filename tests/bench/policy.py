@@ -16,9 +16,9 @@ import numpy as np
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.coordinator.coordinator import choose
 from core.coordinator.encoder import Encoded
+from core.draws import turn_key
 from core.episode import Decide, EndReason, Episode, Message, Reply, Role, Status, Transcript, Turn, Verdict
 from core.ids import episode_id
-from core.play.session import draw_key
 from core.pocket import FAMILIES, MODELS
 from core.pocket.tasks import draw_tasks
 from storage.analysis.policy_diff import read_diff
@@ -48,7 +48,7 @@ def fill(store: Store, turns: int, width: int) -> list[str]:
             born = Episode(episode_id(run, place), run, task, a.id, MODELS, seed=part)
             states = rng.normal(size=(TURNS_EACH, width)).astype(np.float32)
             asked = [
-                Decide(Transcript(task.question), index, draw_key(born, index), born.id)
+                Decide(Transcript(task.question), index, turn_key(part, task.id, index), born.id)
                 for index in range(TURNS_EACH)
             ]
             encoded = Encoded(states, ("ab" * 16,) * TURNS_EACH, (90,) * TURNS_EACH, (False,) * TURNS_EACH)

@@ -185,9 +185,8 @@ def _fill(store: Store, _: int) -> None:
     )
     list(record(store, events_of(missing)))
     list(record(store, events_of(dataclasses.replace(episode("e-interrupted", seed=3)), upto=6)))
-    store.runs.mark_interrupted(dead_after_s=-1)
+    in_the_future = dataclasses.replace(store.runs, now=lambda: time.time() + 1e6)
+    in_the_future.mark_interrupted()
     live = dataclasses.replace(episode("e-running", seed=4), run_id="rlive")
     list(record(store, events_of(live, upto=10)))
-    dataclasses.replace(store.runs, now=lambda: time.time() + 1e6).heartbeat(
-        "rlive"
-    )  # for as long as tests run
+    in_the_future.heartbeat("rlive")  # for as long as tests run

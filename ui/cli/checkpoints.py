@@ -57,10 +57,9 @@ def export(
     [dim]$[/] trinity checkpoints export cabc123 ./my-coordinator
     """
     from core.checkpoint import save_checkpoint
-    from ui.runs import wiring
 
     with opened_store(store) as opened:
-        found = wiring.stored_checkpoint(opened, checkpoint)
+        found = opened.checkpoints.load(checkpoint)
     save_checkpoint(found, folder)
     say(f"Wrote {found.id} to {folder}.")
 

@@ -165,8 +165,7 @@ def _print(base: PolicySide, found: dict[PolicySide, Comparison]) -> None:
 
 
 def _spent(one: Figures) -> dict[str, Any]:
-    """What a policy took over all its own finished episodes, failed attempts included; None: nothing solved, or a
-    price is unknown."""
+    """What a policy took over all its own finished episodes; None: nothing solved, or a price is unknown."""
     total = one.summary
     priced = total.correct and total.cost_usd is not None
     return {

@@ -59,8 +59,7 @@ PoolOption = Annotated[
 
 @contextmanager
 def opened_store(url: str | None, *, mark_dead: bool = False) -> Iterator[Store]:
-    """The store that --store names, else that of the settings. `mark_dead`: runs whose process is gone are marked as
-    interrupted first."""
+    """The store that --store names, else that of the settings. `mark_dead`: see `lease.mark_dead`."""
     from storage.store import open_store
     from ui.runs import lease, wiring
 

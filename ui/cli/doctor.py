@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.pocket import MODELS
+from core.pocket import MODELS, WEIGHTS
 from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, printable, tell
 from ui.program import packages, version
 
@@ -32,13 +32,12 @@ def doctor(
     if tables:
         _tables(as_json)
         return
-    from core import pocket
     from ui.runs import wiring
 
     settings = wiring.settings(store=store)
     with opened_store(store, mark_dead=True) as opened:
         health, runs = asdict(opened.health()), opened.runs.list(limit=5)
-    found = [name for name in pocket.MODELS if (pocket.WEIGHTS / name / "model.safetensors").exists()]
+    found = [name for name in MODELS if (WEIGHTS / name / "model.safetensors").exists()]
     versions = packages()
     report: dict[str, Any] = {
         "version": version(),

@@ -18,7 +18,7 @@ from ui.cli.console import (
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
-    from storage.analysis.verdicts import PolicyCost, Proportion, VerifierLedger
+    from storage.analysis.verdicts import Proportion
 
 
 def routing(
@@ -95,7 +95,29 @@ def verifier(
     _refuse_nothing(sum(one.n for one in costs))
     if as_json:
         print_json(
-            {"verifiers": [_verifier(one) for one in books], "policies": [_policy(one) for one in costs]}
+            {
+                "verifiers": [
+                    {
+                        "model": one.model,
+                        "false_accept": _share(one.false_accept),
+                        "false_revise": _share(one.false_revise),
+                        "self_verified": one.self_verified,
+                        **{what.value: n for what, n in one.counts.items()},
+                    }
+                    for one in books
+                ],
+                "policies": [
+                    {
+                        "policy": one.policy,
+                        "accuracy": _share(one.accuracy),
+                        "cost_usd": one.cost_usd,
+                        "cost_usd_per_solved": one.per_solved(one.cost_usd),
+                        "tokens_per_solved": one.per_solved(one.tokens),
+                        "false_accept": _share(one.false_accept),
+                    }
+                    for one in costs
+                ],
+            }
         )
         return
     print_table(
@@ -117,27 +139,6 @@ def verifier(
             for one in costs
         ],
     )
-
-
-def _verifier(one: VerifierLedger) -> dict[str, object]:
-    return {
-        "model": one.model,
-        "false_accept": _share(one.false_accept),
-        "false_revise": _share(one.false_revise),
-        "self_verified": one.self_verified,
-        **{what.value: n for what, n in one.counts.items()},
-    }
-
-
-def _policy(one: PolicyCost) -> dict[str, object]:
-    return {
-        "policy": one.policy,
-        "accuracy": _share(one.accuracy),
-        "cost_usd": one.cost_usd,
-        "cost_usd_per_solved": one.per_solved(one.cost_usd),
-        "tokens_per_solved": one.per_solved(one.tokens),
-        "false_accept": _share(one.false_accept),
-    }
 
 
 def _refuse_nothing(episodes: int) -> None:

@@ -27,11 +27,7 @@ from ui.cli.console import (
 from ui.cli.playing import agree, playing, with_ceiling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.progress import Progress
-
-    from core.episode import Event, Task
+    from core.episode import Task
     from storage.store import Store
     from ui.runs.batch import BatchParts
     from ui.runs.plans import BatchPlan
@@ -132,6 +128,7 @@ def run(
 
 def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | None, as_json: bool) -> None:
     """Choose role cycles on validation tasks, play what the plan still lacks, and print accuracies."""
+    from core.episode import EpisodeFinished, Status
     from ui.runs.batch import prepare
     from ui.runs.spending import price
 
@@ -141,7 +138,14 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
     if validation:
         parts = _with_cycles(store, parts, validation)
     with playing(store, parts, resume) as played, progress() as bar:
-        _watch(played.events, bar, len(parts.tasks) * len(parts.policies))
+        right = over = 0
+        line = bar.add_task("episodes", total=len(parts.tasks) * len(parts.policies), note="")
+        for event in played.events:
+            if isinstance(event, EpisodeFinished):
+                over += event.episode.status is Status.FINISHED
+                right += bool(event.episode.correct)
+                note = f"{printable(event.episode.policy)}, {right} of {over} right"
+                bar.update(line, advance=1, note=note)
     _report(store, played.run, parts.plan, as_json)
     if not played.complete:
         raise typer.Exit(1)
@@ -189,20 +193,6 @@ def _with_cycles(store: Store, parts: BatchParts, validation: list[Task]) -> Bat
         say(f"{name} plays {', '.join(cycle)}")
     plan = replace(plan, cycles=mine, choice_usd=parts.pool.spent_usd)
     return replace(parts, plan=plan, policies=resolve_policies(store, plan))
-
-
-def _watch(events: Iterator[Event], bar: Progress, total: int) -> None:
-    """Play to the end, telling how many episodes are over and right."""
-    from core.episode import EpisodeFinished, Status
-
-    right = over = 0
-    line = bar.add_task("episodes", total=total, note="")
-    for event in events:
-        if isinstance(event, EpisodeFinished):
-            over += event.episode.status is Status.FINISHED
-            right += bool(event.episode.correct)
-            note = f"{printable(event.episode.policy)}, {right} of {over} right"
-            bar.update(line, advance=1, note=note)
 
 
 def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool) -> None:

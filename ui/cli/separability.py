@@ -141,7 +141,8 @@ def _print(chosen: PolicyWithStates, states: HiddenStates, found: Sequence[Found
         accuracies.append((*what, *_accuracies(measured)))
         figures = _score(paper.linear), _score(paper.rbf), percent(paper.chance)
         published.append((*what, *figures, f"{PUBLISHED_FISHER[space]:.2f}"))
-        ratios.append((*what, *_ratios(plane)))
+        planes = ("-", "-") if plane is None else (f"{plane.fisher:.2f}", f"{plane.shuffled:.2f}")
+        ratios.append((*what, *planes))
     # Lines, not titles of tables, which are wrapped at the width of their table.
     tasks = f"{len(set(points.tasks)):,} tasks"
     tell(f"Run {chosen.run_id}, {whose}: {len(points):,} turns{drawn} of {tasks}", "bold")
@@ -173,7 +174,3 @@ def _accuracies(measured: Accuracy | None) -> tuple[object, ...]:
 
 def _score(score: Score) -> str:
     return percent(score.mean) if score.std is None else f"{100 * score.mean:.1f} ± {100 * score.std:.1f} %"
-
-
-def _ratios(plane: Discriminant | None) -> tuple[str, str]:
-    return ("-", "-") if plane is None else (f"{plane.fisher:.2f}", f"{plane.shuffled:.2f}")

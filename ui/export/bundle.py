@@ -28,8 +28,7 @@ def export_page(store: Store, episode_id: str, path: str | Path) -> None:
 
 
 def export_pair(store: Store, a: str, b: str, path: str | Path) -> None:
-    """Write the page of two episodes side by side; StoreError for an unknown episode or a place that cannot
-    be written."""
+    """Write the page of two episodes side by side; StoreError as for one."""
     page = pair_page(read_played(store, a), read_played(store, b))
     with atomic_file(Path(path)) as draft:
         draft.write_text(page, encoding="utf-8")
@@ -54,8 +53,7 @@ def export_pages(store: Store, selection: Selection, path: str | Path) -> int:
 
 
 def export_tables(store: Store, selection: Selection, path: str | Path) -> int:
-    """Write a zip with a Parquet file for each kind of row; returns how many files. StoreError when it
-    cannot be written."""
+    """Write a zip with a Parquet file for each kind of row; returns how many. StoreError when it cannot be written."""
     with atomic_file(Path(path)) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as bundle:
         for name in ROW_KINDS:
             with TemporaryDirectory() as folder:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 from storage.files.atomic import atomic_file
-from storage.files.label_columns import LabelColumns, label_columns
+from storage.files.label_columns import label_columns
 from storage.files.selection import Selection, stream_summaries
 from storage.rows.engine import reading
 from storage.rows.summaries import EpisodeSummary
@@ -29,18 +28,13 @@ def export_csv(store: Store, selection: Selection, path: str | Path) -> int:
     with reading(store.engine) as connection:
         labels = label_columns(connection, selection, of_turns=False)
     with atomic_file(Path(path)) as draft, draft.open("w", encoding="utf-8-sig", newline="") as file:
-        return _write(stream_summaries(store, selection), labels, file)
-
-
-def _write(episodes: Iterable[EpisodeSummary], labels: LabelColumns, file: object) -> int:
-    """Write the head line and a line per episode to a text file opened with `newline=""`."""
-    sheet = csv.writer(file)  # type: ignore[arg-type]
-    sheet.writerow([*COLUMNS, *(cell("label", title) for title in labels.titles)])
-    total = 0
-    for one in episodes:
-        row = {name: getattr(one, name) for name in COLUMNS} | labels.of(one.id)
-        sheet.writerow([cell(name, value) for name, value in row.items()])
-        total += 1
+        sheet = csv.writer(file)
+        sheet.writerow([*COLUMNS, *(cell("label", title) for title in labels.titles)])
+        total = 0
+        for one in stream_summaries(store, selection):
+            row = {name: getattr(one, name) for name in COLUMNS} | labels.of(one.id)
+            sheet.writerow([cell(name, value) for name, value in row.items()])
+            total += 1
     return total
 
 

@@ -13,6 +13,8 @@ from ui.presentation.theme import one_line
 MOST_SIDES = 8
 #: Below this many discordant tasks no test can reach p < 0.05: the page says so rather than show a bare p.
 FEWEST_FLIPS = 6
+#: More families of tasks than this are counted and not named.
+MOST_FAMILIES = 12
 
 #: A cell of the 2x2 table as its button says it, B being compared with A.
 CELL_WORDS: dict[Cell, str] = {
@@ -81,15 +83,16 @@ def leading(best: str, rivals: Sequence[tuple[str, Comparison, int]]) -> str:
     return "; ".join(parts) + "."
 
 
-def tasks_words(sets: Sequence[TaskSet], most: int = 12) -> str:
+def tasks_words(sets: Sequence[TaskSet]) -> str:
     """Which tasks and how many, plain text: `96 tasks: 48 of the test split (code 12, math 36), 48 of …`."""
     splits: dict[str, list[TaskSet]] = {}
     for one in sets:
         splits.setdefault(one.split, []).append(one)
     parts = []
     for split, found in splits.items():
-        names = [f"{one_line(one.family, 30)} {one.n:,}" for one in found[:most]]
-        more = [f"{len(found) - most} more families"] if len(found) > most else []
+        names = [f"{one_line(one.family, 30)} {one.n:,}" for one in found[:MOST_FAMILIES]]
+        left = len(found) - MOST_FAMILIES
+        more = [f"{left} more families"] if left > 0 else []
         n = sum(one.n for one in found)
         words = f"the {one_line(split, 30)} split ({enumerated([*names, *more])})"
         parts.append(words if len(splits) == 1 else f"{n:,} of {words}")

@@ -63,8 +63,7 @@ BLUNDERS = frozenset({Happening.WRONG_SINCE, Happening.BROKE, Happening.FALSE_AC
 
 @dataclass(frozen=True, slots=True)
 class StripCell:
-    """One turn as it is drawn. `entropy` is the share of its maximum (0 to 1); `label` says everything
-    in words."""
+    """One turn as it is drawn. `entropy` is the share of its maximum (0 to 1); `label` says all in words."""
 
     letter: str
     shape: Shape
@@ -167,8 +166,7 @@ def next_of(turns: Sequence[int], after: int) -> int | None:
 
 
 def turn_words(outline: TurnOutline, total: int | None) -> str:
-    """One turn as a sentence for a tooltip and for a screen reader; plain text. `total` is None while more turns may
-    come."""
+    """One turn as a sentence, plain text. `total` is None while more turns may come."""
     place = f"Turn {outline.index + 1}{'' if total is None else f' of {total}'}"
     parts = [place, ROLE_STYLES[outline.role].word, one_line(outline.model, 40)]
     if outline.stage != "finished":
@@ -208,11 +206,9 @@ def cells(
     )
 
 
-def lane(
-    outlines: Sequence[TurnOutline], models: Sequence[str], name: str = "", *, running: bool = False
-) -> Lane:
+def lane(outlines: Sequence[TurnOutline], models: Sequence[str], *, running: bool = False) -> Lane:
     """One episode as a strip lane."""
-    return Lane(cells(outlines, models, running=running), name)
+    return Lane(cells(outlines, models, running=running))
 
 
 def _cell(

@@ -117,12 +117,11 @@ class Alternative:
     margin: float
 
 
-def alternatives(decision: Decision, models: Sequence[str], top: int = 3) -> list[Alternative]:
-    """The likeliest pairs that were not chosen, best first; a negative margin means the choice was
-    behind it."""
+def alternatives(decision: Decision, models: Sequence[str]) -> list[Alternative]:
+    """The three likeliest pairs that were not chosen, best first."""
     pairs = _joint(decision, models)
     mine = pairs.pop((decision.model, decision.role), 0.0)
-    ranked = sorted(pairs.items(), key=lambda pair: -pair[1])[:top]
+    ranked = sorted(pairs.items(), key=lambda pair: -pair[1])[:3]
     return [
         Alternative(model, role, p, math.log(mine / p) if mine > 0 else -math.inf)
         for (model, role), p in ranked

@@ -187,7 +187,6 @@ def strip_text(strip: str) -> str:
 
 
 def strip_key(listed: Iterable[EpisodeSummary]) -> str:
-    """How the turn strips of these episodes are read, as markdown; which letter is which model, where they share one
-    pool."""
+    """How the turn strips of these episodes are read, as markdown; with the models' letters where they share a pool."""
     pools = {one.models for one in listed if one.models}
     return strip_legend(pools.pop() if len(pools) == 1 else ())

@@ -14,7 +14,7 @@ from core.checkpoint import load_checkpoint
 from core.episode import Event, Role, Status, Task
 from core.errors import StoreError
 from core.play.drive import drive_many
-from core.play.policies import Cycle
+from core.play.policies import SINGLE, Cycle
 from core.play.policy import Policy, new_episode
 from core.pocket import WEIGHTS
 from core.pool.cache import CachedPool
@@ -44,10 +44,8 @@ class BatchParts:
     tasks: list[Task]
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
-        """Play what the run still lacks, policy after policy, and record every event before it is passed on.
-
-        What is finished stays; an interrupted or missing episode goes on after its last stored turn, and a stored
-        reply is not asked for again."""
+        """Play what the run still lacks, policy after policy, and record every event before it is passed on. An
+        interrupted or missing episode goes on after its last stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
         pool = CachedPool(self.pool.anew(store.runs.spent_usd(run) + plan.choice_usd))
         over = {one.id for one in store.episodes.of_run(run) if one.status is Status.FINISHED}
@@ -73,8 +71,10 @@ def completed(store: Store, plan: BatchPlan) -> BatchPlan:
     the store), the pool's models, the tasks' digest. No model is loaded."""
     wiring.check_policies(plan.policies, store, plan.pool)
     models = tuple(spec.name for spec in wiring.pool_specs(plan.pool))
-    names = dict.fromkeys(_kept(store, name) for name in wiring.expand(plan.policies, models))
-    return replace(plan, policies=tuple(names), models=models, digest=digest_of_tasks(plan.load_tasks()))
+    every = [f"{SINGLE}{model}" for model in models]
+    asked = [one for name in plan.policies for one in (every if name == f"{SINGLE}*" else [name])]
+    names = tuple(dict.fromkeys(_kept(store, name) for name in dict.fromkeys(asked)))
+    return replace(plan, policies=names, models=models, digest=digest_of_tasks(plan.load_tasks()))
 
 
 def prepare(store: Store, plan: BatchPlan) -> BatchParts:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from core.episode import Ask, EndReason, Episode, Reply
 from core.errors import TrinityError
 from core.pool.pool import Pool, closing
-from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL
 from storage.rows.summaries import RunStatus
 from storage.store import Store
@@ -27,15 +26,11 @@ class HaltingPool:
     before has been handed on."""
 
     def __init__(self, pool: Pool, check: Callable[[], None]) -> None:
+        self.specs = pool.specs
         self._pool = pool
         self._check = check
         hosted = any(spec.provider != POCKET_POOL for spec in pool.specs)
         self._wave = WAVE if hosted else None  # models in this process are quickest when asked all at once
-
-    @property
-    def specs(self) -> tuple[ModelSpec, ...]:
-        """The models in slot order."""
-        return self._pool.specs
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Answers of the pool behind, as they are ready."""

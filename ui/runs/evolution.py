@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,9 +14,9 @@ from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
 from core.episode import Task
 from core.errors import ConfigError
-from core.evolution.controls import Control, controls
+from core.evolution.controls import controls
 from core.evolution.evolve import Generation, evolve
-from core.evolution.generation_stats import GenerationStats
+from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
 from core.evolution.learners import restored
 from core.evolution.sep_cma import default_population
 from core.pool.cache import CachedPool
@@ -80,7 +80,7 @@ class EvolutionParts:
             **table,
         ):
             at_the_end = generation.index == config.generations and self.plan.controls and self.validation
-            keeper.keep(generation, controls(config, template, **table) if at_the_end else ())
+            keeper.keep(generation, controls(config, template, **table) if at_the_end else {})
             yield generation
             if generation.index < config.generations:
                 check()
@@ -146,7 +146,7 @@ class Keeper:
     wall_s: float
     _since: float = field(default_factory=time.monotonic, init=False)
 
-    def keep(self, generation: Generation, played: Sequence[Control]) -> None:
+    def keep(self, generation: Generation, played: Mapping[str, EpisodeStatistics]) -> None:
         """Commit a generation with the controls `played` after it; a resumed evolution goes on after it."""
         self.store.runs.heartbeat(self.run_id, owner())  # refused when another process took the run over
         config = self.parts.plan.evolution
@@ -176,7 +176,7 @@ class Keeper:
             evaluations=self.evaluations,
             wall_s=self.wall_s,
             checkpoint_id=checkpoint.id,
-            stats=stats_of(generation, played, self.pool.spent_usd).to_json(),
+            stats=replace(generation, controls=played, spent_usd=self.pool.spent_usd).to_json(),
         )
         candidates = [
             CandidateSummary(
@@ -193,20 +193,3 @@ class Keeper:
             self.ledger.forget()
         elif generation.index and generation.index % config.rotate_every == 0:
             self.ledger.forget(before=self.ledger.generation)  # replies are drawn anew from here
-
-
-def stats_of(generation: Generation, played: Sequence[Control], spent_usd: float) -> GenerationStats:
-    """What else is worth a curve: how the population played, what it took, and the mean on validation tasks."""
-    return GenerationStats(
-        calls=generation.calls,
-        calls_saved=generation.calls_saved,
-        decisions=generation.decisions,
-        forwards=generation.forwards,
-        next_tasks=generation.next_tasks,
-        distances=generation.distances,
-        steps=generation.steps,
-        episodes=generation.episodes,
-        validation=generation.validation,
-        controls={one.name: one.measured for one in played},
-        spent_usd=spent_usd,
-    )

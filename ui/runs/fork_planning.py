@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from core.episode import FORK, Change, Episode, Fork, Role, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
-from core.play.forking import baseline_holds, check_change, child_seed, decided_by, prefix_digest, turns_left
+from core.play.forking import check_change, child_seed, decided_by, prefix_digest, stands, turns_left
 from core.play.policies import Cycle, follows_cycle
 from core.pool.spec import ModelSpec
 from core.settings import POCKET_POOL
@@ -92,8 +92,7 @@ def found_by(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
 
 
 def pool_of(store: Store, parent: Episode, chosen: str) -> str:
-    """The pool an episode can go on with: the one it was played with where that can still be had, else the
-    `chosen` one."""
+    """The pool an episode can go on with: its own where that can still be had, else the `chosen` one."""
     plan = _plan_behind(store, parent)
     own = plan.pool if isinstance(plan, PooledPlan) else ""
     if own == POCKET_POOL or Path(own).is_file():
@@ -300,8 +299,3 @@ def _standing(
         if same and number < most and one.seed == child_seed(parent, branch.turn, number):
             found[f"{part}/{number}"] = one.id
     return found
-
-
-def stands(change: Change, part: str) -> bool:
-    """Whether the forked turn of a child of this part is not decided anew: `Fork.held`."""
-    return part == FORK or baseline_holds(change)

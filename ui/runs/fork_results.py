@@ -67,8 +67,7 @@ class Grown:
 @dataclass(frozen=True, slots=True)
 class Results:
     """A run's forks beside their baseline. `difference` is fork minus baseline over pairs of one seed, clustered by
-    episode; `spent_usd` is None when a price is unknown; `gone` are children that stood in the store and were deleted
-    since."""
+    episode; `spent_usd` is None when a price is unknown; `gone` are reused children that were deleted since."""
 
     grown: tuple[Grown, ...]
     baseline: ForkSide
@@ -100,7 +99,7 @@ class Results:
 
 def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
     """The results of a run as they stand now: no texts are read but to see that the parents are as they were."""
-    played = forks.of_run(store, run_id)
+    played = forks.of_runs(store, [run_id])[run_id]
     reused = forks.by_id(store, _reused(plan))
     grown = _all_grown(plan, [*played, *reused])
     baseline, fork = _sides(grown)

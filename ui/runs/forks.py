@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
 from core.episode import BASELINE, FORK, Decision, Episode, Event, Status
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.drive import drive_many
-from core.play.forking import HeldDecisions, decision_at, new_child
+from core.play.forking import HeldDecisions, decision_at, new_child, stands
 from core.play.policies import Cycle
 from core.play.policy import Policy
 from core.pool.pool import Pool
@@ -20,7 +21,7 @@ from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import GroupControl
-from ui.runs.fork_planning import digest_of, stands
+from ui.runs.fork_planning import digest_of
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
 from ui.runs.play import Ending
@@ -30,7 +31,7 @@ from ui.runs.spending import MeteredPool
 WAVE = 64
 
 #: What makes episodes playable side by side: the policy that goes on, and the models it may not choose.
-_Table = tuple[str, bool, tuple[str, ...], tuple[tuple[str, Cycle], ...]]
+_Table = tuple[str, bool, tuple[str, ...], tuple[tuple[str, Cycle], ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,29 @@ class ForkParts:
         passed on. A stored reply is not asked for again. BudgetError where the ceiling is reached."""
         control = GroupControl(store, run)
         metered = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run))
-        policies = _Policies(store, self.plan)
+
+        @cache
+        def policy(table: _Table) -> Policy:
+            """The policy that goes on with the children of a table. ConfigError when it cannot."""
+            name, argmax, _, cycles, models = table
+            resolver = wiring.Policies(
+                store, models, argmax=argmax, encoder=self.plan.encoder, cycles=dict(cycles)
+            )
+            found = resolver.resolve(name)
+            if found.models != models:
+                raise ConfigError(f"Policy '{name}' chooses among other models than the forked episode.")
+            return found
+
         for part in (BASELINE, FORK):
             due = sorted(siblings(self.plan, run, self.parents, part), key=_table)
             for _, group in groupby(due, key=_table):
                 table = list(group)
                 for start in range(0, len(table), WAVE):
                     if not control.stop():
-                        yield from _wave(store, run, table[start : start + WAVE], policies, metered, control)
-        return control.ending(sum(one.summary.status is Status.MISSING for one in forks.of_run(store, run)))
+                        yield from _wave(store, run, table[start : start + WAVE], policy, metered, control)
+        return control.ending(
+            sum(one.summary.status is Status.MISSING for one in forks.of_runs(store, [run])[run])
+        )
 
 
 def prepare(store: Store, plan: ForkPlan) -> ForkParts:
@@ -113,33 +128,17 @@ def siblings(plan: ForkPlan, run: str, parents: Mapping[str, Episode], part: str
 
 def _table(sibling: Sibling) -> _Table:
     child, branch = sibling.child, sibling.branch
-    return child.policy, child.argmax, branch.left_out, tuple(sorted(branch.cycles.items()))
-
-
-class _Policies:
-    """The policies of a plan, each made ready once and only when something is left for it to play."""
-
-    def __init__(self, store: Store, plan: ForkPlan) -> None:
-        self._store, self._plan = store, plan
-        self._ready: dict[_Table, Policy] = {}
-
-    def at(self, sibling: Sibling) -> Policy:
-        """The policy that goes on with this child. ConfigError when it cannot."""
-        table = _table(sibling)
-        if table not in self._ready:
-            models = sibling.child.models
-            resolver = wiring.Policies(
-                self._store, models, argmax=table[1], encoder=self._plan.encoder, cycles=dict(table[3])
-            )
-            policy = resolver.resolve(table[0])
-            if policy.models != models:
-                raise ConfigError(f"Policy '{table[0]}' chooses among other models than the forked episode.")
-            self._ready[table] = policy
-        return self._ready[table]
+    cycles = tuple(sorted(branch.cycles.items()))
+    return child.policy, child.argmax, branch.left_out, cycles, child.models
 
 
 def _wave(
-    store: Store, run: str, wave: Sequence[Sibling], policies: _Policies, pool: Pool, control: GroupControl
+    store: Store,
+    run: str,
+    wave: Sequence[Sibling],
+    policy_of: Callable[[_Table], Policy],
+    pool: Pool,
+    control: GroupControl,
 ) -> Iterator[Event]:
     """Some children of one table, side by side: those that are not over yet."""
     over = {one.id for one in forks.by_id(store, [one.child.id for one in wave]) if one.correct is not None}
@@ -148,7 +147,7 @@ def _wave(
         return
     forks.insert_children(store, [one.child for one in due], owner())
     begun = {one.id: one for one in store.episodes.unfinished(run)}
-    policy = policies.at(due[0])
+    policy = policy_of(_table(due[0]))
     mask = tuple(model not in due[0].branch.left_out for model in policy.models)
     where = {(one.child.id, one.branch.turn): one for one in due}
     decisions = {place: one.decision for place, one in where.items() if one.decision is not None}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 
 from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Event, Status, TurnStarted
 from core.errors import ConfigError
 from core.ids import episode_id
 from core.play.drive import drive
-from core.play.policies import OverridePolicy
+from core.play.policies import overridden
 from core.play.policy import Policy, WrappedPolicy, new_episode
 from core.pool.pool import Pool
 from core.tasks.graders import grade_many
@@ -32,24 +33,17 @@ class Steered(WrappedPolicy):
 
     store: Store
     resolve: Callable[[str], Policy]
-    _known: dict[str, Policy] = field(default_factory=dict, init=False)
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """Decisions with what was chosen by hand put in."""
         return [self._one(request) for request in requests]
 
     def _one(self, request: Decide) -> Decision:
-        policy = self._policy(self.store.runs.decider(request.episode_id, request.index))
+        name = self.store.runs.decider(request.episode_id, request.index)
+        policy = self.inner if name == self.inner.id else self.resolve(name)
         choice = self.store.runs.override(request.episode_id, request.index)
-        return OverridePolicy(policy, {request.index: choice} if choice else {}).decide([request])[0]
-
-    def _policy(self, name: str) -> Policy:
-        """The policy of a name, made ready at its first turn."""
-        if name == self.inner.id:
-            return self.inner
-        if name not in self._known:
-            self._known[name] = self.resolve(name)
-        return self._known[name]
+        [decision] = policy.decide([request])
+        return overridden(decision, choice, policy.models) if choice else decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ class LiveParts:
 
     def play_episode(self, store: Store, run: str, index: int) -> Generator[Event, None, Episode]:
         """Play one of the run's episodes to its end, or go on after its last stored turn; the episode as it ended."""
-        plan, policy, name = self.plan, self.policy, episode_of(run, index)
+        plan, policy, name = self.plan, self.policy, episode_id(run, index)
         if any(one.id == name and one.status is Status.FINISHED for one in store.episodes.of_run(run)):
             return store.episodes.get(name)  # played before, by the worker that died or made way
         begun = {one.id: one for one in store.episodes.unfinished(run)}
@@ -108,7 +102,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     pool = wiring.resolve_pool(plan.pool)
     models = tuple(spec.name for spec in pool.specs)
     policies = wiring.Policies(store, models, argmax=plan.argmax, encoder=plan.encoder)
-    policy = Steered(policies.resolve(plan.policy), store, policies.resolve)
+    policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")
     return LiveParts(plan, pool, policy)
@@ -123,8 +117,3 @@ def live_ending(ended: Episode) -> Ending:
     if ended.end_reason is EndReason.COST_CEILING:
         return RunStatus.INTERRUPTED, "The next call could exceed the cost ceiling: raise it to go on."
     return RunStatus.INTERRUPTED, ended.error
-
-
-def episode_of(run: str, index: int = 0) -> str:
-    """The id of a live run's episode number `index`."""
-    return episode_id(run, index)

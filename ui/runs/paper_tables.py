@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.analysis import published
-from core.analysis.metrics import OverSeeds, mean_over_seeds
+from core.analysis.metrics import Mean, mean_over_seeds
 from core.analysis.published import PublishedTable
 from core.episode import Status
 from storage.analysis.routing import chosen_by_family
@@ -280,10 +280,10 @@ class RowResult:
 
     row: TableRow
     label: str
-    overall: OverSeeds
+    overall: Mean
     by_family: Mapping[str, float]
     by_seed: Mapping[int, float]
-    against: OverSeeds | None
+    against: Mean | None
     runs: tuple[StoredRow, ...] = ()
 
 
@@ -379,7 +379,7 @@ def _values(played: Sequence[PlayedRow], measure: str) -> _Values:
     )
 
 
-def _against(mine: _Values, reference: _Values, key: str) -> OverSeeds | None:
+def _against(mine: _Values, reference: _Values, key: str) -> Mean | None:
     """Mine less the reference's, over the seeds and tasks that both have."""
 
     def shared(side: _Values, other: _Values) -> NDArray[np.float64]:

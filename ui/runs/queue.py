@@ -54,8 +54,7 @@ def log_file(run: str) -> Path:
 
 
 def resume(store: Store, run: str) -> None:
-    """Let a run that stands still wait for a worker again, and see to it that there is one. StoreError when it is
-    being played, or over."""
+    """Let a run that stands still wait for a worker, and see to it that there is one. StoreError when it does not."""
     mark_dead(store)
     holder = store.runs.get(run).owner
     store.runs.requeue(run, dead=holder if is_dead(holder) else None)
@@ -100,8 +99,7 @@ class Ticket:
 
 
 def begin(store: Store, plan: RunPlan, ticket: Ticket) -> str:
-    """Write a plan down as a run that waits, and see to it that a worker takes it; the run's id. The same plan with the
-    same ticket is the same run."""
+    """`enqueue` a plan, and see to it that a worker takes it; the run's id."""
     run, fresh = enqueue(store, plan, ticket)
     if fresh:
         start_worker(store, run)

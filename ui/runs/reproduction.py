@@ -169,8 +169,7 @@ class Reproduction:
         evolution, policy = "", None
         if self.plan(row, seed) is not None:
             evolution, checkpoint_id = self.evolved(row, seed)
-            checkpoint = wiring.stored_checkpoint(self.store, checkpoint_id)
-            policy = Coordinator(checkpoint, self.encoder)
+            policy = Coordinator(self.store.checkpoints.load(checkpoint_id), self.encoder)
         played = self._played(row, seed, run_id, tasks, policy or self._policy(row, seed, tasks))
         lost = [one for one in played if one.status is Status.MISSING]
         if lost:

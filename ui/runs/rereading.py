@@ -10,23 +10,24 @@ import numpy as np
 from core.play.policy import Policy
 from core.play.session import recorded_requests
 from storage.analysis.policy_diff import (
+    CAN_BE_READ,
     CheckpointLogits,
     PolicyDiff,
     Source,
     StoredStates,
     configs_of,
     logits_of,
-    turns_to_reread,
 )
 from storage.analysis.second_opinions import (
     EpisodeScope,
     JudgedTurns,
+    Opinion,
     add_opinions,
-    new_opinion,
     read_judged,
     read_opinions,
-    transcripts,
 )
+from storage.reads import forks
+from storage.rows.mapping import floats
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.runs import wiring
@@ -48,8 +49,25 @@ class RereadParts:
     plan: RereadPlan
 
     def play(self, store: Store, run: str) -> Generator[int, None, Ending]:
-        """Read what is left of the plan, batch by batch, each kept before the number of its turns is yielded."""
-        yield from reread_turns(store, run, self.plan)
+        """Read what is left of the plan, batch by batch, each kept before the number of its turns is yielded. Stopped
+        when a person asks for it."""
+        plan = self.plan
+        policies: wiring.Policies | None = None
+        for name in plan.checkpoints:
+            checkpoint = store.checkpoints.load(name)
+            judged = read_judged(store, plan.scope)
+            opinions = read_opinions(store, plan.scope, [name], max(1, len(judged.episodes)))
+            rows = to_read(
+                logits_of(checkpoint, judged, opinions, configs_of(store, judged), StoredStates(judged))
+            )
+            if not rows:
+                continue
+            policies = policies or wiring.Policies(store, checkpoint.models, encoder=plan.encoder)
+            coordinator = policies.coordinator(checkpoint)
+            for part in _parts(judged, rows):
+                if store.runs.control(run).cancel:
+                    raise Stopped
+                yield _read(store, run, coordinator, coordinator.encoder.device, part)
         return RunStatus.FINISHED, None
 
 
@@ -95,7 +113,7 @@ def to_read(judgement: CheckpointLogits) -> list[int]:
     """The turns a checkpoint reads again: those it has no logits at, and a few of its own as a proof."""
     own = np.flatnonzero(judgement.having(Source.RECORDED))[:PROVEN]
     proofs = [row for row in own.tolist() if not judgement.read[row]]
-    return sorted({*np.flatnonzero(turns_to_reread(judgement)).tolist(), *proofs})
+    return sorted({*np.flatnonzero(judgement.having(*CAN_BE_READ)).tolist(), *proofs})
 
 
 def latest(store: Store, checkpoints: Sequence[str], scope: EpisodeScope) -> RunSummary | None:
@@ -105,26 +123,6 @@ def latest(store: Store, checkpoints: Sequence[str], scope: EpisodeScope) -> Run
         if isinstance(plan, RereadPlan) and plan.asks_for(checkpoints, scope):
             return run
     return None
-
-
-def reread_turns(store: Store, run: str, plan: RereadPlan) -> Iterator[int]:
-    """The turns of each batch that was read and kept. Stopped when a person asks for it."""
-    policies: wiring.Policies | None = None
-    for name in plan.checkpoints:
-        checkpoint = wiring.stored_checkpoint(store, name)
-        judged = read_judged(store, plan.scope)
-        opinions = read_opinions(store, plan.scope, [name], max(1, len(judged.episodes)))
-        rows = to_read(
-            logits_of(checkpoint, judged, opinions, configs_of(store, judged), StoredStates(judged))
-        )
-        if not rows:
-            continue
-        policies = policies or wiring.Policies(store, checkpoint.models, encoder=plan.encoder)
-        coordinator = policies.coordinator(checkpoint)
-        for part in _parts(judged, rows):
-            if store.runs.control(run).cancel:
-                raise Stopped
-            yield _read(store, run, coordinator, coordinator.encoder.device, part)
 
 
 def _parts(judged: JudgedTurns, rows: Sequence[int]) -> Iterator[dict[str, set[int]]]:
@@ -141,17 +139,18 @@ def _read(store: Store, run: str, coordinator: Policy, device: str, wanted: Mapp
     """Read some turns again and keep what the coordinator makes of them, in one transaction."""
     requests = [
         request
-        for episode in transcripts(store, list(wanted))
+        for episode in forks.parents(store, list(wanted)).values()
         for request in recorded_requests(episode)
         if request.index in wanted[episode.id]
     ]
     decisions = coordinator.decide(requests)
     opinions = [
-        new_opinion(
+        Opinion(
             coordinator.id,
             request.episode_id,
             request.index,
-            (decision.model_logits, decision.role_logits),
+            floats(decision.model_logits),
+            floats(decision.role_logits),
             decision.prompt_digest,
             device,
         )

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from core.analysis.metrics import OverSeeds
+from core.analysis.metrics import Mean
 from core.errors import ConfigError, StoreError
 from storage.files.atomic import atomic_file
 from storage.store import Store
@@ -42,15 +42,15 @@ class Figure(_Part):
     high: float | None
 
     @classmethod
-    def of(cls, found: OverSeeds) -> Figure:
+    def of(cls, found: Mean) -> Figure:
         """Inverse of `over_seeds`."""
         return cls(mean=found.mean, low=_known(found.low), high=_known(found.high))
 
     @property
-    def over_seeds(self) -> OverSeeds:
+    def over_seeds(self) -> Mean:
         """With NaN for a bound that is not known."""
         low, high = (math.nan if one is None else one for one in (self.low, self.high))
-        return OverSeeds(self.mean, low, high)
+        return Mean(self.mean, low, high)
 
 
 class Conditions(_Part):

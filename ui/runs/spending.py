@@ -166,6 +166,7 @@ class MeteredPool:
     fit are made first, then those that fit what is left. BudgetError when not a single one does."""
 
     def __init__(self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0) -> None:
+        self.specs = pool.specs
         self._pool = pool
         self._by_name = {spec.name: spec for spec in pool.specs}
         self._ceiling_usd = ceiling_usd
@@ -174,11 +175,6 @@ class MeteredPool:
     def anew(self, spent_usd: float) -> MeteredPool:
         """The pool below its ceiling, of which so much is spent."""
         return MeteredPool(self._pool, self._ceiling_usd, spent_usd)
-
-    @property
-    def specs(self) -> tuple[ModelSpec, ...]:
-        """The models in slot order."""
-        return self._pool.specs
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Answers of the pool behind, as they are ready."""

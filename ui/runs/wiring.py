@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +18,8 @@ from typing import TYPE_CHECKING
 import platformdirs
 
 from core.checkpoint import Checkpoint, load_checkpoint
-from core.episode import Role
 from core.errors import CheckpointError, ConfigError
-from core.play.policies import PLAN_WORK_CHECK, SINGLE, RandomPolicy, cycle_policy, follows_cycle
+from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, RandomPolicy, cycle_policy, follows_cycle
 from core.play.policy import Policy
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.specs import pocket_spec
@@ -126,12 +126,6 @@ def pool_specs(name: str) -> tuple[ModelSpec, ...]:
     return resolve_pool(name).specs
 
 
-def stored_checkpoint(store: Store, checkpoint_id: str) -> Checkpoint:
-    """A checkpoint of the store; StoreError when it has none of this id."""
-    summary = store.checkpoints.get(checkpoint_id)
-    return Checkpoint.from_bytes(summary.config, store.checkpoints.weights(checkpoint_id))
-
-
 def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = None) -> None:
     """Put a checkpoint into the store; one that is there already stays as it is."""
     if store.checkpoints.has(checkpoint.id):
@@ -164,57 +158,42 @@ def _check_stored(name: str, store: Store) -> None:
         )
 
 
+@dataclass
 class Policies:
     """Turns names of policies into policies over one pool; encoders are loaded once, and only when needed.
 
     `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        models: tuple[str, ...],
-        *,
-        argmax: bool = False,
-        encoder: str | None = None,
-        cycles: Mapping[str, tuple[Role, ...]] | None = None,
-    ) -> None:
-        self._store = store
-        self._models = models
-        self._argmax = argmax
-        self._encoder_name = encoder
-        self._cycles = cycles or {}
-        self._encoders: dict[tuple[str, str], Encoder] = {}
+    store: Store
+    models: tuple[str, ...]
+    argmax: bool = False
+    encoder: str | None = None
+    cycles: Mapping[str, Cycle] = field(default_factory=dict)
+    _encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict, init=False)
 
     def resolve(self, name: str) -> Policy:
         """The policy of a name. Raises ConfigError or CheckpointError with one sentence."""
         if name == "random":
-            return RandomPolicy(self._models)
+            return RandomPolicy(self.models)
         if follows_cycle(name):
-            return cycle_policy(name, self._models, self._cycles.get(name, PLAN_WORK_CHECK))
+            return cycle_policy(name, self.models, self.cycles.get(name, PLAN_WORK_CHECK))
         if os.path.isdir(name):  # of a name that no path can have: no error, no folder
             return self.coordinator(load_checkpoint(name))
-        _check_stored(name, self._store)
-        return self.coordinator(stored_checkpoint(self._store, name))
+        _check_stored(name, self.store)
+        return self.coordinator(self.store.checkpoints.load(name))
 
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
         """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
         from core.coordinator.coordinator import Coordinator, check_fits
         from core.coordinator.encoder import load_encoder
 
-        name, dtype = self._encoder_name or checkpoint.encoder.name, checkpoint.dtype
+        name, dtype = self.encoder or checkpoint.encoder.name, checkpoint.dtype
         if (name, dtype) not in self._encoders:
             self._encoders[name, dtype] = load_encoder(name, dtype=dtype, processes=processes())
         encoder = self._encoders[name, dtype]
-        check_fits(checkpoint, encoder, self._models)
-        return Coordinator(checkpoint, encoder, argmax=self._argmax)
-
-
-def expand(names: Sequence[str], models: Sequence[str]) -> list[str]:
-    """Policy names with `single:*` as one per model, each once, in order."""
-    every = [f"{SINGLE}{model}" for model in models]
-    expanded = [one for name in names for one in (every if name == f"{SINGLE}*" else [name])]
-    return list(dict.fromkeys(expanded))
+        check_fits(checkpoint, encoder, self.models)
+        return Coordinator(checkpoint, encoder, argmax=self.argmax)
 
 
 def login() -> str:

@@ -143,13 +143,11 @@ def test_a_population_decides_as_its_members_would(encoder: Encoder, kind: HeadK
     members = [Coordinator(start.with_vector(vector), encoder) for vector in vectors]
     some = requests(50)
     candidate_of = {request.episode_id: i % 5 for i, request in enumerate(some)}
-    for argmax in (False, True):
-        population = Population(start, vectors, encoder, candidate_of, argmax=argmax)
-        assert isinstance(population, Policy)
-        decided = population.decide(some)
-        for member in range(5):
-            members[member].argmax = argmax or start.head.argmax
-            assert decided[member::5] == members[member].decide(some[member::5])
+    population = Population(start, vectors, encoder, candidate_of)
+    assert isinstance(population, Policy)
+    decided = population.decide(some)
+    for member in range(5):
+        assert decided[member::5] == members[member].decide(some[member::5])
     with pytest.raises(CheckpointError, match=f"vectors of {len(start.vector)} numbers"):
         Population(start, vectors[:, 1:], encoder, {})
 

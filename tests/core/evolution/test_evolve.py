@@ -12,8 +12,9 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import svf_layout
 from core.draws import derive_seed
-from core.episode import Ask, EndReason, Failure, Protocol, Role, Task
+from core.episode import Ask, Decide, EndReason, Failure, Protocol, Role, Task, Transcript
 from core.errors import ConfigError, PoolError
+from core.evolution import baselines
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.config import EvolveConfig
 from core.evolution.cycles import CYCLES, ChosenCycle
@@ -167,7 +168,11 @@ def test_a_missing_episode_is_neither_short_nor_unaccepted() -> None:
     assert found.shares == {("good", "worker"): 0.5, ("bad", "verifier"): 0.5}
 
 
-def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(encoder: Encoder) -> None:
+def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baselines, "RIDGE", 1e6)
+
     def seldom_up(ask: Ask) -> Line:
         number = int(ask.messages[-1].content.split("What is ")[1].split(" ")[0])
         if ask.model == "good" and number < 12:
@@ -176,8 +181,9 @@ def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(encoder: En
 
     arena = Arena(ScriptedPool(SPECS[:2], seldom_up), grade_many, turn_budget=1)
     cycles = {name: ChosenCycle((Role.WORKER,), 1.0) for name in arena.models}
-    router = learned_router(arena, cycles, encoder, TASKS[:16], TASKS[16:], ridge=1e6)
-    assert {chosen.id for chosen in router.chosen.values()} == {"single:good"}
+    router = learned_router(arena, cycles, encoder, TASKS[:16], TASKS[16:])
+    asked = [Decide(Transcript(task.question), 0, task.id) for task in TASKS[16:]]
+    assert {decision.model for decision in router.decide(asked)} == {"good"}
 
 
 def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:

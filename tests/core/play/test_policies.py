@@ -16,9 +16,9 @@ from core.errors import ConfigError
 from core.play.policies import (
     PLAN_WORK_CHECK,
     CyclePolicy,
-    OverridePolicy,
     RandomPolicy,
     cycle_policy,
+    overridden,
     single_policy,
 )
 from core.play.policy import Policy
@@ -29,7 +29,6 @@ POLICIES: tuple[Policy, ...] = (
     cycle_policy("random-model", MODELS, PLAN_WORK_CHECK),
     single_policy("bob", MODELS),
     cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK),
-    OverridePolicy(RandomPolicy(MODELS), {2: ("cid", Role.VERIFIER)}),
 )
 
 
@@ -107,20 +106,16 @@ class TestCycles:
 
 
 class TestOverride:
-    def test_changes_one_turn_and_keeps_what_the_policy_thought(self) -> None:
-        inner = RandomPolicy(MODELS)
-        policy = OverridePolicy(inner, {1: ("cid", Role.THINKER)})
-        requests = [request(f"0/t/{k}", k) for k in range(3)]
-        plain, turned = inner.decide(requests), policy.decide(requests)
-        assert (turned[0], turned[2]) == (plain[0], plain[2])
-        assert (turned[1].model, turned[1].role, turned[1].origin) == ("cid", Role.THINKER, "override")
-        assert turned[1].model_probs == plain[1].model_probs
-        assert policy.id == inner.id
+    def test_keeps_what_the_policy_thought(self) -> None:
+        [plain] = RandomPolicy(MODELS).decide([request()])
+        turned = overridden(plain, ("cid", Role.THINKER), MODELS)
+        assert (turned.model, turned.role, turned.origin) == ("cid", Role.THINKER, "override")
+        assert turned.model_probs == plain.model_probs
 
     def test_an_unknown_model_is_refused(self) -> None:
-        policy = OverridePolicy(RandomPolicy(MODELS), {0: ("eve", Role.WORKER)})
+        [plain] = RandomPolicy(MODELS).decide([request()])
         with pytest.raises(ConfigError, match="'eve'"):
-            policy.decide([request()])
+            overridden(plain, ("eve", Role.WORKER), MODELS)
 
 
 class TestDraws:

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from core.episode import EndReason, Episode, EpisodeFinished, Flag, Role, Verdict
+from storage.analysis import routing
 from storage.analysis.regret import regret, replicated_tasks, replicates
 from storage.analysis.routing import ModelInRole, Traffic, pool_order, traffic_of, turns_with_move
 from storage.analysis.verdicts import (
@@ -35,6 +36,12 @@ from tests.builders.stores import new_store
 
 ALL = EpisodeFilter()
 N = 16
+
+
+@pytest.fixture(autouse=True)
+def every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All turns behind a number, not the newest alone."""
+    monkeypatch.setattr(routing, "NEWEST", 1000)
 
 
 @pytest.fixture(scope="module")
@@ -98,15 +105,15 @@ def test_the_turns_behind_a_number_are_the_ones_counted(played: tuple[Store, lis
     (at, here, there), n = next(
         one for one in found.links.most_common() if one[0][1] is not None and one[0][2] is not None
     )
-    turns = turns_with_move(store, ALL, here, there, at=at, limit=1000)
+    turns = turns_with_move(store, ALL, here, there, at=at)
     assert len(turns) == n
     by_id = {one.id: one for one in whole}
     assert all(moves(by_id[turn.episode_id])[turn.index : turn.index + 2] == (here, there) for turn in turns)
     (_, last, _), n = next(one for one in found.links.most_common() if one[0][2] is None)
     ended = sum(k for (_, move, to), k in found.links.items() if move == last and to is None)
-    assert len(turns_with_move(store, ALL, last, ends=True, limit=1000)) == ended
+    assert len(turns_with_move(store, ALL, last, ends=True)) == ended
     move, opened = found.first().most_common(1)[0]
-    assert len(turns_with_move(store, ALL, move, at=0, limit=1000)) == opened
+    assert len(turns_with_move(store, ALL, move, at=0)) == opened
 
 
 def _judged(whole: list[Episode]) -> Iterator[tuple[str, str, VerdictOutcome]]:
@@ -149,12 +156,9 @@ def test_the_ledger_sets_every_verdict_against_the_truth(played: tuple[Store, li
     assert own == sum(Flag.SELF_VERIFIED in turn.flags for one in whole for turn in one.turns)
     for what in VerdictOutcome:
         expected = sum(who == "bo" and did is what for who, _, did in by_hand)
-        assert len(turns_with_verdict(store, ALL, "bo", what, limit=1000)) == expected
+        assert len(turns_with_verdict(store, ALL, "bo", what)) == expected
     own_wrong = sum(one == ("bo", "bo", VerdictOutcome.ACCEPTED_WRONG) for one in by_hand)
-    assert (
-        len(turns_with_verdict(store, ALL, "bo", VerdictOutcome.ACCEPTED_WRONG, "bo", limit=1000))
-        == own_wrong
-    )
+    assert len(turns_with_verdict(store, ALL, "bo", VerdictOutcome.ACCEPTED_WRONG, "bo")) == own_wrong
 
 
 def test_spend_and_roles_add_up(played: tuple[Store, list[Episode]]) -> None:
@@ -199,16 +203,16 @@ def test_regret_is_over_the_tasks_that_all_have_played(played: tuple[Store, list
         shares[policy] = [sum(each) / len(each) for each in of]
     found = regret(store, ALL, "hash")
     assert (found.tasks, found.left_out) == (N, {})
-    assert found.accuracy.value == pytest.approx(np.mean(shares["hash"]))
+    assert found.accuracy.mean == pytest.approx(np.mean(shares["hash"]))
     best = np.maximum(shares["single:ada"], shares["single:bo"])
     told = {one.name: one for one in found.contestants}
-    assert told[None].accuracy.value == pytest.approx(best.mean())
+    assert told[None].accuracy.mean == pytest.approx(best.mean())
     ahead = told["single:ada"].ahead
-    assert ahead.value == pytest.approx(np.mean(np.subtract(shares["hash"], shares["single:ada"])))
-    assert ahead.low < ahead.value < ahead.high
+    assert ahead.mean == pytest.approx(np.mean(np.subtract(shares["hash"], shares["single:ada"])))
+    assert ahead.low < ahead.mean < ahead.high
     assert len(found.missed) == sum(a < b for a, b in zip(shares["hash"], best, strict=True))
     assert regret(store, EpisodeFilter(family="none"), "hash").tasks == 0
-    several = replicated_tasks(store, ALL, limit=100)
+    several = replicated_tasks(store, ALL)
     assert {(one.policy, one.n) for one in several} == {("hash", 2)}
     assert [one.right * (one.n - one.right) for one in several] == sorted(
         (one.right * (one.n - one.right) for one in several), reverse=True

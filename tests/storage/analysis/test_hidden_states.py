@@ -13,6 +13,7 @@ from core.episode import Episode, EpisodeFinished, Task
 from core.errors import StoreError
 from core.play.drive import drive_many
 from core.play.policies import RandomPolicy
+from storage.analysis import hidden_states
 from storage.analysis.hidden_states import policies_with_states, read_states
 from storage.recorder import record
 from storage.rows.engine import writing
@@ -75,13 +76,14 @@ def test_first_turns_only(store: Store) -> None:
     assert [one.episode_id for one in found.turns] == sorted(one.id for one in whole)
 
 
-def test_a_sample_is_drawn_once_and_for_all(store: Store) -> None:
+def test_a_sample_is_drawn_once_and_for_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     played(store, "r1", tasks(12), "hash")
     everything = read_states(store, "r1", "hash")
-    some = read_states(store, "r1", "hash", most=10)
+    monkeypatch.setattr(hidden_states, "MOST_POINTS", 10)
+    some = read_states(store, "r1", "hash")
     assert (len(some.turns), some.total) == (10, everything.total)
     assert set(some.turns) < set(everything.turns)
-    assert some.turns == read_states(store, "r1", "hash", most=10).turns
+    assert some.turns == read_states(store, "r1", "hash").turns
     assert some.turns != everything.turns[:10]
 
 
@@ -138,7 +140,7 @@ def test_states_of_two_sizes_are_one_sentence(store: Store, size: int) -> None:
 def test_reading_takes_two_queries_and_no_text(store: Store) -> None:
     played(store, "r1", tasks(20), "hash")
     with statements(store) as asked:
-        read_states(store, "r1", "hash", most=30)
+        read_states(store, "r1", "hash")
     assert len(asked) == 2
     with statements(store) as offering:
         policies_with_states(store)

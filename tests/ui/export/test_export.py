@@ -22,13 +22,14 @@ from sqlalchemy import String, cast, insert, literal, select, true
 from streamlit.testing.v1 import AppTest
 
 from core.errors import ImportFormatError, StoreError
-from storage.analysis.second_opinions import add_opinions, new_opinion
+from storage.analysis.second_opinions import Opinion, add_opinions
 from storage.files import interchange, selection
 from storage.files.interchange import export_episodes, export_runs, import_file
 from storage.files.parquet import RowKind, export_parquet
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.engine import writing
+from storage.rows.mapping import floats
 from storage.rows.schema import episode as table
 from storage.shelves.labels import Place
 from storage.store import Store
@@ -170,7 +171,8 @@ def test_labels_and_second_opinions_leave_with_every_format(tmp_path: Path) -> N
     recorded.checkpoints.add(other.id, other.to_config(), other.to_bytes())
     logits = ([9.0, *[0.0] * (len(one.models) - 1)], [0.0, 0.0, 9.0])
     recorded.runs.create("rr", "reencode", {})
-    said = new_opinion(other.id, "e-wrong", 1, logits, turns[1].decision.prompt_digest, "cpu")
+    numbers = floats(logits[0]), floats(logits[1])
+    said = Opinion(other.id, "e-wrong", 1, *numbers, turns[1].decision.prompt_digest, "cpu")
     add_opinions(recorded, "rr", [said])
 
     export_csv(recorded, EpisodeFilter(), tmp_path / "e.csv")

@@ -71,7 +71,7 @@ def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
     results = read_results(store, run, plan)
     assert forks.episode_digests(store, [parent]) == before
     assert (store.episodes.get(parent), results.parents_unchanged) == (whole, True)
-    children = forks.of_run(store, run)
+    children = forks.of_runs(store, [run])[run]
     assert [one.fork.part for one in children] == ["baseline"] * 3 + ["fork"] * 3
     assert [one.seed for one in children[:3]] == [one.seed for one in children[3:]]
     assert min(one.summary.started for one in children[3:]) >= max(
@@ -96,7 +96,8 @@ def test_a_worker_plays_the_baseline_then_the_forks_and_the_parent_stays(
 
 def test_a_replay_lists_its_forks_by_run_and_course(world: Sums, store: Store, parent: str) -> None:
     played(world, store, plan_of(world, store, (parent, 2), change=Change("verdict", "REVISE")))
-    children = forks.of_run(store, store.runs.list(limit=1)[0].id)
+    run = store.runs.list(limit=1)[0].id
+    children = forks.of_runs(store, [run])[run]
     played(world, store, plan_of(world, store, (children[-1].id, 2), baseline=1, n=1))
     page = opened("replay", ep=parent)
     text = shown(page)

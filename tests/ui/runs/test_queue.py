@@ -17,6 +17,7 @@ import pytest
 
 from core.episode import Change, Role
 from core.errors import ConfigError, StoreError
+from core.ids import episode_id
 from core.play.forking import decided_by, new_child
 from core.play.policies import single_policy
 from core.play.policy import new_episode
@@ -33,7 +34,6 @@ from ui.export.page import episode_page
 from ui.export.played import read_played
 from ui.runs import slots
 from ui.runs.control import PATIENCE_S, LiveControl, Stopped
-from ui.runs.live import episode_of
 from ui.runs.plans import LivePlan
 from ui.runs.queue import Ticket, enqueue, is_stalled, resume, start_worker
 from ui.runs.worker import play_claimed
@@ -104,7 +104,7 @@ def test_a_killed_workers_run_names_its_last_call_and_another_goes_on_paying_not
     world.server.answer = answer
     press(page, "resume")
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
-    assert store.episodes.get(episode_of(run)).correct
+    assert store.episodes.get(episode_id(run, 0)).correct
     assert len(world.server.requests) == 3 + 1  # only the call that was under way is made again
     with pytest.raises(StoreError, match="nothing to resume"):
         resume(store, run)
@@ -181,7 +181,7 @@ def test_the_queue_is_on_the_page_and_a_waiting_run_can_be_taken_out(
 def test_a_problem_played_several_times_shows_every_play(store: Store, plan: LivePlan, world: Sums) -> None:
     run = queued(store, replace(plan, policy="random", repeats=3, seed=5, turns=4, temperature=0.3))
     assert play_claimed(store, run) == 0
-    played = [store.episodes.get(episode_of(run, index)) for index in range(3)]
+    played = [store.episodes.get(episode_id(run, index)) for index in range(3)]
     assert [one.seed for one in played] == [5, 6, 7]
     assert {request.body["temperature"] for request in world.server.requests} == {0.3}
     right = sum(one.correct is True for one in played)
@@ -192,7 +192,7 @@ def test_a_problem_played_several_times_shows_every_play(store: Store, plan: Liv
     assert {"As a list of episodes", "As a tree of moves"} <= set(text.splitlines())
     assert "play 3 of 3" in text
     press(page, "repeat_0")
-    assert page.query_params["ep"] == episode_of(run, 0)
+    assert page.query_params["ep"] == episode_id(run, 0)
     assert "play 1 of 3" in shown(page)
     tree = opened("routing", part="luck", run=run, policy="random", task=SUM.id)
     assert "played this task **3 times" in shown(tree)
@@ -209,14 +209,14 @@ def swapped(store: Store, plan: LivePlan) -> str:
     playing.start()
     until(lambda: bool(store.episodes.of_run(run)))
     store.runs.step(run, 1)
-    until(lambda: [one.stage for one in store.episodes.outline(episode_of(run))] == ["finished"])
+    until(lambda: [one.stage for one in store.episodes.outline(episode_id(run, 0))] == ["finished"])
     page = opened("live", run=run)
     page.selectbox(key="next_policy").select("single:guesser").run()
     press(page, "put_in_charge")
     assert "From turn 2 on **guesser alone** decides" in shown(page).replace("\\", "")
     with pytest.raises(StoreError, match="already begun"):
-        store.runs.set_decider(episode_of(run), 0, "random")
-    store.runs.set_override(episode_of(run), 2, "adder", Role.WORKER)
+        store.runs.set_decider(episode_id(run, 0), 0, "random")
+    store.runs.set_override(episode_id(run, 0), 2, "adder", Role.WORKER)
     press(page, "pause")
     playing.join(60)
     assert store.runs.get(run).status is RunStatus.FINISHED
@@ -225,7 +225,7 @@ def swapped(store: Store, plan: LivePlan) -> str:
 
 @pytest.mark.process
 def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Store, swapped: str) -> None:
-    name = episode_of(swapped)
+    name = episode_id(swapped, 0)
     episode = store.episodes.get(name)
     assert [turn.decision.model for turn in episode.turns] == ["adder", "guesser", "adder", "guesser"]
     assert [turn.decision.origin for turn in episode.turns] == ["policy", "policy", "override", "policy"]
@@ -244,7 +244,7 @@ def test_another_policy_takes_over_and_every_turn_says_who_decided_it(store: Sto
 def test_what_reads_or_forks_a_swapped_episode_goes_by_who_decided(
     store: Store, swapped: str, tmp_path: Path
 ) -> None:
-    name = episode_of(swapped)
+    name = episode_id(swapped, 0)
     by = ["single:adder", *3 * ["single:guesser"]]
     export_parquet(store, [name], tmp_path / "turns.parquet", "turns")
     assert pq.read_table(tmp_path / "turns.parquet")["policy"].to_pylist() == by

@@ -11,6 +11,7 @@ import pytest
 
 from core.episode import EndReason, Role, Status
 from core.errors import StoreError
+from core.ids import episode_id
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
 from storage.store import Store
@@ -19,7 +20,6 @@ from tests.ui.pages import until
 from tests.ui.sums import Sums, answer
 from ui.runs import control
 from ui.runs.batch import completed
-from ui.runs.live import episode_of
 from ui.runs.plans import BatchPlan, LivePlan, plan_of
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue, is_stalled, log_file, start_worker
@@ -41,7 +41,7 @@ def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store,
     run = enqueue(store, plan, Ticket.new())[0]
     start_worker(store, run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
-    episode = store.episodes.get(episode_of(run))
+    episode = store.episodes.get(episode_id(run, 0))
     assert (episode.status, episode.answer, episode.correct) == (Status.FINISHED, "23", True)
     assert [turn.decision.role for turn in episode.turns] == [Role.THINKER, Role.WORKER, Role.VERIFIER]
 
@@ -88,7 +88,7 @@ def test_a_failure_is_told_in_one_sentence(store: Store, plan: LivePlan) -> None
 def test_a_model_left_out_never_speaks(store: Store, plan: LivePlan) -> None:
     run = enqueue(store, replace(plan, policy="round-robin", left_out=("adder",), turns=4), Ticket.new())[0]
     assert play_claimed(store, run) == 0
-    episode = store.episodes.get(episode_of(run))
+    episode = store.episodes.get(episode_id(run, 0))
     assert {turn.decision.model for turn in episode.turns} == {"guesser"}
     assert episode.turns[0].decision.model_mask == (False, True)
 
@@ -98,21 +98,21 @@ def test_step_by_step_with_one_decision_taken_over(store: Store, plan: LivePlan)
     worker = threading.Thread(target=play_claimed, args=(store, run))
     worker.start()
     until(lambda: bool(store.episodes.of_run(run)))
-    assert store.episodes.outline(episode_of(run)) == []
-    store.runs.set_override(episode_of(run), 0, "guesser", Role.WORKER)
+    assert store.episodes.outline(episode_id(run, 0)) == []
+    store.runs.set_override(episode_id(run, 0), 0, "guesser", Role.WORKER)
     store.runs.step(run, 1)
-    until(lambda: [one.stage for one in store.episodes.outline(episode_of(run))] == ["finished"])
+    until(lambda: [one.stage for one in store.episodes.outline(episode_id(run, 0))] == ["finished"])
     time.sleep(0.4)
-    assert len(store.episodes.outline(episode_of(run))) == 1  # it waits again
+    assert len(store.episodes.outline(episode_id(run, 0))) == 1  # it waits again
     with pytest.raises(StoreError, match="already begun"):
-        store.runs.set_override(episode_of(run), 0, "adder", Role.WORKER)
+        store.runs.set_override(episode_id(run, 0), 0, "adder", Role.WORKER)
     store.runs.unpause(run)
     worker.join(60)
-    turns = store.episodes.get(episode_of(run)).turns
+    turns = store.episodes.get(episode_id(run, 0)).turns
     first = turns[0].decision
     assert (first.model, first.role, first.origin) == ("guesser", Role.WORKER, "override")
     assert turns[1].decision.origin == "policy"
-    assert "override" in store.episodes.summary(episode_of(run)).flags
+    assert "override" in store.episodes.summary(episode_id(run, 0)).flags
 
 
 def test_cancelling_a_waiting_run_ends_it(store: Store, plan: LivePlan) -> None:
@@ -123,7 +123,7 @@ def test_cancelling_a_waiting_run_ends_it(store: Store, plan: LivePlan) -> None:
     store.runs.cancel(run)
     worker.join(60)
     assert store.runs.get(run).status is RunStatus.CANCELLED
-    assert store.episodes.summary(episode_of(run)).end_reason is EndReason.CANCELLED
+    assert store.episodes.summary(episode_id(run, 0)).end_reason is EndReason.CANCELLED
 
 
 def test_an_interrupted_run_goes_on_as_it_would_have(
@@ -148,7 +148,7 @@ def test_an_interrupted_run_goes_on_as_it_would_have(
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
     monkeypatch.undo()
     assert play_claimed(store, run) == 0
-    both = [store.episodes.get(episode_of(one)) for one in (undisturbed, run)]
+    both = [store.episodes.get(episode_id(one, 0)) for one in (undisturbed, run)]
     told = [[(turn.decision, turn.reply.text, turn.verdict) for turn in one.turns] for one in both]
     assert told[0] == told[1]
     assert store.runs.get(run).status is RunStatus.FINISHED
@@ -173,8 +173,8 @@ def test_the_decision_is_in_the_store_before_the_model_is_asked(
     run = enqueue(store, replace(plan, pace_s=0.5), Ticket.new())[0]
     worker = threading.Thread(target=play_claimed, args=(store, run))
     worker.start()
-    until(lambda: bool(store.episodes.of_run(run)) and bool(store.episodes.outline(episode_of(run))))
-    outline = store.episodes.outline(episode_of(run))
+    until(lambda: bool(store.episodes.of_run(run)) and bool(store.episodes.outline(episode_id(run, 0))))
+    outline = store.episodes.outline(episode_id(run, 0))
     assert (outline[0].stage, outline[0].model) == ("asked", "adder")
     assert not world.server.requests
     worker.join(60)
@@ -206,7 +206,7 @@ def test_a_run_stopped_by_its_server_says_why_and_goes_on(store: Store, plan: Li
     world.server.answer = answer
     assert play_claimed(store, run) == 0
     assert (store.runs.get(run).status, store.runs.get(run).error) == (RunStatus.FINISHED, None)
-    assert store.episodes.get(episode_of(run)).correct
+    assert store.episodes.get(episode_id(run, 0)).correct
 
 
 def test_a_paid_pool_keeps_its_ceiling(
@@ -216,7 +216,7 @@ def test_a_paid_pool_keeps_its_ceiling(
     monkeypatch.setenv("SUMS_KEY", "k")
     run = enqueue(store, replace(plan, max_cost_usd=0.000001), Ticket.new())[0]
     assert play_claimed(store, run) == 0
-    assert store.episodes.summary(episode_of(run)).end_reason is EndReason.COST_CEILING
+    assert store.episodes.summary(episode_id(run, 0)).end_reason is EndReason.COST_CEILING
     assert store.runs.get(run).status is RunStatus.INTERRUPTED
     assert not world.server.requests
 

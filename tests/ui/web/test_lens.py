@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import event, insert, select, update
 
+from core.analysis import head_lens
 from core.analysis.agreement import Situations, agreement, picks
 from core.analysis.head_lens import (
     alternative_decision,
@@ -30,10 +31,11 @@ from core.heads import HeadKind, softmax, split
 from core.tokenizer_files import prompt_tokens
 from storage.analysis.hidden_states import PastDecisions, StateTurn
 from storage.analysis.policy_diff import read_diff
-from storage.analysis.second_opinions import EpisodeScope, add_opinions, new_opinion
+from storage.analysis.second_opinions import EpisodeScope, Opinion, add_opinions
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads.episode_steps import find_in_texts, read_family
 from storage.recorder import record
+from storage.rows.mapping import floats
 from storage.rows.schema import episode as stored
 from storage.rows.schema import state, text, turn
 from storage.store import Store
@@ -90,7 +92,9 @@ def decided(checkpoint: Checkpoint, state: np.ndarray, index: int, key: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parts_add_up_to_the_logits_and_the_recorded_ones_are_within_the_tolerance(kind: HeadKind) -> None:
+def test_parts_add_up_to_the_logits_and_the_recorded_ones_are_within_the_tolerance(
+    kind: HeadKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint = made(kind)
     states = np.random.default_rng(1).normal(size=(2, WIDTH)).astype(np.float32) * 3
     decisions = [decided(checkpoint, state, i, "k") for i, state in enumerate(states)]
@@ -99,7 +103,8 @@ def test_parts_add_up_to_the_logits_and_the_recorded_ones_are_within_the_toleran
     assert lens is not None
     assert np.allclose(lens.parts.sum(axis=1), lens.logits, atol=1e-9)
     assert lens.width == (0 if kind == "low-rank" else WIDTH)
-    parts = lead_parts(lens, 0, 1, most=5)
+    monkeypatch.setattr(head_lens, "LARGEST", 5)
+    parts = lead_parts(lens, 0, 1)
     assert sum(part.gives for part in parts) == pytest.approx(lens.logits[0] - lens.logits[1])
     mine, theirs = opposing_sums(lens, 0, 1)
     assert min(mine, theirs) >= 0
@@ -196,7 +201,9 @@ def _headed(tmp_path_factory: pytest.TempPathFactory) -> Store:
     again = replace(_decided(ours, "e-fork-2", 1, 3), fork=Fork("e-fork", 1))
     list(record(store, events_of(again)))
     logits = [float(i == 1) * 5 for i in range(len(MODELS))], [0.0, 0.0, 5.0]
-    add_opinions(store, "rtest", [new_opinion(svf.id, "e-head", 2, logits, "ab" * 16, "cpu")])
+    add_opinions(
+        store, "rtest", [Opinion(svf.id, "e-head", 2, floats(logits[0]), floats(logits[1]), "ab" * 16, "cpu")]
+    )
     return store
 
 

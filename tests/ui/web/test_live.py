@@ -13,6 +13,7 @@ from playwright.sync_api import Page
 
 from core.episode import Role
 from core.errors import StoreError
+from core.ids import episode_id
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
@@ -26,7 +27,6 @@ from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.sums import Sums
 from ui.presentation.course import wrong_since
 from ui.runs.lease import owner
-from ui.runs.live import episode_of
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
@@ -167,13 +167,13 @@ def test_a_wrong_run_leads_to_the_turn_that_made_it_so(store: Store, plan: LiveP
     play_claimed(store, run)
     page = opened("live", run=run)
     assert store.episodes.of_run(run)[0].correct is False
-    at = wrong_since(store.episodes.outline(episode_of(run)))
+    at = wrong_since(store.episodes.outline(episode_id(run, 0)))
     assert at is not None
     assert f"See turn {at + 1}, since which it is wrong, in Replay" in " ".join(
         link.proto.label for link in page.page_link
     )
     there = {link.proto.page: parse_qs(link.proto.query_string) for link in reversed(page.page_link)}
-    assert there["replay"] == there["forks"] == {"ep": [episode_of(run)], "t": [str(at + 1)]}
+    assert there["replay"] == there["forks"] == {"ep": [episode_id(run, 0)], "t": [str(at + 1)]}
 
 
 def test_before_the_first_turn_one_step_is_named_at_a_time(store: Store, plan: LivePlan) -> None:
@@ -186,7 +186,7 @@ def test_before_the_first_turn_one_step_is_named_at_a_time(store: Store, plan: L
     said = shown(opened("live", run=run))
     assert f":green[:material/check:] :gray[{STEPS[1]}]" in said
     assert f"**{STEPS[2]} …**" in said
-    begun = replace(episode(episode_of(run)), run_id=run)
+    begun = replace(episode(episode_id(run, 0)), run_id=run)
     list(record(store, events_of(begun, upto=1), owner=owner()))
     said = shown(opened("live", run=run))
     assert "Waiting for its first words" in said
@@ -211,18 +211,18 @@ def test_a_waiting_run_offers_the_next_decision(store: Store, plan: LivePlan) ->
     assert page.button(key="take_over").disabled  # nothing is chosen for a reader
     page.selectbox(key="override_role").select(Role.WORKER).run()
     press(page, "take_over")
-    assert store.runs.override(episode_of(run), 1) == ("guesser", Role.WORKER)
+    assert store.runs.override(episode_id(run, 0), 1) == ("guesser", Role.WORKER)
     press(page, "give_back")
-    assert store.runs.override(episode_of(run), 1) is None
+    assert store.runs.override(episode_id(run, 0), 1) is None
     assert "**Decide turn 2 yourself**" in shown(page)
     page.selectbox(key="override_role").select(Role.THINKER).run()
     page.button(key="take_over").click().run()
-    assert store.runs.override(episode_of(run), 1) == ("guesser", Role.THINKER)
+    assert store.runs.override(episode_id(run, 0), 1) == ("guesser", Role.THINKER)
     assert "Turn 2 is yours" in shown(page)
     page.button(key="next_turn").click().run()
-    until(lambda: len(store.episodes.outline(episode_of(run))) == 2)
-    until(lambda: store.episodes.outline(episode_of(run))[1].stage == "finished")
-    assert store.episodes.outline(episode_of(run))[1].origin == "override"
+    until(lambda: len(store.episodes.outline(episode_id(run, 0))) == 2)
+    until(lambda: store.episodes.outline(episode_id(run, 0))[1].stage == "finished")
+    assert store.episodes.outline(episode_id(run, 0))[1].origin == "override"
     page.run()
     page.button(key="stop").click().run()
     assert store.runs.control(run).cancel
@@ -233,12 +233,12 @@ def test_two_tabs_that_step_from_one_turn_play_one_turn(store: Store, plan: Live
     _stop_before_the_second_turn(store, run)
     one, other = opened("live", run=run), opened("live", run=run)
     one.button(key="next_turn").click().run()
-    until(lambda: [o.stage for o in store.episodes.outline(episode_of(run))] == ["finished"] * 2)
+    until(lambda: [o.stage for o in store.episodes.outline(episode_id(run, 0))] == ["finished"] * 2)
     other.button(key="next_turn").click().run()  # as it showed the turn before
     time.sleep(0.5)
-    assert len(store.episodes.outline(episode_of(run))) == 2
+    assert len(store.episodes.outline(episode_id(run, 0))) == 2
     press(other.run(), "next_turn")
-    until(lambda: len(store.episodes.outline(episode_of(run))) == 3)
+    until(lambda: len(store.episodes.outline(episode_id(run, 0))) == 3)
 
 
 def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
@@ -247,7 +247,7 @@ def _stop_before_the_second_turn(store: Store, run: str) -> threading.Thread:
     worker = threading.Thread(target=play_claimed, args=(store, run), daemon=True)
     worker.start()
     until(lambda: bool(store.episodes.of_run(run)))
-    until(lambda: [o.stage for o in store.episodes.outline(episode_of(run))] == ["finished"])
+    until(lambda: [o.stage for o in store.episodes.outline(episode_id(run, 0))] == ["finished"])
     return worker
 
 
@@ -284,7 +284,7 @@ def test_a_run_whose_key_is_refused_says_so_here_and_in_its_replay(
     assert "refused the key" in page.error[0].value
     assert "interrupted" in shown(page)
     assert page.button(key="resume")
-    replay = shown(opened("replay", ep=episode_of(run)))
+    replay = shown(opened("replay", ep=episode_id(run, 0)))
     assert "failure of the infrastructure" in replay
     assert "refused the key" in replay
 
@@ -294,7 +294,7 @@ def test_the_replay_of_a_cancelled_run_does_not_speak_of_a_dead_process(store: S
     worker = _stop_before_the_second_turn(store, run)
     store.runs.cancel(run)
     worker.join(60)
-    page = opened("replay", ep=episode_of(run))
+    page = opened("replay", ep=episode_id(run, 0))
     assert "interrupted: cancelled" in shown(page)
     assert not {"died", "--resume"} & set(shown(page).split())
     assert "Its run on the Live page" in shown(page)
@@ -335,4 +335,4 @@ def test_a_run_outlives_its_browser(tab: Page, served: Served) -> None:
         time.sleep(0.5)
     ended = served.store.runs.get(run)
     assert (ended.status, ended.error) == (RunStatus.FINISHED, None)
-    assert served.store.episodes.outline(episode_of(run))
+    assert served.store.episodes.outline(episode_id(run, 0))

@@ -11,16 +11,17 @@ from core.coordinator.coordinator import Coordinator
 from core.episode import ROLE_ORDER
 from core.errors import ConfigError, StoreError
 from core.play.session import recorded_requests
+from storage.analysis import second_opinions
 from storage.analysis.policy_diff import PolicyDiff, Source, read_diff
 from storage.analysis.second_opinions import (
     EpisodeScope,
+    Opinion,
     add_opinions,
-    new_opinion,
     read_judged,
     rereading_progress,
-    transcripts,
 )
 from storage.filters.episode_filter import EpisodeFilter
+from storage.reads import forks
 from storage.rows.engine import writing
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode
@@ -57,7 +58,7 @@ def test_stored_states_tell_what_the_coordinator_would_have_chosen(diffed: Diffe
     assert (diff.unrepeated > 0) is by_draw  # chance has dice of its own here
     own = [one for one in diff.judged.episodes.values() if one.policy == diffed.a.id]
     assert len(diff.turns) == sum(turn.episode_id in {one.id for one in own} for turn in diff.judged.turns)
-    episodes = list(transcripts(diffed.store, [one.id for one in own]))
+    episodes = forks.parents(diffed.store, [one.id for one in own]).values()
     for place, checkpoint in enumerate((diffed.a, diffed.b, diffed.barred)):
         sure = picked(diff, place)
         assert len(sure) > 0.8 * len(diff.turns)
@@ -95,7 +96,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     run, fresh = enqueue(store, plan, Ticket.new())
     assert (fresh, enqueue(store, plan, Ticket.new())) == (True, (run, False))
     assert store.runs.claim(run, owner())
-    batches = rereading.reread_turns(store, run, plan)
+    batches = rereading.RereadParts(plan).play(store, run)
     first = next(batches)
     store.runs.cancel(run)
     with pytest.raises(Stopped):
@@ -112,7 +113,7 @@ def test_transcripts_are_read_again_stopped_resumed_and_proven(diffed: Diffed) -
     assert len(after.turns) == total
     assert rereading.plan_for(after, EVERYTHING, store.now()) is None
     # What was read again is what the checkpoint's own coordinator finds, and the recorder meets itself.
-    episodes = list(transcripts(store, list(after.judged.episodes)))
+    episodes = forks.parents(store, list(after.judged.episodes)).values()
     asked = [request for episode in episodes for request in recorded_requests(episode)]
     svf = Coordinator(diffed.svf, diffed.encoder, argmax=True).decide(asked)
     told = {(r.episode_id, r.index): (d.model, d.role.value) for r, d in zip(asked, svf, strict=True)}
@@ -130,7 +131,7 @@ def test_a_text_that_is_not_the_recorded_one_is_not_believed(diffed: Diffed) -> 
     turns = [turn for turn in judged.turns if judged.episodes[turn.episode_id].policy == diffed.a.id]
     store.runs.create("rreread1", "reencode", {}, owner="me")
     kept = [
-        new_opinion(diffed.svf.id, turn.episode_id, turn.idx, ((0.0,) * width, (0.0,) * 3), digest, "cpu")
+        Opinion(diffed.svf.id, turn.episode_id, turn.idx, bytes(8 * width), bytes(8 * 3), digest, "cpu")
         for turn, digest in ((turns[0], turns[0].prompt_digest), (turns[1], "another text"))
     ]
     for _ in range(2):  # the second time all are there
@@ -146,9 +147,13 @@ def test_a_text_that_is_not_the_recorded_one_is_not_believed(diffed: Diffed) -> 
     assert rereading_progress(store, "rreread1").done == (turns[0].episode_id != turns[1].episode_id)
 
 
-def test_only_the_newest_turns_are_judged_and_whole_episodes_of_them(diffed: Diffed) -> None:
+def test_only_the_newest_turns_are_judged_and_whole_episodes_of_them(
+    diffed: Diffed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     everything = read_judged(diffed.store, EVERYTHING)
-    few = read_judged(diffed.store, EVERYTHING, most=7)
+    with monkeypatch.context() as patched:
+        patched.setattr(second_opinions, "MOST_JUDGED_TURNS", 7)
+        few = read_judged(diffed.store, EVERYTHING)
     assert list(few.episodes) == list(everything.episodes)[: len(few.episodes)]
     assert 0 < len(few.turns) <= 7
     assert few.matching == len(everything.episodes) == 8

@@ -20,6 +20,7 @@ import pytest
 from playwright.sync_api import Dialog, Page, Position
 
 from core.episode import Status
+from core.ids import episode_id
 from storage.analysis.pairs import CELLS, read_shared_tasks
 from storage.analysis.policy_diff import read_diff
 from storage.analysis.second_opinions import EpisodeScope
@@ -35,7 +36,6 @@ from tests.builders.sample_store import EVOLVED, checkpoint
 from tests.ui.conftest import STREAMLIT, Served
 from tests.ui.pages import APP, assert_literal, opened, press, shown, waiting
 from tests.ui.sums import Sums
-from ui.runs.live import episode_of
 from ui.runs.plans import LivePlan, to_config
 from ui.runs.worker import play_claimed
 from ui.web.views.settings import key_sheets
@@ -294,7 +294,7 @@ def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalle
     tab: Page, recorded_app: Served
 ) -> None:
     store = recorded_app.store
-    whole = dataclasses.replace(episode(episode_of(LIVE), turns=18, seed=31), run_id=LIVE, turn_budget=18)
+    whole = dataclasses.replace(episode(episode_id(LIVE, 0), turns=18, seed=31), run_id=LIVE, turn_budget=18)
     store.runs.create(LIVE, "live", to_config(LivePlan(whole.task, whole.policy, whole.models, turns=18)))
     playing = record(store, events_of(dataclasses.replace(whole, status=Status.RUNNING)))
 

@@ -11,13 +11,13 @@ import streamlit as st
 
 from core.episode import EndReason, Status
 from core.errors import ConfigError, StoreError
+from core.ids import episode_id
 from storage.rows.summaries import EpisodeSummary, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.course import NEW_DECIDER, Lane, lane, wrong_since
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import deciders, dollars, policy_name, strip_key, strip_text
 from ui.runs.kinds import about
-from ui.runs.live import episode_of
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import is_stalled
 from ui.runs.spending import paid_models, price
@@ -251,7 +251,7 @@ def _repeats(seen: Watched) -> None:
         by_id = {one.id: one for one in seen.episodes}
         st.caption(strip_key(seen.episodes))
         for index in range(seen.plan.repeats):
-            _repeat(seen, index, by_id.get(episode_of(seen.run.id, index)))
+            _repeat(seen, index, by_id.get(episode_id(seen.run.id, index)))
 
 
 def _repeat(seen: Watched, index: int, one: EpisodeSummary | None) -> None:

@@ -9,10 +9,10 @@ from dataclasses import asdict
 
 import streamlit as st
 
+from core.analysis.metrics import Mean
 from core.play.policies import SINGLE
 from storage.analysis.regret import (
     Contestant,
-    Mean,
     Regret,
     Replicate,
     regret,
@@ -158,10 +158,10 @@ def _shown_contestants(found: Regret) -> Sequence[Contestant]:
 def verdict(found: Regret, scope: Scope, *, whole_pool: bool) -> str:
     """The answer in one sentence, as markdown. `whole_pool`: every model of the pool was played alone."""
     alone = [one for one in found.contestants if one.name is not None]
-    best = max(alone, key=lambda one: one.accuracy.value)
+    best = max(alone, key=lambda one: one.accuracy.mean)
     ahead = best.ahead
     name, other = label(scope.say(found.policy), 60), label((best.name or "").removeprefix(SINGLE), 60)
-    points = f"{abs(100 * ahead.value):.1f} points (95 % {100 * ahead.low:+.1f} to {100 * ahead.high:+.1f})"
+    points = f"{abs(100 * ahead.mean):.1f} points (95 % {100 * ahead.low:+.1f} to {100 * ahead.high:+.1f})"
     if len(alone) == 1 and not whole_pool:
         other = f"{other}, the only model that has been played alone on these tasks,"
     elif whole_pool:
@@ -181,7 +181,7 @@ def _name(one: Contestant, scope: Scope) -> str:
 
 def _estimate(name: str, mean: Mean, *, stands_out: bool = False) -> Estimate:
     colour = FIRST_COLOUR if stands_out else NEUTRAL_COLOUR
-    return Estimate(name, mean.value, mean.low, mean.high, colour=colour)
+    return Estimate(name, mean.mean, mean.low, mean.high, colour=colour)
 
 
 def _missed(found: Regret, letter: str) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.analysis.metrics import OverSeeds
+from core.analysis.metrics import Mean
 from core.errors import ConfigError
 from storage.store import Store
 from ui.presentation.theme import (
@@ -231,7 +231,7 @@ def _shown(table: Table, value: float) -> str:
     return f"{value:,.0f}" if table.measure == "tokens" else percent(value)
 
 
-def _interval(table: Table, found: OverSeeds) -> str:
+def _interval(table: Table, found: Mean) -> str:
     if math.isnan(found.low) or math.isnan(found.high):
         return "not known"
     return f"{_shown(table, found.low)} to {_shown(table, found.high)}"
