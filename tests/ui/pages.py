@@ -52,8 +52,7 @@ def opened(name: str, **query: str) -> AppTest:
 
 
 def opened_in(page: AppTest, name: str, **query: str) -> AppTest:
-    """The same in a tab that is open."""
-    page.run()
+    """The same in a tab that is open, or new."""
     for key, value in query.items():
         page.query_params[key] = value
     page.switch_page(f"views/{name}.py").run()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.builders.stores import empty_store
-from tests.core.pool.faulty_server import Answer, FaultyServer, Request, faulty_server, ok
+from tests.core.pool.faulty_server import Answer, FaultyServer, Request, chat, faulty_server, respond
 from ui.cli import main
 
 POOL = """
@@ -110,8 +110,8 @@ def reply(request: Request) -> str:
 
 
 def answer(request: Request) -> Answer:
-    """A reply as a chat completion."""
-    return ok(reply(request))
+    """A reply as a chat completion, on a connection that is kept for the next."""
+    return (respond(chat(reply(request)), kept=True),)
 
 
 @contextmanager

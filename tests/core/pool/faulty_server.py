@@ -8,11 +8,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-Answer = Sequence[bytes | float]  # bytes are sent, numbers are seconds to wait; then the connection is closed
+#: Bytes are sent, numbers are seconds to wait; then the connection is closed, unless they say that it is KEPT.
+Answer = Sequence[bytes | float]
+KEPT = b"\r\nConnection: keep-alive\r\n"
 HANG_UP: Answer = ()
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
@@ -37,6 +39,8 @@ class FaultyServer:
     in_flight: int = 0
     most_in_flight: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    idle: set[socket.socket] = field(default_factory=set)  # kept, and without a request
+    ended: bool = False
 
     @property
     def url(self) -> str:
@@ -44,18 +48,38 @@ class FaultyServer:
 
     def serve(self, connection: socket.socket) -> None:
         with connection:
-            request = _read_request(connection)
-            if request is None:
-                return
-            with self.lock:
-                self.requests.append(request)
-                answer = self.answer(request)
-                self.in_flight += 1
-                self.most_in_flight = max(self.most_in_flight, self.in_flight)
-            whole = all(_send(connection, step) for step in answer)
-            with self.lock:
-                self.in_flight -= 1
-                self.hang_ups += not whole
+            while (request := _read_request(connection)) is not None:
+                with self.lock:
+                    self.requests.append(request)
+                    answer = self.answer(request)
+                    self.in_flight += 1
+                    self.most_in_flight = max(self.most_in_flight, self.in_flight)
+                whole = all(_send(connection, step) for step in answer)
+                with self.lock:
+                    self.in_flight -= 1
+                    self.hang_ups += not whole
+                kept = any(isinstance(step, bytes) and KEPT in step for step in answer)
+                if not (whole and kept and self._asked_again(connection)):
+                    return
+
+    def _asked_again(self, connection: socket.socket) -> bool:
+        """Wait for the next request on a connection; False when the server ends before it."""
+        with self.lock:
+            if self.ended:
+                return False
+            self.idle.add(connection)
+        select.select([connection], [], [])
+        with self.lock:
+            self.idle.remove(connection)
+        return True
+
+    def end(self) -> None:
+        """Wait for no further request."""
+        with self.lock:
+            self.ended = True
+            for connection in self.idle:
+                with suppress(OSError):  # its client may be gone
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
@@ -89,6 +113,7 @@ def faulty_server(*answers: Answer | Callable[[Request], Answer]) -> Iterator[Fa
         yield server
     finally:
         stopping.set()
+        server.end()
         socket.create_connection(
             listener.getsockname()
         ).close()  # wakes the acceptor, which waits for the next
@@ -139,10 +164,12 @@ def respond(
     kind: str = "application/json",
     *,
     sized: bool = True,
+    kept: bool = False,
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
     """A whole response; `sized=False` leaves its end to the closing of the connection."""
-    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Type: {kind}", "Connection: close"]
+    connection = "keep-alive" if kept else "close"
+    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Type: {kind}", f"Connection: {connection}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in (headers or {}).items()]
     if sized:
         lines.append(f"Content-Length: {len(body)}")

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.builders.interchange import fill
+from tests.builders.stores import new_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "one.db", now=lambda: 1_790_000_000.5)
+    opened = new_store(tmp_path / "one.db", now=lambda: 1_790_000_000.5)
     fill(opened)
     yield opened
     opened.close()
@@ -21,6 +22,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "other.db")
+    opened = new_store(tmp_path / "other.db")
     yield opened
     opened.close()

@@ -25,7 +25,7 @@ from storage.store import Store, open_store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.play import MODELS, births, events, grade, tasks
 from tests.builders.pools import ScriptedPool, specs
-from tests.builders.stores import new_store
+from tests.builders.stores import empty_store, new_store
 
 
 class Clock:
@@ -333,7 +333,7 @@ def test_a_store_that_cannot_be_opened_says_why(tmp_path: Path, url: str, said: 
     (tmp_path / "text.db").write_text("Dear database, " * 100)
     with sqlite3.connect(tmp_path / "foreign.db") as foreign:
         foreign.execute("CREATE TABLE recipes (name)")
-    open_store(tmp_path / "newer.db").close()
+    empty_store(tmp_path / "newer.db")
     with sqlite3.connect(tmp_path / "newer.db") as newer:
         newer.execute("UPDATE alembic_version SET version_num = '9999'")
     foreign.close()
