@@ -1,6 +1,7 @@
 """Pocket models: training repeats itself, and a reply does not depend on its neighbours in the batch."""
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from core.pocket.cards import read_card
 from core.pocket.language_model import LanguageModel
 from core.pocket.pool import PocketPool
 from core.pocket.recipes import RECIPES
+from core.pocket.tokenizer import train_tokenizer
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small models, and a tokenizer that reads the first of its texts."""
+    monkeypatch.setattr(training, "train_tokenizer", lambda texts: train_tokenizer(islice(texts, 2_000)))
     for name in ("plato", "encoder"):
         recipe = replace(RECIPES[name], steps=16, batch=8, width=32, layers=2)
         monkeypatch.setitem(RECIPES, name, recipe)

@@ -170,7 +170,7 @@ def test_a_run_whose_episode_was_over_when_its_worker_died_is_finished(
 def test_the_decision_is_in_the_store_before_the_model_is_asked(
     store: Store, plan: LivePlan, world: Sums
 ) -> None:
-    run = enqueue(store, replace(plan, pace_s=0.5), Ticket.new())[0]
+    run = enqueue(store, replace(plan, pace_s=0.5, turns=1), Ticket.new())[0]
     worker = threading.Thread(target=play_claimed, args=(store, run))
     worker.start()
     until(lambda: bool(store.episodes.of_run(run)) and bool(store.episodes.outline(episode_id(run, 0))))
