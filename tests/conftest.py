@@ -60,6 +60,10 @@ LONGEST = (
     "test_served.py",
     "test_evolve.py",
     "test_postgres.py",
+    "test_run.py",
+    "test_sample_runs.py",
+    "test_released_vector.py",
+    "test_pages.py",
 )
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",

@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,12 @@ def names_in(path: Path) -> Iterator[str]:
 
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-TREES = {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """What is written in each of our modules."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -74,14 +80,14 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def test_every_module_says_its_one_job() -> None:
-    silent = [module_name(path) for path, tree in TREES.items() if not ast.get_docstring(tree)]
+    silent = [module_name(path) for path, tree in trees().items() if not ast.get_docstring(tree)]
     assert silent == []
 
 
 def test_every_room_says_a_job_that_no_other_has() -> None:
     jobs = {
         module_name(path): str(ast.get_docstring(tree)).splitlines()[0]
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if path.name == "__init__.py"
     }
     assert jobs.keys() >= {*FLOORS, "core.play", "storage.shelves", "ui.runs", "ui.web.kit"}
@@ -105,7 +111,7 @@ def test_streamlit_finds_no_pages_on_its_own() -> None:
 
 
 def test_only_one_module_speaks_httpx() -> None:
-    speakers = [module_name(path) for path, tree in TREES.items() if "httpx" in set(imported(tree))]
+    speakers = [module_name(path) for path, tree in trees().items() if "httpx" in set(imported(tree))]
     assert speakers == ["core.pool.client"]
 
 
@@ -118,7 +124,7 @@ def test_only_the_torch_rooms_name_torch() -> None:
     heavy = {"torch", "transformers"}
     speakers = [
         module_name(path)
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if heavy & {name.partition(".")[0] for name in imported(tree)}
     ]
     assert [name for name in speakers if not name.startswith(("core.coordinator.", "core.pocket."))] == []
@@ -126,7 +132,7 @@ def test_only_the_torch_rooms_name_torch() -> None:
 
 def test_nothing_unpickles_or_trusts_foreign_code() -> None:
     found = []
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         found += [(path.name, name) for name in imported(tree) if name.partition(".")[0] in BANNED_MODULES]
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.load", "pandas.read_pickle"):

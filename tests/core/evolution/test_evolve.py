@@ -1,6 +1,7 @@
 """The evolution loop on a real (tiny) encoder and a scripted pool: learning, stopping, resuming, failures."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -62,13 +63,14 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return load_encoder(str(tiny_qwen3(tmp_path_factory.mktemp("encoder"))))
 
 
-def run(
+def steps_of(
     encoder: Encoder,
     config: EvolveConfig = CONFIG,
     resumed_from: LearnerState | None = None,
     template: Checkpoint | None = None,
     next_tasks: int | None = None,
-) -> list[Generation]:
+) -> Iterator[Generation]:
+    """Each generation, played when it is asked for."""
     pool = ScriptedPool(SPECS, say)
     template = template or Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
     parts = {
@@ -78,7 +80,17 @@ def run(
         "tasks": TASKS[:16],
         "validation_tasks": TASKS[16:],
     }
-    return list(evolve(config, template, start=resumed_from, next_tasks=next_tasks, **parts))  # type: ignore[arg-type]
+    return evolve(config, template, start=resumed_from, next_tasks=next_tasks, **parts)  # type: ignore[arg-type]
+
+
+def run(
+    encoder: Encoder,
+    config: EvolveConfig = CONFIG,
+    resumed_from: LearnerState | None = None,
+    template: Checkpoint | None = None,
+    next_tasks: int | None = None,
+) -> list[Generation]:
+    return list(steps_of(encoder, config, resumed_from, template, next_tasks))
 
 
 def _optimiser(generation: Generation) -> SepCMAState:
@@ -231,7 +243,7 @@ def test_step_size_gives_the_wanted_spread_of_logits(encoder: Encoder) -> None:
     plain = 5.0 * np.linalg.norm(mean) / np.linalg.norm(states, axis=1).mean()
     for constant, spread_of_all in ((0.5, 0.5), (None, plain)):
         config = replace(CONFIG, generations=1, logit_spread=5.0, population=400, constant_spread=constant)
-        state = _optimiser(run(encoder, config)[0])
+        state = _optimiser(next(steps_of(encoder, config)))
         space = space_of(config, template, encoder, TASKS[:16])
         heads = space.vectors(ask(state)).reshape(400, 6, -1)
         about = states if constant is None else states - mean
