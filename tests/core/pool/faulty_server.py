@@ -54,9 +54,11 @@ class FaultyServer:
                     answer = self.answer(request)
                     self.in_flight += 1
                     self.most_in_flight = max(self.most_in_flight, self.in_flight)
-                whole = all(_send(connection, step) for step in answer)
-                with self.lock:
+                whole = all(_send(connection, step) for step in answer[:-1])
+                with self.lock:  # before the end is sent: who has it may ask again at once
                     self.in_flight -= 1
+                whole = whole and all(_send(connection, step) for step in answer[-1:])
+                with self.lock:
                     self.hang_ups += not whole
                 kept = any(isinstance(step, bytes) and KEPT in step for step in answer)
                 if not (whole and kept and self._asked_again(connection)):

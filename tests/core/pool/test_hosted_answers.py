@@ -192,8 +192,8 @@ def test_silence_is_cut_at_the_deadline() -> None:
 
 
 def test_calls_run_side_by_side_up_to_the_models_limit() -> None:
-    slow = (0.1, *ok())
-    with faulty_server(slow) as server:
+    slow = (0.5, *ok())
+    with faulty_server(slow, slow, slow, slow, (0.05, *ok())) as server:
         pool = HttpPool([entry(server, concurrency=4)])
         indices = [index for index, _ in pool.ask([ask()] * 12)]
         pool.close()
