@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from core.episode import Decision, Episode, Status
@@ -24,7 +23,7 @@ class Recording:
     outlines: tuple[TurnOutline, ...]
     forked: bool = False
     labelled: bool = False
-    loaded: Mapping[int, BegunTurn] = field(default_factory=dict)
+    loaded: dict[int, BegunTurn] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:
@@ -38,10 +37,6 @@ class Recording:
 
     def decided_by(self, index: int) -> str:
         return decider_at(self.episode.policy, self.episode.deciders, index)
-
-    def preloaded(self, index: int) -> Recording:
-        """The recording with turn `index` and the one before it loaded, both by one query."""
-        return replace(self, loaded=read_turns(self.store, self.episode.id, {max(0, index - 1), index}))
 
     def unjudged(self) -> Recording:
         """The recording without what was found out about its turns."""
@@ -64,7 +59,10 @@ class Recording:
         return self.store.episodes.text(self.episode.id, index)
 
     def _turn(self, index: int) -> BegunTurn | None:
-        return self.loaded.get(index) or read_turns(self.store, self.episode.id, {index}).get(index)
+        """Turn `index`, read together with the one before it, which is shown beside it."""
+        if index not in self.loaded:
+            self.loaded.update(read_turns(self.store, self.episode.id, {max(0, index - 1), index}))
+        return self.loaded.get(index)
 
 
 def open_recording(store: Store, episode_id: str) -> Recording:

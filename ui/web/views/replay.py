@@ -311,7 +311,6 @@ def _play_on(recording: Recording) -> None:
 def _at_turn(recording: Recording, places: _Places) -> None:
     outlines, episode_id = recording.outlines, recording.summary.id
     cursor = state.int_param("t", 1, len(outlines), 1) - 1
-    recording = recording.preloaded(cursor)
     shown = shown_turns(outlines, cursor)
 
     def to(place: int) -> None:
