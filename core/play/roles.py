@@ -297,8 +297,14 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
 
 
 def _first_verdict(text: str) -> str:
-    """ACCEPT or REJECT as the authors' code finds it: first, or the only one of the two; else empty."""
+    """ACCEPT or REJECT: first, as the authors' code finds it, or the only one of the two; else empty.
+
+    Their code takes "I do not accept" and "unacceptable" for ACCEPT; here neither says anything."""
     if match := re.match(r"\s*(accept|reject)", text, re.IGNORECASE | re.ASCII):
         return match[1]
-    found = re.findall(r"accept|reject", text, re.IGNORECASE | re.ASCII)
-    return str(found[0]) if len({word.lower() for word in found}) == 1 else ""
+    found = list(re.finditer(r"\b(?:accept|reject)", text, re.IGNORECASE | re.ASCII))
+    if len({match[0].lower() for match in found}) != 1 or any(
+        terse.is_negated(text[: match.start()]) for match in found
+    ):
+        return ""
+    return found[0][0]

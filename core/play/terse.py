@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import re
 
+#: A negation, and at most two words behind it in the same sentence.
+_NEGATION = re.compile(
+    r"(?:\b(?:not|never|cannot|no|without|nor|refuse|refused|unable|wrong to)|n['\u2019]t)\b"
+    r"(?:[ \t*_\"'`]+[A-Za-z]+){0,2}[ \t*_\"'`]*$",
+    re.IGNORECASE,
+)
+
 
 def think_prompt(question: str) -> str:
     """Asks for a plan; the whole reply is one."""
@@ -34,10 +41,17 @@ def read_answer(reply: str) -> str:
 
 
 def read_verdict(reply: str) -> str:
-    """The last word of a Verifier's reply, if it is a verdict and the only one; otherwise empty."""
+    """The last word of a Verifier's reply, if it is a verdict, the only one and not negated; otherwise empty."""
     words = reply.split()
     verdicts = re.findall(r"(?<![A-Za-z])(?:ACCEPT|REVISE)(?![A-Za-z])", reply, re.IGNORECASE | re.ASCII)
-    return words[-1] if len(verdicts) == 1 and words[-1] in ("ACCEPT", "REVISE") else ""
+    if len(verdicts) != 1 or words[-1] not in ("ACCEPT", "REVISE"):
+        return ""
+    return "" if is_negated(reply.rstrip().removesuffix(words[-1])) else words[-1]
+
+
+def is_negated(before: str) -> bool:
+    """Whether the words that stand before a verdict turn it into its opposite: "I do not", "we can't yet"."""
+    return bool(_NEGATION.search(before))
 
 
 def _one_line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -20,17 +21,46 @@ _VALUES = (
     ast.Load,
 )  # fmt: skip
 
+#: What may stand before the number: an equation up to its last `=`, or words such as "the final answer is".
+_LEAD = re.compile(
+    r"(?:.*(?<![!<>~:])=\s*)?"
+    r"(?:(?:so|thus|hence|therefore)\b,?\s*)?"
+    r"(?:(?:the|my|our)\s+)?(?:(?:final|correct|right)\s+)?"
+    r"(?:(?:answer|result|value|total|sum|number|it)\b\s*(?:is\b|equals\b|[:\-\u2013\u2212](?=\s))?:?\s*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_CURRENCY = r"(?P<currency>[$\u20ac\u00a3\u00a5]|(?:USD|EUR|GBP)\b)?"
 _NUMBER = re.compile(
-    r"(?P<sign>[-+\u2212]?)\s*(?:"
+    rf"(?P<sign>[-+\u2212]?)\s*{_CURRENCY}\s*(?P<inner>[-+\u2212]?)\s*(?:"
     r"(?P<whole>\d+)\s+(?P<top>\d+)\s*/\s*(?P<bottom>\d+)"  # 1 1/2
-    r"|(?P<decimal>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:_\d+)*)(?:\.\d+)?|\.\d+)(?:[eE](?P<exponent>[-+]?\d{1,3})(?!\d))?"
-    r"(?:\s*/\s*(?P<divisor>\d+(?:\.\d+)?))?"  # 3/4
+    r"|(?P<units>\d*)\s?(?P<vulgar>[\u00bc-\u00be\u2150-\u215e])"  # ½, 1½
+    r"|(?P<decimal>(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+|\d+(?:_\d+)*)(?:\.\d*)?|\.\d+)"
+    r"(?:[eE](?P<exponent>[-+]?\d{1,3})"
+    r"|(?:\s*(?:[x\u00d7*\u00b7]|\\times|\\cdot)\s*(?P<ten>10))?\s*(?:\^|\*\*)\s*\{?(?P<power>[-+\u2212]?\d{1,3})\}?"
+    r"|\s*/\s*(?P<divisor>\d+(?:\.\d+)?))?"  # 1e3, 10^2, 3 x 10^4, 3/4
     r")",
     re.ASCII,
 )
-
-#: A minus apart from its number is a dash behind a word ("The result - 42"), but not behind "is" or a mark.
-_DASH = re.compile(r"(?<=\S)(?<![:=*$(])(?<!\bis)\s+[-\u2212]\s+")
+#: What may stand behind it, in lower case, besides a word of the question.
+_UNIT_WORDS = """
+    % percent ° °c °f degree degrees celsius fahrenheit kelvin rad radians
+    mm cm dm m km in ft yd mi inch inches foot feet yard yards mile miles meter meters metre metres
+    kilometer kilometers kilometre kilometres centimeter centimeters centimetre centimetres millimeters millimetres
+    mg g kg t lb lbs oz gram grams kilogram kilograms pound pounds ounce ounces ton tons tonne tonnes
+    ml cl l liter liters litre litres gallon gallons cup cups
+    ms s sec secs min mins h hr hrs second seconds minute minutes hour hours day days week weeks month months year years
+    m2 m^2 m² cm2 cm^2 cm² km2 km^2 km² m3 m^3 m³ cm3 cm^3 cm³ km/h mph m/s
+    hz khz mhz ghz w kw v a j kj cal kcal n pa kpa mol kb mb gb tb bit bits byte bytes
+    people persons times items pieces units
+    """
+_MONEY = frozenset("$ € £ ¥ usd eur gbp dollar dollars cent cents euro euros pound pounds".split())  # noqa: SIM905
+UNITS = _MONEY.union(_UNIT_WORDS.split())
+#: Words behind a number that make it another number, or none.
+_NO_UNIT_WORDS = """
+    hundred thousand million billion trillion dozen dozens score half halves third thirds quarter quarters squared
+    cubed factorial or and to not more less than over under about minus plus
+    """
+_NO_UNITS = frozenset(_NO_UNIT_WORDS.split())
 
 #: Another choice behind the first: `B)`, `(B)`, `or B`.
 _ANOTHER = re.compile(
@@ -55,13 +85,10 @@ def _grade(grade: Grade) -> bool | None:
         case "exact":
             return normalise_answer(given) == normalise_answer(right)
         case "number":
-            value, expected = read_number(given), read_number(right)
-            if value is None or expected is None:
-                return False
-            return abs(value - expected) <= TOLERANCE * abs(expected)
+            return _same_number(given, right, grade.task.question)
         case "choice":
-            letter = read_choice(given)
-            return letter is not None and letter == read_choice(right)
+            letter = read_choice(given, grade.task.question)
+            return letter is not None and letter == read_choice(right, grade.task.question)
         case "code":
             if given.strip() == right.strip():
                 return True
@@ -80,36 +107,75 @@ def normalise_answer(text: str) -> str:
         text = bare
 
 
-def read_number(text: str) -> Fraction | None:
-    """The one number in an answer: sign, thousands, decimals, exponent, fraction, LaTeX; units are ignored.
+def _same_number(given: str, right: str, question: str) -> bool:
+    value, expected = read_number(given, question), read_number(right, question)
+    if value is None or expected is None:
+        return False
+    if _in_percent(given) and not _in_percent(right):
+        said = [value / 100, value] if _in_percent(question) else [value / 100]
+    else:
+        said = [value]
+    return any(abs(one - expected) <= TOLERANCE * abs(expected) for one in said)
 
-    After the last `=` where there is one. None when there is no number, or more than one."""
-    text = text.rpartition("=")[2]
-    text, rest = text[:_LONGEST], text[_LONGEST:]
-    if re.search("[0-9]", rest):
+
+def _in_percent(text: str) -> bool:
+    return "%" in text or "percent" in text.casefold()
+
+
+def read_number(text: str, question: str = "") -> Fraction | None:
+    """The number that an answer is: sign, currency, thousands, decimals, exponent, power of ten, fraction, LaTeX.
+
+    Before it may stand an equation up to its last `=`, or words such as "the answer is"; behind it one unit out of
+    `UNITS` or one word of the question. None for anything else, such as "not 42", "42 million" or "8 - 5"."""
+    text = _undressed(text)
+    if len(text) > _LONGEST:
         return None
-    text = re.sub(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}", r"\1/\2", text)
-    text = _DASH.sub("; ", text)
-    found = list(_NUMBER.finditer(text))
-    if len(found) != 1:
+    lead = _LEAD.match(text)
+    match = _NUMBER.match(text, lead.end() if lead else 0)
+    if not match:
         return None
-    return _value(found[0])
+    unit = text[match.end() :].strip(" .").casefold()
+    if match["currency"]:
+        return _value(match) if unit in ("", *_MONEY) else None  # "$42 m" are millions
+    asked_for = set(re.findall(r"[^\W\d_]+", question.casefold())) - _NO_UNITS
+    return _value(match) if not unit or unit in UNITS or unit in asked_for else None
+
+
+def _undressed(text: str) -> str:
+    """One line without LaTeX, emphasis and quotes."""
+    text = re.sub(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}", r"\1/\2", text)
+    text = re.sub(r"\\(?:text|mathrm|mbox|boxed)\s*\{([^{}]*)\}", r" \1 ", text)
+    text = re.sub(r"\\[,;! ()\[\]]|\\(?=[$%])|\*\*(?!\d)|(?<!\d)\*\*|[`\"']", "", text)
+    if text.count("$") > 1:  # marks of mathematics, not of money
+        text = text.replace("$", "")
+    return " ".join(text.split())
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
-    sign = -1 if match["sign"] in ("-", "\u2212") else 1
+    signs = match["sign"] + match["inner"]
+    if len(signs) > 1:
+        return None
+    sign = -1 if signs in ("-", "\u2212") else 1
     try:
         if match["whole"]:
             return sign * (int(match["whole"]) + Fraction(int(match["top"]), int(match["bottom"])))
-        plain = re.sub(r"[,_]", "", match["decimal"])
-        value = Fraction(plain) * Fraction(10) ** int(match["exponent"] or 0)
+        if match["vulgar"]:
+            top, _, bottom = unicodedata.normalize("NFKC", match["vulgar"]).partition("\u2044")
+            return sign * (int(match["units"] or 0) + Fraction(int(top), int(bottom)))
+        value = Fraction(re.sub(r"[,_\s]", "", match["decimal"]))
+        power = int((match["power"] or "0").replace("\u2212", "-"))
+        if match["power"] and not match["ten"]:
+            value = value**power if abs(power) <= 100 else Fraction(0)
+        else:
+            value *= Fraction(10) ** (int(match["exponent"] or 0) + power)
         return sign * (value / Fraction(match["divisor"]) if match["divisor"] else value)
-    except ZeroDivisionError:
+    except (ZeroDivisionError, ValueError):
         return None
 
 
-def read_choice(text: str) -> str | None:
-    """The letter chosen, upper case: `B`, `(B)`, `B.`, `B) Oslo`, `answer: B`; None when it is not plain."""
+def read_choice(text: str, question: str = "") -> str | None:
+    """The letter chosen, upper case: `B`, `(B)`, `B.`, `B) Oslo`, `answer: B`; None when it is not plain, as with two
+    letters, unless the second is what the `question` says behind the first."""
     text = re.sub(r"[*_`$\"'\\{}]|boxed", "", text).strip()
     text = re.sub(
         r"^(?:(?:the )?(?:correct |right |final )?(?:answer|option|choice)(?: is)?:? *)+",
@@ -124,6 +190,8 @@ def read_choice(text: str) -> str | None:
         return None
     letter = match[1] or match[2] or match[3]
     named = {one or other for one, other in _ANOTHER.findall(match["rest"])}
+    if (alone := match["rest"].strip(" .")).isalpha() and len(alone) == 1:  # "B. C"
+        named |= {alone} if not re.search(rf"\b{letter}[).:\]]\s*{alone}\b", question) else set()
     # In another case it is a name in the choice's own text, as in "B) (a + b)".
     return None if any(o != letter and o.isupper() == letter.isupper() for o in named) else letter.upper()
 

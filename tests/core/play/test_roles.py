@@ -275,12 +275,17 @@ class TestReleased:
             ("I think we should accept.", Verdict.ACCEPT, "accept"),
             ("I must reject.", Verdict.REVISE, "reject"),
             ("Should I accept or reject?", Verdict.REVISE, ""),
+            ("I do not accept this.", Verdict.REVISE, ""),
+            ("The answer is unacceptable.", Verdict.REVISE, ""),
+            ("There is no fault, so I accept.", Verdict.ACCEPT, "accept"),
             ("REVISE", Verdict.REVISE, ""),
             ("", Verdict.REVISE, ""),
             ("\u0410CCEPT", Verdict.REVISE, ""),
         ],
     )
-    def test_verdicts_as_the_authors_code_reads_them(self, text: str, verdict: Verdict, raw: str) -> None:
+    def test_verdicts_as_the_authors_code_reads_them_but_for_negated_ones(
+        self, text: str, verdict: Verdict, raw: str
+    ) -> None:
         reading = read_reply(RELEASED, "general", Role.VERIFIER, text)
         assert (reading.verdict, reading.verdict_raw) == (verdict, raw)
         assert (Flag.VERDICT_UNREADABLE in reading.flags) == (raw == "")

@@ -133,6 +133,17 @@ TERSE_FALSE_ACCEPTS: tuple[str, ...] = (
     "so 12 ACC EPT",
     "[REVISE] ACCEPT",
     "not_REVISE ACCEPT",
+    "I do not ACCEPT",
+    "I can't ACCEPT",
+    "I don\u2019t really ACCEPT",
+    "never ACCEPT",
+    "I cannot yet ACCEPT",
 )
 
-TERSE_ACCEPTS: tuple[str, ...] = ("ACCEPT", "so 12 ACCEPT", " 5 + 7 then 12 so 12 ACCEPT \n", "so 12\nACCEPT")
+TERSE_ACCEPTS: tuple[str, ...] = (
+    "ACCEPT",
+    "so 12 ACCEPT",
+    " 5 + 7 then 12 so 12 ACCEPT \n",
+    "so 12\nACCEPT",
+    "It is not 7. ACCEPT",
+)
