@@ -51,6 +51,7 @@ def controls(
         turn_budget=config.turn_budget,
         seed=validation_seed(config),
         cycles=PLAIN_CYCLES,
+        protocol=template.protocol,
     )
     chosen = choose_cycles(trials)
     name = max(names, key=lambda one: chosen[one].accuracy)

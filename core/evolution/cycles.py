@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from core.episode import ROLE_ORDER, Decide, Decision, Episode, EpisodeFinished, Role, Status, Task
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, EpisodeFinished, Protocol, Role, Status, Task
 from core.errors import PoolError
 from core.play.drive import GradeMany, drive_many
 from core.play.policies import Cycle, cycle_policy
@@ -65,13 +65,24 @@ def try_cycles(
     turn_budget: int,
     seed: int = 0,
     cycles: Sequence[Cycle] = CYCLES,
+    protocol: Protocol | None = None,
 ) -> Iterator[Trial]:
-    """Play len(names) x len(cycles) x len(tasks) episodes, each yielded as it ends; `cycles` are some of CYCLES."""
+    """Play len(names) x len(cycles) x len(tasks) episodes, each yielded as it ends; `cycles` are some of CYCLES,
+    `protocol` as in `new_episode`."""
     models = tuple(spec.name for spec in pool.specs)
     tried = {f"{name} {place}": (name, cycle) for name in names for place, cycle in enumerate(cycles)}
     policies = {key: cycle_policy(name, models, cycle) for key, (name, cycle) in tried.items()}
     episodes = [
-        Episode(f"{key} {task.id}", "cycles", task, key, models, turn_budget=turn_budget, seed=seed)
+        Episode(
+            f"{key} {task.id}",
+            "cycles",
+            task,
+            key,
+            models,
+            protocol or Protocol.PAPER,
+            turn_budget=turn_budget,
+            seed=seed,
+        )
         for key in tried
         for task in tasks
     ]

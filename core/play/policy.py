@@ -43,9 +43,18 @@ class WrappedPolicy:
 
 
 def new_episode(
-    run_id: str, index: int, task: Task, policy: Policy, *, turns: int, seed: int, argmax: bool
+    run_id: str,
+    index: int,
+    task: Task,
+    policy: Policy,
+    *,
+    turns: int,
+    seed: int,
+    argmax: bool,
+    protocol: Protocol | None = None,
 ) -> Episode:
-    """The unplayed episode `index` (from 0) of a run, by the rules of the policy's checkpoint, where it has one."""
+    """The unplayed episode `index` (from 0) of a run. A checkpoint plays by the rules that it was evolved under, any
+    other policy by `protocol` (None: the paper's)."""
     checkpoint: Checkpoint | None = getattr(policy, "checkpoint", None)
     return Episode(
         id=episode_id(run_id, index),
@@ -53,7 +62,7 @@ def new_episode(
         task=task,
         policy=policy.id,
         models=policy.models,
-        protocol=checkpoint.protocol if checkpoint else Protocol.PAPER,
+        protocol=checkpoint.protocol if checkpoint else protocol or Protocol.PAPER,
         turn_budget=turns,
         seed=seed,
         argmax=argmax,

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from core.episode import Protocol
 from core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ EncoderOption = Annotated[
 ]
 MaxCostOption = Annotated[
     float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
+]
+ProtocolOption = Annotated[
+    Protocol | None,
+    typer.Option(
+        help="Rules of the episodes: the paper's, or the authors' released code's. A checkpoint plays by those that it "
+        "was evolved under.",
+    ),
 ]
 PoolOption = Annotated[
     str | None,

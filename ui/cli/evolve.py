@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.episode import Protocol
 from core.errors import ConfigError
 from core.settings import Settings
 from ui.cli.console import (
@@ -87,6 +88,9 @@ def evolve(
             help="Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'.",
         ),
     ] = "",
+    protocol: Annotated[
+        Protocol, typer.Option(help="Rules of the episodes: the paper's, or the authors' released code's.")
+    ] = Protocol.PAPER,
     controls: Annotated[
         bool,
         typer.Option(

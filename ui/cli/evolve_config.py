@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.episode import Protocol
 from core.errors import ConfigError
 from core.evolution.config import EvolveConfig, shape_of
 from core.settings import POCKET_POOL, Settings
@@ -70,6 +71,8 @@ class EvolveFile(BaseModel):
     """evolve singular values too: "released", or of layers ("1" or "26,27")"""
     barred: tuple[str, ...] = Field(default=(), strict=False)
     """roles and models that are never chosen"""
+    protocol: Protocol = Field(default=Protocol.PAPER, strict=False)
+    """rules that episodes are played by: paper, or released (the authors' code)"""
     token_position: int = Field(default=-2, le=-1)
     """token whose hidden state is read: -2 the last but one"""
     rates: str = "pycma"

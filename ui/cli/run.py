@@ -13,6 +13,7 @@ from ui.cli.console import (
     JsonOption,
     MaxCostOption,
     PoolOption,
+    ProtocolOption,
     StoreOption,
     interval,
     opened_store,
@@ -63,6 +64,7 @@ def run(
     argmax: Annotated[
         bool, typer.Option("--argmax", help="Coordinators take their best choice, not a draw.")
     ] = False,
+    protocol: ProtocolOption = None,
     pool: PoolOption = None,
     encoder: Annotated[
         str | None, typer.Option(help="Encoder folder or hub id of the checkpoints. Else the one they name.")
@@ -116,6 +118,7 @@ def run(
                 seed=seed,
                 turns=turns,
                 argmax=argmax,
+                protocol=protocol,
                 pool=absolute_pool(settings.pool),
                 encoder=settings.encoder,
                 max_cost_usd=settings.max_cost_usd,
@@ -178,10 +181,17 @@ def _with_cycles(store: Store, parts: BatchParts, validation: list[Task]) -> Bat
     from ui.runs.batch import RememberedCycles, resolve_policies
 
     plan = parts.plan
-    remembered = RememberedCycles(wiring.data_folder(), parts.pool, validation, plan.turns)
+    remembered = RememberedCycles(wiring.data_folder(), parts.pool, validation, plan.turns, plan.protocol)
     chosen = remembered.get()
     if unknown := [one for one in plan.policies if follows_cycle(one) and one not in chosen]:
-        trials = try_cycles(unknown, CachedPool(parts.pool), grade_many, validation, turn_budget=plan.turns)
+        trials = try_cycles(
+            unknown,
+            CachedPool(parts.pool),
+            grade_many,
+            validation,
+            turn_budget=plan.turns,
+            protocol=plan.protocol,
+        )
         with progress() as bar:
             total = len(unknown) * len(CYCLES) * len(validation)
             line = bar.add_task("choosing role cycles", total=total, note="on validation tasks")

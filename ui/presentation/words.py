@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from core.episode import Role
+from core.episode import Protocol, Role
 from storage.analysis.routing import ModelInRole
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnText
 from storage.shelves.labels import NOTE, Label, Place
@@ -19,6 +19,8 @@ POLICY_WORDS = {
     "random-model": "random model, fixed roles",
     "round-robin": "all models in turn",
 }
+
+PROTOCOL_WORDS = {Protocol.PAPER: "the paper's", Protocol.RELEASED: "the authors' released code's"}
 
 
 def policy_name(policy: str, generation: int | None = None) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.checkpoint import load_checkpoint
-from core.episode import Event, Role, Status, Task
-from core.errors import StoreError
+from core.episode import Event, Protocol, Role, Status, Task
+from core.errors import ConfigError, StoreError
 from core.play.drive import drive_many
 from core.play.policies import SINGLE, Cycle
 from core.play.policy import Policy, new_episode
@@ -54,7 +54,16 @@ class BatchParts:
         for position, policy in enumerate(self.policies):
             first = position * len(self.tasks)
             episodes = [
-                new_episode(run, number, task, policy, turns=plan.turns, seed=plan.seed, argmax=plan.argmax)
+                new_episode(
+                    run,
+                    number,
+                    task,
+                    policy,
+                    turns=plan.turns,
+                    seed=plan.seed,
+                    argmax=plan.argmax,
+                    protocol=plan.protocol,
+                )
                 for number, task in enumerate(self.tasks, first)
             ]
             waiting = [begun.get(one.id, one) for one in episodes if one.id not in over]
@@ -74,6 +83,7 @@ def completed(store: Store, plan: BatchPlan) -> BatchPlan:
     every = [f"{SINGLE}{model}" for model in models]
     asked = [one for name in plan.policies for one in (every if name == f"{SINGLE}*" else [name])]
     names = tuple(dict.fromkeys(_kept(store, name) for name in dict.fromkeys(asked)))
+    check_protocol(store, names, plan.protocol)
     return replace(plan, policies=names, models=models, digest=digest_of_tasks(plan.load_tasks()))
 
 
@@ -91,6 +101,18 @@ def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
         store, plan.models, argmax=plan.argmax, encoder=plan.encoder, cycles=plan.cycles
     )
     return [resolver.resolve(name) for name in plan.policies]
+
+
+def check_protocol(store: Store, names: Sequence[str], protocol: Protocol | None) -> None:
+    """ConfigError for a checkpoint that was evolved under other rules than those asked for: it plays by its own."""
+    for name in names:
+        if protocol and store.checkpoints.has(name):
+            own = store.checkpoints.load(name).protocol
+            if own is not protocol:
+                raise ConfigError(
+                    f"Checkpoint {name} was evolved under the protocol '{own}' and cannot play by '{protocol}': leave "
+                    "the protocol out, or choose another policy."
+                )
 
 
 def _kept(store: Store, name: str) -> str:
@@ -111,9 +133,12 @@ def _pocket_weights(pool: Pool) -> list[str]:
 class RememberedCycles:
     """Choices made before, in a file; what was chosen once for a pool and its tasks stays."""
 
-    def __init__(self, folder: Path, pool: Pool, tasks: Sequence[Task], turns: int) -> None:
+    def __init__(
+        self, folder: Path, pool: Pool, tasks: Sequence[Task], turns: int, protocol: Protocol | None = None
+    ) -> None:
         self._file = folder / "cycles.json"
-        known = repr((pool.specs, _pocket_weights(pool), tasks, turns))
+        rules = () if protocol in (None, Protocol.PAPER) else (protocol.value,)
+        known = repr((pool.specs, _pocket_weights(pool), tasks, turns, *rules))
         self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def get(self) -> dict[str, Cycle]:

@@ -69,7 +69,14 @@ class LiveParts:
             return store.episodes.get(name)  # played before, by the worker that died or made way
         begun = {one.id: one for one in store.episodes.unfinished(run)}
         new = new_episode(
-            run, index, plan.task, policy.inner, turns=plan.turns, seed=plan.seed + index, argmax=plan.argmax
+            run,
+            index,
+            plan.task,
+            policy.inner,
+            turns=plan.turns,
+            seed=plan.seed + index,
+            argmax=plan.argmax,
+            protocol=plan.protocol,
         )
         episode = begun.get(name) or replace(new, left_out=plan.left_out)
         mask = tuple(model not in plan.left_out for model in policy.models)

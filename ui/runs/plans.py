@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, overload
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from core.episode import Change, Role, Task
+from core.episode import Change, Protocol, Role, Task
 from core.errors import ConfigError, StoreError, TaskError, TrinityError
 from core.evolution.config import EvolveConfig
 from core.settings import POCKET_POOL
@@ -34,7 +34,7 @@ LEAST_BUDGET = 160
 class BatchPlan:
     """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
     `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choice_usd` what choosing
-    them cost; `digest` is of the tasks."""
+    them cost; `digest` is of the tasks; `protocol` as in `new_episode`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
@@ -52,6 +52,7 @@ class BatchPlan:
     cycles: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
     choice_usd: float = 0.0
     digest: str = ""
+    protocol: Protocol | None = None
     kind: Literal["run"] = "run"
 
     def load_tasks(self) -> list[Task]:
@@ -63,7 +64,8 @@ class BatchPlan:
 class LivePlan:
     """What is played live: the task `repeats` times, with seeds from `seed` on. `left_out` are models masked before the
     softmax; `temperature` is at which the models are asked (None: as their pool says); `pace_s` is how long a
-    decision is shown before the model is asked; `pool` is "pocket" or a pool.toml's path."""
+    decision is shown before the model is asked; `pool` is "pocket" or a pool.toml's path; `protocol` as in
+    `new_episode`."""
 
     task: Task
     policy: str
@@ -79,6 +81,7 @@ class LivePlan:
     max_cost_usd: float | None = None
     repeats: int = 1
     temperature: float | None = None
+    protocol: Protocol | None = None
     kind: Literal["live"] = "live"
 
 
@@ -90,7 +93,7 @@ def _as_begun(evolution: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan:
     """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
-    empty; `barred` and `token_position` as in a checkpoint; `controls`: whether they are played at the end;
+    empty; `barred`, `token_position` and `protocol` as in a checkpoint; `controls`: whether they are played at the end;
     `digest` tells when a task file changed."""
 
     tasks: str
@@ -108,6 +111,7 @@ class EvolutionPlan:
     controls: bool = True
     models: tuple[str, ...] = ()
     digest: str = ""
+    protocol: Protocol = Protocol.PAPER
     kind: Literal["evolve"] = "evolve"
 
     def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:

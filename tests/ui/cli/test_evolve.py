@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from core.episode import Protocol
 from core.evolution.config import EvolveConfig
 from core.settings import read_settings
+from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.generations import Evolution
 from storage.store import open_store
 from tests.ui.sums import Sums
@@ -45,6 +47,28 @@ def test_an_evolution_leaves_a_checkpoint_per_generation_that_can_be_played(worl
     assert [one.evaluations for one in generations] == [0, 16, 32, 48]
     assert "validation" in generations[2].stats
     store.close()
+
+
+def test_an_evolution_by_the_released_rules_leaves_checkpoints_that_play_by_them(world: Sums) -> None:
+    begin = ("evolve", "--tasks", world.tasks, *SMALL, "--name", "mine")
+    result = world.trinity(*begin, "--protocol", "released", "--json")
+    assert result.code == 0, result.err
+    name = result.json["checkpoint"]
+    assert world.run("--policy", name, "--policy", "random", "--n", 3).code == 0
+    with closing(open_store(world.store)) as store:
+        checkpoint = store.checkpoints.load(name)
+        assert (checkpoint.protocol, checkpoint.input_format) == (Protocol.RELEASED, "chat")
+        rules = {
+            one.policy: store.episodes.get(one.id).protocol
+            for one in store.episodes.page(EpisodeFilter(), limit=6).items
+        }
+    assert rules == {name: Protocol.RELEASED, "random": Protocol.PAPER}
+    refused = world.run("--policy", name, "--protocol", "paper", "--n", 3)
+    assert "was evolved under the protocol 'released' and cannot play by 'paper'" in " ".join(
+        refused.err.split()
+    )
+    again = world.trinity(*begin, "--protocol", "paper", "--resume")
+    assert "was begun with another --protocol" in again.err
 
 
 @pytest.mark.parametrize("key", ["step_size", "logit_spread", "turn_cost"])

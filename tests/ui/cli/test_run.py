@@ -8,10 +8,13 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from core.episode import EndReason, Protocol, Role
+from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request, fail
@@ -32,6 +35,22 @@ def test_the_json_contract(world: Sums) -> None:
     assert rows[0]["turns_mean"] == 3.0
     low, high = rows[0]["ci95"]
     assert 0.7 < low < 1.0 == high
+
+
+def test_the_released_rules_end_an_episode_whose_verifier_speaks_first(world: Sums) -> None:
+    """And the cycles of roles are chosen by the same rules, apart from those chosen by the paper's."""
+    validation_tasks(world)
+    run = ("--policy", "single:adder", "--policy", "random", "--validate", 6)
+    for rules in ("paper", "released"):
+        assert world.run(*run, "--protocol", rules).code == 0
+    with closing(open_store(world.store)) as store:
+        played = [store.episodes.get(one.id) for one in store.episodes.page(EpisodeFilter(), limit=48).items]
+    for rules in Protocol:
+        mine = [one for one in played if one.protocol is rules]
+        assert len(mine) == 24
+        cut = {one.end_reason for one in mine if one.turns[0].decision.role is Role.VERIFIER}
+        assert (EndReason.VERIFIER_FIRST in cut) == (rules is Protocol.RELEASED)
+    assert len(json.loads((wiring.data_folder() / "cycles.json").read_text())) == 2
 
 
 def test_single_star_is_every_model_once(world: Sums) -> None:

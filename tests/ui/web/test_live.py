@@ -11,7 +11,8 @@ from urllib.parse import parse_qs
 import pytest
 from playwright.sync_api import Page
 
-from core.episode import Role
+from core.checkpoint import Checkpoint, EncoderIdentity
+from core.episode import Protocol, Role
 from core.errors import StoreError
 from core.ids import episode_id
 from storage.filters.episode_filter import EpisodeFilter
@@ -26,6 +27,7 @@ from tests.ui.conftest import Served
 from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.sums import Sums
 from ui.presentation.course import wrong_since
+from ui.runs import wiring
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import Ticket, enqueue
@@ -77,6 +79,21 @@ def test_starting_writes_the_run_down_and_opens_it(store: Store) -> None:
     assert store.runs.get(run).status is RunStatus.QUEUED
     assert store.runs.control(run).paused
     assert "waiting" in shown(page)
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_the_rules_are_chosen_and_a_checkpoint_plays_by_its_own(store: Store) -> None:
+    page = opened("live")
+    page.session_state["protocol"] = Protocol.RELEASED
+    page.run()
+    page.button(key="play").click().run()
+    kept = plan_of(store.runs.get(page.query_params["run"]), LivePlan)
+    assert (kept.policy, kept.protocol) == ("random", Protocol.RELEASED)
+    released = {"protocol": Protocol.RELEASED, "input_format": "chat"}
+    by_rules = Checkpoint.begin(("adder", "guesser"), EncoderIdentity("tiny", 8), **released)
+    wiring.keep_checkpoint(store, by_rules)
+    page = opened("live", play=by_rules.id)
+    assert "the authors' released code's, as this checkpoint was evolved" in shown(page)
 
 
 def test_two_clicks_are_one_run_and_another_visit_is_another(store: Store, plan: LivePlan) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from core.episode import Grader, Task
+from core.episode import Grader, Protocol, Task
 from core.errors import ConfigError
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
@@ -18,12 +18,13 @@ from core.tasks.sets import load_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
+from ui.presentation.words import PROTOCOL_WORDS
 from ui.runs.plans import LivePlan
 from ui.runs.spending import paid_models
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.text import text_block
-from ui.web.pickers.checkpoints import playable, policy_label
+from ui.web.pickers.checkpoints import checkpoint_of, playable, policy_label
 
 ANY = "any family"
 #: Ways to play -> their words, and what they do.
@@ -188,7 +189,9 @@ def _set_way() -> None:
     st.session_state["pace"] = 0.0 if way == "many" else 1.0
 
 
-def choose_settings(models: tuple[str, ...], pool: str, encoder: str | None, policy: str) -> LivePlan:
+def choose_settings(
+    store: Store, models: tuple[str, ...], pool: str, encoder: str | None, policy: str
+) -> LivePlan:
     """Everything else, as a plan that still lacks its task."""
     for name, value in (("step_mode", False), ("repeats", 1), ("pace", 1.0)):
         st.session_state.setdefault(name, value)
@@ -211,7 +214,7 @@ def choose_settings(models: tuple[str, ...], pool: str, encoder: str | None, pol
     )
     if len(left_out) == len(models):
         raise ConfigError("Every model is left out: leave at least one in.")
-    return replace(plan, left_out=tuple(left_out), step=step)
+    return replace(plan, left_out=tuple(left_out), step=step, protocol=_rules(store, policy))
 
 
 def _choices(plan: LivePlan) -> LivePlan:
@@ -228,6 +231,24 @@ def _choices(plan: LivePlan) -> LivePlan:
     )
     turns = _number(middle, "turn_budget", 5)
     return replace(plan, argmax=how == "argmax", turns=turns, seed=_number(right, "seed", 0))
+
+
+def _rules(store: Store, policy: str) -> Protocol:
+    """The protocol; a checkpoint's own, where one decides."""
+    if checkpoint := checkpoint_of(store, policy):
+        words = f"Rules: {PROTOCOL_WORDS[checkpoint.protocol]}, as this checkpoint was evolved."
+        st.caption(words, help=define("Protocol"))
+        return checkpoint.protocol
+    return st.segmented_control(
+        "Rules",
+        list(PROTOCOL_WORDS),
+        default=Protocol.PAPER,
+        required=True,
+        key="protocol",
+        format_func=PROTOCOL_WORDS.__getitem__,
+        help=define("Protocol"),
+        persist_state="session",
+    )
 
 
 def _playing(plan: LivePlan) -> LivePlan:

@@ -56,7 +56,7 @@ def _form(store: Store) -> None:
         choose_way()
         beginning = st.container()
     with st.expander("All settings", icon=":material/tune:", key="all_settings"):
-        plan = choose_settings(models, settings.pool, settings.encoder, policy)
+        plan = choose_settings(store, models, settings.pool, settings.encoder, policy)
     with beginning:
         ceiling, to_do = spending(
             price(store, replace(plan, task=task or plan.task), specs), settings.max_cost_usd
