@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.event import listen, remove
 from streamlit.testing.v1 import AppTest
 
+from core.episode import Protocol
 from core.errors import StoreError
 from storage.recorder import record
 from storage.shelves.labels import Place
@@ -347,6 +349,14 @@ def test_a_fold_steps_over_the_turns_of_one_kind(app: AppTest) -> None:
     assert "only" not in app.query_params
     press(app, "zen")
     assert not [words for words in app.selectbox(key="only_turns").options if "mark" in words]
+
+
+def test_rules_other_than_the_papers_are_named(app: AppTest, recorded: Store) -> None:
+    list(record(recorded, events_of(replace(episode("e-rules"), protocol=Protocol.RELEASED))))
+    for name, rules in (("e-rules", ", the authors' released code's rules"), ("e-right", "")):
+        _, _, words = shown(opened(app, ep=name)).partition("sampled, seed 0")
+        assert words.partition("]")[0] == rules
+    recorded.episodes.delete(["e-rules"])
 
 
 def test_a_running_episode_is_read_anew_and_a_finished_one_kept(recorded: Store) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from core.episode import Role, Status
+from core.episode import Episode, Protocol, Role, Status
 from storage.reads.episode_steps import Variation
 from storage.rows.summaries import RunStatus
 from storage.store import Store
@@ -28,7 +28,7 @@ from ui.presentation.course import (
     wrong_since,
 )
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.presentation.words import deciders, dollars, policy_name, seconds
+from ui.presentation.words import PROTOCOL_WORDS, deciders, dollars, policy_name, seconds
 from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
@@ -243,13 +243,18 @@ def _outcome(recording: Recording) -> str:
     parts += [
         f":gray[{label(summary.family)}]",
         f":gray[{label(by, 200)}]",
-        f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}]",
+        f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}{_rules(episode)}]",
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
         f":gray[{seconds(summary.latency_s)}]",
         f":gray[{label(dollars(summary.cost_usd))}]",
     ]
     return " · ".join(parts)
+
+
+def _rules(episode: Episode) -> str:
+    """Which rules an episode was played by, where they are not the paper's."""
+    return "" if episode.protocol is Protocol.PAPER else f", {PROTOCOL_WORDS[episode.protocol]} rules"
 
 
 @dataclass(frozen=True, slots=True)
