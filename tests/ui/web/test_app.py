@@ -108,6 +108,11 @@ def test_the_glossary_explains_the_words_of_the_issue() -> None:
     assert len(words) == len(set(words))
 
 
+def test_the_glossary_draws_the_loop_until_a_word_is_sought() -> None:
+    assert opened("glossary").get("image")
+    assert not opened("glossary", word="margin").get("image")
+
+
 def test_the_glossary_finds_a_word() -> None:
     page = opened("glossary", word="mcnemar")
     assert "McNemar p" in shown(page)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
 from ui.presentation.glossary import SECTIONS
 from ui.presentation.theme import ROLE_STYLES
 from ui.web.kit import state
+
+_LOOP = str(Path(__file__).parents[2] / "assets" / "loop.svg")
+_LOOP_WORDS = (
+    "One turn of an episode, again and again: an encoder reads the transcript, the evolved head turns one hidden state "
+    "into logits, a model and its role are drawn, and the reply joins the transcript. When a Verifier accepts, or no "
+    "turn is left, the last Worker's answer is graded."
+)
 
 
 def show() -> None:
@@ -22,6 +31,9 @@ def show() -> None:
         placeholder="margin, flip, SVF …",
         width=360,
     )
+    if not wanted:
+        with st.container(width=640):
+            st.image(_LOOP, caption=_LOOP_WORDS, width="stretch")
     sought = wanted.strip().lower()
     found = {
         section: [term for term in terms if sought in f"{term.word} {term.short} {term.more}".lower()]
