@@ -47,7 +47,7 @@ PLANS: dict[str, RunPlan] = {
 
 #: As earlier versions wrote them, key by key.
 OLD: dict[str, dict[str, Any]] = {
-    # Before role cycles, ceilings and digests were kept; `protocol` is no part of a plan any more.
+    # Before role cycles, ceilings, digests and the protocol were kept; `dialect` is no part of a plan any more.
     "run": {
         "policies": ["random"],
         "tasks": "pocket",
@@ -58,7 +58,7 @@ OLD: dict[str, dict[str, Any]] = {
         "argmax": False,
         "pool": "pocket",
         "models": ["jack", "sage"],
-        "protocol": "terse",
+        "dialect": "terse",
     },
     # Before repeats and temperatures.
     "live": {
@@ -185,7 +185,7 @@ def test_what_earlier_versions_wrote_is_read(kind: str) -> None:
     plan = plan_of(run_with(kind, OLD[kind]))
     assert plan.kind == kind
     kept = json.loads(json.dumps(to_config(plan)))
-    before = {name: value for name, value in OLD[kind].items() if name not in ("protocol", "evolution")}
+    before = {name: value for name, value in OLD[kind].items() if name not in ("dialect", "evolution")}
     assert {name: kept[name] for name in before} == before
 
 
