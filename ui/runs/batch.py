@@ -83,7 +83,7 @@ def completed(store: Store, plan: BatchPlan) -> BatchPlan:
     every = [f"{SINGLE}{model}" for model in models]
     asked = [one for name in plan.policies for one in (every if name == f"{SINGLE}*" else [name])]
     names = tuple(dict.fromkeys(_kept(store, name) for name in dict.fromkeys(asked)))
-    check_protocol(store, names, plan.protocol)
+    _check_protocol(store, names, plan.protocol)
     return replace(plan, policies=names, models=models, digest=digest_of_tasks(plan.load_tasks()))
 
 
@@ -103,12 +103,12 @@ def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
     return [resolver.resolve(name) for name in plan.policies]
 
 
-def check_protocol(store: Store, names: Sequence[str], protocol: Protocol | None) -> None:
+def _check_protocol(store: Store, names: Sequence[str], protocol: Protocol | None) -> None:
     """ConfigError for a checkpoint that was evolved under other rules than those asked for: it plays by its own."""
     for name in names:
         if protocol and store.checkpoints.has(name):
-            own = store.checkpoints.load(name).protocol
-            if own is not protocol:
+            own = store.checkpoints.get(name).config.get("protocol", Protocol.PAPER)
+            if own != protocol:
                 raise ConfigError(
                     f"Checkpoint {name} was evolved under the protocol '{own}' and cannot play by '{protocol}': leave "
                     "the protocol out, or choose another policy."
