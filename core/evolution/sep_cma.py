@@ -1,15 +1,22 @@
 """Separable CMA-ES (Ros and Hansen 2008): state in, state out; any generation can be drawn again.
 
 Update and constants follow N. Hansen, "The CMA Evolution Strategy: A Tutorial" (arXiv 1604.00772; equation
-numbers below are its own), with one variance per coordinate instead of a matrix. Two presets of rates:
+numbers below are its own), with one variance per coordinate instead of a matrix. Two presets of rates, each named
+for the library that has them. Neither is Ros and Hansen's as written, where the rate of the rank-one update is scaled
+by (n + 2) / 3 as well:
 
-    cmaes   as the library cmaes 0.13: rates of the full matrix times (n + 2) / 3 (Ros and Hansen)
+    cmaes   as the library cmaes 0.13: the full matrix's rates, that of the rank-mu update times (n + 2) / 3
     pycma   as pycma 4.5 with CMA_diagonal: faster rates of the diagonal, negative weights for the worse half,
             and an exponential update that keeps variances positive (Hansen 2008, "Adaptive Encoding")
 
 Both adapt the step size by its path's length. pycma itself turns to two-point adaptation from 300 dimensions,
 unless AdaptSigma says otherwise. Ours beside it: mirrored pairs, weights averaged over ties, missing fitness
 left out, and a generation without information moves nothing.
+
+Pairs and ties make the recombined step shorter than the ranks' weights say: the two of a pair cancel each other in
+part. The paths therefore use the effective number (mu_eff) of the weights as they were really given out, so that
+random fitness leaves the step size where it is. In mirrored pairs the step path's length is also taken as it will
+be once its start at zero is forgotten; without them it is the libraries' own, which lets the first steps shrink.
 """
 
 from __future__ import annotations
@@ -132,21 +139,23 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
     if known.sum() < 2 or np.ptp(fitness[known]) == 0:
         return moved
     rates = _rates(len(state.mean), int(known.sum()), state.preset)
-    mean_z, surplus = _recombined(fitness, rates.weights, _normals(state) if z is None else z)
+    mean_z, surplus, mu_eff = _recombined(fitness, rates.weights, _normals(state) if z is None else z)
     scale = np.sqrt(state.variances)
     step = scale * mean_z  # (eq. 41)
 
     keep_s = 1 - rates.c_sigma
     step_path = (
-        keep_s * state.step_path
-        + math.sqrt(rates.c_sigma * (2 - rates.c_sigma) * rates.mu_eff) * step / scale
+        keep_s * state.step_path + math.sqrt(rates.c_sigma * (2 - rates.c_sigma) * mu_eff) * step / scale
     )  # (eq. 43)
     length = float(np.linalg.norm(step_path))
-    growth = min(1.0, rates.c_sigma / rates.d_sigma * (length / rates.chi_n - 1))
+    settled = length / math.sqrt(1 - keep_s ** (2 * moved.generation))
+    growth = min(
+        1.0, rates.c_sigma / rates.d_sigma * ((settled if state.mirrored else length) / rates.chi_n - 1)
+    )
 
-    settled = length / math.sqrt(1 - keep_s ** (2 * (moved.generation + rates.h_delay)))
-    h_sigma = float(settled < rates.h_length)
-    push = h_sigma * math.sqrt(rates.c_c * (2 - rates.c_c) * rates.mu_eff)
+    delayed = length / math.sqrt(1 - keep_s ** (2 * (moved.generation + rates.h_delay)))
+    h_sigma = float(delayed < rates.h_length)
+    push = h_sigma * math.sqrt(rates.c_c * (2 - rates.c_c) * mu_eff)
     forgotten = rates.c_1 * (1 - h_sigma) * rates.c_c * (2 - rates.c_c)
     if state.preset == "pycma":
         path = (1 - rates.c_c) * state.path + push * step / scale
@@ -166,9 +175,10 @@ def tell(state: SepCMAState, fitness: Vector, z: Vector | None = None) -> SepCMA
     )
 
 
-def _recombined(fitness: Vector, weights: Vector, normals: Vector) -> tuple[Vector, Vector]:
-    """The better half's mean of the normal numbers and the weighted sum of their squares less 1, each [n]; `fitness`
-    [population], `weights` by rank of the known ones."""
+def _recombined(fitness: Vector, weights: Vector, normals: Vector) -> tuple[Vector, Vector, float]:
+    """The better half's mean of the normal numbers and the weighted sum of their squares less 1, each [n], and mu_eff
+    of that mean: 1 over its variance under random selection. `fitness` [population], `weights` by rank of the known
+    ones."""
     known = np.isfinite(fitness)
     signed, positive = np.zeros(len(fitness)), np.zeros(len(fitness))
     signed[known] = tied_weights(fitness[known], weights)
@@ -177,7 +187,9 @@ def _recombined(fitness: Vector, weights: Vector, normals: Vector) -> tuple[Vect
     if rows < len(fitness):  # one row stands for a pair: z and -z
         signed = signed[:rows] + signed[rows:]
         positive = positive[:rows] - positive[rows:]
-    return positive @ normals, signed @ normals**2 - total
+    variance = float(positive @ positive)
+    # Where each pair is a tie the mean stays: a step of length 0, whatever its weight.
+    return positive @ normals, signed @ normals**2 - total, 1 / variance if variance > 0 else 0.0
 
 
 def tied_weights(fitness: Vector, weights: Vector) -> Vector:
@@ -194,7 +206,6 @@ def tied_weights(fitness: Vector, weights: Vector) -> Vector:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rates:
     weights: Vector  # by rank, best first; those above 0 sum to 1
-    mu_eff: float
     c_1: float
     c_mu: float
     c_c: float
@@ -222,7 +233,6 @@ def _cmaes_rates(n: int, population: int) -> _Rates:
     chi_n = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
     return _Rates(
         weights=weights,
-        mu_eff=mu_eff,
         c_1=2 / ((n + 1.3) ** 2 + mu_eff),
         c_mu=(n + 2) / 3 * c_mu_full,  # Ros and Hansen's factor for the diagonal
         c_c=4 / (n + 4),
@@ -254,7 +264,6 @@ def _pycma_rates(n: int, population: int) -> _Rates:
         chi_n = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (32 * n**2))
     return _Rates(
         weights=better + against * worse,
-        mu_eff=mu_eff,
         c_1=c_1,
         c_mu=c_mu,
         c_c=(1 + 1 / n + mu_eff / n) / (math.sqrt(n) + 1 / n + 2 * mu_eff / n),
