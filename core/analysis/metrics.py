@@ -19,6 +19,8 @@ from core.episode import Decision
 CONFIDENCE = 0.95
 #: Bootstrap resamples: the interval's ends move by less than a tenth of their width between keys.
 RESAMPLES = 10_000
+#: Fewer seeds than this have no interval over seeds: in simulations that of two covered as little as 89 %.
+FEWEST_SEEDS = 3
 #: Random sign flips: a p of 0.05 is found to within 0.0014 nineteen times in twenty.
 SIGN_FLIPS = 100_000
 
@@ -121,41 +123,64 @@ def _over_clusters(
     means: Sequence[float], pooled: float, low: float, high: float
 ) -> tuple[float, float, float]:
     """The mean of clusters' means with Student's interval, at least as wide as the one around the pooled mean."""
-    from scipy.special import stdtrit  # here, because importing scipy takes longer than all the rest
-
     mean = float(np.mean(means))
-    t = float(stdtrit(len(means) - 1, 0.5 + CONFIDENCE / 2))
-    half = t * float(np.std(means, ddof=1)) / math.sqrt(len(means))
+    half = _student(len(means) - 1) * float(np.std(means, ddof=1)) / math.sqrt(len(means))
     shift = mean - pooled  # clusters of unequal size
     return mean, min(mean - half, low + shift), max(mean + half, high + shift)
 
 
+def _student(freedom: int) -> float:
+    """How many standard errors the interval reaches, with so many degrees of freedom."""
+    from scipy.special import stdtrit  # here, because importing scipy takes longer than all the rest
+
+    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
+
+
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean with a percentile bootstrap interval, which draws anew what it is over: tasks, or seeds and tasks."""
+    """A mean with its 95 % interval over what was drawn: tasks, or seeds and tasks. NaN for what cannot be told."""
 
     mean: float
     low: float
     high: float
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether there was enough to tell how far chance reaches."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
 
-def mean_over_seeds(outcomes: NDArray[np.float64], *, key: str) -> Mean:
+    def within(self, least: float, most: float) -> Mean:
+        """The same with an interval that ends where the values themselves end; NaN stays."""
+        if not self.has_interval:
+            return self
+        return Mean(self.mean, max(least, self.low), min(most, self.high))
+
+
+def mean_over_seeds(outcomes: NDArray[np.float64]) -> Mean:
     """The mean of `outcomes` [seeds, tasks] (NaN: missing): right or wrong, or the difference of two policies.
 
-    Tasks are drawn with replacement, and so are seeds, so that the interval knows both chances; three seeds tell
-    little about theirs. The same `key` gives the same interval."""
+    Seeds and tasks are both drawn by chance and crossed: every seed plays the same tasks. The mean's variance is
+    (seeds' own part + tasks' mean square) / (seeds x tasks), each estimated by the analysis of variance; the interval
+    takes each part times the square of Student's t of its own degrees of freedom (after Burdick and Graybill 1992,
+    without their correction of the difference). In simulations it covers 94 to 97 % for three seeds and more; fewer
+    than `FEWEST_SEEDS` tell too little about their own chance, and have no interval."""
     known = np.isfinite(outcomes)
     if not known.any():
         return Mean(math.nan, math.nan, math.nan)
-    seeds, tasks = outcomes.shape
-    rng = _generator(f"over-seeds/{key}")
-    of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES // 5).astype(float)
-    of_tasks = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=RESAMPLES // 5).astype(float)
-    values = np.where(known, outcomes, 0.0)
-    totals = np.einsum("rs,rs->r", of_seeds, of_tasks @ values.T)
-    counts = np.einsum("rs,rs->r", of_seeds, of_tasks @ known.T.astype(float))
-    means = totals[counts > 0] / counts[counts > 0]
-    return Mean(float(values.sum() / known.sum()), *_percentiles(means))
+    mean = float(outcomes[known].mean())
+    whole = outcomes[:, known.all(axis=0)]  # a task that some seed lacks says nothing about the variance
+    seeds, tasks = whole.shape
+    if seeds < FEWEST_SEEDS or tasks < 2:
+        return Mean(mean, math.nan, math.nan)
+    of_seeds, of_tasks, centre = whole.mean(axis=1), whole.mean(axis=0), whole.mean()
+    rest = whole - of_seeds[:, None] - of_tasks + centre
+    by_seed = tasks * float(((of_seeds - centre) ** 2).sum()) / (seeds - 1)
+    by_task = seeds * float(((of_tasks - centre) ** 2).sum()) / (tasks - 1)
+    by_both = float((rest**2).sum()) / ((seeds - 1) * (tasks - 1))
+    of_seed_alone = max(0.0, by_seed - by_both)
+    squared = _student(seeds - 1) ** 2 * of_seed_alone + _student(tasks - 1) ** 2 * by_task
+    half = math.sqrt(squared / (seeds * tasks))
+    return Mean(mean, mean - half, mean + half)
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:
@@ -239,6 +264,7 @@ def clustered_interval(hits: NDArray[Any], counts: NDArray[Any]) -> tuple[float,
     if 0 < share < 1:
         scatter = float(((hits - share * counts) ** 2).sum()) / total**2
         if clusters > 1 and scatter > 0:
-            effective = share * (1 - share) / (scatter * clusters / (clusters - 1))
+            few = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) / _student(clusters - 1)
+            effective = few**2 * share * (1 - share) / (scatter * clusters / (clusters - 1))
         effective = min(total, max(1.0, effective))
     return wilson_interval(share * effective, effective)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.analysis.metrics import FEWEST_SEEDS
 from core.errors import ConfigError
 from core.settings import POCKET_POOL
 from ui.cli.console import (
@@ -28,6 +29,9 @@ from ui.cli.console import (
 from ui.cli.playing import agree, playing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from core.analysis.metrics import Mean
     from core.analysis.published import PublishedTable
     from storage.store import Store
     from ui.runs.paper_tables import RowResult, Table, TableRow
@@ -209,14 +213,20 @@ def _plain(outcome: RowResult, published: PublishedTable) -> dict[str, Any]:
         "row": outcome.row.key,
         "label": outcome.label,
         "mean": outcome.overall.mean,
-        "ci95": (outcome.overall.low, outcome.overall.high),
+        "ci95": _ends(outcome.overall),
         "by_family": outcome.by_family,
         "by_seed": outcome.by_seed,
-        "against_coordinator": outcome.against,
+        "against_coordinator": None
+        if outcome.against is None
+        else {"mean": outcome.against.mean, "ci95": _ends(outcome.against)},
         "paper": {"row": outcome.row.published, "values": _values(outcome, published)},
         "runs": [one.run_id for one in outcome.runs],
         "evolutions": [one.evolution for one in outcome.runs if one.evolution],
     }
+
+
+def _ends(found: Mean) -> tuple[float, float] | None:
+    return (found.low, found.high) if found.has_interval else None
 
 
 def _values(outcome: RowResult, published: PublishedTable) -> list[float | None]:
@@ -238,11 +248,11 @@ def _print(table: Table, found: list[RowResult]) -> None:
             (
                 outcome.label,
                 shown(overall.mean),
-                f"{shown(overall.low)} to {shown(overall.high)}",
+                f"{shown(overall.low)} to {shown(overall.high)}"
+                if overall.has_interval
+                else f"needs {FEWEST_SEEDS} seeds",
                 " ".join(shown(value) for value in outcome.by_seed.values()),
-                ""
-                if against is None
-                else f"{signed(against.mean)} ({signed(against.low)} to {signed(against.high)})",
+                "" if against is None else _less(against, signed),
                 *(shown(outcome.by_family[family]) for family in families),
                 f"{outcome.row.published}: {' / '.join(paper)}" if paper else "",
             )
@@ -258,6 +268,11 @@ def _print(table: Table, found: list[RowResult]) -> None:
     print_table([*columns, f"paper ({' / '.join(table.published.columns)})"], rows)
     if table.note:
         tell(table.note)
+
+
+def _less(found: Mean, signed: Callable[[float], str]) -> str:
+    ends = f" ({signed(found.low)} to {signed(found.high)})" if found.has_interval else ""
+    return f"{signed(found.mean)}{ends}"
 
 
 def _print_selection(table: Table, shares: dict[str, dict[str, float]]) -> None:

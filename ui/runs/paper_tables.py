@@ -328,15 +328,15 @@ def outcomes(table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> list[Ro
         if row.key not in values:
             continue
         mine, runs = values[row.key], tuple(one.kept for one in played.get(row.key, ()))
-        key, families = f"{table.id}/{row.key}", np.array(mine.families)
+        families, overall = np.array(mine.families), mean_over_seeds(mine.values)
         against = None
         if reference is not None and row.key != reference.key and row.how != "union":
-            against = _against(mine, values[reference.key], key)
+            against = _against(mine, values[reference.key])
         found.append(
             RowResult(
                 row=row,
                 label=label_of(row, [one.policy for one in runs]),
-                overall=mean_over_seeds(mine.values, key=f"{key}/own"),
+                overall=overall if table.measure == "tokens" else overall.within(0.0, 1.0),
                 by_family={one: _mean(mine.values[:, families == one]) for one in sorted(set(mine.families))},
                 by_seed={seed: _mean(values) for seed, values in zip(mine.seeds, mine.values, strict=True)},
                 against=against,
@@ -379,14 +379,14 @@ def _values(played: Sequence[PlayedRow], measure: str) -> _Values:
     )
 
 
-def _against(mine: _Values, reference: _Values, key: str) -> Mean | None:
+def _against(mine: _Values, reference: _Values) -> Mean | None:
     """Mine less the reference's, over the seeds and tasks that both have."""
 
     def shared(side: _Values, other: _Values) -> NDArray[np.float64]:
         return side.values[np.ix_(np.isin(side.seeds, other.seeds), np.isin(side.tasks, other.tasks))]
 
     difference = shared(mine, reference) - shared(reference, mine)
-    return mean_over_seeds(difference, key=key) if difference.size else None
+    return mean_over_seeds(difference) if difference.size else None
 
 
 def _mean(values: NDArray[np.float64]) -> float:

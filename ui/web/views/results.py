@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.analysis.metrics import Mean
+from core.analysis.metrics import FEWEST_SEEDS, Mean
 from core.errors import ConfigError
 from storage.store import Store
 from ui.presentation.theme import (
@@ -232,8 +232,8 @@ def _shown(table: Table, value: float) -> str:
 
 
 def _interval(table: Table, found: Mean) -> str:
-    if math.isnan(found.low) or math.isnan(found.high):
-        return "not known"
+    if not found.has_interval:
+        return f"needs {FEWEST_SEEDS} seeds"
     return f"{_shown(table, found.low)} to {_shown(table, found.high)}"
 
 
@@ -247,8 +247,9 @@ def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
     for one in found:
         less = paper = ""
         if one.against is not None:
-            ends = f"{_signed(table, one.against.low)} to {_signed(table, one.against.high)}"
-            less = f"{_signed(table, one.against.mean)} ({ends})"
+            less = _signed(table, one.against.mean)
+            if one.against.has_interval:
+                less += f" ({_signed(table, one.against.low)} to {_signed(table, one.against.high)})"
         published = table.published.rows.get(one.row.published, ())
         if values := [f"{value:g}" for value in published if not math.isnan(value)]:
             paper = f"{one.row.published}: {' / '.join(values)}"
