@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from core.analysis.metrics import clustered_interval
+from core.analysis.metrics import ClusteredShare
 from core.analysis.rounding import Choices, likeliest_choices, sampled_choices
 from core.episode import ROLE_ORDER
 from core.heads import Array, split
@@ -141,7 +141,7 @@ class Agreement:
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of `rate`; all turns of a task count as one draw."""
         hits = np.bincount(self.at.tasks, (self.same & self.called))
-        return clustered_interval(hits, np.bincount(self.at.tasks, self.called))
+        return ClusteredShare.of(hits, np.bincount(self.at.tasks, self.called)).ci95
 
     def among(self, rows: Flags) -> Agreement:
         return Agreement(self.at.where(rows), self.same[rows], self.close[rows], self.divergence[rows])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -251,20 +251,58 @@ def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
     return max(total, 0.0)
 
 
-def clustered_interval(hits: NDArray[Any], counts: NDArray[Any]) -> tuple[float, float]:
-    """The 95 % interval of a share over clusters, such as turns of a task: `hits[i]` of `counts[i]` observations.
+@dataclass(frozen=True, slots=True)
+class ClusteredShare:
+    """`k` of `n` observations that come in clusters, such as the turns or episodes of one task.
 
-    Wilson's, of as many independent observations as the clusters are worth (Korn and Graubard 1998); where all or
-    none hit, of as many as there are clusters. (0, 1) when nothing was observed."""
-    total, clusters = float(counts.sum()), int((counts > 0).sum())
-    if not clusters:
-        return 0.0, 1.0
-    share = float(hits.sum()) / total
-    effective = float(clusters)
-    if 0 < share < 1:
-        scatter = float(((hits - share * counts) ** 2).sum()) / total**2
-        if clusters > 1 and scatter > 0:
-            few = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) / _student(clusters - 1)
-            effective = few**2 * share * (1 - share) / (scatter * clusters / (clusters - 1))
-        effective = min(total, max(1.0, effective))
-    return wilson_interval(share * effective, effective)
+    The last three are sums over clusters: of k squared, of k times n, of n squared. They are all that the interval
+    needs, so that a database can add them up."""
+
+    k: int
+    n: int
+    clusters: int
+    squared_k: int
+    k_times_n: int
+    squared_n: int
+
+    @classmethod
+    def counted(cls, observations: Iterable[tuple[Hashable, bool]]) -> ClusteredShare:
+        """From (cluster, whether it counts as one of the `k`), one by one."""
+        hits: Counter[Hashable] = Counter()
+        counts: Counter[Hashable] = Counter()
+        for cluster, hit in observations:
+            counts[cluster] += 1
+            hits[cluster] += hit
+        return cls.of(np.array([hits[one] for one in counts]), np.array(list(counts.values())))
+
+    @classmethod
+    def of(cls, hits: NDArray[Any], counts: NDArray[Any]) -> ClusteredShare:
+        """`hits[i]` of the `counts[i]` observations of cluster i; whole numbers."""
+        sums = (hits.sum(), counts.sum(), (counts > 0).sum(), hits @ hits, hits @ counts, counts @ counts)
+        return cls(*(int(one) for one in sums))
+
+    @property
+    def value(self) -> float | None:
+        """The share, in 0 to 1; None of nothing."""
+        return self.k / self.n if self.n else None
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """The 95 % interval; (0, 1) of nothing.
+
+        Wilson's, of as many independent observations as the clusters are worth (Korn and Graubard 1998, with their
+        correction for few clusters); where all or none hit, of as many as there are clusters. One cluster alone is
+        taken as it is: then the share is that cluster's own."""
+        if not self.n:
+            return 0.0, 1.0
+        share = self.k / self.n
+        effective = float(self.n if self.clusters == 1 else self.clusters)
+        if 0 < share < 1:
+            squares = self.squared_k - 2 * share * self.k_times_n + share**2 * self.squared_n
+            scatter = squares / self.n**2
+            if self.clusters > 1 and scatter > 0:
+                few = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) / _student(self.clusters - 1)
+                design = scatter * self.clusters / (self.clusters - 1)
+                effective = few**2 * share * (1 - share) / design
+            effective = min(float(self.n), max(1.0, effective))
+        return wilson_interval(share * effective, effective)

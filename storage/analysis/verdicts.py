@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, case, exists, func, not_, or_, select
 
-from core.analysis.metrics import wilson_interval
+from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Flag, Protocol, Role, Verdict
 from core.play.roles import output_of_other_role
 from storage.analysis.routing import (
@@ -21,6 +21,7 @@ from storage.analysis.routing import (
     newest_turns,
     read_turn_references,
 )
+from storage.filters.clusters import NOTHING, cluster_sums, count_if, to_share, to_shares
 from storage.filters.compiled import by_episode, condition
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.filters.expression import (
@@ -36,7 +37,7 @@ from storage.filters.expression import (
     write_expression,
 )
 from storage.filters.listing import total_if_all_known
-from storage.rows.engine import fetch_rows
+from storage.rows.engine import fetch_rows, reading
 from storage.rows.mapping import to_flags
 from storage.rows.schema import episode, same_turn, text, turn
 from storage.store import Store
@@ -55,24 +56,6 @@ class VerdictOutcome(StrEnum):
     UNREADABLE = "unreadable"  # counted as REVISE by the role loop
     NOTHING = "nothing"  # there was no answer to judge
     FAILED = "failed"  # the model gave no reply at all
-
-
-@dataclass(frozen=True, slots=True)
-class Proportion:
-    """`k` of `n`, with a 95 % Wilson interval."""
-
-    k: int
-    n: int
-
-    @property
-    def value(self) -> float | None:
-        """The share, in 0 to 1; None of nothing."""
-        return self.k / self.n if self.n else None
-
-    @property
-    def ci95(self) -> tuple[float, float]:
-        """Wilson interval; (0, 1) of nothing."""
-        return wilson_interval(self.k, self.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +113,65 @@ def turn_groups(store: Store, where: EpisodeFilter) -> list[TurnGroup]:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnRates:
+    """What the turns of one model in one role amounted to, as shares; turns of one task fall together.
+
+    `compliant`: replies that had what the role asks for. `false_accept`: of the wrong answers it judged readably as a
+    Verifier, those it accepted; `false_revise`: of the right ones, those it sent back."""
+
+    compliant: ClusteredShare
+    false_accept: ClusteredShare
+    false_revise: ClusteredShare
+
+
+Rates = dict[tuple[str, Role], TurnRates]
+
+
+def turn_rates(store: Store, where: EpisodeFilter) -> Rates:
+    """By model and role. One query."""
+
+    def did(*what: VerdictOutcome) -> ColumnElement[int]:
+        return count_if(or_(*(condition(_did(one), dialect) for one in what)))
+
+    dialect = store.engine.dialect.name
+    lapsed = or_(*((turn.c.role == role) & condition(_lapse(role), dialect) for role in Role))
+    keys = (turn.c.model, turn.c.role)
+    tasks = (
+        select(
+            *keys,
+            count_if(not_(lapsed)).label("kept"),
+            func.count().label("n"),
+            did(VerdictOutcome.ACCEPTED_WRONG).label("accepted"),
+            did(VerdictOutcome.ACCEPTED_WRONG, VerdictOutcome.REVISED_WRONG).label("wrong"),
+            did(VerdictOutcome.REVISED_RIGHT).label("revised"),
+            did(VerdictOutcome.REVISED_RIGHT, VerdictOutcome.ACCEPTED_RIGHT).label("right"),
+        )
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .where(turn.c.stage == "finished", *counted_episodes(store, where))
+        .group_by(*keys, episode.c.task_key)
+        .subquery()
+    )
+    query = select(
+        tasks.c.model,
+        tasks.c.role,
+        *cluster_sums(tasks.c.kept, tasks.c.n),
+        *cluster_sums(tasks.c.accepted, tasks.c.wrong),
+        *cluster_sums(tasks.c.revised, tasks.c.right),
+    ).group_by(tasks.c.model, tasks.c.role)
+    return {
+        (model, Role(role)): TurnRates(*to_shares(sums))
+        for model, role, *sums in fetch_rows(store.engine, query)
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class VerifierLedger:
-    """One model's turns as a Verifier, by what they did."""
+    """One model's turns as a Verifier, by what they did, and its rates (see `TurnRates`)."""
 
     model: str
     counts: dict[VerdictOutcome, int]
+    false_accept: ClusteredShare
+    false_revise: ClusteredShare
     self_verified: int = 0  # turns on an answer of its own
 
     @property
@@ -142,22 +179,8 @@ class VerifierLedger:
         """All its Verifier turns."""
         return sum(self.counts.values())
 
-    @property
-    def false_accept(self) -> Proportion:
-        """Of the wrong answers it was shown and judged readably, those it accepted."""
-        return self._share(VerdictOutcome.ACCEPTED_WRONG, VerdictOutcome.REVISED_WRONG)
 
-    @property
-    def false_revise(self) -> Proportion:
-        """Of the right answers it was shown and judged readably, those it sent back."""
-        return self._share(VerdictOutcome.REVISED_RIGHT, VerdictOutcome.ACCEPTED_RIGHT)
-
-    def _share(self, what: VerdictOutcome, other: VerdictOutcome) -> Proportion:
-        k = self.counts.get(what, 0)
-        return Proportion(k, k + self.counts.get(other, 0))
-
-
-def ledgers(groups: Iterable[TurnGroup]) -> list[VerifierLedger]:
+def ledgers(groups: Iterable[TurnGroup], rates: Rates) -> list[VerifierLedger]:
     """One per model that was a Verifier; who accepts wrong answers most first, those that judged too few last."""
     counts: dict[str, Counter[VerdictOutcome]] = defaultdict(Counter)
     own: Counter[str] = Counter()
@@ -165,31 +188,29 @@ def ledgers(groups: Iterable[TurnGroup]) -> list[VerifierLedger]:
         if (judged := group.judgement) is not None:
             counts[group.model][judged] += group.n
             own[group.model] += group.n * (Flag.SELF_VERIFIED in group.flags)
-    found = [VerifierLedger(model, of, own[model]) for model, of in counts.items()]
+    found = []
+    for model, of in counts.items():
+        its = rates[model, Role.VERIFIER]
+        found.append(VerifierLedger(model, of, its.false_accept, its.false_revise, own[model]))
     return sorted(found, key=lambda one: (*_rank(one.false_accept), one.model))
 
 
-def _rank(share: Proportion) -> tuple[bool, float]:
+def _rank(share: ClusteredShare) -> tuple[bool, float]:
     return share.n < FEWEST, -(-1.0 if share.value is None else share.value)
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictsOnAuthor:
-    """Readable verdicts of one Verifier on one author's answers."""
+class VerdictsOnAuthors:
+    """Shares of the wrong answers that Verifiers judged readably and accepted: by (verifier, author), of a model's
+    own answers, and of others'."""
 
-    verifier: str
-    author: str
-    false_accept: Proportion
-    false_revise: Proportion
-
-    @property
-    def own(self) -> bool:
-        """It judged itself."""
-        return self.verifier == self.author
+    pairs: dict[tuple[str, str], ClusteredShare]
+    own: ClusteredShare
+    others: ClusteredShare
 
 
-def by_author(store: Store, where: EpisodeFilter) -> list[VerdictsOnAuthor]:
-    """Verdicts by who gave them and who wrote the answer. One query."""
+def by_author(store: Store, where: EpisodeFilter) -> VerdictsOnAuthors:
+    """False accepts by who gave the verdict and who wrote the answer. Two queries."""
     role: ColumnElement[Any] = turn.c.role
     if for_totals(where) != ALL_EPISODES:  # few of a Verifier's turns, and those are found by their episodes
         role = by_episode(role, store.engine.dialect.name)
@@ -197,30 +218,43 @@ def by_author(store: Store, where: EpisodeFilter) -> list[VerdictsOnAuthor]:
         select(
             turn.c.model.label("verifier"),
             _author().label("author"),
-            turn.c.verdict,
-            func.coalesce(turn.c.correct_after, False).label("right"),
+            episode.c.task_key.label("task"),
+            case((turn.c.verdict == Verdict.ACCEPT, 1), else_=0).label("accepted"),
         )
+        .join(episode, episode.c.id == turn.c.episode_id)
         .where(
             *counted_turns(store, where),
             role == Role.VERIFIER,
             condition(_READABLE, store.engine.dialect.name),
+            func.coalesce(turn.c.correct_after, False).is_(False),
         )
         .subquery()
     )
-    query = select(judged, func.count()).group_by(*judged.c)
-    found: dict[tuple[str, str], dict[tuple[str, bool], int]] = {}
-    for verifier, wrote, verdict, right, n in fetch_rows(store.engine, query):
-        if wrote is not None:
-            found.setdefault((verifier, wrote), {})[verdict, bool(right)] = n
-    return [
-        VerdictsOnAuthor(verifier, wrote, _of(of, Verdict.ACCEPT, False), _of(of, Verdict.REVISE, True))
-        for (verifier, wrote), of in sorted(found.items())
-    ]
-
-
-def _of(counts: dict[tuple[str, bool], int], verdict: Verdict, right: bool) -> Proportion:
-    n = sum(count for (_, graded), count in counts.items() if graded is right)
-    return Proportion(counts.get((verdict, right), 0), n)
+    tasks = (
+        select(
+            judged.c.verifier, judged.c.author, judged.c.task, func.sum(judged.c.accepted).label("k"),
+            func.count().label("n"),
+        )
+        .where(judged.c.author.is_not(None))
+        .group_by(judged.c.verifier, judged.c.author, judged.c.task)
+        .cte()
+    )  # fmt: skip
+    pairs = select(tasks.c.verifier, tasks.c.author, *cluster_sums(tasks.c.k, tasks.c.n))
+    own = case((tasks.c.verifier == tasks.c.author, 1), else_=0)
+    whose = (
+        select(own.label("own"), func.sum(tasks.c.k).label("k"), func.sum(tasks.c.n).label("n"))
+        .group_by(own, tasks.c.task)
+        .subquery()
+    )
+    pooled = select(whose.c.own, *cluster_sums(whose.c.k, whose.c.n)).group_by(whose.c.own)
+    with reading(store.engine) as connection:
+        found = connection.execute(pairs.group_by(tasks.c.verifier, tasks.c.author)).all()
+        shares = {bool(mine): to_share(sums) for mine, *sums in connection.execute(pooled)}
+    return VerdictsOnAuthors(
+        {(verifier, author): to_share(sums) for verifier, author, *sums in sorted(found)},
+        shares.get(True, NOTHING),
+        shares.get(False, NOTHING),
+    )
 
 
 def _author() -> ColumnElement[Any]:
@@ -290,9 +324,11 @@ def with_judgement(verifier: str, what: VerdictOutcome) -> str:
 
 def with_lapse(model: str, role: Role) -> str:
     """Episodes in which this model in this role did not keep to it (`role_compliance`), in the filter language."""
-    return _with_turn(
-        model, role, join_nodes(Either, [Holds(Name("turn.flags"), LACKS[role].value), _FAILED])
-    )
+    return _with_turn(model, role, _lapse(role))
+
+
+def _lapse(role: Role) -> Node:
+    return join_nodes(Either, [Holds(Name("turn.flags"), LACKS[role].value), _FAILED])
 
 
 def _with_turn(model: str, role: Role, node: Node) -> str:
@@ -316,7 +352,7 @@ class RoleCompliance:
 
     model: str
     role: Role
-    compliant: Proportion
+    compliant: ClusteredShare
     failed: int  # no reply at all; counted as not compliant
 
 
@@ -328,18 +364,14 @@ LACKS: dict[Role, Flag] = {
 }
 
 
-def role_compliance(groups: Iterable[TurnGroup]) -> list[RoleCompliance]:
+def role_compliance(groups: Iterable[TurnGroup], rates: Rates) -> list[RoleCompliance]:
     """Thinkers with a readable plan, Workers with an answer, Verifiers with one verdict; by model and role."""
-    counts: dict[tuple[str, Role], list[int]] = {}
+    failed: Counter[tuple[str, Role]] = Counter()
     for group in groups:
-        of = counts.setdefault((group.model, group.role), [0, 0, 0])
-        failed = Flag.MODEL_ERROR in group.flags
-        of[0] += group.n * (not failed and LACKS[group.role] not in group.flags)
-        of[1] += group.n
-        of[2] += group.n * failed
+        failed[group.model, group.role] += group.n * (Flag.MODEL_ERROR in group.flags)
     return [
-        RoleCompliance(model, role, Proportion(k, n), failed)
-        for (model, role), (k, n, failed) in sorted(counts.items())
+        RoleCompliance(model, role, of.compliant, failed[model, role])
+        for (model, role), of in sorted(rates.items())
     ]
 
 
@@ -348,9 +380,10 @@ MOST_PLANS, LONGEST_PLAN = 2_000, 20_000
 
 
 class ThinkerPlan(NamedTuple):
-    """A Thinker's reply and its turn: `breach` is what it gave that only another role is asked for."""
+    """A Thinker's reply, its task and its turn: `breach` is what it gave that only another role is asked for."""
 
     model: str
+    task: int  # its key in the store
     breach: Literal["answer", "verdict"] | None
     turn: TurnReference
 
@@ -360,13 +393,13 @@ def thinker_plans(store: Store, where: EpisodeFilter) -> list[ThinkerPlan]:
     query = (
         newest_turns(store, where)
         .limit(MOST_PLANS)
-        .add_columns(turn.c.model, func.substr(text.c.body, 1, LONGEST_PLAN))
+        .add_columns(turn.c.model, episode.c.task_key, func.substr(text.c.body, 1, LONGEST_PLAN))
         .join(text, same_turn(text) & (text.c.kind == "reply"))
         .where(turn.c.role == Role.THINKER)
     )
     return [
-        ThinkerPlan(model, output_of_other_role(body), TurnReference(*row))
-        for *row, model, body in fetch_rows(store.engine, query)
+        ThinkerPlan(model, task, output_of_other_role(body), TurnReference(*row))
+        for *row, model, task, body in fetch_rows(store.engine, query)
     ]
 
 
@@ -403,20 +436,24 @@ class PolicyCost:
     """How a policy did and what its finished episodes consumed."""
 
     policy: str
-    n: int
-    right: int
     turns: int
     tokens: int
     cost_usd: float | None
     latency_s: float
-    accepted: Proportion  # of all
-    false_accept: Proportion  # wrong ones among those that a Verifier ended
+    accuracy: ClusteredShare  # right episodes of all
+    accepted: ClusteredShare  # of all, those that a Verifier ended
+    false_accept: ClusteredShare  # wrong ones among those that a Verifier ended
     accepts: dict[tuple[int, bool], int]  # (turns played, right) -> episodes that a Verifier ended
 
     @property
-    def accuracy(self) -> Proportion:
-        """Right episodes of all."""
-        return Proportion(self.right, self.n)
+    def n(self) -> int:
+        """Its finished episodes."""
+        return self.accuracy.n
+
+    @property
+    def right(self) -> int:
+        """Those that ended right."""
+        return self.accuracy.k
 
     def per_solved(self, amount: float | None) -> float | None:
         """An amount shared out over the solved problems; None where there are none, or it is unknown."""
@@ -424,10 +461,11 @@ class PolicyCost:
 
 
 def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
-    """Every policy with finished episodes, in the order of the filter's episodes, most first. One query."""
-    accepted = case((episode.c.end_reason == EndReason.ACCEPTED, True), else_=False)
+    """Every policy with finished episodes, in the order of the filter's episodes, most first. Two queries."""
+    accepted = episode.c.end_reason == EndReason.ACCEPTED
     right = func.coalesce(episode.c.correct, False)
-    keys = (episode.c.policy, episode.c.turns, accepted, right)
+    ended = case((accepted, True), else_=False)
+    keys = (episode.c.policy, episode.c.turns, ended, right)
     query = (
         select(
             *keys,
@@ -439,27 +477,48 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
         .where(*counted_episodes(store, where))
         .group_by(*keys)
     )
+    tasks = (
+        select(
+            episode.c.policy,
+            count_if(right.is_(True)).label("right"),
+            func.count().label("n"),
+            count_if(accepted).label("accepted"),
+            count_if(accepted & right.is_(False)).label("falsely"),
+        )
+        .where(*counted_episodes(store, where))
+        .group_by(episode.c.policy, episode.c.task_key)
+        .subquery()
+    )
+    shares = select(
+        tasks.c.policy,
+        *cluster_sums(tasks.c.right, tasks.c.n),
+        *cluster_sums(tasks.c.accepted, tasks.c.n),
+        *cluster_sums(tasks.c.falsely, tasks.c.accepted),
+    ).group_by(tasks.c.policy)
     by_policy: dict[str, list[tuple[Any, ...]]] = {}
-    for policy, *rest in fetch_rows(store.engine, query):
-        by_policy.setdefault(policy, []).append(tuple(rest))
-    found = [_policy_cost(policy, rows) for policy, rows in by_policy.items()]
+    with reading(store.engine) as connection:
+        for policy, *rest in connection.execute(query):
+            by_policy.setdefault(policy, []).append(tuple(rest))
+        found = [
+            _policy_cost(policy, by_policy[policy], *to_shares(sums))
+            for policy, *sums in connection.execute(shares)
+        ]
     return sorted(found, key=lambda one: (-one.n, one.policy))
 
 
-def _policy_cost(policy: str, rows: Iterable[tuple[Any, ...]]) -> PolicyCost:
-    n = solved = turns = tokens = ended = false = 0
+def _policy_cost(policy: str, rows: Iterable[tuple[Any, ...]], *shares: ClusteredShare) -> PolicyCost:
+    turns = tokens = 0
     cost: float | None = 0.0
     latency = 0.0
     accepts: Counter[tuple[int, bool]] = Counter()
     for played, accepted, right, count, used, paid, waited in rows:
-        n, solved, turns, tokens = n + count, solved + count * right, turns + count * played, tokens + used
+        turns, tokens = turns + count * played, tokens + used
         cost = None if cost is None or paid is None else cost + paid
         latency += waited
         if accepted:
-            ended, false = ended + count, false + count * (not right)
             accepts[played, bool(right)] += count
-    accepted, false_accept = Proportion(ended, n), Proportion(false, ended)
-    return PolicyCost(policy, n, solved, turns, tokens, cost, latency, accepted, false_accept, accepts)
+    accuracy, ended, false_accept = shares
+    return PolicyCost(policy, turns, tokens, cost, latency, accuracy, ended, false_accept, accepts)
 
 
 def frontier(points: Iterable[tuple[str, float, float]]) -> list[str]:

@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 
 from core.episode import EndReason, Status
+from storage.filters.clusters import NOTHING, cluster_sums, to_share
 from storage.filters.episode_filter import EpisodeFilter, conditions, leaves_forks_out
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED
 from storage.rows.mapping import Rows, to_flag_names
@@ -216,14 +217,12 @@ def _values(name: str, counted: Counter[Any]) -> tuple[FacetValue, ...]:
 def read_groups(
     connection: Connection, where: EpisodeFilter, by: GroupBy, dialect: str, limit: int
 ) -> tuple[list[EpisodeGroup], bool]:
-    """The largest groups of the filtered episodes, and whether there are more. One query."""
+    """The largest groups of the filtered episodes, and whether there are more. Two queries."""
     column = episode.c.task_id if by == "task" else _FACETS[by]
     query = (
         select(
             column.label("value"),
             func.count().label("n"),
-            func.count().filter(_finished).label("finished"),
-            func.count().filter(_finished, episode.c.correct.is_(True)).label("correct"),
             func.count().filter(episode.c.status == Status.MISSING).label("missing"),
             func.avg(episode.c.turns).filter(_finished).label("turns"),
             func.sum(_TOKENS).label("tokens"),
@@ -235,9 +234,18 @@ def read_groups(
         .order_by(func.count().desc(), column)
         .limit(limit + 1)
     )
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    tasks = (
+        select(column.label("value"), RIGHT.label("right"), func.count().label("n"))
+        .where(*conditions(where, dialect), _finished, column.in_([row["value"] for row in rows]))
+        .group_by(column, episode.c.task_key)
+        .subquery()
+    )
+    shares = select(tasks.c.value, *cluster_sums(tasks.c.right, tasks.c.n)).group_by(tasks.c.value)
+    right = {value: to_share(sums) for value, *sums in connection.execute(shares)}
     found = []
-    for row in connection.execute(query).mappings():
-        values = dict(row)
-        turns = values.pop("turns")
-        found.append(EpisodeGroup(**values, turns=None if turns is None else float(turns)))
-    return found[:limit], len(found) > limit
+    for row in rows[:limit]:
+        turns = row.pop("turns")
+        its = right.get(row["value"], NOTHING)
+        found.append(EpisodeGroup(**row, right=its, turns=None if turns is None else float(turns)))
+    return found, len(rows) > limit

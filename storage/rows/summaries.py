@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
+from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Flag, Message, Role, Status, Verdict
 
 T = TypeVar("T")
@@ -276,18 +277,12 @@ class EpisodeGroup:
 
     value: str
     n: int
-    finished: int
-    correct: int
+    right: ClusteredShare  # of finished episodes; those of one task fall together
     missing: int
     turns: float | None  # mean over finished episodes
     tokens: int
     cost_usd: float | None  # None when some price is unknown
     newest: float
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of finished episodes that ended right; None before the first."""
-        return self.correct / self.finished if self.finished else None
 
 
 @dataclass(frozen=True, slots=True)

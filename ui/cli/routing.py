@@ -18,7 +18,7 @@ from ui.cli.console import (
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
-    from storage.analysis.verdicts import Proportion
+    from core.analysis.metrics import ClusteredShare
 
 
 def routing(
@@ -82,16 +82,18 @@ def verifier(
 ) -> None:
     """Which verifier accepts wrong answers, and what a solved problem costs.
 
-    A rate is of the wrong (right) answers that a verifier judged readably, with a Wilson interval of 95 %.
+    A rate is of the wrong (right) answers that a verifier judged readably, with a 95 % interval in which the
+    turns of one task count together.
 
     [dim]$[/] trinity verifier --run rp12
     """
-    from storage.analysis.verdicts import ledgers, policy_costs, turn_groups
+    from storage.analysis.verdicts import ledgers, policy_costs, turn_groups, turn_rates
     from ui.presentation.words import per_solved
 
     chosen = narrowed(where, run, policy, flag)
     with opened_store(store) as opened:
-        books, costs = ledgers(turn_groups(opened, chosen)), policy_costs(opened, chosen)
+        books = ledgers(turn_groups(opened, chosen), turn_rates(opened, chosen))
+        costs = policy_costs(opened, chosen)
     _refuse_nothing(sum(one.n for one in costs))
     if as_json:
         print_json(
@@ -148,9 +150,9 @@ def _refuse_nothing(episodes: int) -> None:
         )
 
 
-def _share(one: Proportion) -> dict[str, object]:
+def _share(one: ClusteredShare) -> dict[str, object]:
     return {"k": one.k, "n": one.n, "share": one.value, "ci95": one.ci95 if one.n else None}
 
 
-def _cells(one: Proportion) -> tuple[str, str, int]:
+def _cells(one: ClusteredShare) -> tuple[str, str, int]:
     return percent(one.value), interval(one.ci95) if one.n else "-", one.n

@@ -18,7 +18,7 @@ from core.analysis.agreement import (
     first_differences,
     picks,
 )
-from core.analysis.metrics import clustered_interval, kl_divergence, wilson_interval
+from core.analysis.metrics import ClusteredShare, kl_divergence, wilson_interval
 from core.analysis.rounding import (
     likeliest_choice,
     likeliest_choices,
@@ -125,9 +125,9 @@ def test_too_close_counts_neither_way_and_leaves_the_first_parting_uncertain() -
 
 def test_turns_of_one_task_count_for_less_than_as_many_tasks() -> None:
     rng = np.random.default_rng(2)
-    alike = clustered_interval(np.array([10.0, 0.0] * 10), np.full(20, 10.0))
-    mixed = clustered_interval(rng.binomial(10, 0.5, 20).astype(float), np.full(20, 10.0))
+    alike = ClusteredShare.of(np.array([10.0, 0.0] * 10), np.full(20, 10.0)).ci95
+    mixed = ClusteredShare.of(rng.binomial(10, 0.5, 20).astype(float), np.full(20, 10.0)).ci95
     assert alike[1] - alike[0] > 2 * (mixed[1] - mixed[0])
     low, high = wilson_interval(20, 20)
-    assert clustered_interval(np.full(20, 10.0), np.full(20, 10.0)) == (low, high)
-    assert clustered_interval(np.zeros(0), np.zeros(0)) == (0.0, 1.0)
+    assert ClusteredShare.of(np.full(20, 10.0), np.full(20, 10.0)).ci95 == (low, high)
+    assert ClusteredShare.of(np.zeros(0), np.zeros(0)).ci95 == (0.0, 1.0)

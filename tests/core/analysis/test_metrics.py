@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import binomtest
 
 from core.analysis.metrics import (
+    ClusteredShare,
     Mean,
     PairedDifference,
     clustered_difference,
-    clustered_interval,
     clustered_share,
     decision_entropy,
     decision_margin,
@@ -179,7 +179,7 @@ def test_intervals_of_shares_cover_what_they_promise(share: float, tasks: int) -
     def simulate(rng: np.random.Generator) -> bool:
         counts = rng.integers(1, 10, tasks)
         hits = rng.binomial(counts, rng.beta(2 * share, 2 * (1 - share), tasks))
-        low, high = clustered_interval(hits, counts)
+        low, high = ClusteredShare.of(hits, counts).ci95
         return low <= share <= high
 
     assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]

@@ -24,6 +24,7 @@ from storage.analysis.verdicts import (
     role_compliance,
     spending_by,
     turn_groups,
+    turn_rates,
     turns_with_verdict,
 )
 from storage.analysis.without_model import without_models
@@ -138,7 +139,7 @@ def _judged(whole: list[Episode]) -> Iterator[tuple[str, str, VerdictOutcome]]:
 def test_the_ledger_sets_every_verdict_against_the_truth(played: tuple[Store, list[Episode]]) -> None:
     store, whole = played
     by_hand = list(_judged(whole))
-    books = {one.model: one for one in ledgers(turn_groups(store, ALL))}
+    books = {one.model: one for one in ledgers(turn_groups(store, ALL), turn_rates(store, ALL))}
     for model, one in books.items():
         assert one.counts == Counter(what for who, _, what in by_hand if who == model)
         k, n = one.counts[VerdictOutcome.ACCEPTED_WRONG], one.counts[VerdictOutcome.REVISED_WRONG]
@@ -148,10 +149,14 @@ def test_the_ledger_sets_every_verdict_against_the_truth(played: tuple[Store, li
     assert {what for _, _, what in by_hand} == set(VerdictOutcome) - {
         VerdictOutcome.FAILED
     }  # the script plays all of them
-    for pair in by_author(store, ALL):
-        of = Counter(what for who, wrote, what in by_hand if (who, wrote) == (pair.verifier, pair.author))
+    judged = by_author(store, ALL)
+    for pair, share in judged.pairs.items():
+        of = Counter(what for who, wrote, what in by_hand if (who, wrote) == pair)
         wrong = of[VerdictOutcome.ACCEPTED_WRONG] + of[VerdictOutcome.REVISED_WRONG]
-        assert (pair.false_accept.k, pair.false_accept.n) == (of[VerdictOutcome.ACCEPTED_WRONG], wrong)
+        assert (share.k, share.n) == (of[VerdictOutcome.ACCEPTED_WRONG], wrong)
+    for share, is_own in ((judged.own, True), (judged.others, False)):
+        assert share.n == sum(one.n for (who, wrote), one in judged.pairs.items() if (who == wrote) is is_own)
+        assert share.clusters <= N
     own = sum(one.self_verified for one in books.values())
     assert own == sum(Flag.SELF_VERIFIED in turn.flags for one in whole for turn in one.turns)
     for what in VerdictOutcome:
@@ -172,7 +177,7 @@ def test_spend_and_roles_add_up(played: tuple[Store, list[Episode]]) -> None:
     assert sum(one.cost_usd or 0.0 for one in by_role.values()) == pytest.approx(
         sum(turn.reply.usage.cost_usd or 0.0 for turn in turns)
     )
-    kept = {(one.model, one.role): one.compliant for one in role_compliance(groups)}
+    kept = {(one.model, one.role): one.compliant for one in role_compliance(groups, turn_rates(store, ALL))}
     verdicts = [turn for turn in turns if turn.decision.role is Role.VERIFIER and turn.decision.model == "cy"]
     assert kept["cy", Role.VERIFIER].n == len(verdicts)
     assert kept["cy", Role.VERIFIER].k == sum(Flag.VERDICT_UNREADABLE not in turn.flags for turn in verdicts)
@@ -240,10 +245,12 @@ def test_counting_takes_few_queries_and_reads_no_text(played: tuple[Store, list[
     store, _ = played
     said: list[str] = []
     event.listen(store.engine, "before_cursor_execute", lambda *call: said.append(call[2]))
-    for count in (traffic_of, turn_groups, by_author, policy_costs, replicated_tasks):
+    for count, most in (
+        (traffic_of, 1), (turn_groups, 1), (turn_rates, 1), (by_author, 2), (policy_costs, 2), (replicated_tasks, 1)
+    ):  # fmt: skip
         said.clear()
         count(store, ALL)
-        assert len([one for one in said if one.startswith("SELECT")]) == 1, count
+        assert len([one for one in said if one.startswith(("SELECT", "WITH"))]) == most, count
         assert not any("FROM text" in one or "JOIN text" in one for one in said)
     with store.engine.connect() as connection:
         plan = connection.exec_driver_sql(

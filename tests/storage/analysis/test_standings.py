@@ -203,7 +203,8 @@ def test_a_budget_cuts_episodes_where_they_would_have_been_cut(filled: tuple[Sto
         telling = [one for one in mine if len(one.turns) >= k or one.end_reason is not EndReason.BUDGET]
         outcomes = [one.correct if len(one.turns) <= k else one.turns[k - 1].correct_after for one in telling]
         spent = [turn for one in telling for turn in one.turns[:k]]
-        assert (at.n, at.correct) == (len(telling), sum(outcome is True for outcome in outcomes))
+        assert (at.n, at.right.k) == (len(telling), sum(outcome is True for outcome in outcomes))
+        assert at.right.clusters == len({one.task.id for one in telling})
         assert at.turns == len(spent)
         assert at.tokens == sum(t.reply.usage.tokens_in + t.reply.usage.tokens_out for t in spent)
         assert (at.cost_usd is None) == any(t.reply.usage.cost_usd is None for t in spent)

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import pytest
 
 from core.analysis.agreement import NEVER, FirstDifferences
+from core.analysis.metrics import ClusteredShare
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript
 from core.play.policies import PLAN_WORK_CHECK, RandomPolicy, cycle_policy
 from core.play.policy import Policy
@@ -47,7 +48,11 @@ def test_marks_and_numbers_at_the_edge_are_whole_and_hollow_marks_are_drawn_with
     found = [Estimate("few", 0.8, 0.4, 0.9, symbol="circle-open"), Estimate("many", 0.0, 0.0, 0.1)]
     assert list(estimates_figure(found).data[0].marker.line.width) == [0, 2.5]
     one, other = [
-        [AtBudget(1, 9, right, 9, 9, 0.0), AtBudget(2, 9, 9 - right, 9, 9, 0.0)] for right in (0, 3)
+        [
+            AtBudget(k, ClusteredShare.counted((task, task < right) for task in range(9)), 9, 9, 0.0)
+            for k, right in ((1, few), (2, 9 - few))
+        ]
+        for few in (0, 3)
     ]
     figure = accuracy_by_budget_figure([("a", one), ("b", other)])
     bands, lines = figure.data[::2], figure.data[1::2]

@@ -10,17 +10,18 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from core.analysis.metrics import ClusteredShare
 from core.episode import Episode, Flag, Role, Turn, Verdict
 from storage.analysis.verdicts import (
     LACKS,
     PolicyCost,
-    Proportion,
     VerdictOutcome,
     VerifierLedger,
     ledgers,
     policy_costs,
     thinker_plans,
     turn_groups,
+    turn_rates,
 )
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.engine import writing
@@ -36,9 +37,13 @@ pytestmark = pytest.mark.usefixtures("samples")
 
 
 def book(model: str, wrong_accepted: int, wrong_revised: int) -> VerifierLedger:
-    return VerifierLedger(
-        model, {VerdictOutcome.ACCEPTED_WRONG: wrong_accepted, VerdictOutcome.REVISED_WRONG: wrong_revised}
-    )
+    counts = {VerdictOutcome.ACCEPTED_WRONG: wrong_accepted, VerdictOutcome.REVISED_WRONG: wrong_revised}
+    return VerifierLedger(model, counts, share(wrong_accepted, wrong_accepted + wrong_revised), share(0, 0))
+
+
+def share(k: int, n: int) -> ClusteredShare:
+    """Of observations that have a task each."""
+    return ClusteredShare.counted((task, task < k) for task in range(n))
 
 
 def test_the_worst_verifier_is_named_only_where_chance_allows() -> None:
@@ -59,7 +64,7 @@ def test_the_worst_verifier_is_named_only_where_chance_allows() -> None:
 
 def cost(cost_usd: float | None, right: int = 5) -> PolicyCost:
     return PolicyCost(
-        "p", 10, right, 40, 1000, cost_usd, 1.0, Proportion(5, 10), Proportion(1, 5), {(3, True): 5}
+        "p", 40, 1000, cost_usd, 1.0, share(right, 10), share(5, 10), share(1, 5), {(3, True): 5}
     )
 
 
@@ -85,7 +90,7 @@ def test_names_beside_marks_do_not_cover_each_other() -> None:
 
 def test_the_page_answers_both_questions_and_shows_the_ledger(samples: Store) -> None:
     page = opened("verifier")
-    books = ledgers(turn_groups(samples, EpisodeFilter()))
+    books = ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
     _, first, _, second, *_ = (one.value for one in page.markdown)  # each below its question
     assert worst(books) in first
     assert solved_cost(policy_costs(samples, EpisodeFilter())) in second
@@ -174,7 +179,7 @@ def test_thinkers_that_answered_or_judged_are_found_in_what_they_said(
 
 
 def test_a_link_of_a_verdict_shows_its_turns(samples: Store) -> None:
-    books = ledgers(turn_groups(samples, EpisodeFilter()))
+    books = ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
     model, n = next((one.model, k) for one in books if (k := one.counts.get(VerdictOutcome.REVISED_WRONG, 0)))
     page = opened("verifier", into=f"revised_wrong:{model}")
     table = next(one.value for one in page.dataframe if "question" in one.value)
@@ -197,7 +202,10 @@ def test_the_command_line_prints_the_ledger_and_the_costs(
 ) -> None:
     assert command(["verifier", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    books = {one.model: one for one in ledgers(turn_groups(samples, EpisodeFilter()))}
+    books = {
+        one.model: one
+        for one in ledgers(turn_groups(samples, EpisodeFilter()), turn_rates(samples, EpisodeFilter()))
+    }
     for one in told["verifiers"]:
         assert one["false_accept"]["k"] == books[one["model"]].false_accept.k
     assert {one["policy"] for one in told["policies"]} >= {"random", checkpoint(30).id}
@@ -264,7 +272,7 @@ def test_lists_of_judgements_and_of_wrong_ends_hold_what_is_counted(
     with_a_lost_one: tuple[Store, list[Episode]],
 ) -> None:
     store, episodes = with_a_lost_one
-    for one in ledgers(turn_groups(store, EpisodeFilter())):
+    for one in ledgers(turn_groups(store, EpisodeFilter()), turn_rates(store, EpisodeFilter())):
         for what, n in one.counts.items():
             page = opened("verifier", into=f"{what.value}:{one.model}")
             table = next(found.value for found in page.dataframe if "question" in found.value)

@@ -9,7 +9,6 @@ from functools import partial
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
-from core.analysis.metrics import wilson_interval
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import CheckpointSummary, EpisodeGroup, GroupBy
 from storage.store import Store
@@ -75,7 +74,7 @@ def _columns(
     gone = ("group", "after", "before", "last", "peek", by)
     rest = {name: value for name, value in query.items() if name not in gone}
     links = [state.href("episodes", **rest, **{by: one.value}) for one in groups]
-    shares = [None if one.accuracy is None else 100 * one.accuracy for one in groups]
+    shares = [None if one.right.value is None else 100 * one.right.value for one in groups]
     costs = [dollars(one.cost_usd) if one.cost_usd else "" for one in groups]
     text, number = st.column_config.TextColumn, partial(st.column_config.NumberColumn, format="localized")
     accuracy = st.column_config.ProgressColumn(
@@ -89,8 +88,8 @@ def _columns(
         ),
         "accuracy": (accuracy, shares),
         "interval": (text("95 % interval", width=130), [_interval(one) for one in groups]),
-        "right": (number("Right", width=70), [one.correct for one in groups]),
-        "finished": (number("Finished", width=80), [one.finished for one in groups]),
+        "right": (number("Right", width=70), [one.right.k for one in groups]),
+        "finished": (number("Finished", width=80), [one.right.n for one in groups]),
         "n": (number("Episodes", width=80), [one.n for one in groups]),
         "turns": (number("Mean turns", width=90, format="%.1f"), [one.turns for one in groups]),
         "tokens": (number("Tokens", width=100), [one.tokens for one in groups]),
@@ -107,7 +106,7 @@ def _name(by: GroupBy, value: str, generation_of: Mapping[str, int | None]) -> s
 
 
 def _interval(one: EpisodeGroup) -> str:
-    if not one.finished:
+    if not one.right.n:
         return ""
-    low, high = wilson_interval(one.correct, one.finished)
+    low, high = one.right.ci95
     return f"{percent(low)} to {percent(high)}"

@@ -8,13 +8,14 @@ from functools import partial
 
 import streamlit as st
 
+from core.analysis.metrics import ClusteredShare
 from core.episode import Role
 from storage.analysis.budgets import AtBudget, accuracy_by_budget
 from storage.analysis.routing import counted_episodes, pool_order
 from storage.analysis.verdicts import (
     MOST_PLANS,
     PolicyCost,
-    Proportion,
+    Rates,
     RoleCompliance,
     Spending,
     ThinkerPlan,
@@ -54,7 +55,7 @@ _MOST_ASTRAY = 50
 _SOLVED = text("Solved", help="With 95 % interval")
 
 
-def with_interval(share: Proportion) -> str:
+def with_interval(share: ClusteredShare) -> str:
     """A share with its 95 % interval, as tables say it: `34.0 % (26 to 43)`."""
     if not share.n:
         return "–"
@@ -236,7 +237,7 @@ def _budget_table(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> None:
             (
                 one_line(name, 40),
                 one.budget,
-                with_interval(Proportion(one.correct, one.n)),
+                with_interval(one.right),
                 one.n,
                 one.turns / one.n,
                 one.tokens / one.n,
@@ -253,17 +254,19 @@ def _budget_table(curves: Sequence[tuple[str, Sequence[AtBudget]]]) -> None:
 # Roles kept
 
 
-def roles_part(store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]]) -> None:
+def roles_part(
+    store: Store, scope: Scope, groups: Sequence[Sequence[TurnGroup]], rates: Sequence[Rates]
+) -> None:
     """Who kept to what its role asks for."""
     st.subheader("Do the models keep to their roles?")
     st.caption(
         "Share of turns whose reply had what its role asks for: a Thinker a readable plan, a Worker an answer, a "
         "Verifier one clear verdict. A reply that lacks it looks like bad routing and is not."
     )
-    for side, of in zip(scope.sides, groups, strict=True):
+    for side, of, shares in zip(scope.sides, groups, rates, strict=True):
         if scope.compared:
             st.markdown(f"**{side.title}**")
-        _compliance(side, role_compliance(of), _pool_order(store, side.where))
+        _compliance(side, role_compliance(of, shares), _pool_order(store, side.where))
     _refrained(store, scope)
 
 
@@ -333,7 +336,10 @@ def _plans(found: Sequence[ThinkerPlan], scope: Scope, key: str) -> None:
     gave: dict[str, Counter[str]] = {}
     for one in found:
         gave.setdefault(one.model, Counter())[one.breach or "plan"] += 1
-    shares = {name: Proportion(counts["plan"], counts.total()) for name, counts in gave.items()}
+    shares = {
+        name: ClusteredShare.counted((one.task, not one.breach) for one in found if one.model == name)
+        for name in gave
+    }
     row_table(
         {
             "model": "Model",

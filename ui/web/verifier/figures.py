@@ -83,7 +83,7 @@ def accuracy_by_budget_figure(curves: Sequence[tuple[str, Sequence[AtBudget]]]) 
                 textposition=[_side_of(one, [other for _, other in curves]) for one in curve],
                 textfont={"size": 11},
                 cliponaxis=False,
-                customdata=[(one.correct, one.n, one.tokens / one.n) for one in curve],
+                customdata=[(one.right.k, one.n, one.tokens / one.n) for one in curve],
                 hovertemplate="at most %{x} turns: %{customdata[0]:,} of %{customdata[1]:,} right, "
                 "%{customdata[2]:,.0f} tokens per episode<extra></extra>",
             )

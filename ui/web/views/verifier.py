@@ -9,20 +9,20 @@ import plotly.graph_objects as go
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
+from core.analysis.metrics import ClusteredShare
 from core.episode import Role
 from storage.analysis.routing import pool_order
 from storage.analysis.verdicts import (
     FEWEST,
     WRONGLY_ENDED,
     PolicyCost,
-    Proportion,
     VerdictOutcome,
-    VerdictsOnAuthor,
     VerifierLedger,
     by_author,
     ledgers,
     policy_costs,
     turn_groups,
+    turn_rates,
     turns_with_verdict,
     with_judgement,
 )
@@ -45,6 +45,7 @@ from ui.web.verifier.figures import SIDES, accepts
 
 _costs = cached(policy_costs)
 _groups = cached(turn_groups)
+_turn_rates = cached(turn_rates)
 _by_author = cached(by_author)
 _pool_order = cached(pool_order)
 #: For each side of the scope, of its verifiers and of its policies.
@@ -78,16 +79,18 @@ def show() -> None:
             state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
     groups = [_groups(store, side.where) for side in scope.sides]
-    _answers(scope, [ledgers(of) for of in groups], costs)
+    rates = [_turn_rates(store, side.where) for side in scope.sides]
+    books = [ledgers(of, shares) for of, shares in zip(groups, rates, strict=True)]
+    _answers(scope, books, costs)
     part = state.address_select("Part", PARTS, name="part", key="verifier_part")
     if part == "verdicts":
-        _verdicts(store, scope, [ledgers(of) for of in groups], costs)
+        _verdicts(store, scope, books, costs)
     elif part == "cost":
         cost_part(store, scope, groups, costs)
     elif part == "budget":
         budget_part(store, scope)
     else:
-        roles_part(store, scope, groups)
+        roles_part(store, scope, groups, rates)
 
 
 # The two answers
@@ -216,7 +219,7 @@ def _verdicts(store: Store, scope: Scope, books: Ledgers, costs: Costs) -> None:
 
 
 def _rates(scope: Scope, books: Ledgers, what: str, judged: VerdictOutcome, words: str) -> None:
-    shares: dict[str, list[tuple[int, Proportion]]] = {}
+    shares: dict[str, list[tuple[int, ClusteredShare]]] = {}
     for i, of in enumerate(books):
         for one in of:
             shares.setdefault(one.model, []).append((i, getattr(one, what)))
@@ -334,7 +337,8 @@ def _ledger_table(scope: Scope, books: Ledgers) -> None:
 
 
 def _authors(store: Store, side: ScopeSide, order: Sequence[str]) -> None:
-    found = {(one.verifier, one.author): one for one in _by_author(store, side.where)}
+    judged = _by_author(store, side.where)
+    found = judged.pairs
     if not found:
         nothing_here("No answer was judged.")
         return
@@ -352,20 +356,18 @@ def _authors(store: Store, side: ScopeSide, order: Sequence[str]) -> None:
         f"authors{side.letter}",
         "Share of wrong answers accepted by verifier and author",
     )
-    own = _pooled([one for one in found.values() if one.own])
-    others = _pooled([one for one in found.values() if not one.own])
+    own, others = with_interval(judged.own), with_interval(judged.others)
     st.caption(
-        f"Wrong answers accepted: {with_interval(own)} of a model's own, {with_interval(others)} of others'. "
+        f"Wrong answers accepted: {own} of a model's own, {others} of others'. "
         "Numbers are percent; nothing stands where fewer than three wrong answers were judged."
     )
 
 
-def _author_cell(one: VerdictsOnAuthor | None, verifier: str, author: str, mark: str) -> MatrixCell:
+def _author_cell(share: ClusteredShare | None, verifier: str, author: str, mark: str) -> MatrixCell:
     own = "◆" if verifier == author else ""
     words = f"▲ {literal(verifier, 30)} on {literal(author, 30)}'s answers"
-    if one is None or one.false_accept.n < 3:
+    if share is None or share.n < 3:
         return MatrixCell(None, own, f"{words}: too few")
-    share = one.false_accept
     return MatrixCell(
         share.value,
         f"{100 * (share.value or 0.0):.0f}{own}",
@@ -373,10 +375,6 @@ def _author_cell(one: VerdictsOnAuthor | None, verifier: str, author: str, mark:
         f"<br>95 % {percent(share.ci95[0])} to {percent(share.ci95[1])}",
         f"{VerdictOutcome.ACCEPTED_WRONG.value}:{verifier}\n{author}{mark}",
     )
-
-
-def _pooled(found: Sequence[VerdictsOnAuthor]) -> Proportion:
-    return Proportion(sum(one.false_accept.k for one in found), sum(one.false_accept.n for one in found))
 
 
 def _accepts(side: ScopeSide, found: Sequence[PolicyCost]) -> None:
@@ -387,10 +385,11 @@ def _accepts(side: ScopeSide, found: Sequence[PolicyCost]) -> None:
     if not ended:
         nothing_here("No episode was ended by a Verifier.")
         return
-    share = Proportion(false, ended)
+    # Several policies play the same tasks, so that their shares have no common interval.
+    share = with_interval(found[0].false_accept) if len(found) == 1 else percent(false / ended)
     st.markdown(
         f"{_letter(side)}A Verifier ended {ended:,} of {sum(one.n for one in found):,} "
-        f"episodes; of these **{with_interval(share)} with a wrong answer**."
+        f"episodes; of these **{share} with a wrong answer**."
     )
     if false:
         side.link(f"List these {false:,}", WRONGLY_ENDED)
