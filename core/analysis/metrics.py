@@ -295,14 +295,20 @@ class ClusteredShare:
         taken as it is: then the share is that cluster's own."""
         if not self.n:
             return 0.0, 1.0
-        share = self.k / self.n
+        share, error = self.k / self.n, self.standard_error
         effective = float(self.n if self.clusters == 1 else self.clusters)
         if 0 < share < 1:
-            squares = self.squared_k - 2 * share * self.k_times_n + share**2 * self.squared_n
-            scatter = squares / self.n**2
-            if self.clusters > 1 and scatter > 0:
+            if self.clusters > 1 and error > 0:
                 few = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) / _student(self.clusters - 1)
-                design = scatter * self.clusters / (self.clusters - 1)
-                effective = few**2 * share * (1 - share) / design
+                effective = few**2 * share * (1 - share) / error**2
             effective = min(float(self.n), max(1.0, effective))
         return wilson_interval(share * effective, effective)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the share, clusters drawn anew; NaN for fewer than two."""
+        if self.clusters < 2:
+            return math.nan
+        share = self.k / self.n
+        squares = self.squared_k - 2 * share * self.k_times_n + share**2 * self.squared_n
+        return math.sqrt(max(0.0, squares) * self.clusters / (self.clusters - 1)) / self.n

@@ -248,12 +248,14 @@ def unplayed(
 
 
 def random_walk(config: EvolveConfig, space: SearchSpace) -> NDArray[np.float64]:
-    """The vector [n] after as many generations of sep-CMA-ES on fitness that is pure chance.
+    """The vector [n] after as many generations of sep-CMA-ES on fitness that is pure chance: of each candidate's
+    tasks, those that a fair coin solves, so that candidates tie as the real ones do.
 
     It is what selection noise alone does to a vector: the control that an evolved one has to beat."""
     optimiser = SepCMA(config, space)
     state = optimiser.begin()
     while state.generation < config.generations:
-        chance = uniform(f"{config.seed}/random-walk/{state.generation}", state.population)
-        state = sep_cma.tell(state, chance)
+        tries = (state.population, config.tasks_per_candidate)
+        coins = uniform(f"{config.seed}/random-walk/{state.generation}", math.prod(tries)).reshape(tries)
+        state = sep_cma.tell(state, (coins < 0.5).mean(axis=1))
     return optimiser.outcome(state)

@@ -9,6 +9,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from core.analysis.metrics import ClusteredShare
 from core.draws import derive_seed
 from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Task
 from core.evolution.generation_stats import EpisodeStatistics
@@ -102,4 +103,5 @@ def statistics_of(episodes: Sequence[Episode]) -> EpisodeStatistics:
         turns_mean=turns / max(len(finished), 1),
         accept_rate=sum(one.end_reason is EndReason.ACCEPTED for one in finished) / max(len(finished), 1),
         shares={pair: count / turns for pair, count in sorted(picks.items())},
+        error=ClusteredShare.counted((one.task.id, one.reward == 1) for one in finished).standard_error,
     )

@@ -22,7 +22,8 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class EpisodeStatistics:
     """What `n` episodes came to, besides those `missing`. `shares` maps (model, role) to its share of all
-    turns. NaN where an older run did not keep a mean."""
+    turns. `error` is the accuracy's standard error, all episodes of one task drawn together. NaN for what an older
+    run did not keep."""
 
     accuracy: float
     n: int
@@ -30,6 +31,7 @@ class EpisodeStatistics:
     turns_mean: float
     accept_rate: float
     shares: Mapping[tuple[str, Role], float]
+    error: float = math.nan
 
     @classmethod
     def of(cls, stored: object) -> EpisodeStatistics | None:
@@ -46,12 +48,16 @@ class EpisodeStatistics:
             float(stored.get("turns_mean", math.nan)),
             float(stored.get("accept_rate", math.nan)),
             {(model, Role(role)): share for (model, _, role), share in pairs if role in tuple(Role)},
+            float(stored.get("error", math.nan)),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON; pairs as `MODEL ROLE`."""
         shares = {f"{model} {role}": share for (model, role), share in self.shares.items()}
-        return {**asdict(self), "shares": shares}
+        kept = {**asdict(self), "shares": shares}
+        if math.isnan(self.error):
+            del kept["error"]
+        return kept
 
     @property
     def right(self) -> int:

@@ -52,13 +52,16 @@ def compare(
     [dim]$[/] trinity compare rp12/random rp34/random
     """
     from storage.analysis.standings import figures
+    from ui.presentation.comparison import corrected_threshold
 
     with opened_store(store) as opened:
         sides = _sides(opened, policies, run)
         found, spent = _compared(opened, sides), figures(opened, sides)
         if as_json:
             comparisons = [_entry(sides[0], side, one) for side, one in found.items()]
-            print_json({"comparisons": comparisons, "policies": [_spent(one) for one in spent]})
+            threshold = corrected_threshold(len(comparisons))
+            costs = [_spent(one) for one in spent]
+            print_json({"comparisons": comparisons, "p_below": threshold, "policies": costs})
             return
         _print(sides[0], found)
         _print_spent(spent)
@@ -131,7 +134,7 @@ def _accuracy(
 
 def _print(base: PolicySide, found: dict[PolicySide, Comparison]) -> None:
     """One line per policy, then each comparison in a sentence."""
-    from ui.presentation.comparison import p_words, points, verdict
+    from ui.presentation.comparison import p_words, points, threshold_words, verdict
 
     print_table(
         ["", "policy", "run", ">tasks", ">accuracy", "95 % interval", ">A there", ">won", ">lost", ">minus A"]
@@ -159,7 +162,9 @@ def _print(base: PolicySide, found: dict[PolicySide, Comparison]) -> None:
     )
     tell()
     for letter, one in zip("BCDEFGH", found.values(), strict=False):
-        tell(verdict(one, b=letter))
+        tell(verdict(one, b=letter, among=len(found)))
+    if words := threshold_words(len(found)):
+        tell(words)
     if any(one.repeats for one in found.values()):
         tell("Tasks were played more than once: their episodes count together, p is of sign flips by task.")
 

@@ -32,15 +32,15 @@ ALIGNMENT_WORDS = {
 }
 
 
-def verdict(compared: Comparison, a: str = "A", b: str = "B") -> str:
-    """Is B better, and is it luck? One sentence that a reader can quote."""
+def verdict(compared: Comparison, a: str = "A", b: str = "B", among: int = 1) -> str:
+    """Is B better, and is it luck? One sentence that a reader can quote. It is one of `among` comparisons."""
     points = 100 * compared.difference.difference
     if compared.differing < FEWEST_FLIPS:
         return (
             f"Not enough to tell: they differ on {compared.differing} of {compared.n:,} tasks, and fewer than "
             f"{FEWEST_FLIPS} can never show more than luck."
         )
-    if compared.p < 0.05:
+    if compared.p < corrected_threshold(among):
         yes = f"Yes, {b} is better" if points > 0 else f"No, {a} is better"
         return f"{yes}, by {abs(points):.1f} points; chance alone is an unlikely explanation."
     return f"Not enough to tell: a difference of {points:+.1f} points over {compared.n:,} tasks may be luck."
@@ -113,6 +113,16 @@ def p_words(p: float) -> str:
 def p_source(compared: Comparison) -> str:
     """Which test the p comes from."""
     return "exact McNemar test" if compared.exact else "sign-flip test by task"
+
+
+def threshold_words(comparisons: int) -> str:
+    """What each p is to be read against where there are several; empty for one comparison."""
+    if comparisons < 2:
+        return ""
+    return (
+        f"{comparisons} comparisons at once: with each more, luck alone makes one of them look real more often. "
+        f"So read each p against {corrected_threshold(comparisons):.3f} (0.05 / {comparisons}) rather than 0.05."
+    )
 
 
 def points(ends: tuple[float, float]) -> str:

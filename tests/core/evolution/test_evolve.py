@@ -180,6 +180,28 @@ def test_a_missing_episode_is_neither_short_nor_unaccepted() -> None:
     assert found.shares == {("good", "worker"): 0.5, ("bad", "verifier"): 0.5}
 
 
+def test_the_error_of_a_mean_knows_that_candidates_play_the_same_tasks() -> None:
+    """Two tasks, one always solved and one never, by however many candidates: the mean could be 0, 0.5 or 1."""
+    models = tuple(spec.name for spec in SPECS)
+    policy = CyclePolicy(models, ("good",), (Role.WORKER,), "")
+    solves = ScriptedPool(
+        SPECS, lambda ask: say(ask) if "0 plus 0?" in ask.messages[-1].content else "answer 1"
+    )
+    few, many = (
+        statistics_of(
+            play_all(
+                episodes_of(TASKS[:2] * n, models, seed=0, turn_budget=1, prefix="m"),
+                policy,
+                solves,
+                grade_many,
+            )
+        )
+        for n in (1, 100)
+    )
+    assert (few.accuracy, many.accuracy) == (0.5, 0.5)
+    assert few.error == many.error == pytest.approx(0.5)
+
+
 def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(
     encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ _RIGHT_WRONG: dict[Cell, str] = {
 # Row 2: flips
 
 
-def flips(compared: Comparison, address: Address, a: str, b: str) -> None:
+def flips(compared: Comparison, address: Address, a: str, b: str, among: int) -> None:
     """The 2x2 table whose cells list their tasks, and the answer in one sentence; `a` and `b` are the two's names."""
     left, right = st.columns(2, gap="large")
     with left:
@@ -66,7 +66,7 @@ def flips(compared: Comparison, address: Address, a: str, b: str) -> None:
         _flip_table(compared, address)
     with right:
         st.subheader("Is B better, and is it luck?", help=define("Paired difference"))
-        _difference(compared, label(a, 60), label(b, 60))
+        _difference(compared, label(a, 60), label(b, 60), among)
 
 
 def _cell() -> Cell | None:
@@ -106,10 +106,10 @@ def _flip_button(cell: Cell, n: int, address: Address) -> None:
     )
 
 
-def _difference(compared: Comparison, a: str, b: str) -> None:
+def _difference(compared: Comparison, a: str, b: str, among: int) -> None:
     found = compared.difference
     with st.container(border=True):
-        st.markdown(f"**{verdict(compared, f'{a} (A)', f'{b} (B)')}**")
+        st.markdown(f"**{verdict(compared, f'{a} (A)', f'{b} (B)', among)}**")
         one, two, three = st.columns(3)
         one.metric("B minus A", f"{100 * found.difference:+.1f} points", help=define("Paired difference"))
         two.metric("95 % interval", points((found.low, found.high)), help=define("Bootstrap interval"))

@@ -9,7 +9,7 @@ import streamlit as st
 
 from core.analysis.comparison import Comparison, accuracy_over_tasks
 from storage.analysis.standings import Figures, PolicySide
-from ui.presentation.comparison import corrected_threshold, p_words
+from ui.presentation.comparison import p_words, threshold_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, percent
 from ui.presentation.words import per_solved
@@ -127,12 +127,8 @@ def _cautions(found: Sequence[Figures], compared: Mapping[PolicySide, Comparison
             "They did not play equally many tasks: accuracy is over each one's own tasks, points over A only over "
             "those that both played."
         )
-    if len(compared) > 1:
-        sentences.append(
-            f"{len(compared)} comparisons at once: with each more, luck alone makes one of them look real more often. "
-            f"So read each p against {corrected_threshold(len(compared)):.3f} (0.05 / {len(compared)}) "
-            "rather than 0.05."
-        )
+    if words := threshold_words(len(compared)):
+        sentences.append(words)
     if sentences:
         st.caption(" ".join(sentences))
 

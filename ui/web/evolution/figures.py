@@ -5,7 +5,8 @@ Like all figures here they are pure functions of what they show, cached, and lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -83,26 +84,29 @@ def _by_generation(
 
 def _bands(lineage: Lineage, axis: str) -> list[dict[str, Any]]:
     """One standard error around the mean: of one candidate's fitness (light), of the population's mean (dark)."""
-    places = [place for place, one in enumerate(lineage.generations) if one.index > 0]
-    episodes = {place: one.n for place in places if (one := lineage.plays[place]) and one.n}
-    tasks = {place: n for place in places if (n := tasks_each(lineage, place))}
+    candidate, population = {}, {}
+    for place, one in enumerate(lineage.generations):
+        if one.index > 0:
+            if tasks := tasks_each(lineage, place):
+                candidate[place] = binomial_error(one.mean, tasks)
+            if (played := lineage.plays[place]) and math.isfinite(played.error):
+                population[place] = played.error
     return [
-        _band(lineage, axis, name, counts, shade)
-        for name, counts, shade in (("one candidate", tasks, 0.16), ("the mean", episodes, 0.4))
-        if counts
+        _band(lineage, axis, name, errors, shade)
+        for name, errors, shade in (("one candidate", candidate, 0.16), ("the mean", population, 0.4))
+        if errors
     ]
 
 
-def _band(lineage: Lineage, axis: str, name: str, counts: dict[int, int], shade: float) -> dict[str, Any]:
-    """`counts`: how many tries a generation's fitness stands on, by its place."""
+def _band(
+    lineage: Lineage, axis: str, name: str, errors: Mapping[int, float], shade: float
+) -> dict[str, Any]:
+    """`errors`: the standard error of a generation's fitness, by its place."""
     x = lineage.axis(axis)
-    low, high = [], []
-    for place, n in counts.items():
-        mean = lineage.generations[place].mean
-        low.append(mean - binomial_error(mean, n))
-        high.append(mean + binomial_error(mean, n))
+    low = [lineage.generations[place].mean - error for place, error in errors.items()]
+    high = [lineage.generations[place].mean + error for place, error in errors.items()]
     fill, name = f"rgba(47,118,214,{shade})", f"± 1 standard error of {name}"
-    return band([x[place] for place in counts], low, high, fill, name=name, showlegend=False)
+    return band([x[place] for place in errors], low, high, fill, name=name, showlegend=False)
 
 
 def _fitness(

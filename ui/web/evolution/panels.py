@@ -126,12 +126,13 @@ def _noise_words(lineage: Lineage, at: int) -> str:
     place = max(at, 1) if len(lineage.generations) > 1 else at
     tasks, played = tasks_each(lineage, place), lineage.plays[place]
     each = f" ({tasks} tasks)" if tasks else ""
-    episodes = f" ({played.n:,} episodes)" if played else ""
-    sentence = (
-        f"Bands around the mean are one binomial standard error: the light one of a single candidate's fitness{each}, "
-        f"the dark one of the population's mean{episodes}, as if no two episodes shared a task. Diamonds: the mean on "
-        "held-apart tasks with its 95 % Wilson interval."
-    )
+    sentence = f"The light band around the mean is one binomial standard error of a single candidate's fitness{each}."
+    if played is not None and math.isfinite(played.error):
+        sentence += (
+            f" The dark one is that of the population's mean ({played.n:,} episodes), the episodes of one task taken "
+            "together: candidates that play the same tasks are lucky or unlucky with them together."
+        )
+    sentence += " Diamonds: the mean on held-apart tasks with its 95 % Wilson interval."
     if (plan := lineage.plan) and (plan.evolution.diversity or plan.evolution.turn_cost):
         sentence += " This fitness holds further terms beside the share of tasks solved; the bands do not."
     return sentence

@@ -52,7 +52,7 @@ _regret = cached(regret)
 _replicated = cached(replicated_tasks)
 _played = cached(policies_with_episodes)
 _without = cached(without_models)
-ORACLE = "the best of them, task by task"
+ORACLE = "solved by any of them alone (upper bound)"
 
 
 def compared_with_models(store: Store, scope: Scope) -> None:
@@ -138,8 +138,8 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
             alt="; ".join(f"{100 * one.value:+.1f} points to {one.name}" for one in rows),
         )
     oracle = (
-        "The best of them, task by task, is what a perfect choice of one model per task would solve. It is flattered "
-        "by luck: with several models, or several tries, one is right by chance. "
+        "The upper bound is what somebody would solve who knew for each task which of these tries would be right. No "
+        "chooser can know that: with several models, or several tries, one is right by chance. "
     )
     several = contestants[-1].name is None
     st.caption(f"{oracle if several else ''}Tasks count once, however often they were played.")
@@ -150,7 +150,7 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
 
 
 def _shown_contestants(found: Regret) -> Sequence[Contestant]:
-    """The contestants; the best of them task by task only where there are several to choose from."""
+    """The contestants; the upper bound only where there are several to choose from."""
     alone = [one for one in found.contestants if one.name is not None]
     return alone if len(alone) == 1 else found.contestants
 

@@ -104,7 +104,7 @@ def _compare(
     if same := like_chance(store, list(by_policy), by_policy.__getitem__):
         st.caption(label(same, 600))
     if compared[line.chosen].n:
-        flips(compared[line.chosen], address, short[line.a], short[line.b])
+        flips(compared[line.chosen], address, short[line.a], short[line.b], len(compared))
         tasks(store, line, shared[line.chosen], names, address)
         families(line, shared[line.chosen], address)
     else:
