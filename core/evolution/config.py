@@ -8,10 +8,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from core.errors import ConfigError
-from core.evolution import random_search, reinforce, sep_cma
+from core.evolution import pycma_search, random_search, reinforce, sep_cma
 from core.evolution.cycles import PLAIN_CYCLES
 
-LearnerName = Literal["sep-cma-es", "reinforce", "random-search"]
+LearnerName = Literal["sep-cma-es", "pycma", "reinforce", "random-search"]
 
 #: Tasks on which an evolution's best single model and its cycle are chosen.
 CHOOSING = 48
@@ -46,13 +46,15 @@ def _is_number(value: object) -> bool:
 class EvolveConfig:
     """What an evolution is, fixed for its whole life.
 
-    `learner`: sep-CMA-ES as in the paper, or what it is compared with: REINFORCE, whose population is 1 and whose
-    batch is `tasks_per_candidate` (Adam at `learning_rate`), or random search in a box of `box` step sizes.
+    `learner`: sep-CMA-ES as in the paper, the library pycma that its authors used, or what they are compared with:
+    REINFORCE, whose population is 1 and whose batch is `tasks_per_candidate` (Adam at `learning_rate`), or random
+    search in a box of `box` step sizes.
     `logit_spread` is the standard deviation that the first generation's logits shall have over its candidates in what
     depends on the transcript, `constant_spread` in what does not (None: no difference is made, see
     `core.evolution.search`); the step size follows from the encoder's hidden states, or is `step_size`. `svf_spread`
     and `svf_step_size` are spread and step size of SVF offsets, where the template has any. `common`: one draw of
-    tasks for all candidates of a generation; otherwise one per candidate, as the paper does. Replies are drawn anew
+    tasks for all candidates of a generation, even over families; otherwise one per candidate from all tasks, with
+    replacement, as the paper does. Replies are drawn anew
     every `rotate_every` generations, so that no candidate can learn single replies by heart. `rates` names the
     optimiser's learning rates (see `core.evolution.sep_cma`). Fitness is the mean reward; `diversity` and `turn_cost`
     weigh the released run's further terms (see `fitness.further_terms`). `adaptive`: `tasks_per_candidate` is where
@@ -114,6 +116,8 @@ class EvolveConfig:
                     "REINFORCE plays one policy: give a population of 1, and its batch as tasks per candidate."
                 )
             reinforce.start(np.zeros(1), self.learning_rate, seed=self.seed)
+        elif self.learner == "pycma":
+            pycma_search.start(np.zeros(1), 1.0, population=self.population, seed=self.seed)
         elif self.learner == "random-search":
             random_search.start(np.zeros(1), self.box, population=self.population, seed=self.seed)
         else:
@@ -139,9 +143,12 @@ class Shape:
 def shape_of(learner: str, budget: int = 30_720) -> Shape:
     """How a learner spreads `budget` episodes: at least ten generations of them, where there are that many.
 
-    REINFORCE draws chances anew for each batch of 512, random search gives each candidate 32 trials (paper A.5);
-    192 candidates of 8 tasks was the best use of sep-CMA-ES's episodes in trials on the pocket world."""
+    pycma plays as the paper does, 32 candidates of 16 tasks, and asks for every reply anew. REINFORCE draws chances
+    anew for each batch of 512, random search gives each candidate 32 trials (paper A.5); 192 candidates of 8 tasks was
+    the best use of sep-CMA-ES's episodes in trials on the pocket world."""
     each = max(1, budget // 10)
+    if learner == "pycma":
+        return Shape(max(pycma_search.FEWEST, min(32, each // 16)), 16, 1)
     if learner == "reinforce":
         return Shape(1, min(512, each), 1)
     if learner == "random-search":

@@ -198,18 +198,21 @@ def adapted_task_count(config: EvolveConfig, values: NDArray[np.float64]) -> int
 def tasks_of_candidate(
     tasks: Sequence[Task], config: EvolveConfig, generation: int, candidate: int, n: int | None = None
 ) -> list[Task]:
-    """The `n` (None: as configured) tasks a candidate plays, stratified by family, repeated when there are too few."""
-    stream = "all" if config.common else candidate
+    """The `n` (None: as configured) tasks a candidate plays. Common to all: even over families, repeated when there
+    are too few; its own: drawn from all with replacement."""
+    n = n or config.tasks_per_candidate
+    if not config.common:
+        draws = uniform(f"{config.seed}/tasks/{generation}/{candidate}", n)
+        return [tasks[int(draw * len(tasks))] for draw in draws]
     families: dict[str, list[Task]] = {}
     for task in tasks:
         families.setdefault(task.family, []).append(task)
     queues = []
     for family, members in sorted(families.items()):
-        order = np.argsort(uniform(f"{config.seed}/tasks/{generation}/{stream}/{family}", len(members)))
+        order = np.argsort(uniform(f"{config.seed}/tasks/{generation}/all/{family}", len(members)))
         queues.append([members[place] for place in order])
     return [
-        queues[turn % len(queues)][turn // len(queues) % len(queues[turn % len(queues)])]
-        for turn in range(n or config.tasks_per_candidate)
+        queues[turn % len(queues)][turn // len(queues) % len(queues[turn % len(queues)])] for turn in range(n)
     ]
 
 

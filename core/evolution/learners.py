@@ -11,9 +11,10 @@ import numpy as np
 
 from core.episode import Episode
 from core.errors import ConfigError
-from core.evolution import random_search, reinforce, sep_cma
+from core.evolution import pycma_search, random_search, reinforce, sep_cma
 from core.evolution.config import EvolveConfig, LearnerName
 from core.evolution.learner_state import LearnerState, Vector, kind_of
+from core.evolution.pycma_search import PycmaState
 from core.evolution.random_search import RandomSearchState
 from core.evolution.reinforce import ReinforceState
 from core.evolution.search import SearchSpace
@@ -73,6 +74,28 @@ class SepCMA(Learner):
         return self.space.vectors(state.mean)
 
 
+class Pycma(Learner):
+    """The library pycma over the points of a search space; its outcome is the distribution's mean."""
+
+    def begin(self) -> PycmaState:
+        if (self.space.scales != 1.0).any():
+            raise ConfigError(
+                "pycma takes one first step for all numbers: give svf_step_size the same value as step_size."
+            )
+        return pycma_search.start(
+            self.origin, self.space.step_size, population=self.config.population, seed=self.config.seed
+        )
+
+    def ask(self, state: PycmaState) -> Vector:
+        return self.space.vectors(pycma_search.ask(state))
+
+    def tell(self, state: PycmaState, fitness: Vector, played: Sequence[Episode]) -> PycmaState:
+        return pycma_search.tell(state, fitness)
+
+    def outcome(self, state: PycmaState) -> Vector:
+        return self.space.vectors(state.mean)
+
+
 class RandomSearch(Learner):
     """Random search in the same space, in a box around the first vector; its outcome is the best candidate seen."""
 
@@ -112,10 +135,13 @@ class Reinforce(Learner):
 
 _LEARNERS: Mapping[LearnerName, type[Learner]] = {
     "sep-cma-es": SepCMA,
+    "pycma": Pycma,
     "reinforce": Reinforce,
     "random-search": RandomSearch,
 }
-_STATES: Mapping[str, Any] = {one.kind: one for one in (SepCMAState, RandomSearchState, ReinforceState)}
+_STATES: Mapping[str, Any] = {
+    one.kind: one for one in (SepCMAState, PycmaState, RandomSearchState, ReinforceState)
+}
 
 
 def learner_of(config: EvolveConfig, space: SearchSpace) -> Learner:

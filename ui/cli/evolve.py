@@ -10,6 +10,7 @@ import typer
 
 from core.episode import Protocol
 from core.errors import ConfigError
+from core.evolution.departures import DEPARTURES
 from core.settings import Settings
 from ui.cli.console import (
     MOST_TASKS,
@@ -39,17 +40,23 @@ if TYPE_CHECKING:
 def evolve(
     context: typer.Context,
     tasks: Annotated[str, typer.Option(help="pocket, pocket/FAMILY or a FILE.jsonl of your own.")] = "pocket",
+    preset: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Where all other settings begin: default, or paper (see below)."),
+    ] = "default",
     learner: Annotated[
         str,
-        typer.Option(metavar="NAME", help="sep-cma-es, or what it is put beside: reinforce, random-search."),
+        typer.Option(
+            metavar="NAME", help="sep-cma-es, or what it is put beside: pycma, reinforce, random-search."
+        ),
     ] = "sep-cma-es",
     generations: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="How many generations.")] = 60,
     population: Annotated[
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Candidates per generation; auto: 4 + 3 ln n for n numbers. Left out: 192; random-search 16, "
-            "reinforce 1.",
+            help="Candidates per generation; auto: 4 + 3 ln n for n numbers. Left out: 192; pycma 32, "
+            "random-search 16, reinforce 1.",
         ),
     ] = None,
     replicates: Annotated[
@@ -57,7 +64,8 @@ def evolve(
         typer.Option(
             min=1,
             max=MOST_TASKS,
-            help="Tasks each candidate plays per generation. Left out: 8; random-search 32, reinforce 512.",
+            help="Tasks each candidate plays per generation. Left out: 8; pycma 16, random-search 32, "
+            "reinforce 512.",
         ),
     ] = None,
     n: Annotated[
@@ -88,6 +96,7 @@ def evolve(
             help="Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'.",
         ),
     ] = "",
+    mirrored: Annotated[bool, typer.Option(help="Candidates in mirrored pairs, or each on its own.")] = True,
     protocol: Annotated[
         Protocol, typer.Option(help="Rules of the episodes: the paper's, or the authors' released code's.")
     ] = Protocol.PAPER,
@@ -139,11 +148,11 @@ def evolve(
 
     [dim]$[/] trinity evolve --config mine.toml --seed 1
     """
-    from ui.cli.evolve_config import AUTO, checked, read_file, write_file
+    from ui.cli.evolve_config import AUTO, checked, preset_values, read_file, write_file
     from ui.runs import wiring
 
     named = {_KEYS.get(option, option): option for option in context.params if given(context, option)}
-    values = read_file(config) if config else {}
+    values = preset_values(preset) | (read_file(config) if config else {})
     values |= {key: context.params[option] for key, option in named.items() if option not in _NO_KNOBS}
     if "population" in named:
         values["population"] = _population(population)
@@ -169,8 +178,14 @@ def evolve(
         _report(opened, run_id, as_json)
 
 
+evolve.__doc__ = f"""{evolve.__doc__}
+    Where the defaults are not the paper's; all of it is as in the paper with --preset paper:
+
+{"".join(f"    - {one}{chr(10)}" for one in DEPARTURES)}"""
+
+
 #: Options that say nothing about what an evolution is, and keys that are not called as their option is.
-_NO_KNOBS = ("config", "write_config", "resume", "store", "as_json")
+_NO_KNOBS = ("preset", "config", "write_config", "resume", "store", "as_json")
 _KEYS = {"replicates": "tasks_per_candidate", "turns": "turn_budget", "max_cost": "max_cost_usd"}
 #: Keys that may differ when an evolution is resumed: they change nothing about what it is.
 _FREE = ("max_cost_usd", "name")

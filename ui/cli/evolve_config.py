@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from core.episode import Protocol
 from core.errors import ConfigError
 from core.evolution.config import EvolveConfig, shape_of
+from core.evolution.departures import PAPER_SETTING
 from core.settings import POCKET_POOL, Settings
 from ui.cli.console import write_new
 from ui.runs.plans import EvolutionPlan, absolute_pool, absolute_tasks
@@ -50,19 +51,19 @@ class EvolveFile(BaseModel):
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     """the same seed evolves the same again, bit for bit"""
     learner: str = "sep-cma-es"
-    """sep-cma-es, or what it is put beside: reinforce, random-search"""
+    """sep-cma-es, or what it is put beside: pycma (the authors' library), reinforce, random-search"""
     generations: Count = 60
     """how many generations"""
     population: Count | Literal["auto"] | None = None
-    """candidates per generation, or "auto": 4 + 3 ln n for n numbers; else 192, 16 or 1"""
+    """candidates per generation, or "auto": 4 + 3 ln n for n numbers; else 192, 32, 1 or 16"""
     tasks_per_candidate: Count | None = None
-    """tasks each candidate plays per generation (--replicates); else 8, 32 or 512"""
+    """tasks each candidate plays per generation (--replicates); else 8, 16, 512 or 32"""
     adaptive: bool = False
     """begin with so many, then as many as tell candidates apart"""
     common: bool = True
-    """one draw of tasks for all candidates; false: one for each, as in the paper"""
+    """one draw of tasks for all candidates; false: one for each with replacement, as in the paper"""
     rotate_every: Count | None = None
-    """replies are drawn anew every so many generations; else 10, reinforce 1"""
+    """replies are drawn anew every so many generations; else 10, pycma and reinforce 1"""
     turn_budget: int = Field(default=5, ge=1, le=100)
     """model calls per task at most (--turns)"""
     head: str = "linear"
@@ -78,7 +79,7 @@ class EvolveFile(BaseModel):
     rates: str = "pycma"
     """learning rates of sep-CMA-ES by their library: pycma or cmaes"""
     mirrored: bool = True
-    """candidates come in mirrored pairs"""
+    """candidates come in mirrored pairs (--no-mirrored: each on its own)"""
     logit_spread: float = Field(default=6.0, ge=0.01)
     """how far the first candidates' logits spread; sets the step size"""
     constant_spread: Weight | Literal["plain"] = 0.0
@@ -130,6 +131,20 @@ class EvolveFile(BaseModel):
     def _fields_of(self, kind: type[EvolveConfig | EvolutionPlan]) -> dict[str, Any]:
         """What the file says of the fields of `kind`, by their names."""
         return {field.name: getattr(self, field.name) for field in fields(kind) if hasattr(self, field.name)}
+
+
+#: What `--preset NAME` means: keys that it sets, before a file and the options.
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "paper": {**PAPER_SETTING, "generations": 60, "constant_spread": PLAIN},
+}
+
+
+def preset_values(name: str) -> dict[str, Any]:
+    """The keys that a preset sets; ConfigError for an unknown one."""
+    if name not in PRESETS:
+        raise ConfigError(f"There is no preset '{name}': choose {' or '.join(PRESETS)}.")
+    return dict(PRESETS[name])
 
 
 def read_file(path: Path) -> dict[str, Any]:

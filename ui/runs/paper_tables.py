@@ -19,6 +19,7 @@ from core.analysis import published
 from core.analysis.metrics import Mean, mean_over_seeds
 from core.analysis.published import PublishedTable
 from core.episode import Status
+from core.evolution.departures import DEPARTURES, PAPER_SETTING
 from storage.analysis.routing import chosen_by_family
 from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store
@@ -64,10 +65,13 @@ EVOLVED: Mapping[str, Mapping[str, Any]] = {
     "block-diagonal-2": {"head": "block-diagonal-2"},
     "block-diagonal-10": {"head": "block-diagonal-10"},
     "turn-aware": {"head": "turn-aware"},
+    "low-rank-plain": {"head": "low-rank", "evolution": {"constant_spread": None}},
+    "paper": {"evolution": PAPER_SETTING},
     "reinforce": {"evolution": {"learner": "reinforce"}},
     "random-search": {"evolution": {"learner": "random-search"}},
 }
 
+_PAPER = TableRow("evolved:paper", "the paper's own setting (pycma, 32 x 16, step size 0.03)", "w/o SVF")
 _TRINITY = TableRow("evolved:trinity", "sep-CMA-ES, linear head, no SVF", "TRINITY")
 _SVF = TableRow("evolved:svf", "with SVF of the second-to-last layer", "TRINITY")
 _NO_THINKER = TableRow("evolved:no-thinker", "without Thinker", "w/o Thinker")
@@ -110,6 +114,7 @@ TABLES: Mapping[str, Table] = {
             "The coordinator beside everything else, at the same budget of episodes",
             (
                 replace(_TRINITY, label="coordinator: sep-CMA-ES, linear head, no SVF", published="w/o SVF"),
+                _PAPER,
                 _SVF,
                 _NO_THINKER,
                 replace(_NO_ROLES, label="Workers only (no roles)"),
@@ -120,6 +125,7 @@ TABLES: Mapping[str, Table] = {
                 ),
                 TableRow("evolved:turn-aware", "head turn-aware"),
                 TableRow("evolved:low-rank", "head low-rank", "low-rank"),
+                TableRow("evolved:low-rank-plain", "head low-rank, shared direction searched too"),
                 *_SEARCHES,
                 replace(_LABELS, label="supervised labels, each model at its best cycle of roles"),
                 TableRow("router", "learned single-turn router, each model at its best cycle of roles"),
@@ -175,6 +181,7 @@ TABLES: Mapping[str, Table] = {
                     for kind in ("low-rank", "sparse", "block-diagonal-2", "block-diagonal-10")
                 ),
                 TableRow("evolved:turn-aware", "turn-aware"),
+                TableRow("evolved:low-rank-plain", "low-rank, shared direction searched too"),
             ),
             published.HEADS,
         ),
@@ -186,8 +193,10 @@ TABLES: Mapping[str, Table] = {
                 *_SEARCHES,
                 _LABELS,
                 replace(_TRINITY, label="sep-CMA-ES", published="sep-CMA-ES"),
+                replace(_PAPER, published="sep-CMA-ES"),
             ),
             published.LEARNERS,
+            note="Departures of the row sep-CMA-ES from the paper: " + " ".join(DEPARTURES),
         ),
         Table(
             "9",

@@ -96,8 +96,7 @@ class Reproduction:
         shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
         generations = suite.budget // (shape.population * shape.tasks_per_candidate)
         config = EvolveConfig(
-            **evolution,
-            **asdict(shape),
+            **{**asdict(shape), **evolution},
             generations=generations,
             turn_budget=suite.turns,
             validate_every=max(1, generations // VALIDATIONS),

@@ -225,6 +225,7 @@ def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:
     assert common[0] == common[1] != tasks_of_candidate(TASKS, CONFIG, 2, 0)
     own = replace(CONFIG, common=False)
     assert tasks_of_candidate(TASKS, own, 1, 0) != tasks_of_candidate(TASKS, own, 1, 1)
+    assert len({task.id for task in tasks_of_candidate(TASKS, own, 1, 0, 24)}) < 24  # with replacement
     assert {task.family for task in common[0]} == {"sums", "more"}
     assert len({task.id for task in common[0]}) == 8
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core.episode import ROLE_ORDER, Task
+from core.episode import ROLE_ORDER, Protocol, Task
 from core.errors import ConfigError
 from core.evolution.learners import restored
 from storage.reads.episode_steps import read_decisions
@@ -318,6 +318,7 @@ def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(
     page.multiselect(key="ev_barred").select("guesser")
     page.selectbox(key="ev_token").select(-1)
     page.toggle(key="ev_own_tasks").set_value(True)
+    page.segmented_control(key="ev_rules").set_value(Protocol.RELEASED)
     page.number_input(key="ev_diversity").set_value(0.15)
     page.number_input(key="ev_turn_cost").set_value(0.1).run()
     press(page, "begin")
@@ -325,6 +326,7 @@ def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(
     assert play_claimed(store, run) == 0
     kept = store.runs.get(run).config
     assert kept["token_position"] == -1
+    assert kept["protocol"] == "released"
     assert not kept["evolution"]["common"]
     assert (kept["evolution"]["diversity"], kept["evolution"]["turn_cost"]) == (0.15, 0.1)
     assert (kept["evolution"]["learner"], kept["evolution"]["rotate_every"]) == ("reinforce", 1)

@@ -27,6 +27,7 @@ from ui.runs.spending import price
 from ui.web.evolution.lineage import LEARNERS
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
+from ui.web.pickers.rules import choose_rules
 from ui.web.progress.ceiling import spending
 
 #: What is evolved on when it is not a family of the pocket world.
@@ -224,6 +225,7 @@ def _details(
     controls, paced = _paced(defaults, learner)
     token, rewarded = _rewarded(defaults, learner, svf=bool(svf))
     run_settings = {
+        "protocol": choose_rules("ev_rules"),
         "head": head,
         "svf": svf,
         "barred": tuple(barred),
@@ -302,6 +304,8 @@ def _rate(column: DeltaGenerator, defaults: EvolveConfig, learner: str) -> dict[
         return {"learning_rate": rate}
     if learner == "random-search":
         return {"box": _number(column, "ev_box", defaults.box)}
+    if learner == "pycma":
+        return {}
     rates = column.selectbox(
         "Learning rates", ["pycma", "cmaes"], key="ev_rates", help="By the library they are from."
     )

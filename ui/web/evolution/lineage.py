@@ -23,12 +23,14 @@ from ui.web.kit.widgets import Standing
 #: Learner in a run's config -> its words.
 LEARNERS: dict[LearnerName, str] = {
     "sep-cma-es": "sep-CMA-ES",
+    "pycma": "pycma, as the paper's authors",
     "reinforce": "REINFORCE",
     "random-search": "random search",
 }
 #: What each learner's step size is.
 REACH: dict[LearnerName, str] = {
     "sep-cma-es": "step size (sigma)",
+    "pycma": "step size (sigma)",
     "reinforce": "learning rate",
     "random-search": "half a box",
 }

@@ -25,6 +25,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.text import text_block
 from ui.web.pickers.checkpoints import checkpoint_of, playable, policy_label
+from ui.web.pickers.rules import choose_rules
 
 ANY = "any family"
 #: Ways to play -> their words, and what they do.
@@ -239,16 +240,7 @@ def _rules(store: Store, policy: str) -> Protocol:
         words = f"Rules: {PROTOCOL_WORDS[checkpoint.protocol]}, as this checkpoint was evolved."
         st.caption(words, help=define("Protocol"))
         return checkpoint.protocol
-    return st.segmented_control(
-        "Rules",
-        list(PROTOCOL_WORDS),
-        default=Protocol.PAPER,
-        required=True,
-        key="protocol",
-        format_func=PROTOCOL_WORDS.__getitem__,
-        help=define("Protocol"),
-        persist_state="session",
-    )
+    return choose_rules("protocol", persist_state="session")
 
 
 def _playing(plan: LivePlan) -> LivePlan:

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.analysis.metrics import FEWEST_SEEDS, Mean
+from core.analysis.metrics import FEWEST_SEEDS
 from core.errors import ConfigError
 from storage.store import Store
 from ui.presentation.theme import (
@@ -172,7 +172,7 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
         ),
         hovertext=[
             f"{literal(one.label, 60)}: {_shown(table, one.overall.mean)}, 95 % interval "
-            f"{_interval(table, one.overall)}"
+            f"{_interval(table, one)}"
             for one in shown
         ],
         hoverinfo="text",
@@ -231,10 +231,11 @@ def _shown(table: Table, value: float) -> str:
     return f"{value:,.0f}" if table.measure == "tokens" else percent(value)
 
 
-def _interval(table: Table, found: Mean) -> str:
-    if not found.has_interval:
-        return f"needs {FEWEST_SEEDS} seeds"
-    return f"{_shown(table, found.low)} to {_shown(table, found.high)}"
+def _interval(table: Table, one: RowResult) -> str:
+    found = one.overall
+    if found.has_interval:
+        return f"{_shown(table, found.low)} to {_shown(table, found.high)}"
+    return f"needs {FEWEST_SEEDS} seeds" if 0 < len(one.by_seed) < FEWEST_SEEDS else "not known"
 
 
 def _signed(table: Table, value: float) -> str:
@@ -257,7 +258,7 @@ def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
             {
                 "row": one_line(one.label, 80),
                 "measured": _shown(table, one.overall.mean),
-                "95 % interval": _interval(table, one.overall),
+                "95 % interval": _interval(table, one),
                 "less the coordinator": less,
                 **{family: _shown(table, value) for family, value in one.by_family.items()},
                 "seeds": ", ".join(_shown(table, value) for value in one.by_seed.values()),
