@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
 from core.episode import Decide, Episode, Task, Transcript
-from core.evolution.cycles import ChosenCycle, PolicyPerRequest, choose_cycles, try_cycles
+from core.evolution.cycles import CYCLES, ChosenCycle, PolicyPerRequest, choose_cycles, try_cycles
 from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
 from core.play.drive import GradeMany, Masks
-from core.play.policies import SINGLE, CyclePolicy, single_policy
+from core.play.policies import SINGLE, Cycle, CyclePolicy, single_policy
 from core.play.policy import Policy
 from core.pool.pool import Pool
 
@@ -51,11 +51,19 @@ class Arena:
         return play_all(episodes, policy, self.pool, self.grade, **masks)
 
 
-def best_cycles(arena: Arena, validation: Sequence[Task]) -> dict[str, ChosenCycle]:
-    """The best cycle of every model, by name, and of "random-model"."""
+def best_cycles(
+    arena: Arena, validation: Sequence[Task], cycles: Sequence[Cycle] = CYCLES
+) -> dict[str, ChosenCycle]:
+    """The best of these cycles of every model, by name, and of "random-model"."""
     names = [*(f"{SINGLE}{model}" for model in arena.models), "random-model"]
     trials = try_cycles(
-        names, arena.pool, arena.grade, validation, turn_budget=arena.turn_budget, seed=arena.reply_seed
+        names,
+        arena.pool,
+        arena.grade,
+        validation,
+        turn_budget=arena.turn_budget,
+        seed=arena.reply_seed,
+        cycles=cycles,
     )
     return {name.removeprefix(SINGLE): one for name, one in choose_cycles(trials).items()}
 

@@ -13,13 +13,13 @@ from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
 from core.episode import EndReason, Episode, Role, Status, Task, Turn
 from core.evolution.baselines import Arena, question_states, solved_by_single
+from core.evolution.config import LABEL_REPEATS
 from core.evolution.cycles import ChosenCycle, PolicyPerRequest
 from core.evolution.fitness import mean_reward, play_all, rewards
 from core.play.policies import CyclePolicy, RandomPolicy, single_policy
+from core.play.policy import Policy
 
 VOTERS = 5
-#: Repeats of each model on each question from which its label is taken (paper A.5).
-LABEL_REPEATS = 3
 
 _CHECKED = (Role.WORKER, Role.VERIFIER)
 
@@ -58,18 +58,18 @@ def discernment(checked: Sequence[Episode]) -> float:
     return float(np.mean(accepts[True]) - np.mean(accepts[False]))
 
 
-def majority_vote(arena: Arena, model: str, unplayed: Sequence[Episode]) -> list[Episode]:
-    """Majority vote (Wang et al. 2023, "Self-Consistency"): one model answers five times, knowing nothing of its
-    other answers; the most frequent answer wins, of equals the first.
+def majority_vote(arena: Arena, policy: Policy, unplayed: Sequence[Episode]) -> list[Episode]:
+    """Majority vote (Wang et al. 2023, "Self-Consistency"): a policy answers five times, knowing nothing of its other
+    answers; the most frequent answer wins, of equals the first.
 
-    The five stand in the episode as its turns; one with the winning answer comes last, as an episode's answer does."""
-    worker = single_policy(model, arena.models, (Role.WORKER,))
+    The turns of all five stand in the episode one after the other; those of one with the winning answer come last, as
+    an episode's answer does."""
     independent = [
-        replace(one, id=f"{one.id}/{k}", seed=derive_seed((one.seed, "vote", k)), turn_budget=1)
+        replace(one, id=f"{one.id}/{k}", seed=derive_seed((one.seed, "vote", k)))
         for one in unplayed
         for k in range(VOTERS)
     ]
-    played = play_all(independent, worker, arena.pool, arena.grade)
+    played = play_all(independent, policy, arena.pool, arena.grade)
     return [_voted(episode, played[VOTERS * i : VOTERS * (i + 1)]) for i, episode in enumerate(unplayed)]
 
 
@@ -82,10 +82,10 @@ def _voted(episode: Episode, votes: Sequence[Episode]) -> Episode:
     ordered = [vote for k, vote in enumerate(votes) if k != last] + [votes[last]]
     return replace(
         episode,
-        turn_budget=VOTERS,
+        turn_budget=VOTERS * episode.turn_budget,
         turns=_side_by_side(episode, ordered),
         status=Status.FINISHED,
-        end_reason=EndReason.BUDGET,
+        end_reason=votes[last].end_reason,
         answer=winner,
         correct=votes[last].correct if winner is not None else False,
         meta={**episode.meta, "votes": f"{count} of {VOTERS}"},
@@ -129,13 +129,15 @@ def _lost(episode: Episode, parts: Sequence[Episode]) -> Episode | None:
 
 
 def _side_by_side(episode: Episode, parts: Sequence[Episode]) -> tuple[Turn, ...]:
-    """The only turns of independent episodes as the turns of one; a turn without an answer leaves the last one."""
+    """The turns of independent episodes as the turns of one; a turn without an answer leaves the last one."""
     turns: list[Turn] = []
-    for index, part in enumerate(parts):
-        turn = replace(part.turns[0], episode_id=episode.id, index=index)
-        if turn.answer_after is None and turns:
-            turn = replace(turn, answer_after=turns[-1].answer_after, correct_after=turns[-1].correct_after)
-        turns.append(turn)
+    for part in parts:
+        for own in part.turns:
+            turn = replace(own, episode_id=episode.id, index=len(turns))
+            if turn.answer_after is None and turns:
+                before = turns[-1]
+                turn = replace(turn, answer_after=before.answer_after, correct_after=before.correct_after)
+            turns.append(turn)
     return tuple(turns)
 
 

@@ -16,6 +16,9 @@ LearnerName = Literal["sep-cma-es", "pycma", "reinforce", "random-search"]
 #: Tasks on which an evolution's best single model and its cycle are chosen.
 CHOOSING = 48
 
+#: Repeats of each model on each question from which its label is taken (paper A.5).
+LABEL_REPEATS = 3
+
 #: How many times as many tasks per candidate, or as few, an adaptive evolution may come to play.
 ADAPTED_AT_MOST = 4
 
@@ -48,17 +51,18 @@ class EvolveConfig:
 
     `learner`: sep-CMA-ES as in the paper, the library pycma that its authors used, or what they are compared with:
     REINFORCE, whose population is 1 and whose batch is `tasks_per_candidate` (Adam at `learning_rate`), or random
-    search in a box of `box` step sizes.
-    `logit_spread` is the standard deviation that the first generation's logits shall have over its candidates in what
-    depends on the transcript, `constant_spread` in what does not (None: no difference is made, see
-    `core.evolution.search`); the step size follows from the encoder's hidden states, or is `step_size`. `svf_spread`
-    and `svf_step_size` are spread and step size of SVF offsets, where the template has any. `common`: one draw of
-    tasks for all candidates of a generation, even over families; otherwise one per candidate from all tasks, with
-    replacement, as the paper does. Replies are drawn anew
-    every `rotate_every` generations, so that no candidate can learn single replies by heart. `rates` names the
-    optimiser's learning rates (see `core.evolution.sep_cma`). Fitness is the mean reward; `diversity` and `turn_cost`
-    weigh the released run's further terms (see `fitness.further_terms`). `adaptive`: `tasks_per_candidate` is where
-    it begins; each generation plays more or fewer tasks, as far as its fitness could tell candidates apart."""
+    search in a box of `box` step sizes. `logit_spread` is the standard deviation that the first generation's logits
+    shall have over its candidates in what depends on the transcript, `constant_spread` in what does not (None: no
+    difference is made, see `core.evolution.search`); the step size follows from the encoder's hidden states, or is
+    `step_size`. `svf_spread` and `svf_step_size` are spread and step size of SVF offsets, where the template has
+    any. `common`: one draw of tasks for all candidates of a generation, even over families; otherwise one per
+    candidate from all tasks, with replacement, as the paper does. Replies are drawn anew every `rotate_every`
+    generations, so that no candidate can learn single replies by heart. `rates` names the optimiser's learning
+    rates (see `core.evolution.sep_cma`). Fitness is the mean reward; `diversity` and `turn_cost` weigh the released
+    run's further terms (see `fitness.further_terms`). `label_questions`: on so many questions the head is first
+    taught by labels (see `core.evolution.supervised`), and the search begins there. `adaptive`:
+    `tasks_per_candidate` is where it begins; each generation plays more or fewer tasks, as far as its fitness could
+    tell candidates apart."""
 
     learner: LearnerName = "sep-cma-es"
     generations: int = 60
@@ -81,6 +85,7 @@ class EvolveConfig:
     turn_cost: float = 0.0
     learning_rate: float = 1e-3
     box: float = 3.0
+    label_questions: int = 0
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -89,6 +94,10 @@ class EvolveConfig:
                 raise ConfigError(
                     f"An evolution with {words} of {value} does nothing: give a whole number, at least 1."
                 )
+        if type(self.label_questions) is not int or self.label_questions < 0:
+            raise ConfigError(
+                f"Labels cannot be taken on {self.label_questions} questions: give a whole number, or 0 for none."
+            )
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise ConfigError(
                 f"A seed of {self.seed} cannot be used: give a whole number from 0 to 2**63 - 1."
@@ -154,6 +163,13 @@ def shape_of(learner: str, budget: int = 30_720) -> Shape:
     if learner == "random-search":
         return Shape(max(1, min(16, each // 32)), min(32, each), 10)
     return Shape(2 * max(1, min(96, each // 16)), 8, 10)
+
+
+def label_episodes(n_models: int, n_questions: int) -> int:
+    """How many episodes the labels of so many questions take: every model's cycle is chosen on the first of them, then
+    each model plays each of them LABEL_REPEATS times."""
+    choosing = (n_models + 1) * len(PLAIN_CYCLES) * min(CHOOSING, n_questions)
+    return choosing + LABEL_REPEATS * n_models * n_questions
 
 
 def controls_at_most(n_models: int, n_tasks: int) -> int:

@@ -19,7 +19,9 @@ from core.draws import derive_seed, uniform
 from core.episode import Episode, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution import sep_cma
-from core.evolution.config import ADAPTED_AT_MOST, EvolveConfig
+from core.evolution.baselines import Arena, best_cycles
+from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, EvolveConfig, label_episodes
+from core.evolution.cycles import PLAIN_CYCLES
 from core.evolution.fitness import (
     episodes_of,
     further_terms,
@@ -32,6 +34,7 @@ from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import Learner, SepCMA, learner_of
 from core.evolution.search import SearchSpace, space_of
+from core.evolution.supervised import cloned_from_labels
 from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
@@ -70,12 +73,15 @@ def evolve(
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
     `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
-    generation that was yielded, the next is the one after it. Replies are shared; a `pool` that is a CachedPool does
-    that by itself. ConfigError for parts that do not fit, PoolError when no model could be asked for a whole generation
-    or its validation."""
+    generation that was yielded, the next is the one after it; the template then is generation 0's checkpoint. Replies
+    are shared; a `pool` that is a CachedPool does that by itself. ConfigError for parts that do not fit, PoolError
+    when no model could be asked for a whole generation or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
+    label_episodes = None
+    if start is None and config.label_questions:
+        template, label_episodes = taught(config, template, encoder, shared, grade, tasks)
     learner = learner_of(config, space_of(config, template, encoder, tasks))
 
     def validated(generation: Generation) -> Generation:
@@ -88,7 +94,7 @@ def evolve(
     if start is None:
         state = learner.begin()
         first = Generation(index=0, checkpoint=template, state=state, next_tasks=per_candidate)
-        yield validated(replace(first, steps=learner.space.steps))
+        yield validated(replace(first, steps=learner.space.steps, label_episodes=label_episodes))
     else:
         _check_fits(learner.begin(), start)
         state = start
@@ -97,6 +103,23 @@ def evolve(
         state, per_candidate = generation.state, generation.next_tasks
         due = state.generation % config.validate_every == 0 or state.generation == config.generations
         yield validated(generation) if due else generation
+
+
+def taught(
+    config: EvolveConfig,
+    template: Checkpoint,
+    encoder: Encoder,
+    pool: CachedPool,
+    grade: GradeMany,
+    tasks: Sequence[Task],
+) -> tuple[Checkpoint, int]:
+    """The template taught by labels on the first `label_questions` tasks, and how many episodes that took in all, those
+    that chose every model's cycle of roles among them."""
+    arena = Arena(pool, grade, turn_budget=config.turn_budget, seed=config.seed)
+    questions = tasks[: config.label_questions]
+    cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES)
+    head = cloned_from_labels(template, encoder, arena, cycles, questions)
+    return head, label_episodes(len(arena.models), len(questions))
 
 
 def _check_fits(first: LearnerState, state: LearnerState) -> None:

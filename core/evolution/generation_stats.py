@@ -70,23 +70,24 @@ class EpisodeStatistics:
         return wilson_interval(self.right, self.n)
 
 
-_COUNTS = ("calls", "calls_saved", "decisions", "forwards", "next_tasks")
+_COUNTS = ("calls", "calls_saved", "decisions", "forwards", "next_tasks", "label_episodes")
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
     """Calls to models and decisions, with the encoder's forwards for them, are counted over this generation, without
     those of its validation; None where its run did not keep them. `next_tasks` is the next generation's
-    `tasks_per_candidate`; `distances` are the candidates' from where the learner stood, in step sizes; `steps`, of
-    generation 0 only, the first step of every block of the vector; `validation` is of the distribution mean on
-    held-apart tasks, when due. `controls` are what the last generation is put beside, by name; `spent_usd` is that of
-    the whole run so far."""
+    `tasks_per_candidate`; `label_episodes`, of generation 0 only, were played for labels; `distances` are the
+    candidates' from where the learner stood, in step sizes; `steps`, of generation 0 only, the first step of every
+    block of the vector; `validation` is of the distribution mean on held-apart tasks, when due. `controls` are what
+    the last generation is put beside, by name; `spent_usd` is that of the whole run so far."""
 
     calls: int | None = None
     calls_saved: int | None = None
     decisions: int | None = None
     forwards: float | None = None
     next_tasks: int | None = None
+    label_episodes: int | None = None
     distances: tuple[float, ...] = ()
     steps: Mapping[str, Step] = field(default_factory=dict)
     episodes: EpisodeStatistics | None = None

@@ -34,7 +34,7 @@ from core.episode import (
     Usage,
     Verdict,
 )
-from core.errors import ConfigError
+from core.errors import CheckpointError, ConfigError
 from core.play import roles
 from core.pool.spec import Dialect, ModelSpec
 
@@ -96,6 +96,20 @@ def play(
         yield turn
     over = state.ended(Status.FINISHED, end)
     return replace(over, correct=over.answer is not None and state.grades[over.answer])
+
+
+def request_at(episode: Episode, index: int) -> Decide:
+    """What the coordinator is asked before turn `index` of an episode; CheckpointError when it ended before."""
+    specs = {name: ModelSpec(name) for name in episode.models}
+    begun = replace(episode, turns=episode.turns[:index], turn_budget=index + 1)
+    course = play(begun, specs)
+    try:
+        request = next(course)
+        while not isinstance(request, Decide):
+            request = course.send(True)  # a grade, which no prompt holds
+    except StopIteration:
+        raise CheckpointError(f"This episode was over before turn {index + 1}.") from None
+    return request
 
 
 def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:

@@ -186,7 +186,12 @@ evolve.__doc__ = f"""{evolve.__doc__}
 
 #: Options that say nothing about what an evolution is, and keys that are not called as their option is.
 _NO_KNOBS = ("preset", "config", "write_config", "resume", "store", "as_json")
-_KEYS = {"replicates": "tasks_per_candidate", "turns": "turn_budget", "max_cost": "max_cost_usd"}
+_KEYS = {
+    "replicates": "tasks_per_candidate",
+    "labels": "label_questions",
+    "turns": "turn_budget",
+    "max_cost": "max_cost_usd",
+}
 #: Keys that may differ when an evolution is resumed: they change nothing about what it is.
 _FREE = ("max_cost_usd", "name")
 

@@ -98,6 +98,8 @@ class EvolveFile(BaseModel):
     """REINFORCE's, for Adam"""
     box: Size = 3.0
     """half of random search's box, in step sizes"""
+    label_questions: int = Field(default=0, ge=0)
+    """teach the head by labels of so many questions first (--labels), and evolve from there"""
     controls: bool = True
     """at the end, play what learned nothing: random walk, best model"""
     pool: str | None = None

@@ -65,6 +65,8 @@ class EvolutionParts:
         shared = CachedPool(HaltingPool(pool, check), ledger=ledger)
         keeper = Keeper(store, run, self, pool, ledger, *so_far)
         config, template = self.plan.evolution, replace(self.template, parent_run=run)
+        if earlier and config.label_questions:  # what the labels taught, which is not asked for again
+            template = store.checkpoints.load(earlier[0].checkpoint_id or "")
         table: dict[str, Any] = {
             "encoder": self.encoder,
             "pool": shared,
@@ -158,6 +160,7 @@ class Keeper:
         now = time.monotonic()
         self.wall_s, self._since = self.wall_s + now - self._since, now
         self.evaluations += len(generation.fitness) * generation.tasks_per_candidate
+        self.evaluations += generation.label_episodes or 0
         checkpoint = generation.checkpoint
         row = checkpoint_row(
             checkpoint.id,

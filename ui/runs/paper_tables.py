@@ -31,25 +31,28 @@ class TableRow:
     """A policy that is measured: `how` names the recipe, `held_out` and `turns` where it is played.
 
     Recipes: "evolved:NAME" (one of EVOLVED), "only:RANK" (evolved with the single model of this rank alone),
-    "single:RANK" (the single model of this rank at its best cycle), "random", "router", "labels", "cascade",
-    "majority" and "mixture"."""
+    "single:RANK" (the single model of this rank at its best cycle), "random", "router", "labels" (a router of labels),
+    "cloned" (the coordinator's head taught by labels), "cascade", "majority" and "mixture". `voted`: five episodes of
+    the same policy side by side, and the majority of their answers."""
 
     how: str
     label: str
     published: str = ""
     held_out: bool = False
     turns: int | None = None  # None: the suite's
+    voted: bool = False
 
     @property
     def is_coordinator(self) -> bool:
         """Whether the others of its table are put against it: the coordinator, at the suite's own turn budget."""
-        return self.how == "evolved:trinity" and self.turns is None
+        return self.how == "evolved:trinity" and self.turns is None and not self.voted
 
     @property
     def key(self) -> str:
         """Tells rows apart."""
-        where = " held-out" if self.held_out else ""
-        return f"{self.how}{where}" + ("" if self.turns is None else f" {self.turns} turns")
+        parts = [self.how, "held-out" if self.held_out else "", "voted" if self.voted else ""]
+        parts.append("" if self.turns is None else f"{self.turns} turns")
+        return " ".join(part for part in parts if part)
 
 
 #: What makes an evolved row differ from plain sep-CMA-ES over a linear head: fields of an evolution's outline, and
@@ -67,10 +70,17 @@ EVOLVED: Mapping[str, Mapping[str, Any]] = {
     "turn-aware": {"head": "turn-aware"},
     "low-rank-plain": {"head": "low-rank", "evolution": {"constant_spread": None}},
     "paper": {"evolution": PAPER_SETTING},
+    "labels-first": {},
     "reinforce": {"evolution": {"learner": "reinforce"}},
     "random-search": {"evolution": {"learner": "random-search"}},
 }
 
+#: Those that are taught by labels before they evolve.
+LABELS_FIRST = frozenset({"labels-first"})
+
+_LABELS_FIRST = TableRow("evolved:labels-first", "labels first, then sep-CMA-ES")
+_CLONED = TableRow("cloned", "supervised labels, the coordinator's own head", "supervised labels")
+_VOTED = TableRow("evolved:trinity", "coordinator, majority of five side by side", voted=True)
 _PAPER = TableRow("evolved:paper", "the paper's own setting (pycma, 32 x 16, step size 0.03)", "w/o SVF")
 _TRINITY = TableRow("evolved:trinity", "sep-CMA-ES, linear head, no SVF", "TRINITY")
 _SVF = TableRow("evolved:svf", "with SVF of the second-to-last layer", "TRINITY")
@@ -115,6 +125,8 @@ TABLES: Mapping[str, Table] = {
             (
                 replace(_TRINITY, label="coordinator: sep-CMA-ES, linear head, no SVF", published="w/o SVF"),
                 _PAPER,
+                _LABELS_FIRST,
+                _VOTED,
                 _SVF,
                 _NO_THINKER,
                 replace(_NO_ROLES, label="Workers only (no roles)"),
@@ -127,7 +139,8 @@ TABLES: Mapping[str, Table] = {
                 TableRow("evolved:low-rank", "head low-rank", "low-rank"),
                 TableRow("evolved:low-rank-plain", "head low-rank, shared direction searched too"),
                 *_SEARCHES,
-                replace(_LABELS, label="supervised labels, each model at its best cycle of roles"),
+                _CLONED,
+                replace(_LABELS, label="router of labels, each model at its best cycle of roles"),
                 TableRow("router", "learned single-turn router, each model at its best cycle of roles"),
                 TableRow("cascade", "cascade with a judge"),
                 TableRow("single:1", "best single model (chosen on validation tasks)"),
@@ -191,7 +204,9 @@ TABLES: Mapping[str, Table] = {
             "Learners at the same budget of episodes: is evolution worth it?",
             (
                 *_SEARCHES,
-                _LABELS,
+                _CLONED,
+                replace(_LABELS, label="router of labels", published=""),
+                _LABELS_FIRST,
                 replace(_TRINITY, label="sep-CMA-ES", published="sep-CMA-ES"),
                 replace(_PAPER, published="sep-CMA-ES"),
             ),
@@ -244,6 +259,7 @@ TABLES: Mapping[str, Table] = {
                 _TRINITY,
                 TableRow("router", "learned single-turn router (as RouteLLM)", "RouterDC"),
                 replace(_LABELS, published=""),
+                _VOTED,
                 TableRow("cascade", "cascade with a judge (as FrugalGPT)"),
                 _MAJORITY,
                 TableRow("mixture", "Mixture-of-Agents, one layer", "Mixture-of-Agents"),

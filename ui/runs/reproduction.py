@@ -11,16 +11,18 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import Episode, Role, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution.baselines import Arena, best_cycles, learned_router
-from core.evolution.combining import LABEL_REPEATS, cascade, labelled_router, majority_vote, mixture_of_agents
-from core.evolution.config import EvolveConfig, shape_of
+from core.evolution.combining import cascade, labelled_router, majority_vote, mixture_of_agents
+from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, shape_of
 from core.evolution.cycles import ChosenCycle
 from core.evolution.fitness import play_all
 from core.evolution.generation_stats import GenerationStats
+from core.evolution.supervised import cloned_from_labels
 from core.ids import run_id as new_run_id
 from core.play.policies import RandomPolicy, single_policy
 from core.play.policy import Policy, new_episode
@@ -31,7 +33,7 @@ from core.tasks.sets import load_tasks
 from storage.recorder import record_finished_run
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.paper_tables import EVOLVED, TableRow, suites
+from ui.runs.paper_tables import EVOLVED, LABELS_FIRST, TableRow, suites
 from ui.runs.plans import EvolutionPlan, ReproducePlan, Suite, to_config
 from ui.runs.queue import find_evolution
 
@@ -94,7 +96,12 @@ class Reproduction:
         suite = self.suite
         evolution: Mapping[str, Any] = changes.pop("evolution", {})
         shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
-        generations = suite.budget // (shape.population * shape.tasks_per_candidate)
+        left = suite.budget
+        if stem in LABELS_FIRST:  # a third of the budget goes into the labels
+            questions = max(1, suite.budget // (3 * LABEL_REPEATS * len(self.models)))
+            evolution = {**evolution, "label_questions": questions}
+            left -= label_episodes(len(self.models), questions)
+        generations = max(1, left // (shape.population * shape.tasks_per_candidate))
         config = EvolveConfig(
             **{**asdict(shape), **evolution},
             generations=generations,
@@ -193,11 +200,14 @@ class Reproduction:
             ]
 
         if policy is not None:
+            if row.voted:
+                return majority_vote(arena, policy, episodes(policy))
             return play_all(episodes(policy), policy, self.pool, grade_many)
         best = self.ranked[0]
         if row.how == "majority":
+            turns = 1
             named = replace(single_policy(best, self.models, (Role.WORKER,)), id=f"majority:{best}")
-            return majority_vote(arena, best, episodes(named))
+            return majority_vote(arena, named, episodes(named))
         named = replace(single_policy(best, self.models, (Role.WORKER,)), id="mixture-of-agents")
         return mixture_of_agents(arena, episodes(named))
 
@@ -216,9 +226,18 @@ class Reproduction:
             return cascade(arena, self._choosing())
         if kind == "router":
             return learned_router(arena, self.cycles, self.encoder, self._training(1), tasks)
+        if kind == "cloned":
+            return self._cloned(arena)
         if kind == "labels":
             return labelled_router(arena, self.cycles, self.encoder, self._training(LABEL_REPEATS), tasks)
         return None
+
+    def _cloned(self, arena: Arena) -> Policy:
+        """The coordinator's own head, taught by labels for the whole budget."""
+        begun = Checkpoint.begin(self.models, self.encoder.identity, dtype=self.encoder.dtype)
+        taught = cloned_from_labels(begun, self.encoder, arena, self.cycles, self._training(LABEL_REPEATS))
+        wiring.keep_checkpoint(self.store, taught)
+        return Coordinator(taught, self.encoder)
 
 
 def possible(rows: Sequence[TableRow], n_models: int) -> Iterator[TableRow]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from core.episode import BASELINE, FORK, Ask, Message, Reply, Task
 from core.errors import BudgetError
-from core.evolution.config import ADAPTED_AT_MOST, controls_at_most
+from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES
 from core.play.forking import turns_left
 from core.play.policies import follows_cycle
@@ -114,6 +114,7 @@ def _evolution(plan: EvolutionPlan, specs: Sequence[ModelSpec]) -> CostBound:
     per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
     played = config.generations * config.population * per_candidate
     played += (1 + math.ceil(config.generations / config.validate_every)) * len(validation)
+    played += label_episodes(len(specs), config.label_questions)
     if plan.controls:
         played += controls_at_most(len(specs), len(validation))
     return estimate(specs, played, config.turn_budget, [task.question for task in (*tasks, *validation)])

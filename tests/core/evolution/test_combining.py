@@ -11,6 +11,7 @@ from core.episode import Ask, EndReason, Episode, Failure, Role, Status, Task
 from core.evolution.baselines import Arena
 from core.evolution.combining import cascade, label_weights, labelled_router, majority_vote, mixture_of_agents
 from core.evolution.cycles import ChosenCycle
+from core.play.policies import single_policy
 from core.tasks.graders import grade_many
 from tests.builders.pools import Line, ScriptedPool, specs
 
@@ -36,8 +37,13 @@ def arena(say: object = say, turn_budget: int = 5) -> Arena:
     return Arena(ScriptedPool(specs(MODELS), say), grade_many, turn_budget=turn_budget)  # type: ignore[arg-type]
 
 
-def births(tasks: list[Task] = TASKS) -> list[Episode]:
-    return [Episode(f"e{i}", "r", task, "vote", MODELS, seed=7) for i, task in enumerate(tasks)]
+ODD = single_policy("odd", MODELS, (Role.WORKER,))
+
+
+def births(tasks: list[Task] = TASKS, turns: int = 5) -> list[Episode]:
+    return [
+        Episode(f"e{i}", "r", task, "vote", MODELS, seed=7, turn_budget=turns) for i, task in enumerate(tasks)
+    ]
 
 
 def test_a_cascade_is_one_model_after_the_other_until_its_judge_accepts() -> None:
@@ -57,7 +63,7 @@ def test_five_votes_are_independent_and_the_most_frequent_answer_wins() -> None:
         seen.append(ask)
         return f"answer {number(ask) + (1 if ask.seed % 5 < 2 else 0)}"
 
-    played = majority_vote(arena(noisy), "odd", births())
+    played = majority_vote(arena(noisy), ODD, births(turns=1))
     assert len({(ask.messages, ask.seed) for ask in seen}) == len(seen) == 100
     assert {len(ask.messages) for ask in seen} == {1}  # nobody is told of the others
     for one in played:
@@ -75,8 +81,17 @@ def test_five_votes_are_independent_and_the_most_frequent_answer_wins() -> None:
     assert sum(bool(one.correct) for one in played) / 20 > alone  # what a vote is for
 
 
+def test_the_turns_of_five_coordinated_episodes_stand_one_after_the_other() -> None:
+    checked = single_policy("odd", MODELS, (Role.WORKER, Role.VERIFIER))
+    (one,) = majority_vote(arena(lambda ask: "answer 1"), checked, births(TASKS[:1], turns=2))
+    assert [turn.index for turn in one.turns] == list(range(10))
+    assert [turn.decision.role for turn in one.turns] == [Role.WORKER, Role.VERIFIER] * 5
+    assert one.turn_budget == 10
+    assert {turn.answer_after for turn in one.turns} == {"1"}
+
+
 def test_a_vote_without_any_answer_is_wrong_and_one_with_a_lost_call_is_missing() -> None:
-    silent = majority_vote(arena(lambda ask: "no idea"), "odd", births(TASKS[:2]))
+    silent = majority_vote(arena(lambda ask: "no idea"), ODD, births(TASKS[:2], turns=1))
     assert [(one.answer, one.correct, one.end_reason) for one in silent] == [
         (None, False, EndReason.BUDGET)
     ] * 2
@@ -84,7 +99,7 @@ def test_a_vote_without_any_answer_is_wrong_and_one_with_a_lost_call_is_missing(
     def broken(ask: Ask) -> Line:
         return Failure("infrastructure", "Down.") if number(ask) == 1 else "answer 0"
 
-    lost = majority_vote(arena(broken), "odd", births(TASKS[:2]))
+    lost = majority_vote(arena(broken), ODD, births(TASKS[:2], turns=1))
     assert [one.status for one in lost] == [Status.FINISHED, Status.MISSING]
     assert lost[1].error == "Down."
     assert lost[1].reward is None

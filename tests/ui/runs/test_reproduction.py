@@ -48,6 +48,7 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     rows = {row["row"]: row for row in tables["combinations"]["rows"]}
     assert set(rows) == {
         "evolved:trinity",
+        "evolved:trinity voted",
         "router",
         "labels",
         "cascade",
@@ -68,7 +69,9 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert list(learners) == [
         "REINFORCE",
         "random search",
-        "supervised labels",
+        "supervised labels, the coordinator's own head",
+        "router of labels",
+        "labels first, then sep-CMA-ES",
         "sep-CMA-ES",
         "the paper's own setting (pycma, 32 x 16, step size 0.03)",
     ]
@@ -120,7 +123,7 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert "Learners at the same budget" in shown(page)
     frame = page.dataframe[0].value
     assert list(frame["row"]) == list(learners)
-    assert frame["paper"][3] == "sep-CMA-ES: 61.5 / 88 / 91.6 / 40.1"
+    assert frame["paper"][5] == "sep-CMA-ES: 61.5 / 88 / 91.6 / 40.1"
     assert "Seed 1: its episodes" in shown(opened("results", table="turns", suite=first))
     assert "share of turns by model" in shown(opened("results", table="selection", suite=first))
     assert "Output tokens" in shown(opened("results", table="9", suite=first))
@@ -176,7 +179,7 @@ def test_a_first_start_shows_the_rows_that_came_with_the_program(store: Store) -
     assert shipped.startswith("Shipped with the program, measured on 2026-11-22, not on this machine")
     assert page.code[0].value.startswith("trinity reproduce all")
     frame = page.dataframe[0].value
-    row = frame[frame["row"] == "supervised labels, each model at its best cycle of roles"].iloc[0]
+    row = frame[frame["row"] == "router of labels, each model at its best cycle of roles"].iloc[0]
     assert row["measured"] == "60.8 %"
     assert row["95 % interval"] == "56.2 % to 65.4 %"
     assert row["less the coordinator"] == "+11.0 (+6.4 to +15.8)"
@@ -306,6 +309,7 @@ def test_every_row_has_a_recipe_and_its_published_numbers() -> None:
                 "random",
                 "router",
                 "labels",
+                "cloned",
                 "cascade",
                 "majority",
                 "mixture",

@@ -28,6 +28,7 @@ from core.draws import uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Episode, Fork, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
 from core.heads import HeadKind, softmax, split
+from core.play.session import request_at
 from core.tokenizer_files import prompt_tokens
 from storage.analysis.hidden_states import PastDecisions, StateTurn
 from storage.analysis.policy_diff import read_diff
@@ -49,7 +50,7 @@ from ui.web.pickers.checkpoints import most_telling, playable, policy_label
 from ui.web.turns.lens import DecisionContext, tolerance_words
 from ui.web.turns.neighbour_states import nearest
 from ui.web.turns.pair_rows import choice_kl
-from ui.web.turns.prompt import request_at, tokenize_again
+from ui.web.turns.prompt import tokenize_again
 from ui.web.turns.recording import open_recording
 from ui.web.turns.what_if import divergence_words, has_no_preference
 

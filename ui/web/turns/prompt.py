@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import streamlit as st
 
 from core.checkpoint import Checkpoint
-from core.episode import Decide, Decision, Episode
+from core.episode import Decide, Decision
 from core.errors import CheckpointError, TrinityError
-from core.play.session import play
-from core.pool.spec import ModelSpec
+from core.play.session import request_at
 from ui.presentation.theme import label
 from ui.web.kit.buttons import button
 from ui.web.kit.text import text_block
@@ -31,20 +30,6 @@ class PromptTokens:
     cut_at: int | None
     text: str
     matches: bool
-
-
-def request_at(episode: Episode, index: int) -> Decide:
-    """What the coordinator was asked before turn `index` of an episode; CheckpointError when it ended before."""
-    specs = {name: ModelSpec(name) for name in episode.models}
-    begun = replace(episode, turns=episode.turns[:index], turn_budget=index + 1)
-    course = play(begun, specs)
-    try:
-        request = next(course)
-        while not isinstance(request, Decide):
-            request = course.send(True)  # a grade, which no prompt holds
-    except StopIteration:
-        raise CheckpointError(f"This episode was over before turn {index + 1}.") from None
-    return request
 
 
 def tokenize_again(checkpoint: Checkpoint, request: Decide, decision: Decision) -> PromptTokens:
