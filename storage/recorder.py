@@ -65,15 +65,17 @@ def record(store: Store, events: Iterable[Event], *, owner: str | None = None) -
 
 
 def record_finished_run(
-    store: Store, run_id: str, config: Mapping[str, Any], episodes: Sequence[Episode]
+    store: Store, run_id: str, config: Mapping[str, Any], episodes: Sequence[Episode], pool: str | None = None
 ) -> None:
-    """Store a run that is over, with its finished episodes, in one transaction: all of it or nothing."""
+    """Store a run that is over, with its finished episodes, in one transaction: all of it or nothing. `pool` is the
+    digest of the models that answered."""
     at = store.now()
     row = {
         "id": run_id,
         "kind": "run",
         "status": RunStatus.FINISHED.value,
         "config": json.dumps(dict(config)),
+        "pool": pool,
         **dict.fromkeys(("created", "started", "heartbeat", "finished"), at),
     }
     with writing(store.engine) as connection:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -41,3 +43,13 @@ class ModelSpec:
 
     def temperature_in(self, role: str) -> float:
         return self.role_temperature.get(role, self.temperature)
+
+
+def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
+    """What a pool's models hash to: replies of pools that differ in it cannot stand for each other."""
+    described = [
+        (one.name, one.model, one.provider, one.base_url, one.dialect, one.temperature, one.max_tokens)
+        + (sorted(one.role_temperature.items()), sorted(one.extra.items()))
+        for one in specs
+    ]
+    return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Subquery, case, func, literal, select, union_all
 
-from core.episode import Role, Status
+from core.episode import Protocol, Role, Status
 from core.errors import StoreError
+from storage.filters.expression import Compare, Every, Name, join_nodes, write_expression
 from storage.filters.listing import FIGURES, FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
 from storage.filters.vocabulary import IS_MEASURED
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.schema import episode, task, turn
+from storage.rows.schema import episode, run, task, turn
 from storage.rows.summaries import PolicySummary
 from storage.store import Store
 
@@ -23,25 +24,57 @@ ENTROPY_BIN = 0.25
 _FINISHED = episode.c.status == Status.FINISHED
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """Under what a policy was played: what differs in it is never averaged. `pool` is the digest of the models that
+    answered and of their temperatures; None: not recorded."""
+
+    turn_budget: int
+    argmax: bool
+    protocol: Protocol
+    pool: str | None = None
+
+    @property
+    def suffix(self) -> str:
+        """How a token names it behind a policy, as in `@5`, `@1-argmax` or `@5-released-3fa9c2`."""
+        parts = [str(self.turn_budget), "argmax" if self.argmax else ""]
+        parts += ["" if self.protocol is Protocol.PAPER else self.protocol.value, (self.pool or "")[:6]]
+        return f"@{'-'.join(part for part in parts if part)}"
+
+    @property
+    def expression(self) -> str:
+        """The episodes that were played so, in the filter language."""
+        asked: dict[str, int | bool | str | None] = {
+            "budget": self.turn_budget, "argmax": self.argmax, "protocol": self.protocol.value, "pool": self.pool
+        }  # fmt: skip
+        return write_expression(
+            join_nodes(Every, [Compare(Name(name), "==", value) for name, value in asked.items()])
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PolicySide:
-    """A policy's finished episodes: of one run, or all that totals count (`run` None)."""
+    """A policy's finished episodes: of one run, or all that totals count (`run` None). `setting` is given where the
+    policy was played under several."""
 
     policy: str
     run: str | None = None
+    setting: Setting | None = None
 
     @property
     def token(self) -> str:
-        """How addresses and the command line name it: POLICY or RUN/POLICY."""
-        return self.policy if self.run is None else f"{self.run}/{self.policy}"
+        """How addresses and the command line name it: POLICY or RUN/POLICY, with @SETTING where it has one."""
+        name = self.policy if self.run is None else f"{self.run}/{self.policy}"
+        return name if self.setting is None else f"{name}{self.setting.suffix}"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyInRun:
-    """A policy has `n` finished episodes in a run."""
+    """A policy has `n` finished episodes in a run under one setting."""
 
     run: str
     policy: str
+    setting: Setting
     n: int
 
 
@@ -80,13 +113,18 @@ class Course:
 
 def policies_with_episodes(store: Store) -> list[PolicyInRun]:
     """The policies with finished episodes of their own (no forks, no live plays), runs newest first, then by policy."""
+    setting = (episode.c.turn_budget, episode.c.argmax, episode.c.protocol, run.c.pool)
     query = (
-        select(episode.c.run_id, episode.c.policy, func.count())
+        select(episode.c.run_id, episode.c.policy, *setting, func.count())
+        .join(run, run.c.id == episode.c.run_id)
         .where(_FINISHED, IS_MEASURED)
-        .group_by(episode.c.run_id, episode.c.policy)
-        .order_by(episode.c.run_id.desc(), episode.c.policy)
+        .group_by(episode.c.run_id, episode.c.policy, *setting)
+        .order_by(episode.c.run_id.desc(), episode.c.policy, *setting[:3])
     )
-    return [PolicyInRun(*row) for row in fetch_rows(store.engine, query)]
+    return [
+        PolicyInRun(run_id, policy, Setting(turns, argmax, Protocol(protocol), pool), n)
+        for run_id, policy, turns, argmax, protocol, pool, n in fetch_rows(store.engine, query)
+    ]
 
 
 def count_shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict[str, int]:
@@ -100,32 +138,62 @@ def count_shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict
     return dict(fetch_rows(store.engine, query))
 
 
-def find_side(candidates: Sequence[PolicyInRun], token: str, within: str | None = None) -> PolicySide:
-    """The side that POLICY, RUN/POLICY, or RUN where one policy played, names. `within` is the run meant when the
+def sides_of(candidates: Sequence[PolicyInRun], policy: str, run: str | None = None) -> list[PolicySide]:
+    """The sides of a policy, in one run or in all: one, or one for each setting that it was played under, the one with
+    most episodes first."""
+    counted: Counter[Setting] = Counter()
+    for one in candidates:
+        if one.policy == policy and run in (None, one.run):
+            counted[one.setting] += one.n
+    if len(counted) < 2:
+        return [PolicySide(policy, run)] if counted else []
+    return [PolicySide(policy, run, setting) for setting, _ in counted.most_common()]
+
+
+def find_side(candidates: Sequence[PolicyInRun], token: str, within: str | None = None) -> list[PolicySide]:
+    """The sides that POLICY, RUN/POLICY, or RUN where one policy played, names, each with @SETTING or without: several
+    where the policy was played under several settings and the token says none. `within` is the run meant when the
     token names none. StoreError with one sentence when nothing of that name has played."""
     runs = {one.run for one in candidates}
     if token in runs:
-        inside = [one.policy for one in candidates if one.run == token]
+        inside = list(dict.fromkeys(one.policy for one in candidates if one.run == token))
         if len(inside) != 1:
             raise StoreError(
                 f"Run {token} has {len(inside)} policies ({', '.join(inside)}): name one as {token}/POLICY."
             )
-        return PolicySide(inside[0], token)
+        return sides_of(candidates, inside[0], token)
     head, slash, rest = token.partition("/")
-    side = PolicySide(rest, head) if slash and head in runs else PolicySide(token, within)
-    known = sorted({one.policy for one in candidates if side.run in (None, one.run)})
-    if side.policy not in known:
-        place = f"Run {side.run}" if side.run else "The store"
-        listed = ", ".join(known) or "nothing yet"
-        raise StoreError(f"{place} has no run or policy '{side.policy}'; it has episodes of: {listed}.")
-    return side
+    place, name = (head, rest) if slash and head in runs else (within, token)
+    policies = sorted({one.policy for one in candidates if place in (None, one.run)})
+    if name in policies:
+        return sides_of(candidates, name, place)
+    for policy in policies:  # a policy's own name may hold an @
+        if name.startswith(f"{policy}@"):
+            found = sides_of(candidates, policy, place)
+            if chosen := [
+                one for one in found if f"{policy}{one.setting.suffix if one.setting else ''}" == name
+            ]:
+                return chosen
+            listed = ", ".join(one.token for one in found)
+            raise StoreError(f"'{policy}' was not played as '{name}' says: it was as {listed}.")
+    where = f"Run {place}" if place else "The store"
+    listed = ", ".join(policies) or "nothing yet"
+    raise StoreError(f"{where} has no run or policy '{name}'; it has episodes of: {listed}.")
 
 
 def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
     """The conditions under which an episode, finished or not, is the side's."""
-    if side.run is not None:
-        return [episode.c.policy == side.policy, episode.c.run_id == side.run]
-    return [episode.c.policy == side.policy, IS_MEASURED]
+    found = [episode.c.policy == side.policy]
+    found.append(IS_MEASURED if side.run is None else episode.c.run_id == side.run)
+    if (setting := side.setting) is not None:
+        pool = run.c.pool.is_(None) if setting.pool is None else run.c.pool == setting.pool
+        found += [
+            episode.c.turn_budget == setting.turn_budget,
+            episode.c.argmax.is_(setting.argmax),
+            episode.c.protocol == setting.protocol,
+            episode.c.run_id.in_(select(run.c.id).where(pool)),
+        ]
+    return found
 
 
 def finished_conditions(side: PolicySide) -> list[ColumnElement[bool]]:

@@ -1,10 +1,10 @@
-"""The lines of an interchange file, version 3, and how strictly they are read.
+"""The lines of an interchange file, version 4, and how strictly they are read.
 
 A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl.gz`). Every line is an object
 whose `kind` says what it is; they come in this order:
 
-    header      format "trinity-jsonl", version 3, runs: ids of the runs that follow
-    run         id, run_kind, status, config, created, started, finished, error
+    header      format "trinity-jsonl", version 4, runs: ids of the runs that follow
+    run         id, run_kind, status, config, created, started, finished, error, pool (left out: not recorded)
     checkpoint  id, run (null when its run is not in the file), generation, head_kind, created, config,
                 weights (safetensors, base64)
     generation  run, index, best, mean, median, sigma, evaluations, wall_s, checkpoint_id, stats,
@@ -17,11 +17,11 @@ whose `kind` says what it is; they come in this order:
     end         counts: {kind: lines}, sha256: of every byte before this line
 
 A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
-rest. Versions 1 and 2 are read as well: the first had no labels, and in both an episode's `meta` held what now are
-fields of its own (see `storage/rows/meta_column.py`). Times are Unix seconds. Numbers of turns (a turn's `index`, a
-fork's and a label's `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are
-written; what was running is written as interrupted. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities
-and numbers beyond 64 bits are refused."""
+rest. Earlier versions are read as well: the third had no pool, the first no labels, and in the first two an episode's
+`meta` held what now are fields of its own (see `storage/rows/meta_column.py`). Times are Unix seconds. Numbers of
+turns (a turn's `index`, a fork's and a label's `turn`) count from 0 here; pages, filters and other exports count from
+1. Only finished turns are written; what was running is written as interrupted. Base64 is URL-safe. Unknown keys,
+doubled keys, NaN, infinities and numbers beyond 64 bits are refused."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from storage.rows.meta_column import facts
 from storage.rows.summaries import CandidateSummary, RunKind, RunStatus
 
 FORMAT = "trinity-jsonl"
-VERSION = 3
+VERSION = 4
 #: What can be read.
-VERSIONS = (1, 2, 3)
+VERSIONS = (1, 2, 3, 4)
 
 #: Since when what an episode's `meta` held of our own has fields.
 _TYPED = 3
@@ -81,6 +81,8 @@ class RunLine(_Line):
     started: float | None
     finished: float | None
     error: str | None
+    #: A digest of the models that answered.
+    pool: str | None = Field(default=None, exclude_if=lambda pool: pool is None)
 
 
 class CheckpointLine(_Line):

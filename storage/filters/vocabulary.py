@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from sqlalchemy import Column, ColumnElement, func, not_, or_, select
 
-from core.episode import EndReason, Flag, Role, Status, Verdict
+from core.episode import EndReason, Flag, Protocol, Role, Status, Verdict
 from storage.filters.current_labels import is_current
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, label, run, task, turn
@@ -57,6 +57,11 @@ def _of_task(column: Column[Any]) -> ColumnElement[Any]:
     return select(column).where(task.c.key == episode.c.task_key).correlate(episode).scalar_subquery()
 
 
+def _of_run(column: Column[Any]) -> ColumnElement[Any]:
+    """A column of the episode's run."""
+    return select(column).where(run.c.id == episode.c.run_id).correlate(episode).scalar_subquery()
+
+
 _LABELS = (
     select(func.count())
     .select_from(label)
@@ -103,6 +108,8 @@ _EPISODE = (
     Field("budget", "number", "most turns it was allowed", episode.c.turn_budget),
     Field("seed", "number", "seed of its draws", episode.c.seed),
     Field("argmax", "truth", "the likeliest choice was always taken", episode.c.argmax),
+    Field("protocol", "choice", "the rules it was played by", episode.c.protocol, _same(Protocol)),
+    Field("pool", "text", "digest of the models that answered; None: not recorded", _of_run(run.c.pool)),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field("measured", "truth", "counts in totals: no fork, no live play, nothing by hand", IS_MEASURED),
     Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),

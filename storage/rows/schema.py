@@ -72,6 +72,9 @@ run = Table(
     Column("heartbeat", Float, doc="The last sign of life of its process, Unix seconds"),
     Column("owner", String, doc="The process that plays it: host:pid@start"),
     Column("error", Text, doc="Why it failed, in one sentence"),
+    Column(
+        "pool", String, doc="A digest of the models that answered and their temperatures; empty: not recorded"
+    ),
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),

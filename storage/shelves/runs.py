@@ -134,6 +134,10 @@ class Runs:
         with writing(self.engine) as connection:
             _update_own(connection, run_id, owner, heartbeat=self.now())
 
+    def note_pool(self, run_id: str, pool: str) -> None:
+        """Remember the digest of the pool that answers in a run."""
+        self._set(run_id, pool=pool)
+
     def finish(
         self,
         run_id: str,

@@ -80,14 +80,21 @@ def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
     if run is not None:
         store.runs.get(run)
     played = policies_with_episodes(store)
-    sides = [find_side(played, name, run) for name in names]
-    for i, side in enumerate(sides):
-        if side in sides[:i]:
+    sides: dict[PolicySide, str] = {}
+    for name in names:
+        found = find_side(played, name, run)
+        if len(found) > 1:
             raise ConfigError(
-                f"'{names[sides.index(side)]}' and '{names[i]}' are the same: name two policies, or one policy in "
-                "two runs as RUN/POLICY."
+                f"'{name}' was played under {len(found)} settings, which are not to be averaged: name "
+                f"{' or '.join(side.token for side in found)}."
             )
-    return sides
+        if found[0] in sides:
+            raise ConfigError(
+                f"'{sides[found[0]]}' and '{name}' are the same: name two policies, or one policy in two runs as "
+                "RUN/POLICY."
+            )
+        sides[found[0]] = name
+    return list(sides)
 
 
 def _compared(store: Store, sides: list[PolicySide]) -> dict[PolicySide, Comparison]:

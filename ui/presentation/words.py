@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from core.episode import Protocol, Role
 from storage.analysis.routing import ModelInRole
+from storage.analysis.standings import Setting
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnText
 from storage.shelves.labels import NOTE, Label, Place
 from storage.upkeep.retention import LOST, WORDS, Pruning
@@ -192,3 +193,19 @@ def strip_key(listed: Iterable[EpisodeSummary]) -> str:
     """How the turn strips of these episodes are read, as markdown; with the models' letters where they share a pool."""
     pools = {one.models for one in listed if one.models}
     return strip_legend(pools.pop() if len(pools) == 1 else ())
+
+
+def setting_words(setting: Setting, others: Sequence[Setting]) -> str:
+    """Under what a policy was played, as far as it tells it from the `others`: `1 turn, argmax`."""
+    turns = f"{setting.turn_budget} turn{'' if setting.turn_budget == 1 else 's'}"
+    pool = f"pool {setting.pool[:6]}" if setting.pool else "pool not recorded"
+    told = {
+        "turn_budget": turns,
+        "argmax": "argmax" if setting.argmax else "sampled",
+        "protocol": f"{PROTOCOL_WORDS[setting.protocol]} rules",
+        "pool": pool,
+    }
+    differing = [
+        words for name, words in told.items() if len({getattr(one, name) for one in (setting, *others)}) > 1
+    ]
+    return ", ".join(differing or [turns])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from core.episode import FORK, Change, Episode, Fork, Role, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import check_change, child_seed, decided_by, prefix_digest, stands, turns_left
 from core.play.policies import Cycle, follows_cycle
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, digest_of_specs
 from core.settings import POCKET_POOL
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
@@ -100,16 +98,6 @@ def pool_of(store: Store, parent: Episode, chosen: str) -> str:
     return absolute_pool(chosen)
 
 
-def digest_of(specs: Sequence[ModelSpec]) -> str:
-    """What a pool's models hash to: children of pools that differ in it cannot stand for each other."""
-    described = [
-        (one.name, one.model, one.provider, one.base_url, one.dialect, one.temperature, one.max_tokens)
-        + (sorted(one.role_temperature.items()), sorted(one.extra.items()))
-        for one in specs
-    ]
-    return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]
-
-
 def plan_forks(
     store: Store,
     picks: Sequence[tuple[str, int]],
@@ -132,7 +120,10 @@ def plan_forks(
     fitting, problem = _fitting(store, picks, parents, change, specs, bool(batch))
     if not fitting:
         raise ConfigError(problem or "No episode is found by this filter: nothing can be forked.")
-    digest, digests = digest_of(specs), forks.episode_digests(store, [parent.id for parent, _ in fitting])
+    digest, digests = (
+        digest_of_specs(specs),
+        forks.episode_digests(store, [parent.id for parent, _ in fitting]),
+    )
     children = forks.of_parents(store, [parent.id for parent, _ in fitting]) if reuse else []
     branches = []
     for parent, turn in fitting:

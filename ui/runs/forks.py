@@ -15,13 +15,13 @@ from core.play.forking import HeldDecisions, decision_at, new_child, stands
 from core.play.policies import Cycle
 from core.play.policy import Policy
 from core.pool.pool import Pool
+from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
 from storage.reads import forks
 from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import GroupControl
-from ui.runs.fork_planning import digest_of
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
 from ui.runs.play import Ending
@@ -78,7 +78,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
     if gone := [branch.parent for branch in plan.branches if branch.parent not in parents]:
         raise StoreError(f"Episode {gone[0]}, which this run forks, is not in the store any more.")
     pool = wiring.resolve_pool(plan.pool)
-    if digest_of(pool.specs) != plan.pool_digest:
+    if digest_of_specs(pool.specs) != plan.pool_digest:
         raise ConfigError(
             f"The models in {plan.pool} have changed since these forks were planned: plan them anew."
         )

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from core.errors import TrinityError
+from core.pool.spec import digest_of_specs
 from storage.recorder import heartbeats
 from storage.rows.summaries import RunStatus
 from storage.store import Store
@@ -61,6 +62,8 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
                 plan = plan_of(store.runs.get(run))
                 agree_to_cost(price(store, plan), may_ask=False, agreed=False)
                 ready = prepare(store, plan)
+            if (pool := getattr(ready, "pool", None)) is not None:  # reading again asks no model
+                store.runs.note_pool(run, digest_of_specs(pool.specs))
             begun = True
             ending = yield from ready.play(store, run)
     except Stopped as stopped:

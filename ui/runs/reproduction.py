@@ -28,6 +28,7 @@ from core.play.policies import RandomPolicy, single_policy
 from core.play.policy import Policy, new_episode
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
+from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from storage.recorder import record_finished_run
@@ -185,7 +186,7 @@ class Reproduction:
             )
         cycles = {name: (one.cycle, one.accuracy) for name, one in self._cycles.items()}
         plan = ReproducePlan(row.key, row.label, seed, played[0].policy, evolution, self.suite, cycles)
-        record_finished_run(self.store, run_id, to_config(plan), played)
+        record_finished_run(self.store, run_id, to_config(plan), played, digest_of_specs(self.pool.specs))
         return run_id
 
     def _played(

@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from core.analysis.comparison import compare, is_solved
-from core.episode import EndReason, Episode, EpisodeFinished, Status
+from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Status
 from core.errors import StoreError
 from core.ids import episode_id
 from storage.analysis.budgets import accuracy_by_budget
@@ -212,6 +212,34 @@ def test_a_budget_cuts_episodes_where_they_would_have_been_cut(filled: tuple[Sto
     assert accuracy_by_budget(store, *side_conditions(PolicySide("nobody"))) == []
 
 
+def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None:
+    """Of another turn budget, by argmax, by other rules, or answered by another pool: each counted by itself."""
+    store = new_store(tmp_path / "settings.db")
+    (base,) = (one.episode for one in events(births("r1", tasks(1))) if isinstance(one, EpisodeFinished))
+    others: dict[str, dict[str, Any]] = {
+        "r1": {}, "r2": {"turn_budget": 1}, "r3": {"argmax": True}, "r4": {"protocol": Protocol.RELEASED}, "r5": {},
+    }  # fmt: skip
+    for run_id, change in others.items():
+        store.runs.create(run_id, "run", {})
+        played = replace(base, id=f"e-{run_id}", run_id=run_id, turns=(), **change)
+        with writing(store.engine) as connection:
+            insert_episodes(connection, [TimedEpisode(played, 1.0, 2.0, [])])
+    store.runs.note_pool("r5", "3fa9c2d155")
+    who = policies_with_episodes(store)
+    sides = find_side(who, base.policy)
+    assert len(sides) == 5
+    for side in sides:
+        (did,) = figures(store, [side])
+        assert did.summary.n == 1
+        assert [find_side(who, side.token)] == [[side]]
+        assert side.setting is not None
+        listed = store.episodes.page(EpisodeFilter(q=side.setting.expression), limit=9).items
+        assert len(listed) == 1
+    with pytest.raises(StoreError, match="was not played as"):
+        find_side(who, f"{base.policy}@9")
+    store.close()
+
+
 def test_names_lead_to_sides(filled: tuple[Store, list[Episode]], tmp_path: Path) -> None:
     who = policies_with_episodes(filled[0])
     assert {(one.run, one.policy) for one in who} == {
@@ -220,9 +248,9 @@ def test_names_lead_to_sides(filled: tuple[Store, list[Episode]], tmp_path: Path
         ("r1", "b"),
         ("r2", "c"),
     }
-    assert find_side(who, "base") == A
-    assert find_side(who, "r2/base") == PolicySide("base", "r2")
-    assert find_side(who, "base", "r1") == PolicySide("base", "r1")
+    assert find_side(who, "base") == [A]
+    assert find_side(who, "r2/base") == [PolicySide("base", "r2")]
+    assert find_side(who, "base", "r1") == [PolicySide("base", "r1")]
     for token, words in (("r1", "2 policies"), ("nobody", "no run or policy 'nobody'"), ("r1/c", "Run r1")):
         with pytest.raises(StoreError, match=words):
             find_side(who, token)

@@ -10,11 +10,13 @@ import pytest
 
 from core.episode import Change, Fork, Status
 from core.play.forking import prefix_digest
+from storage.analysis.standings import policies_with_episodes
 from storage.files.interchange import export_runs, import_file
 from storage.recorder import record
 from storage.store import Store
-from tests.builders.interchange import FORGED, GOLDEN, GOLDEN_2, GOLDEN_3, edited
+from tests.builders.interchange import FORGED, GOLDEN, GOLDEN_2, GOLDEN_3, GOLDEN_4, edited
 from tests.builders.play import births, events, tasks
+from tests.builders.stores import new_store
 
 
 def test_the_golden_file_reads_and_writes_as_ever(other: Store, tmp_path: Path) -> None:
@@ -25,7 +27,7 @@ def test_the_golden_file_reads_and_writes_as_ever(other: Store, tmp_path: Path) 
     assert other.runs.policies("r1")[0].n == 3
     export_runs(other, ["r0", "r1"], tmp_path / "again.jsonl")
     now, then = ((file.read_bytes().splitlines()) for file in (tmp_path / "again.jsonl", GOLDEN))
-    assert now[0] == then[0].replace(b'"version":1', b'"version":3')
+    assert now[0] == then[0].replace(b'"version":1', b'"version":4')
     rest = [line for line in now if b'"kind":"episode"' not in line]
     assert rest[1:-1] == [line for line in then if b'"kind":"episode"' not in line][1:-1]
     assert json.loads(now[-1])["counts"] == json.loads(then[-1])["counts"]
@@ -52,8 +54,19 @@ def test_what_older_files_noted_of_a_fork_an_error_or_a_decider_is_read_into_fie
     assert not any(one.meta for one in (lost, steered, *forks))
     assert import_file(other, GOLDEN_2).added == {}, "a file that was read before is known again"
     export_runs(other, ["r1", "r2"], tmp_path / "again.jsonl")
-    assert (tmp_path / "again.jsonl").read_bytes() == GOLDEN_3.read_bytes()
+    assert (tmp_path / "again.jsonl").read_bytes() == GOLDEN_4.read_bytes()
     assert import_file(other, GOLDEN_3).added == {}
+    assert import_file(other, GOLDEN_4).added == {}
+
+
+def test_the_pool_of_a_run_travels_with_it(other: Store, tmp_path: Path) -> None:
+    import_file(other, GOLDEN)
+    other.runs.note_pool("r1", "3fa9c2d155aa0011")
+    export_runs(other, ["r0", "r1"], tmp_path / "again.jsonl")
+    there = new_store(tmp_path / "there.db")
+    import_file(there, tmp_path / "again.jsonl")
+    assert {one.setting.pool for one in policies_with_episodes(there)} == {"3fa9c2d155aa0011"}
+    there.close()
 
 
 def test_what_a_stranger_notes_forges_nothing(other: Store, tmp_path: Path) -> None:

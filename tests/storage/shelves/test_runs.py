@@ -18,6 +18,7 @@ from core.play.drive import drive_many
 from core.play.policies import single_policy
 from storage.recorder import record
 from storage.rows import engine
+from storage.rows.engine import writing
 from storage.rows.schema import metadata
 from storage.rows.summaries import CandidateSummary, GenerationSummary, RunControl, RunStatus
 from storage.shelves.health import sqlite_warning
@@ -231,7 +232,7 @@ def test_health(store: Store) -> None:
     store.runs.create("r1", "run", {})
     health = store.health()
     assert (health.runs, health.running, health.stalled, health.episodes) == (1, 1, 0, 0)
-    assert health.schema == "0004"
+    assert health.schema == "0005"
     assert health.size_bytes
     assert ".backup" in health.backup_hint
 
@@ -258,7 +259,11 @@ def test_an_older_store_keeps_everything_when_it_is_migrated(
     monkeypatch.setattr(engine, "SCHEMA_REVISION", "0002")
     old = open_store(tmp_path / "old.db")
     assert old.health().schema == "0002"
-    old.runs.create("r1", "evolve", {"name": "kept"})
+    with writing(old.engine) as connection:  # as the program of that day wrote it
+        connection.exec_driver_sql(
+            "INSERT INTO run (id, kind, status, config, created) "
+            """VALUES ('r1', 'evolve', 'running', '{"name": "kept"}', 1.0)"""
+        )
     old.evolution.add(
         GenerationSummary("r1", 0, best=1.0, mean=0.5, median=0.5, sigma=1.0, evaluations=1, wall_s=1.0),
         [],
@@ -267,7 +272,7 @@ def test_an_older_store_keeps_everything_when_it_is_migrated(
     old.close()
     monkeypatch.undo()
     new = open_store(tmp_path / "old.db")
-    assert new.health().schema == "0004"
+    assert new.health().schema == "0005"
     assert new.runs.get("r1").config == {"name": "kept"}
     assert [one.best for one in new.evolution.generations("r1")] == [1.0]
     new.runs.create("r2", "fork", {})
@@ -296,7 +301,7 @@ def test_the_folders_of_a_new_store_are_made(tmp_path: Path) -> None:
 def test_many_threads_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as workers:
         opened = list(workers.map(open_store, [tmp_path / "new.db"] * 6))
-    assert {one.health().schema for one in opened} == {"0004"}
+    assert {one.health().schema for one in opened} == {"0005"}
     for one in opened:
         one.close()
 

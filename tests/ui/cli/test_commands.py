@@ -253,17 +253,26 @@ def test_compare_with_a_baseline(played: Sums) -> None:
     assert text.count("What is ") == 6
 
 
-def test_compare_between_runs_uses_shared_tasks_and_counts_repeats_once(played: Sums) -> None:
-    assert played.run("--policy", "single:adder", "--n", 5).code == 0
-    store = open_store(played.store)
+def test_compare_between_runs_uses_shared_tasks_and_counts_repeats_once(world: Sums) -> None:
+    assert world.run("--policy", "single:*").code == 0
+    assert world.run("--policy", "single:adder", "--n", 5).code == 0
+    store = open_store(world.store)
     new, old = (run.id for run in store.runs.list())
     store.close()
-    result = played.trinity("compare", f"{old}/single:guesser", new, "--json").json["comparisons"][0]
+    result = world.trinity("compare", f"{old}/single:guesser", new, "--json").json["comparisons"][0]
     assert result["n"] == 5
     assert (result["a"]["run"], result["b"]["run"]) == (old, new)
-    both = played.trinity("compare", "single:guesser", "single:adder", "--json").json["comparisons"][0]
+    both = world.trinity("compare", "single:guesser", "single:adder", "--json").json["comparisons"][0]
     assert (both["n"], both["a"]["episodes"], both["b"]["episodes"]) == (12, 12, 17)
     assert both["p"] == pytest.approx(2 / 2**6)
+
+    assert world.run("--policy", "single:adder", "--turns", 1).code == 0  # another setting: never averaged
+    refused = world.trinity("compare", "single:guesser", "single:adder")
+    assert refused.code == 1
+    assert "under 2 settings, which are not to be averaged: name single:adder@" in refused.err
+    named = " ".join(refused.err.split()).rpartition(" or ")[2].rstrip(".")
+    one = world.trinity("compare", "single:guesser", named, "--json").json["comparisons"][0]
+    assert one["b"]["episodes"] == 12
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -11,8 +12,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.analysis.comparison import MatchedTasks, compare
+from core.episode import Protocol
 from storage.analysis.pairs import CELLS, read_shared_tasks
-from storage.analysis.standings import PolicyInRun, PolicySide, TaskSet, courses, figures, task_sets
+from storage.analysis.standings import PolicyInRun, PolicySide, Setting, TaskSet, courses, figures, task_sets
 from storage.rows.engine import writing
 from storage.rows.schema import generation
 from storage.store import Store
@@ -22,18 +24,20 @@ from tests.ui.pages import assert_literal, command, opened, shown
 from ui.presentation.comparison import basis, leading, tasks_words, verdict
 from ui.presentation.glossary import define
 from ui.presentation.theme import percent
+from ui.presentation.words import setting_words
 from ui.web.checkpoints.figures import by_family, shares
 from ui.web.checkpoints.panels import flat
 from ui.web.pickers.checkpoints import evenly, prefers_nothing
-from ui.web.pickers.line import compared_in_address, line_of, listed, parted
+from ui.web.pickers.line import compared_in_address, line_of, listed, parted, within
 
 FIRST, MIDDLE, LAST = (checkpoint(born).id for born in (0, 8, 30))
 pytestmark = pytest.mark.usefixtures("samples")
+FIVE, ONE = Setting(5, False, Protocol.PAPER, "3fa9c2d1"), Setting(1, True, Protocol.RELEASED)
 WHO = [
-    PolicyInRun("r2", "a", 3),
-    PolicyInRun("r2", "b", 3),
-    PolicyInRun("r1", "a", 3),
-    PolicyInRun("r1", "single:x,y/z", 3),
+    PolicyInRun("r2", "a", FIVE, 3),
+    PolicyInRun("r2", "b", FIVE, 3),
+    PolicyInRun("r1", "a", FIVE, 3),
+    PolicyInRun("r1", "single:x,y/z", FIVE, 3),
 ]
 
 
@@ -223,6 +227,24 @@ def test_addresses_name_any_policy() -> None:
     assert line.base != line.chosen
     assert line_of({"c": "a"}, WHO, ["a", "b"]) == (None, [])
     assert line.swapped().params()["base"] == line.chosen.token
+
+
+def test_what_was_played_under_two_settings_is_two_sides_and_never_averaged() -> None:
+    who = [*WHO, PolicyInRun("r3", "a", ONE, 2)]
+    line, gone = line_of({"c": "a,b"}, who, ["a", "b"])
+    assert line is not None
+    assert not gone
+    assert line.sides == (PolicySide("a", None, FIVE), PolicySide("a", None, ONE), PolicySide("b"))
+    assert [side.token for side in line.sides] == ["a@5-3fa9c2", "a@1-argmax-released", "b"]
+    again, _ = line_of({key: str(value) for key, value in line.params().items() if value}, who, ["a", "b"])
+    assert again is not None
+    assert again.sides == line.sides
+    assert within(line, who, "r1").sides[:2] == (PolicySide("a", "r1", FIVE), PolicySide("a", None, ONE))
+    assert (
+        setting_words(ONE, [FIVE]) == "1 turn, argmax, the authors' released code's rules, pool not recorded"
+    )
+    assert setting_words(FIVE, [replace(FIVE, turn_budget=1)]) == "5 turns"
+    assert line_of({"c": "a@2,b"}, who, ["a", "b"])[1] == ["a@2"]
 
 
 @pytest.mark.parametrize(

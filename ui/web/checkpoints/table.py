@@ -136,4 +136,5 @@ def _cautions(found: Sequence[Figures], compared: Mapping[PolicySide, Comparison
 def to_episodes(side: PolicySide) -> dict[str, str | None]:
     """The list of a side's episodes, as parameters of its address."""
     forks = "without" if side.run is None else None  # what counts for it
-    return {"policy": side.policy, "run": side.run, "forks": forks, "status": "finished"}
+    where = None if side.setting is None else side.setting.expression
+    return {"policy": side.policy, "run": side.run, "forks": forks, "status": "finished", "q": where}

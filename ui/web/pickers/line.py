@@ -101,11 +101,11 @@ def line_of(
     tokens, a, b = compared_in_address(query)
     known, gone = _found(policies, tokens)
     if not known:
-        known, a, b = {token: PolicySide(token) for token in defaults}, defaults[0], defaults[-1]
+        known, a, b = _found(policies, defaults)[0], defaults[0], defaults[-1]
     if gone or not query.get("c"):
-        for token in defaults:
+        for token, side in _found(policies, defaults)[0].items():
             if len(set(known.values())) < 2:
-                known.setdefault(token, PolicySide(token))
+                known.setdefault(token, side)
     sides = tuple(dict.fromkeys(known.values()))[:MOST_SIDES]
     if len(sides) < 2:
         return None, gone
@@ -123,17 +123,22 @@ def _found(policies: Sequence[PolicyInRun], tokens: Sequence[str]) -> tuple[dict
     gone: list[str] = []
     for token in tokens:
         try:
-            known.setdefault(token, find_side(policies, token))
+            found = find_side(policies, token)
         except StoreError:
             gone.append(token)
+            continue
+        known.setdefault(token, found[0])
+        for other in found[1:]:  # played under other settings too: never averaged, each stands for itself
+            known.setdefault(other.token, other)
     return known, gone
 
 
 def within(line: ComparedPolicies, policies: Sequence[PolicyInRun], run: str | None) -> ComparedPolicies:
     """The line with each policy that names no run of its own limited to `run`, if it played there."""
-    here = {one.policy for one in policies if one.run == run}
+    here = {(one.policy, setting) for one in policies if one.run == run for setting in (None, one.setting)}
     sides = (
-        replace(side, run=run) if side.run is None and side.policy in here else side for side in line.sides
+        replace(side, run=run) if side.run is None and (side.policy, side.setting) in here else side
+        for side in line.sides
     )
     return replace(line, sides=tuple(sides))
 

@@ -14,16 +14,18 @@ from storage.analysis.standings import (
     Figures,
     PolicyInRun,
     PolicySide,
+    Setting,
     courses,
     figures,
     policies_with_episodes,
+    sides_of,
     task_sets,
 )
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES, leading, short_names, tasks_words
 from ui.presentation.theme import label, one_line
-from ui.presentation.words import generations, policy_name
+from ui.presentation.words import generations, policy_name, setting_words
 from ui.runs.kinds import about
 from ui.web.checkpoints.panels import (
     Address,
@@ -63,8 +65,15 @@ def show() -> None:
     checkpoints = store.checkpoints.list()
     generation_of = generations(checkpoints)
 
-    def say(policy: str) -> str:
-        return policy_name(policy, generation_of.get(policy))
+    settings: dict[str, set[Setting]] = {}
+    for one in here:
+        settings.setdefault(one.policy, set()).add(one.setting)
+
+    def say(side: PolicySide) -> str:
+        name = policy_name(side.policy, generation_of.get(side.policy))
+        if side.setting is None:
+            return name
+        return f"{name}, {setting_words(side.setting, sorted(settings[side.policy], key=str))}"
 
     if len({one.policy for one in here}) < 2 and len(here) < 2:
         nothing_here("A comparison needs two policies that have played; this store has fewer.")
@@ -74,14 +83,14 @@ def show() -> None:
     defaults = default_checkpoints(store) or (policies if len(policies) < 3 else policies[:2])
     line, gone = line_of(st.query_params.to_dict(), here, defaults)
     if gone:
-        names = ", ".join(say(token) for token in gone)
+        names = ", ".join(policy_name(token, generation_of.get(token)) for token in gone)
         st.info(label(f"{names}: has not played here, and is left out.", 300), icon=":material/info:")
     if line is None:
         _token_bar(_offered(here, say), parted(state.param("c") or ""))
         nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
         return
     line, address = _choose(store, line, here, say)
-    _compare(store, line, checkpoints, [say(side.policy) for side in line.sides], address)
+    _compare(store, line, checkpoints, [say(side) for side in line.sides], address)
 
 
 def _compare(
@@ -161,16 +170,16 @@ def _at_the_same_turns(line: ComparedPolicies, checkpoints: Sequence[CheckpointS
 # Choosing
 
 
-def _offered(here: Sequence[PolicyInRun], say: Callable[[str], str]) -> dict[str, str]:
+def _offered(here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]) -> dict[str, str]:
     """Who can be compared: token -> words. A policy that played in several runs is also offered run by run."""
     runs: dict[str, list[str]] = {}
     for one in here:
         runs.setdefault(one.policy, []).append(one.run)
-    options = {policy: say(policy) for policy in runs}
+    sides = [side for policy in runs for side in sides_of(here, policy)]
     for policy, several in runs.items():
-        if len(several) > 1:
-            options |= {PolicySide(policy, run).token: f"{options[policy]} in {run}" for run in several}
-    return options
+        if len(set(several)) > 1:
+            sides += [side for run in dict.fromkeys(several) for side in sides_of(here, policy, run)]
+    return {side.token: say(side) + (f" in {side.run}" if side.run else "") for side in sides}
 
 
 def _token_bar(
@@ -203,11 +212,11 @@ def _chosen(line: ComparedPolicies | None) -> None:
 
 
 def _choose(
-    store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun], say: Callable[[str], str]
+    store: Store, line: ComparedPolicies, here: Sequence[PolicyInRun], say: Callable[[PolicySide], str]
 ) -> tuple[ComparedPolicies, Address]:
     """The token bar, baseline, B, and whose episodes count; the line limited to the run that is meant, and all of it
     as address parameters."""
-    offered = {side.token: say(side.policy) for side in line.sides} | _offered(here, say)
+    offered = {side.token: say(side) for side in line.sides} | _offered(here, say)
     _token_bar(offered, [side.token for side in line.sides], line)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _pick("A, the baseline", "base", line, offered)
