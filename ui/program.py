@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
+from pathlib import Path
 from types import FrameType
 
 PACKAGES = ("streamlit", "torch", "transformers", "sqlalchemy", "httpx", "numpy")
@@ -21,6 +22,22 @@ def version() -> str:
         return installed("trinity-inspector")
     except PackageNotFoundError:
         return "unknown (run from a folder that was not installed)"
+
+
+def commit() -> str | None:
+    """The commit that is checked out, as its files say; None for an installed package."""
+    git = Path(__file__).resolve().parents[1] / ".git"
+    try:
+        head = (git / "HEAD").read_text().strip()
+        name = head.removeprefix("ref: ")
+        if name == head:
+            return head
+        if (git / name).exists():
+            return (git / name).read_text().strip()
+        packed = (git / "packed-refs").read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
 
 
 def packages() -> dict[str, str]:

@@ -62,6 +62,17 @@ class Points:
         """The class of every point, (n,)."""
         return np.array(self.families if target == "task" else self.models, dtype=np.str_)
 
+    def only(self, keep: NDArray[np.bool_]) -> Points:
+        """Some of the points: where `keep` (n,) is true."""
+        places = np.flatnonzero(keep).tolist()
+        return Points(
+            self.hidden[keep],
+            self.logits[keep],
+            families=tuple(self.families[place] for place in places),
+            models=tuple(self.models[place] for place in places),
+            tasks=tuple(self.tasks[place] for place in places),
+        )
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) over all values: a key for what is computed from these points."""
@@ -142,6 +153,8 @@ PUBLISHED_ACCURACY: dict[tuple[Target, Space], PublishedSeparability] = {
     ("model", "hidden"): PublishedSeparability(Score(0.713, 0.016), Score(0.776, 0.020), None),
     ("model", "logits"): PublishedSeparability(Score(0.786), Score(0.783), None),
 }
+#: Of the same study, how well a linear SVM reads the agent off hidden states within one benchmark.
+PUBLISHED_WITHIN: dict[str, float] = {"LCB": 0.844, "MATH500": 0.764, "MMLU": 0.679, "RLPR": 0.544}
 #: The Fisher ratios beside its figure 9, one per space.
 PUBLISHED_FISHER: dict[Space, float] = {"hidden": 2.85, "logits": 2.45}
 
@@ -205,6 +218,67 @@ def accuracy(points: Points, target: Target, space: Space) -> Accuracy | None:
         classes=len(found.frequent),
         n=len(y),
     )
+
+
+def within_families(points: Points, space: Space) -> dict[str, Accuracy | None]:
+    """How well the chosen model is read among the decisions of one task family, by family: what is left when the family
+    itself tells nothing. None where a family has no two models to tell apart."""
+    names = np.array(points.families)
+    return {
+        name: accuracy(points.only(names == name), "model", space) for name in sorted(set(points.families))
+    }
+
+
+def separability_index(points: Points, target: Target, space: Space) -> float | None:
+    """The share of the variance that lies between classes, of standardised features: 0 when class means are one, 1 when
+    each class is a point. None when there are no two classes."""
+    if not classes(points, target).enough:
+        return None
+    keep = _is_frequent(points, target)
+    x = points.matrix(space)[keep].astype(np.float64)
+    ratio = fisher_ratio(_standardised(x, x), points.labels(target)[keep])
+    return 1.0 if math.isinf(ratio) else ratio / (1 + ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Synthetic:
+    """Made-up states whose clusters lie `apart` standard deviations from each other: their index, and how well a
+    linear SVM reads the model off them."""
+
+    apart: float
+    index: float
+    accuracy: float
+
+
+#: The synthetic study of the paper's appendix (figure 14): its numbers of features, models and task clusters.
+SYNTHETIC_SIZE, SYNTHETIC_MODELS, SYNTHETIC_TASKS = 1024, 7, 4
+SYNTHETIC_APART = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8)
+
+
+def synthetic_study(n: int = 700, apart: Sequence[float] = SYNTHETIC_APART) -> list[Synthetic]:
+    """How well a linear reader does as clusters move apart: each point is its task's centre plus its model's, both
+    `apart` long in every number on average, plus noise of deviation 1. Each task prefers one model to the others."""
+    rng = np.random.default_rng(SEED)
+    tasks = np.arange(n) % SYNTHETIC_TASKS
+    preferred = rng.random(n) < 0.5
+    models = np.where(preferred, tasks, rng.integers(SYNTHETIC_MODELS, size=n))
+    of_task = rng.normal(size=(SYNTHETIC_TASKS, SYNTHETIC_SIZE))
+    of_model = rng.normal(size=(SYNTHETIC_MODELS, SYNTHETIC_SIZE))
+    noise = rng.normal(size=(n, SYNTHETIC_SIZE))
+    found = []
+    for distance in apart:
+        hidden = distance * (of_task[tasks] + of_model[models]) + noise
+        points = Points(
+            hidden=hidden.astype(np.float32),
+            logits=np.zeros((n, 1), np.float32),
+            families=tuple(f"task {task}" for task in tasks),
+            models=tuple(f"model {model}" for model in models),
+            tasks=tuple(range(n)),
+        )
+        index, read = separability_index(points, "model", "hidden"), accuracy(points, "model", "hidden")
+        if index is not None and read is not None:
+            found.append(Synthetic(distance, index, read.linear.mean))
+    return found
 
 
 def _scored(inner: Array, across: Array, fitted: NDArray[np.str_], true: NDArray[np.str_]) -> float:

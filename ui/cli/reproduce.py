@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ui.runs.paper_tables import RowResult, Table, TableRow
     from ui.runs.plans import Suite
     from ui.runs.reproduction import Reproduction
+    from ui.runs.results_file import Checked
 
 
 def reproduce(
@@ -75,6 +76,12 @@ def reproduce(
             help="Also write the rows, intervals and digests to this JSON file, without episodes.",
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Also put every row, seed by seed, beside the results that came with the program."
+        ),
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -86,6 +93,8 @@ def reproduce(
     [dim]$[/] trinity reproduce 4 --seeds 0,1,2
 
     [dim]$[/] trinity reproduce --show --save results.json
+
+    [dim]$[/] trinity reproduce 4 --seeds 0 --check
     """
     from ui.runs import wiring
     from ui.runs.paper_tables import needed
@@ -106,11 +115,22 @@ def reproduce(
     with opened_store(settings.store) as opened:
         if not show:
             _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
-        _report(opened, suite, wanted, save, as_json)
+        beside = _checked(opened, suite, wanted) if check else None
+        _report(opened, suite, wanted, save, as_json, beside)
+    if any(one.same_config and not one.same_outcomes for one in beside or ()):
+        raise typer.Exit(1)
 
 
-def _report(store: Store, suite: Suite, wanted: list[Table], save: str | None, as_json: bool) -> None:
-    """Print what the store holds of these tables, and write it to the file `save`."""
+def _report(
+    store: Store,
+    suite: Suite,
+    wanted: list[Table],
+    save: str | None,
+    as_json: bool,
+    beside: list[Checked] | None,
+) -> None:
+    """Print what the store holds of these tables, and how it stands `beside` the shipped results; write it to the file
+    `save`."""
     from ui.runs import results_file
     from ui.runs.paper_tables import needed, outcomes, selection, stored, suites
 
@@ -137,9 +157,15 @@ def _report(store: Store, suite: Suite, wanted: list[Table], save: str | None, a
                     }
                     for one in wanted
                 },
+                **(
+                    {}
+                    if beside is None
+                    else {"check": [{**asdict(one), "words": one.words} for one in beside]}
+                ),
             }
         )
-    elif not any(found.values()):
+        return
+    if not any(found.values()):
         tell("The store holds nothing of these tables for this suite: leave --show out to play them.")
     else:
         for one in wanted:
@@ -147,6 +173,33 @@ def _report(store: Store, suite: Suite, wanted: list[Table], save: str | None, a
                 _print_selection(one, chosen.get(one.id, {}))
             elif found[one.id]:
                 _print(one, found[one.id])
+    if beside is not None:
+        _print_checked(beside)
+
+
+def _checked(store: Store, suite: Suite, wanted: list[Table]) -> list[Checked]:
+    """What the store holds of these tables beside the shipped results."""
+    from ui.runs import results_file
+    from ui.runs.paper_tables import needed, stored, suites
+
+    shipped = results_file.shipped()
+    if shipped is None:
+        raise ConfigError("No results came with this program, so there is nothing to check against.")
+    runs = next((runs for one, runs in suites(store) if one == suite), {})
+    played = stored(store, runs, {row.key for row in needed(wanted)})
+    return results_file.check(store, suite, wanted, played, shipped)
+
+
+def _print_checked(found: list[Checked]) -> None:
+    tell()
+    if not found:
+        tell("The shipped results have none of these rows and seeds, so there is nothing to compare.")
+        return
+    tell("Beside the results that came with the program:", "bold")
+    print_table(
+        ["row", ">seed", ">shipped", ">here", "compared"],
+        [(one.label, one.seed, f"{one.there:.4g}", f"{one.here:.4g}", one.words) for one in found],
+    )
 
 
 def _tables(names: list[str] | None) -> list[Table]:

@@ -87,7 +87,8 @@ def verifier(
 
     [dim]$[/] trinity verifier --run rp12
     """
-    from storage.analysis.verdicts import ledgers, policy_costs, turn_groups, turn_rates
+    from storage.analysis.costs import policy_costs
+    from storage.analysis.verdicts import ledgers, turn_groups, turn_rates
     from ui.presentation.words import per_solved
 
     chosen = narrowed(where, run, policy, flag)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +49,16 @@ def separability(
 
     [dim]$[/] trinity separability rp12 --policy cabc123 --turns first --json
     """
-    from core.analysis.separability import FEWEST_POINTS, SPACES, TARGETS, accuracy, discriminate
+    from core.analysis.separability import (
+        FEWEST_POINTS,
+        PUBLISHED_WITHIN,
+        SPACES,
+        TARGETS,
+        accuracy,
+        discriminate,
+        separability_index,
+        within_families,
+    )
     from storage.analysis.hidden_states import policies_with_states, read_states
 
     with opened_store(store) as opened:
@@ -66,10 +75,22 @@ def separability(
         for target in TARGETS
         for space in SPACES
     ]
+    indices = [(target, space, separability_index(points, target, space)) for target, space, *_ in found]
+    within = within_families(points, "hidden")
     if as_json:
-        print_json(_as_json(chosen, states, turns, found))
-    else:
-        _print(chosen, states, found)
+        print_json(
+            {
+                **_as_json(chosen, states, turns, found),
+                "index": [
+                    {"target": target, "space": space, "index": index} for target, space, index in indices
+                ],
+                "within_families": within,
+                "paper_within": PUBLISHED_WITHIN,
+            }
+        )
+        return
+    _print(chosen, states, found)
+    _print_within(within, indices)
 
 
 Found = tuple["Target", "Space", "Accuracy | None", "Discriminant | None"]
@@ -157,6 +178,24 @@ def _print(chosen: PolicyWithStates, states: HiddenStates, found: Sequence[Found
     for target, words in TARGET_WORDS.items():
         if rare := classes(points, target).rare:
             tell(f"Left out of {words}, with fewer than {FOLDS} tasks: {', '.join(rare)}.")
+
+
+def _print_within(
+    within: Mapping[str, Accuracy | None], indices: Sequence[tuple[Target, Space, float | None]]
+) -> None:
+    from core.analysis.separability import PUBLISHED_WITHIN, SPACE_WORDS, TARGET_WORDS
+
+    tell("\nThe chosen model, read off hidden states within one task family", "bold")
+    columns = ["family", ">linear SVM", ">RBF SVM", ">majority", ">chance", ">classes", ">turns"]
+    print_table(columns, [(family, *_accuracies(measured)) for family, measured in within.items()])
+    papers = ", ".join(f"{name} {percent(share)}" for name, share in PUBLISHED_WITHIN.items())
+    tell(f"The paper, linear SVM within one benchmark: {papers}.")
+    tell("\nSeparability index: the share of the variance that lies between classes", "bold")
+    rows = [
+        (TARGET_WORDS[target], SPACE_WORDS[space], "-" if index is None else f"{index:.3f}")
+        for target, space, index in indices
+    ]
+    print_table(["apart", "in", ">index"], rows)
 
 
 def _accuracies(measured: Accuracy | None) -> tuple[object, ...]:

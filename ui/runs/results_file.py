@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -19,9 +20,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.analysis.metrics import Mean
 from core.errors import ConfigError, StoreError
+from core.pocket import WEIGHTS
+from core.settings import POCKET_POOL
 from storage.files.atomic import atomic_file
 from storage.store import Store
-from ui.program import version
+from ui.program import commit, version
 from ui.runs import wiring
 from ui.runs.paper_tables import PlayedRow, RowResult, Table, TableRow, label_of, outcomes
 from ui.runs.plans import Suite
@@ -67,10 +70,18 @@ class Conditions(_Part):
     held_out: str | None
 
 
+class SeedRun(_Part):
+    """What one seed of a row played, in digests: `config` over the suite, the row and its evolution's configuration,
+    `outcomes` over what became of every task. Equal configs on one machine give equal outcomes."""
+
+    config: str
+    outcomes: str
+
+
 class ResultRow(_Part):
     """One row over its seeds: `row` is its `Row.key`, `against` the difference to the coordinator on the same tasks and
     seeds. `policies` are who played, checkpoint ids among them, seed by seed; `tasks_digest` is over the content of the
-    `n` tasks, `config_digest` over the suite, the row and the configurations of its evolutions."""
+    `n` tasks, `runs` what each seed played."""
 
     row: str
     measure: Literal["accuracy", "tokens"]
@@ -83,7 +94,8 @@ class ResultRow(_Part):
     n: int | None
     policies: tuple[str, ...] | None
     tasks_digest: str | None
-    config_digest: str | None
+    config_digest: str | None = None  # of files before `runs`
+    runs: dict[str, SeedRun] | None = None
 
     def outcome(self, row: TableRow) -> RowResult:
         """What came out for the `row` of this key."""
@@ -98,13 +110,17 @@ class ResultRow(_Part):
 
 
 class Results(_Part):
-    """A whole file. `measured` is a day as YYYY-MM-DD, `program` the version that measured; `notes` are sentences that
+    """A whole file. `measured` is a day as YYYY-MM-DD, `program` the version that measured, `commit` that of its
+    checkout, `world` a digest of the pocket models, `command` what plays it all again; `notes` are sentences that
     belong beside the figures."""
 
     format: Literal["trinity-results"] = "trinity-results"
     version: Literal[1] = 1
     measured: str
     program: str | None
+    commit: str | None = None
+    world: str | None = None
+    command: str | None = None
     conditions: Conditions
     notes: tuple[str, ...]
     rows: tuple[ResultRow, ...]
@@ -158,6 +174,9 @@ def save(
     results = Results(
         measured=f"{day:%Y-%m-%d}",
         program=version(),
+        commit=commit(),
+        world=world_digest() if suite.pool == POCKET_POOL else None,
+        command=_command(tables, suite, {seed for one in rows.values() for seed in one.seeds or ()}),
         conditions=Conditions(**asdict(suite)),
         notes=(),
         rows=tuple(rows.values()),
@@ -170,7 +189,6 @@ def save(
 def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Sequence[PlayedRow]) -> ResultRow:
     runs = [some.kept for some in played]
     tasks = store.episodes.tasks(runs[0].run_id) if runs else []
-    configs = [store.runs.get(run.evolution).config for run in runs if run.evolution]
     return ResultRow(
         row=one.row.key,
         measure="tokens" if table.measure == "tokens" else "accuracy",
@@ -183,8 +201,91 @@ def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Seque
         n=len(tasks) or None,
         policies=tuple(run.policy for run in runs) or None,
         tasks_digest=_digest([asdict(task) for task in tasks]) if tasks else None,
-        config_digest=_digest([asdict(suite), one.row.key, configs]) if runs else None,
+        runs={str(some.kept.seed): seed_run(store, suite, one.row, some) for some in played} or None,
     )
+
+
+def seed_run(store: Store, suite: Suite, row: TableRow, played: PlayedRow) -> SeedRun:
+    """The digests of what one seed of a row played."""
+    evolution = store.runs.get(played.kept.evolution).config if played.kept.evolution else {}
+    ended = sorted((one.task_id, one.correct, one.tokens_out) for one in played.episodes)
+    return SeedRun(config=_digest([asdict(suite), row.key, evolution]), outcomes=_digest(ended))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One seed of a row beside the one in a file: both means, and whether they played the same, with the same
+    outcomes, as far as the file says."""
+
+    label: str
+    measure: str
+    seed: int
+    there: float
+    here: float
+    same_config: bool | None
+    same_outcomes: bool | None
+
+    @property
+    def words(self) -> str:
+        """What came of it."""
+        if self.same_config is None:
+            return "the file does not say what it played"
+        if not self.same_config:
+            return "other settings"
+        return "equal, task by task" if self.same_outcomes else "same settings, other outcomes"
+
+
+def check(
+    store: Store,
+    suite: Suite,
+    tables: Sequence[Table],
+    played: Mapping[str, Sequence[PlayedRow]],
+    results: Results,
+) -> list[Checked]:
+    """What a store holds of these tables beside a file, seed by seed, for the rows that both have."""
+    known: dict[tuple[str, str], ResultRow] = {(one.measure, one.row): one for one in results.rows}
+    found: dict[tuple[str, str, int], Checked] = {}
+    for table in tables:
+        for one in outcomes(table, played) if table.measure != "selection" else ():
+            measure = "tokens" if table.measure == "tokens" else "accuracy"
+            there = known.get((measure, one.row.key))
+            for some in played.get(one.row.key, ()) if there else ():
+                seed = some.kept.seed
+                if there is None or str(seed) not in (there.by_seed or {}):
+                    continue
+                theirs = (there.runs or {}).get(str(seed))
+                ours = seed_run(store, suite, one.row, some)
+                found[measure, one.row.key, seed] = Checked(
+                    label=one.label,
+                    measure=measure,
+                    seed=seed,
+                    there=(there.by_seed or {})[str(seed)],
+                    here=one.by_seed[seed],
+                    same_config=None if theirs is None else theirs.config == ours.config,
+                    same_outcomes=None if theirs is None else theirs.outcomes == ours.outcomes,
+                )
+    return list(found.values())
+
+
+def world_digest() -> str:
+    """A digest of the pocket models' weights."""
+    files = sorted(WEIGHTS.glob("*/model.safetensors"))
+    return _digest([[file.parent.name, hashlib.sha256(file.read_bytes()).hexdigest()] for file in files])
+
+
+def _command(tables: Sequence[Table], suite: Suite, seeds: Iterable[int]) -> str:
+    words = [
+        "trinity",
+        "reproduce",
+        *(table.id for table in tables),
+        "--seeds",
+        ",".join(map(str, sorted(seeds))),
+    ]
+    usual = asdict(Suite())
+    for name, value in asdict(suite).items():
+        if name != "validation" and value != usual[name]:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
 
 
 def _digest(value: Any) -> str:

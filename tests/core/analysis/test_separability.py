@@ -20,6 +20,9 @@ from core.analysis.separability import (
     folds,
     perplexity,
     project,
+    separability_index,
+    synthetic_study,
+    within_families,
 )
 
 KINDS = ("add", "sort", "spell")
@@ -59,6 +62,42 @@ def test_the_model_is_read_off_the_logits_and_not_off_states_that_do_not_know_it
     assert read is not None
     assert unread is not None
     assert read.linear.mean > 0.9 > 0.5 > unread.linear.mean
+
+
+def test_within_a_family_only_what_the_family_does_not_tell_is_read() -> None:
+    """The model follows the family: it is read off all states together, and within one family not at all."""
+    told = points(n=360)
+    rng = np.random.default_rng(1)
+    models = tuple("xyz"[KINDS.index(family)] if rng.random() < 0.8 else "w" for family in told.families)
+    following = replace(told, models=models)
+    together = accuracy(following, "model", "hidden")
+    assert together is not None
+    assert together.linear.mean > together.majority + 0.3
+    apart = within_families(following, "hidden")
+    assert set(apart) == set(KINDS)
+    for one in apart.values():
+        assert one is not None
+        assert one.linear.mean < one.majority + 0.1
+
+
+def test_the_index_is_the_share_of_variance_between_classes() -> None:
+    far, near, none = (
+        separability_index(points(apart=apart), "task", "hidden") for apart in (30.0, 3.0, 0.0)
+    )
+    assert far is not None
+    assert near is not None
+    assert none is not None
+    assert none < 0.05 < near < far
+    alike = replace(points(n=120), hidden=np.repeat(np.eye(3, dtype=np.float32), 40, axis=0))
+    classes_as_points = replace(alike, families=tuple(KINDS[i // 40] for i in range(120)))
+    assert separability_index(classes_as_points, "task", "hidden") == 1.0
+
+
+def test_made_up_clusters_are_read_better_the_further_apart_they_lie() -> None:
+    found = synthetic_study(280, (0.0, 0.1, 0.4))
+    assert [one.apart for one in found] == [0.0, 0.1, 0.4]
+    assert found[0].accuracy < 0.6 < found[-1].accuracy
+    assert found[0].index < found[1].index < found[2].index
 
 
 def test_kernels_by_matrix_products_are_those_of_scikit_learn() -> None:

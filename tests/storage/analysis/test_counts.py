@@ -13,16 +13,14 @@ from sqlalchemy import event
 
 from core.episode import EndReason, Episode, EpisodeFinished, Flag, Role, Verdict
 from storage.analysis import routing
+from storage.analysis.costs import frontier, policy_costs, spending_by
 from storage.analysis.regret import regret, replicated_tasks, replicates
 from storage.analysis.routing import ModelInRole, Traffic, pool_order, traffic_of, turns_with_move
 from storage.analysis.verdicts import (
     VerdictOutcome,
     by_author,
-    frontier,
     ledgers,
-    policy_costs,
     role_compliance,
-    spending_by,
     turn_groups,
     turn_rates,
     turns_with_verdict,

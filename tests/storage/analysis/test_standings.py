@@ -16,6 +16,7 @@ from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Status
 from core.errors import StoreError
 from core.ids import episode_id
 from storage.analysis.budgets import accuracy_by_budget
+from storage.analysis.costs import policy_costs
 from storage.analysis.pairs import CELLS, matched_tasks, read_shared_tasks
 from storage.analysis.routing import Traffic, traffic_of
 from storage.analysis.standings import (
@@ -27,7 +28,7 @@ from storage.analysis.standings import (
     policies_with_episodes,
     side_conditions,
 )
-from storage.analysis.verdicts import policy_costs, turn_groups
+from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter, for_totals
 from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes

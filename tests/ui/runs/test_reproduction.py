@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -154,11 +155,25 @@ def _the_rows_travel_as_a_file(
     coordinator = kept["accuracy", "evolved:trinity"]
     assert coordinator.n == 12
     assert coordinator.tasks_digest == kept["accuracy", "labels"].tasks_digest
-    assert coordinator.config_digest != kept["accuracy", "evolved:reinforce"].config_digest
+    played, other = (kept["accuracy", key].runs or {} for key in ("evolved:trinity", "evolved:reinforce"))
+    assert played["0"].config != other["0"].config
+    words = ("trinity", "reproduce", *PLAYED, "--seeds", 0, "--budget", 160, "--n", 12, "--turns", 3)
+    assert (results.command or "").startswith(shlex.join(map(str, words)))
     opened_store = open_store(world.store)
     assert opened_store.checkpoints.get((coordinator.policies or ("",))[0])
     opened_store.close()
     assert ("tokens", "mixture") in kept
+    with monkeypatch.context() as patched:
+        patched.setattr(wiring, "SAMPLE_RUNS", folder)
+        checked = reproduce(world, "4", "--seeds", "0", "--show", "--check")
+        assert checked.code == 0, checked.err
+        assert checked.out.count("equal, task by task") == len(tables["4"]["rows"])
+        (folder / "results.json").write_text(
+            (folder / "results.json").read_text().replace(played["0"].outcomes, "0" * 16)
+        )
+        differs = reproduce(world, "4", "--seeds", "0", "--show", "--check", "--json")
+        assert differs.code == 1
+        assert [one["words"] for one in differs.json["check"]].count("same settings, other outcomes") == 1
     refused = reproduce(world, "4", "--seeds", "0", "--show", "--save", folder / "no" / "results.json")
     assert refused.code != 0
     assert "cannot be written" in refused.err

@@ -62,7 +62,7 @@ def test_what_pays_claims_no_more_than_was_played(tmp_path: Path, monkeypatch: p
     page = opened("routing", part="pays", policy=checkpoint(30).id)
     text = shown(page)
     assert "atlas, the only model that has been played alone on these tasks" in text
-    assert "best of them, task by task" not in text
+    assert "upper bound" not in text
     assert page.code[-1].value == (
         "trinity run"
         + "".join(f" --policy single:{model}" for model in MODELS if model != "atlas")
@@ -74,7 +74,7 @@ def test_what_pays_claims_no_more_than_was_played(tmp_path: Path, monkeypatch: p
         )
     text = shown(opened("routing", part="pays", policy=checkpoint(30).id))
     assert "the best of the 2 models that have been played alone" in text
-    assert "best of them, task by task" in text
+    assert "The upper bound is what somebody would solve" in text
     store.close()
 
 

@@ -12,7 +12,15 @@ import pytest
 from playwright.sync_api import Page
 from streamlit.testing.v1 import AppTest
 
-from core.analysis.separability import Accuracy, Projection, Score, accuracy
+from core.analysis.separability import (
+    Accuracy,
+    Projection,
+    Score,
+    Synthetic,
+    accuracy,
+    separability_index,
+    within_families,
+)
 from core.play.drive import drive_many
 from core.play.policies import RandomPolicy
 from storage.analysis.hidden_states import read_states
@@ -27,7 +35,7 @@ from tests.ui.conftest import Served
 from tests.ui.pages import assert_literal, opened, shown
 from ui.cli import main
 from ui.presentation.theme import model_colour
-from ui.web.separability.figures import MOST_CLASSES, class_styles, cloud, readings
+from ui.web.separability.figures import MOST_CLASSES, class_styles, cloud, readings, synthetic_figure
 from ui.web.views import separability
 from ui.web.views.separability import NO_UMAP, ours, rows, theirs
 
@@ -87,6 +95,10 @@ def test_the_run_and_the_paper_have_a_table_each_and_the_numbers_are_those_measu
     assert list(paper["RBF SVM"]) == ["100.0\xa0%", "95.5\xa0%", "77.6\xa0±\xa02.0\xa0%", "78.3\xa0%"]
     assert "frontier models" in shown(page)
     assert "All turns of a task stay in one fold" in shown(page)
+    within = page.table[2].value
+    measured = within_families(read_states(played, "r1", policy).points, "hidden")
+    assert list(within.index) == [family for family, one in measured.items() if one is not None]
+    assert "LCB 84.4 %" in shown(page)
 
 
 def test_rare_classes_are_named_and_a_single_class_is_one_sentence(samples: Store) -> None:
@@ -152,6 +164,22 @@ def test_an_address_that_asks_for_umap_shows_pca(samples: Store) -> None:
     page = opened("separability", projection="umap")
     assert [info.value for info in page.info] == [NO_UMAP]
     assert page.segmented_control(key="projection").value == "pca"
+
+
+def test_made_up_states_show_how_index_and_accuracy_go_together(
+    played: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        separability, "_studied", lambda: [Synthetic(0.0, 0.01, 0.3), Synthetic(1.0, 0.5, 1.0)]
+    )
+    page = opened("separability")
+    assert "Index in this run" not in shown(page)
+    page.session_state["synthetic"] = True
+    page.run()
+    index = separability_index(read_states(played, "r1", first_policy(played)).points, "model", "hidden")
+    assert f"chosen model in hidden states {index:.3f}" in shown(page)
+    figure = synthetic_figure([Synthetic(0.0, 0.01, 0.3)], None)
+    assert not figure.layout.shapes
 
 
 def test_the_table_of_turns_leads_to_each(samples: Store) -> None:
@@ -275,10 +303,15 @@ def test_the_command_prints_what_the_page_shows(played: Store, capsys: pytest.Ca
         assert measured is not None
         assert result["svm"]["rbf"]["mean"] == pytest.approx(measured.rbf.mean)
     assert found["results"][0]["paper"]["svm"]["linear"] == {"mean": 1.0, "std": None}
+    assert [one["index"] for one in found["index"]] == [
+        separability_index(points, one["target"], one["space"]) for one in found["index"]
+    ]
+    assert set(found["within_families"]) == set(points.families)
     code, table, _ = told(capsys, "r1", "--policy", policy)
     assert code == 0
     assert f"{100 * found['results'][0]['svm']['linear']['mean']:.1f} ±" in table
     assert "frontier models" in table
+    assert "read off hidden states within one task family" in table
     assert found["points"] > json.loads(told(capsys, "--turns", "first", "--json")[1])["points"] == 30
 
 

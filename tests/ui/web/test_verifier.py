@@ -12,13 +12,12 @@ from streamlit.testing.v1 import AppTest
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import Episode, Flag, Role, Turn, Verdict
+from storage.analysis.costs import PolicyCost, policy_costs
 from storage.analysis.verdicts import (
     LACKS,
-    PolicyCost,
     VerdictOutcome,
     VerifierLedger,
     ledgers,
-    policy_costs,
     thinker_plans,
     turn_groups,
     turn_rates,

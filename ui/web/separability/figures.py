@@ -16,6 +16,7 @@ from core.analysis.separability import (
     Accuracy,
     Projection,
     Score,
+    Synthetic,
 )
 from ui.presentation.theme import (
     CLASS_COLOURS,
@@ -27,7 +28,7 @@ from ui.presentation.theme import (
     layout,
     model_colour,
 )
-from ui.web.kit.axes import TIGHT
+from ui.web.kit.axes import TIGHT, line_at, note
 from ui.web.kit.figures import literal, ticks, unvalidated
 
 #: Classes with a colour of their own; the smaller ones are one grey class.
@@ -127,6 +128,36 @@ def readings(measured: Sequence[Accuracy]) -> go.Figure:
             yaxis=ticks(names) | {"range": [-0.6, len(rows) - 0.4], "automargin": True, "showgrid": False},
             legend=_BELOW | {"y": -0.1},
             margin=TIGHT | {"t": 4},
+        ),
+    )
+
+
+def synthetic_figure(found: Sequence[Synthetic], here: float | None) -> go.Figure:
+    """Accuracy over the index of made-up states; `here` is the index of this run's, as a line."""
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": "made-up states",
+            "x": [one.index for one in found],
+            "y": [one.accuracy for one in found],
+            "line": {"color": FIRST_COLOUR, "width": 2},
+            "marker": {"size": 8, "color": FIRST_COLOUR},
+            "hovertemplate": "index %{x:.3f}: %{y:.1%} read rightly<extra></extra>",
+        }
+    ]
+    shapes = [] if here is None else [line_at(x=here, width=2, dash="dot")]
+    words = [] if here is None else [note("this run", x=here, y=0.02, yref="paper")]
+    return unvalidated(
+        data,
+        layout(
+            280,
+            xaxis={"title": {"text": "separability index"}, "range": [-0.02, 1.02], "zeroline": False},
+            yaxis={"tickformat": ".0%", "range": [0, 1.04], "title": {"text": "linear SVM"}},
+            shapes=shapes,
+            annotations=words,
+            margin=TIGHT,
+            showlegend=False,
         ),
     )
 

@@ -11,17 +11,15 @@ import streamlit as st
 from core.analysis.metrics import ClusteredShare
 from core.episode import Role
 from storage.analysis.budgets import AtBudget, accuracy_by_budget
+from storage.analysis.costs import PolicyCost, Spending, spending_by
 from storage.analysis.routing import counted_episodes, pool_order
 from storage.analysis.verdicts import (
     MOST_PLANS,
-    PolicyCost,
     Rates,
     RoleCompliance,
-    Spending,
     ThinkerPlan,
     TurnGroup,
     role_compliance,
-    spending_by,
     thinker_plans,
     with_lapse,
 )

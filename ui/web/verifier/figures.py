@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from storage.analysis.budgets import AtBudget
-from storage.analysis.verdicts import PolicyCost, frontier
+from storage.analysis.costs import PolicyCost, frontier
 from ui.presentation.theme import (
     FIRST_COLOUR,
     NEUTRAL_COLOUR,

@@ -15,8 +15,12 @@ from core.analysis.separability import (
     FOLDS,
     PUBLISHED_ACCURACY,
     PUBLISHED_FISHER,
+    PUBLISHED_WITHIN,
     SPACE_WORDS,
     SPACES,
+    SYNTHETIC_MODELS,
+    SYNTHETIC_SIZE,
+    SYNTHETIC_TASKS,
     TARGET_WORDS,
     TARGETS,
     Accuracy,
@@ -30,6 +34,9 @@ from core.analysis.separability import (
     discriminate,
     perplexity,
     project,
+    separability_index,
+    synthetic_study,
+    within_families,
 )
 from storage.analysis.hidden_states import HiddenStates, PolicyWithStates, policies_with_states, read_states
 from storage.filters.episode_filter import EpisodeFilter
@@ -44,7 +51,7 @@ from ui.web.kit.cache import remembered
 from ui.web.kit.chart import plot
 from ui.web.kit.figures import literal
 from ui.web.kit.widgets import nothing_here, states_removed
-from ui.web.separability.figures import class_styles, cloud, readings, shown
+from ui.web.separability.figures import class_styles, cloud, readings, shown, synthetic_figure
 
 #: Value in the address -> its words.
 TURNS = {"all": "Every turn", "first": "First turns"}
@@ -256,6 +263,8 @@ def _too_few(target: Target) -> str:
 
 _remembered = st.cache_data(max_entries=64, show_spinner=False, hash_funcs={Points: attrgetter("digest")})
 _projected, _discriminated, _measured = _remembered(project), _remembered(discriminate), _remembered(accuracy)
+_measured_within, _indexed = _remembered(within_families), _remembered(separability_index)
+_studied = _remembered(synthetic_study)
 
 
 def _turns_table(states: HiddenStates) -> None:
@@ -323,6 +332,63 @@ def _readings(states: HiddenStates) -> None:
     with right:
         st.markdown("**The paper, with frontier models** (arXiv 2512.04695)")
         st.table(theirs(measured), border="horizontal")
+    _within(points)
+    _synthetic(points)
+
+
+def _within(points: Points) -> None:
+    """How well the model is read where the family tells nothing."""
+    st.markdown("**The chosen model, read off hidden states within one task family**")
+    with st.spinner("Fitting an SVM per family …"):
+        found = {family: one for family, one in _measured_within(points, "hidden").items() if one is not None}
+    if not found:
+        nothing_here(
+            f"In no family two models were chosen on {FOLDS} tasks each: there is nothing to tell apart."
+        )
+        return
+    frame = ours(list(found.values()))
+    frame.index = pd.Index([one_line(family, 30) for family in found])
+    st.table(frame, border="horizontal")
+    papers = ", ".join(f"{name} {percent(share)}" for name, share in PUBLISHED_WITHIN.items())
+    st.caption(f"Where the family itself no longer tells who is chosen. The paper, linear SVM: {papers}.")
+
+
+def _synthetic(points: Points) -> None:
+    """The separability index of these points, and how index and accuracy go together where it is known."""
+    with st.expander(
+        "How far apart must classes lie? Made-up states", icon=":material/scatter_plot:", on_change="rerun",
+        key="synthetic",
+    ) as expander:  # fmt: skip
+        if not expander.open:
+            return
+        st.caption(
+            f"As in the paper's appendix: {SYNTHETIC_TASKS} clusters of tasks and {SYNTHETIC_MODELS} models in "
+            f"{SYNTHETIC_SIZE:,} numbers. The index is the share of the variance that lies between classes; a linear "
+            "SVM reads the model off each set of made-up states."
+        )
+        with st.spinner("Fitting the SVMs …"):
+            made_up = _studied()
+            ours = {
+                (target, space): index
+                for target in TARGETS
+                for space in SPACES
+                if (index := _indexed(points, target, space)) is not None
+            }
+        alt = "; ".join(f"index {one.index:.3f}: accuracy {one.accuracy:.2f}" for one in made_up)
+        plot(
+            synthetic_figure(made_up, ours.get(("model", "hidden"))),
+            key="synthetic_figure",
+            small=True,
+            alt=alt,
+        )
+        st.caption(
+            "Index in this run: "
+            + ", ".join(
+                f"{TARGET_WORDS[target]} in {SPACE_WORDS[space]} {index:.3f}"
+                for (target, space), index in ours.items()
+            )
+            + ". Unlike the made-up ones, real classes are seldom round clouds, so the two need not agree."
+        )
 
 
 def _told_apart(points: Points, target: Target, n: int) -> str:

@@ -11,16 +11,15 @@ from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import Role
+from storage.analysis.costs import PolicyCost, policy_costs
 from storage.analysis.routing import pool_order
 from storage.analysis.verdicts import (
     FEWEST,
     WRONGLY_ENDED,
-    PolicyCost,
     VerdictOutcome,
     VerifierLedger,
     by_author,
     ledgers,
-    policy_costs,
     turn_groups,
     turn_rates,
     turns_with_verdict,

@@ -1,0 +1,146 @@
+"""What turns and policies consumed, and what a solved problem cost; aggregated in SQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import case, func, select
+
+from core.analysis.metrics import ClusteredShare
+from core.episode import EndReason
+from storage.analysis.routing import counted_episodes
+from storage.analysis.verdicts import TurnGroup
+from storage.filters.clusters import cluster_sums, count_if, to_shares
+from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.listing import total_if_all_known
+from storage.rows.engine import reading
+from storage.rows.schema import episode
+from storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What some turns or episodes consumed; None: a price is unknown."""
+
+    n: int
+    tokens: int
+    cost_usd: float | None
+    latency_s: float
+
+
+def spending_by(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) -> dict[str, Spending]:
+    """Turns put together by `key`, most tokens first."""
+    found: dict[str, Spending] = {}
+    for group in groups:
+        name = key(group)
+        before = found.get(name, Spending(0, 0, 0.0, 0.0))
+        found[name] = Spending(
+            before.n + group.n,
+            before.tokens + group.tokens_in + group.tokens_out,
+            None if before.cost_usd is None or group.cost_usd is None else before.cost_usd + group.cost_usd,
+            before.latency_s + group.latency_s,
+        )
+    return dict(sorted(found.items(), key=lambda one: (-one[1].tokens, one[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCost:
+    """How a policy did and what its finished episodes consumed."""
+
+    policy: str
+    turns: int
+    tokens: int
+    cost_usd: float | None
+    latency_s: float
+    accuracy: ClusteredShare  # right episodes of all
+    accepted: ClusteredShare  # of all, those that a Verifier ended
+    false_accept: ClusteredShare  # wrong ones among those that a Verifier ended
+    accepts: dict[tuple[int, bool], int]  # (turns played, right) -> episodes that a Verifier ended
+
+    @property
+    def n(self) -> int:
+        """Its finished episodes."""
+        return self.accuracy.n
+
+    @property
+    def right(self) -> int:
+        """Those that ended right."""
+        return self.accuracy.k
+
+    def per_solved(self, amount: float | None) -> float | None:
+        """An amount shared out over the solved problems; None where there are none, or it is unknown."""
+        return None if amount is None or not self.right else amount / self.right
+
+
+def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
+    """Every policy with finished episodes, in the order of the filter's episodes, most first. Two queries."""
+    accepted = episode.c.end_reason == EndReason.ACCEPTED
+    right = func.coalesce(episode.c.correct, False)
+    ended = case((accepted, True), else_=False)
+    keys = (episode.c.policy, episode.c.turns, ended, right)
+    query = (
+        select(
+            *keys,
+            func.count(),
+            func.sum(episode.c.tokens_in + episode.c.tokens_out),
+            total_if_all_known(episode.c.cost_usd),
+            func.sum(episode.c.latency_s),
+        )
+        .where(*counted_episodes(store, where))
+        .group_by(*keys)
+    )
+    tasks = (
+        select(
+            episode.c.policy,
+            count_if(right.is_(True)).label("right"),
+            func.count().label("n"),
+            count_if(accepted).label("accepted"),
+            count_if(accepted & right.is_(False)).label("falsely"),
+        )
+        .where(*counted_episodes(store, where))
+        .group_by(episode.c.policy, episode.c.task_key)
+        .subquery()
+    )
+    shares = select(
+        tasks.c.policy,
+        *cluster_sums(tasks.c.right, tasks.c.n),
+        *cluster_sums(tasks.c.accepted, tasks.c.n),
+        *cluster_sums(tasks.c.falsely, tasks.c.accepted),
+    ).group_by(tasks.c.policy)
+    by_policy: dict[str, list[tuple[Any, ...]]] = {}
+    with reading(store.engine) as connection:
+        for policy, *rest in connection.execute(query):
+            by_policy.setdefault(policy, []).append(tuple(rest))
+        found = [
+            _policy_cost(policy, by_policy[policy], *to_shares(sums))
+            for policy, *sums in connection.execute(shares)
+        ]
+    return sorted(found, key=lambda one: (-one.n, one.policy))
+
+
+def _policy_cost(policy: str, rows: Iterable[tuple[Any, ...]], *shares: ClusteredShare) -> PolicyCost:
+    turns = tokens = 0
+    cost: float | None = 0.0
+    latency = 0.0
+    accepts: Counter[tuple[int, bool]] = Counter()
+    for played, accepted, right, count, used, paid, waited in rows:
+        turns, tokens = turns + count * played, tokens + used
+        cost = None if cost is None or paid is None else cost + paid
+        latency += waited
+        if accepted:
+            accepts[played, bool(right)] += count
+    accuracy, ended, false_accept = shares
+    return PolicyCost(policy, turns, tokens, cost, latency, accuracy, ended, false_accept, accepts)
+
+
+def frontier(points: Iterable[tuple[str, float, float]]) -> list[str]:
+    """Names of the (name, price, accuracy) that no other beats in both, cheapest first."""
+    best, found = float("-inf"), []
+    for name, _, accuracy in sorted(points, key=lambda one: (one[1], -one[2], one[0])):
+        if accuracy > best:
+            best = accuracy
+            found.append(name)
+    return found
