@@ -189,8 +189,9 @@ def ledgers(groups: Iterable[TurnGroup], rates: Rates) -> list[VerifierLedger]:
             counts[group.model][judged] += group.n
             own[group.model] += group.n * (Flag.SELF_VERIFIED in group.flags)
     found = []
+    nothing = TurnRates(NOTHING, NOTHING, NOTHING)  # where its turns went between the two readings
     for model, of in counts.items():
-        its = rates[model, Role.VERIFIER]
+        its = rates.get((model, Role.VERIFIER), nothing)
         found.append(VerifierLedger(model, of, its.false_accept, its.false_revise, own[model]))
     return sorted(found, key=lambda one: (*_rank(one.false_accept), one.model))
 

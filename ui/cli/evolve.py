@@ -96,6 +96,15 @@ def evolve(
             help="Evolve singular values too: of the encoder's layers (1 or 26,27), or 'released'.",
         ),
     ] = "",
+    labels: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=MOST_TASKS,
+            help="First teach the head which model does best on each of N questions, asked three times.",
+        ),
+    ] = 0,
     mirrored: Annotated[bool, typer.Option(help="Candidates in mirrored pairs, or each on its own.")] = True,
     protocol: Annotated[
         Protocol, typer.Option(help="Rules of the episodes: the paper's, or the authors' released code's.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.episode import Protocol
-from core.evolution.config import EvolveConfig
+from core.evolution.config import EvolveConfig, label_episodes
 from core.settings import read_settings
 from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.generations import Evolution
@@ -69,6 +69,28 @@ def test_an_evolution_by_the_released_rules_leaves_checkpoints_that_play_by_them
     )
     again = world.trinity(*begin, "--protocol", "paper", "--resume")
     assert "was begun with another --protocol" in again.err
+
+
+def test_an_evolution_begins_with_labels_whose_episodes_count(world: Sums) -> None:
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--labels", 8, "--no-controls", "--json")
+    assert result.code == 0, result.err
+    with closing(open_store(world.store)) as store:
+        first, second, *_ = store.evolution.generations(result.json["run"])
+        assert (first.evaluations, second.evaluations) == (label_episodes(2, 8), label_episodes(2, 8) + 16)
+        assert first.checkpoint_id is not None
+        assert store.checkpoints.load(first.checkpoint_id).kind == "labels"
+
+
+def test_the_papers_preset_is_every_setting_of_the_paper_and_options_win_over_it(world: Sums) -> None:
+    file = world.folder / "paper.toml"
+    assert world.trinity("evolve", "--preset", "paper", "--generations", 7, "--write-config", file).code == 0
+    said = read_file(file)
+    assert (said["learner"], said["step_size"], said["generations"]) == ("pycma", 0.03, 7)
+    assert (said["common"], said["mirrored"], said["constant_spread"]) == (False, False, "plain")
+    config = EvolveFile(**said).plan(read_settings({}, {}, world.folder)).evolution
+    assert (config.population, config.tasks_per_candidate, config.rotate_every) == (32, 16, 1)
+    refused = world.trinity("evolve", "--preset", "best")
+    assert "There is no preset 'best': choose default or paper" in " ".join(refused.err.split())
 
 
 @pytest.mark.parametrize("key", ["step_size", "logit_spread", "turn_cost"])
