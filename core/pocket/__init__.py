@@ -16,5 +16,8 @@ HELD_OUT_FAMILIES: tuple[str, ...] = ("dates", "units", "sequences", "sets")
 
 FAMILIES: tuple[str, ...] = TRAINED_FAMILIES + HELD_OUT_FAMILIES
 
-#: Where the shipped weights are: one Hugging Face folder per model and one for the `encoder`.
+#: What reads the transcript for the coordinator. It learns the next token of transcripts and nothing else.
+ENCODER = "encoder"
+
+#: Where the shipped weights are: one Hugging Face folder per model and one for the encoder.
 WEIGHTS: Path = Path(__file__).parent / "weights"

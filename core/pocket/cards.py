@@ -11,13 +11,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from core.episode import ROLE_ORDER, Role
+from core.episode import Grade, Role, Task
 from core.errors import ConfigError
 from core.play import terse
-from core.pocket import FAMILIES, WEIGHTS
+from core.play.drive import GradeMany
+from core.pocket import ENCODER, FAMILIES, WEIGHTS
+from core.pocket.families import BY_NAME
 from core.pocket.recipes import Recipe
 from core.pocket.specs import MAX_TOKENS, pocket_spec
 from core.pocket.tasks import draw_problems
+from core.pocket.transcripts import training_transcripts
 from core.pool.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -47,8 +50,9 @@ class Skills:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One model's card. `mix` is the share of each (family, skill) pair in the training data; `temperatures` are
-    what it samples at in each role, in the pool and in the measurements of `skills`."""
+    """One model's card. `mix` is the share of each (family, skill) pair in the training data; `temperature` is what it
+    samples at, in the pool and in the measurements of `skills`. The encoder's has no skills but a `loss`: its mean
+    cross-entropy (nats per token) on transcripts of validation problems."""
 
     name: str
     purpose: str
@@ -57,19 +61,25 @@ class Card:
     recipe: dict[str, object]
     mix: dict[str, float]
     training_s: float
-    temperatures: dict[str, float]
+    temperature: float | None
     skills: tuple[Skills, ...]
+    loss: float | None = None
 
 
-def measure_card(recipe: Recipe, folder: Path, training_s: float) -> Iterator[Skills | Card]:
-    """Measure a trained chat model family by family, write its card beside the weights and yield it last."""
+def measure_card(
+    recipe: Recipe, folder: Path, training_s: float, grade: GradeMany
+) -> Iterator[Skills | Card]:
+    """Measure a trained model family by family, write its card beside the weights and yield it last."""
     from core.pocket.language_model import LanguageModel
 
     model, spec = LanguageModel.load(folder), pocket_spec(recipe.name)
-    skills = []
-    for family in FAMILIES:
-        skills.append(measure_skills(model, family, spec))
-        yield skills[-1]
+    skills, loss = [], None
+    if recipe.name == ENCODER:
+        loss = _transcript_loss(model)
+    else:
+        for family in FAMILIES:
+            skills.append(measure_skills(model, family, spec, grade))
+            yield skills[-1]
     plain = asdict(recipe)
     total = sum(recipe.mix.values())
     card = Card(
@@ -80,11 +90,26 @@ def measure_card(recipe: Recipe, folder: Path, training_s: float) -> Iterator[Sk
         recipe={key: value for key, value in plain.items() if key not in ("name", "purpose", "mix")},
         mix={f"{family}/{skill}": round(weight / total, 4) for (family, skill), weight in recipe.mix.items()},
         training_s=round(training_s, 1),
-        temperatures={str(role): spec.temperature_in(role) for role in ROLE_ORDER},
+        temperature=None if recipe.name == ENCODER else spec.temperature,
         skills=tuple(skills),
+        loss=loss,
     )
     (folder / CARD).write_text(json.dumps(asdict(card), indent=1) + "\n")
     yield card
+
+
+def _transcript_loss(model: LanguageModel) -> float:
+    """Mean cross-entropy per token over PROBLEMS transcripts of validation problems."""
+    import torch
+
+    total, n = 0.0, 0
+    for text in islice(training_transcripts(0, "validation"), PROBLEMS):
+        ids = torch.tensor([model.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids])
+        with torch.inference_mode():
+            logits = model.model(input_ids=ids, use_cache=False).logits[0, :-1]
+        total += float(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum"))
+        n += ids.shape[1] - 1
+    return total / n
 
 
 def read_card(name: str) -> Card:
@@ -96,16 +121,24 @@ def read_card(name: str) -> Card:
     return Card(**{**data, "skills": tuple(Skills(**row) for row in data["skills"])})
 
 
-def measure_skills(model: LanguageModel, family: str, spec: ModelSpec) -> Skills:
+def measure_skills(model: LanguageModel, family: str, spec: ModelSpec, grade: GradeMany) -> Skills:
     """Play validation problems of `family` through every skill of one model, sampling as its pool entry says."""
     problems = list(islice(draw_problems(family, "validation", 0), PROBLEMS))
     rng = random.Random(0)
     questions = [terse.think_prompt(p.question) for p in problems]
     plans = _ask(model, questions, "think", spec.temperature_in(Role.THINKER))
 
+    grader = BY_NAME[family].grader
+
     def solved(prompts: Sequence[str], key: str) -> float:
         replies = _ask(model, prompts, key, spec.temperature_in(Role.WORKER))
-        return fmean(terse.read_answer(r) == p.answer for r, p in zip(replies, problems, strict=True))
+        grades = [
+            Grade(
+                Task(f"{i}", one.question, one.answer, grader, family, "validation"), terse.read_answer(reply)
+            )
+            for i, (one, reply) in enumerate(zip(problems, replies, strict=True))
+        ]
+        return fmean(grade(grades))
 
     def judged(shown: Sequence[str], verdict: str) -> float:
         prompts = [terse.check_prompt(p.question, a) for p, a in zip(problems, shown, strict=True)]

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
+from core.pocket import ENCODER, FAMILIES
 from core.pocket.corpus import Skill
-
-#: What reads the transcript for the coordinator. It learns the next token of transcripts and nothing else.
-ENCODER = "encoder"
 
 Mix = dict[tuple[str, Skill], float]
 
@@ -36,37 +33,39 @@ def mixed(families: Mapping[str, float], skills: Mapping[Skill, float]) -> Mix:
     }
 
 
-def _favour(favourites: Mapping[str, float], rest: float) -> dict[str, float]:
-    """Family weights: the favourites as given, `rest` for other trained families, a little of the held-out ones."""
-    return {**dict.fromkeys(HELD_OUT_FAMILIES, 0.03), **dict.fromkeys(TRAINED_FAMILIES, rest), **favourites}
+def _favour(**favourites: float) -> dict[str, float]:
+    """Family weights: the favourites as given, a little of each other."""
+    return {**dict.fromkeys(FAMILIES, 0.025), **favourites}
 
 
-EVEN: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.3, "check": 0.3}
-PLAN: dict[Skill, float] = {"think": 0.6, "follow": 0.05, "check": 0.35}
-WORK: dict[Skill, float] = {"solve": 0.1, "follow": 0.55, "check": 0.35}
-OWN_FAMILY: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.35, "check": 0.25}
-JUDGE: dict[Skill, float] = {"solve": 0.08, "check": 0.92}
+# Skills are taught apart: no model plans, computes and judges well, and a coordinator has something to put together.
+EVEN: dict[Skill, float] = {"think": 0.3, "solve": 0.1, "follow": 0.35, "check": 0.25}
 
-_EVERYTHING = dict.fromkeys(FAMILIES, 0.125)
-_MOSTLY_ELSEWHERE = {**dict.fromkeys(HELD_OUT_FAMILIES, 0.18), **dict.fromkeys(TRAINED_FAMILIES, 0.07)}
-_NUMBERS = _favour({"math": 0.4, "code": 0.4}, 0.1)
-_COMPUTED = _favour({"math": 0.5, "code": 0.35}, 0.05)
-_HARD_TO_JUDGE = _favour({"math": 0.4, "code": 0.4, "logic": 0.3}, 0.08)
+_PROGRAMS = _favour(math=0.25, code=0.55, units=0.05, sequences=0.05)
+_NUMBERS = _favour(math=0.4, code=0.4, units=0.05, sequences=0.05)
+_WORDS = _favour(logic=0.55, knowledge=0.25, dates=0.05, sets=0.05)
+_ALL = _favour(math=0.22, code=0.2, logic=0.28, knowledge=0.2)
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe("atlas", "plans word problems and code", mixed(_NUMBERS, PLAN), seed=2),
-        Recipe("abacus", "computes word problems and code", mixed(_COMPUTED, WORK), seed=3),
+        Recipe("atlas", "plans computations", mixed(_PROGRAMS, {"think": 0.85, "solve": 0.15}), 3000, seed=2),
         Recipe(
-            "plato", "orderings, planned and solved", mixed(_favour({"logic": 0.8}, 0.05), OWN_FAMILY), seed=4
+            "abacus", "computes by a plan", mixed(_NUMBERS, {"follow": 0.85, "solve": 0.15}), 3250, seed=3
         ),
         Recipe(
-            "sage", "facts, recalled and chosen", mixed(_favour({"knowledge": 0.8}, 0.05), OWN_FAMILY), seed=5
+            "plato",
+            "plans orderings and recalls facts",
+            mixed(_WORDS, {"think": 0.9, "solve": 0.1}),
+            2500,
+            seed=4,
         ),
-        Recipe("themis", "judges answers", mixed(_HARD_TO_JUDGE, JUDGE), seed=6),
-        Recipe("jack", "a bit of everything", mixed(_MOSTLY_ELSEWHERE, EVEN), seed=7),
-        Recipe("pip", "too small for most of it", mixed(_EVERYTHING, EVEN), 2000, width=64, layers=2, seed=8),
+        Recipe(
+            "sage", "answers by a plan in words", mixed(_WORDS, {"follow": 0.9, "solve": 0.1}), 2750, seed=5
+        ),
+        Recipe("themis", "judges answers", mixed(_ALL, {"check": 0.92, "solve": 0.08}), 6000, seed=6),
+        Recipe("jack", "a bit of everything", mixed(dict.fromkeys(FAMILIES, 1.0), EVEN), 6000, seed=7),
+        Recipe("pip", "too small for most of it", mixed(_ALL, EVEN), 1500, width=64, layers=2, seed=8),
         Recipe(ENCODER, "reads the transcript; not in the pool", steps=1000, width=96, batch=32, seed=9),
     )
 }

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from core.pool.spec import ModelSpec
 
-#: A Worker's second try shall differ from its first: only then is it worth checking and trying again. Those who know
-#: a family by heart need more of it than the generalists, and at more than 1.2 pip hardly gets anything right.
-WORKER_TEMPERATURES = {
-    "atlas": 2.2,
-    "abacus": 2.2,
-    "plato": 2.2,
-    "sage": 2.2,
-    "themis": 1.6,
-    "jack": 1.6,
-    "pip": 1.2,
+#: What each model samples at, in every role: the temperature at which it does best alone, at its best cycle of roles,
+#: on validation tasks (`trinity pocket temperatures` measures it). Frozen before any test task was drawn.
+TEMPERATURES = {
+    "atlas": 0.25,
+    "abacus": 0.25,
+    "plato": 0.25,
+    "sage": 0.25,
+    "themis": 0.75,
+    "jack": 0.5,
+    "pip": 0.25,
 }
-#: Plans are long; one slip spoils them.
-THINKER_TEMPERATURE = 1.0
-#: A judge shall not waver.
-VERIFIER_TEMPERATURE = 0.3
+
+#: Who plans, who works and who judges, by trained family: the team of somebody who knows what the models were taught.
+#: It is a ceiling to compare with; nothing that learns is told of it.
+TEAMS = {
+    "math": ("atlas", "abacus", "themis"),
+    "logic": ("plato", "sage", "themis"),
+    "knowledge": ("plato", "sage", "themis"),
+    "code": ("atlas", "abacus", "themis"),
+}
 
 MAX_TOKENS = 64
 
@@ -30,8 +35,7 @@ def pocket_spec(name: str) -> ModelSpec:
         model=f"pocket/{name}",
         provider="pocket",
         dialect="terse",
-        temperature=WORKER_TEMPERATURES.get(name, 1.0),  # a name that is none is refused by the pool
-        role_temperature={"thinker": THINKER_TEMPERATURE, "verifier": VERIFIER_TEMPERATURE},
+        temperature=TEMPERATURES.get(name, 1.0),  # a name that is none is refused by the pool
         max_tokens=MAX_TOKENS,
         price_in=0.0,
         price_out=0.0,

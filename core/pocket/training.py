@@ -14,9 +14,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from core.errors import ConfigError
-from core.pocket import FAMILIES
+from core.pocket import ENCODER, FAMILIES
 from core.pocket.corpus import Exercise, exercises
-from core.pocket.recipes import ENCODER, RECIPES, Mix, Recipe
+from core.pocket.muon import Muon
+from core.pocket.recipes import RECIPES, Mix, Recipe
 from core.pocket.tokenizer import train_tokenizer
 from core.pocket.transcripts import training_transcripts
 
@@ -84,7 +85,7 @@ def fit(
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     optimisers: tuple[torch.optim.Optimizer, ...] = (
-        torch.optim.Muon(matrices, lr=recipe.peak_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        Muon(matrices, recipe.peak_rate),
         torch.optim.AdamW(others, lr=recipe.peak_rate, betas=(0.9, 0.98), weight_decay=0.0),
     )
     model.train()

@@ -20,15 +20,15 @@ from core.tokens import GENERATION_SUFFIX, TURN_END, TURN_START
 MOST_PAST_TURNS = 4
 
 
-def training_transcripts(seed: int) -> Iterator[str]:
-    """An endless stream of transcripts over all families of the train split, special tokens written out.
+def training_transcripts(seed: int, split: str = "train") -> Iterator[str]:
+    """An endless stream of transcripts over all families of a split, special tokens written out.
 
     The generation suffix stands before the last reply. Half of the time its closing newlines are left out, so that
     the state read by the coordinator, at the penultimate token, has to predict what follows: that reply, or, half of
     the time, first a recap of who spoke last. Without the recap nothing in random transcripts depends on who spoke
     last, and a trial encoder forgot it."""
     rng = random.Random(f"transcripts/{seed}")
-    streams = [draw_problems(family, "train", seed) for family in FAMILIES]
+    streams = [draw_problems(family, split, seed) for family in FAMILIES]
     while True:
         problem = next(rng.choice(streams))
         text = f"{TURN_START}user\n{problem.question}{TURN_END}\n"

@@ -7,94 +7,83 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Callable
-from functools import partial
 
-from core.pocket.problem import Family, Problem, number_problem
+from core.pocket.problem import Computation, Family, Problem, sum_of
 
 ASK = "What does this give?"
 
 
-def _digits(rng: random.Random, count: int) -> list[int]:
-    return [rng.randint(1, 9) for _ in range(count)]
-
-
-def _trace(values: list[int], last: str) -> str:
-    return f"{' '.join(map(str, values)) or 'none'} then {last}"
-
-
-def _filtered(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> Problem:
-    values = _digits(rng, rng.choice((4, 5)))
+def _condition(rng: random.Random, values: list[int], low: int = 2, high: int = 7) -> tuple[str, list[int]]:
+    """A condition on x, as a limit from `low` to `high` or as odd or even, and the values that fulfil it."""
     if rng.random() < 0.5:
-        limit = rng.randint(2, 7)
+        limit = rng.randint(low, high)
         sign, holds = rng.choice((("<", operator.lt), (">", operator.gt), ("<=", operator.le)))
-        condition = f"x {sign} {limit}"
-        chosen = [x for x in values if holds(x, limit)]
-    else:
-        rest = int(rng.random() < 0.5)
-        condition = f"x % 2 == {rest}"
-        chosen = [x for x in values if x % 2 == rest]
+        return f"x {sign} {limit}", [x for x in values if holds(x, limit)]
+    rest = int(rng.random() < 0.5)
+    return f"x % 2 == {rest}", [x for x in values if x % 2 == rest]
+
+
+def _filtered_sum(rng: random.Random) -> Problem:
+    values = [rng.randint(1, 9) for _ in range(5)]
+    condition, chosen = _condition(rng, values)
+    if not 2 <= len(chosen) <= 4:
+        return _filtered_sum(rng)
+    return sum_of(chosen).problem(rng, f"{ASK} sum([x for x in {values} if {condition}])")
+
+
+def _filtered_count(rng: random.Random) -> Problem:
+    values = [rng.randint(1, 9) for _ in range(5)]
+    condition, chosen = _condition(rng, values)
     if not chosen:
-        return _filtered(rng, last, fold)
-    answer = fold(chosen)
-    question = f"{ASK} {last}([x for x in {values} if {condition}])"
-    return number_problem(
-        rng, question, answer, _trace(chosen, last), (fold(values), len(chosen), max(chosen))
-    )
+        return _filtered_count(rng)
+    times, more = rng.randint(2, 9), rng.randint(2, 19)
+    question = f"{ASK} len([x for x in {values} if {condition}]) * {times} + {more}"
+    return Computation(len(chosen), (("*", times), ("+", more))).problem(rng, question)
 
 
-def _sliced(rng: random.Random, last: str, fold: Callable[[list[int]], int]) -> Problem:
-    values = _digits(rng, 5)
+def _sliced_sum(rng: random.Random) -> Problem:
+    values = [rng.randint(1, 19) for _ in range(5)]
     start = rng.randint(0, 2)
     stop = rng.randint(start + 2, min(start + 3, 5))
-    part = values[start:stop]
-    answer = fold(part)
-    question = f"{ASK} {last}({values}[{start}:{stop}])"
-    near = (fold(values[start : stop + 1]), fold(values[start + 1 : stop]), fold(values))
-    return number_problem(rng, question, answer, _trace(part, last), near)
+    return sum_of(values[start:stop]).problem(rng, f"{ASK} sum({values}[{start}:{stop}])")
 
 
-def _two_items(rng: random.Random) -> Problem:
-    values = _digits(rng, 5)
-    i, j = rng.randrange(4), rng.choice((-1, -2))
-    a, b = values[i], values[j]
-    sign, answer = ("+", a + b) if rng.random() < 0.5 else ("*", a * b)
-    question = f"{ASK} {values}[{i}] {sign} {values}[{j}]"
-    plan = f"{a} and {b} then {a} {sign} {b}"
-    return number_problem(rng, question, answer, plan, (values[i + 1] + b, a + values[0]))
+def _items(rng: random.Random) -> Problem:
+    values = [rng.randint(2, 9) for _ in range(5)]
+    i, j, k = rng.randrange(4), rng.choice((-1, -2)), rng.randrange(5)
+    question = f"v = {values}. {ASK} v[{i}] * v[{j}] + v[{k}]"
+    return Computation(values[i], (("*", values[j]), ("+", values[k]))).problem(rng, question)
 
 
 def _lookup(rng: random.Random) -> Problem:
     keys = rng.sample("abcdef", 3)
-    values = [rng.randint(10, 29) for _ in keys]
-    table = "{" + ", ".join(f"'{k}': {v}" for k, v in zip(keys, values, strict=True)) + "}"
-    wanted = rng.choice(keys)
-    found, other = values[keys.index(wanted)], rng.randint(2, 19)
-    answer = found + other
-    question = f"{ASK} {table}['{wanted}'] + {other}"
-    plan = f"{found} then {found} + {other}"
-    return number_problem(rng, question, answer, plan, tuple(value + other for value in values))
+    values = {key: rng.randint(10, 39) for key in keys}
+    x, y = rng.sample(keys, 2)
+    less = rng.randint(2, 19)
+    table = "{" + ", ".join(f"'{key}': {value}" for key, value in values.items()) + "}"
+    question = f"d = {table}. {ASK} d['{x}'] + d['{y}'] - {less}"
+    return Computation(values[x], (("+", values[y]), ("-", less))).problem(rng, question)
 
 
 def _span(rng: random.Random) -> Problem:
-    start = rng.randint(1, 6)
-    stop = start + rng.randint(3, 5)
+    start = rng.randint(1, 30)
+    stop = start + rng.randint(3, 4)
+    return sum_of(range(start, stop)).problem(rng, f"{ASK} sum(range({start}, {stop}))")
+
+
+def _filtered_span(rng: random.Random) -> Problem:
+    start = rng.randint(1, 15)
+    stop = start + rng.randint(4, 6)
     values = list(range(start, stop))
-    answer = sum(values)
-    question = f"{ASK} sum(range({start}, {stop}))"
-    return number_problem(rng, question, answer, _trace(values, "sum"), (answer + stop, answer - start))
+    condition, chosen = _condition(rng, values, start + 1, stop - 2)
+    if not 2 <= len(chosen) <= 4:
+        return _filtered_span(rng)
+    return sum_of(chosen).problem(rng, f"{ASK} sum([x for x in range({start}, {stop}) if {condition}])")
 
 
 CODE = Family(
     "code",
     "code",
-    (
-        partial(_filtered, last="sum", fold=sum),
-        partial(_filtered, last="len", fold=len),
-        partial(_sliced, last="max", fold=max),
-        _two_items,
-        _lookup,
-        _span,
-    ),
-    partial(_sliced, last="sum", fold=sum),
+    (_filtered_sum, _filtered_count, _sliced_sum, _items, _lookup, _span),
+    _filtered_span,
 )

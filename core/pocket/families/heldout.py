@@ -5,44 +5,44 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
+from typing import Literal
 
 from core.pocket.families.math import NAMES
-from core.pocket.problem import Family, Problem, number_problem
+from core.pocket.problem import Computation, Family, Problem, number_problem, sum_of
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
           "November", "December")  # fmt: skip
 
 
-def _steps(
-    rng: random.Random, names: tuple[str, ...], first: int, count: int, step: int = 1
-) -> tuple[str, str, tuple[str, ...]]:
-    """The name `count` steps from place `first` of a cycle, the plan that leads there, and decoys."""
-    path = [names[(first + step * k) % len(names)] for k in range(1, count + 1)]
+def _cyclic(
+    rng: random.Random, question: str, names: tuple[str, ...], start: int, count: int, step: int = 1
+) -> Problem:
+    """The name `count` steps from place `start` of a cycle. The plan leaves the steps to do; the working does them."""
+    path = [names[(start + step * k) % len(names)] for k in range(count + 1)]
     decoys = rng.sample([name for name in names if name != path[-1]], 3)
-    return path[-1], f"{' '.join(path)} then last", tuple(decoys)
+    plan = f"{path[0]} {'+' if step > 0 else '-'} {count}"
+    return Problem(question, path[-1], plan, f"{' '.join(path)} so {path[-1]}", tuple(decoys))
 
 
-def _cyclic(rng: random.Random, names: tuple[str, ...], what: str, step: int, most: int) -> Problem:
-    start, count = rng.randrange(len(names)), rng.randint(2, most)
+def _from_name(rng: random.Random, names: tuple[str, ...], what: str, step: int) -> Problem:
+    start, count = rng.randrange(len(names)), rng.randint(2, len(names) - 1)
     direction = "after" if step > 0 else "before"
     question = f"Which {what} is {count} {what}s {direction} {names[start]}?"
-    return Problem(question, *_steps(rng, names, start, count, step))
+    return _cyclic(rng, question, names, start, count, step)
 
 
 def _appointment(rng: random.Random) -> Problem:
     start, count = rng.randrange(len(DAYS)), rng.randint(2, 6)
-    steps = _steps(rng, DAYS, start, count)
-    name = rng.choice(NAMES)
-    return Problem(f"{name} leaves on {DAYS[start]} and comes back {count} days after. On which day?", *steps)
+    question = f"{rng.choice(NAMES)} leaves on {DAYS[start]} and comes back {count} days after. On which day?"
+    return _cyclic(rng, question, DAYS, start, count)
 
 
 def _weekday_of_date(rng: random.Random) -> Problem:
-    first, day = rng.randrange(len(DAYS)), rng.randint(1, 20)
-    count = rng.randint(1, 6)
-    steps = _steps(rng, DAYS, first, count)
-    month = rng.choice(MONTHS)
-    return Problem(f"{month} {day} is a {DAYS[first]}. Which day is it {count} days after?", *steps)
+    start, day, count = rng.randrange(len(DAYS)), rng.randint(1, 20), rng.randint(1, 6)
+    question = f"{rng.choice(MONTHS)} {day} is a {DAYS[start]}. Which day is it {count} days after?"
+    return _cyclic(rng, question, DAYS, start, count)
 
 
 UNIT_PAIRS = (
@@ -54,57 +54,35 @@ UNIT_PAIRS = (
 )
 
 
-def _convert_plus(rng: random.Random, stem: str) -> Problem:
+def _convert(rng: random.Random, stem: str, sign: Literal["+", "-"] = "+") -> Problem:
     big, small, factor = rng.choice(UNIT_PAIRS)
-    count, extra = rng.randint(2, 5), rng.randint(1, 19)
-    product = count * factor
+    count, extra = rng.randint(2, 6), rng.randint(1, 19)
+    extra = min(extra, count * factor - 1)
     question = stem.format(count=count, big=big, small=small, extra=extra)
-    plan = f"{count} * {factor} = {product} then {product} + {extra}"
-    return number_problem(rng, question, product + extra, plan, (product, product + factor, count + extra))
-
-
-def _units_left(rng: random.Random) -> Problem:
-    big, small, factor = rng.choice(UNIT_PAIRS)
-    count, used = rng.randint(2, 5), rng.randint(1, 19)
-    product = count * factor
-    used = min(used, product - 1)
-    question = f"Of {count} {big}, {used} {small} are over. How many {small} are left?"
-    plan = f"{count} * {factor} = {product} then {product} - {used}"
-    return number_problem(rng, question, product - used, plan, (product, product + used))
-
-
-def _units_two(rng: random.Random) -> Problem:
-    big, small, factor = rng.choice(UNIT_PAIRS)
-    one, two = rng.randint(1, 3), rng.randint(1, 2)
-    count = one + two
-    question = f"How many {small} are {one} {big} and {two} {big} together?"
-    plan = f"{one} + {two} = {count} then {count} * {factor}"
-    return number_problem(rng, question, count * factor, plan, (one * factor, (count + 1) * factor))
+    return Computation(count, (("*", factor), (sign, extra))).problem(rng, question)
 
 
 def _sequence(rng: random.Random, stem: str, shown: int, down: bool) -> Problem:
-    step = rng.randint(2, 9)
+    step = rng.randint(2, 12)
     start = rng.randint(1, 20) + (step * shown if down else 0)
-    signed = -step if down else step
-    values = [start + signed * k for k in range(shown + 1)]
-    question = stem.format(values=", ".join(map(str, values[:-1])))
-    plan = f"{'down' if down else 'up'} {step} then {values[-2]} {'-' if down else '+'} {step}"
-    return number_problem(rng, question, values[-1], plan, (values[-1] + signed, values[-2]))
+    values = [start + (-step if down else step) * k for k in range(shown)]
+    question = stem.format(values=", ".join(map(str, values)))
+    return Computation(values[-1], (("-" if down else "+", step),)).problem(rng, question)
 
 
 def _seq_double(rng: random.Random) -> Problem:
-    start = rng.randint(1, 9)
-    values = [start * 2**k for k in range(4)]
-    question = f"Each number is twice the one before: {', '.join(map(str, values[:-1]))}. What comes next?"
-    plan = f"twice {values[-2]} then {values[-2]} + {values[-2]}"
-    return number_problem(rng, question, values[-1], plan, (values[-2] + start, values[-2]))
+    start = rng.randint(1, 19)
+    values = [start, 2 * start, 4 * start]
+    question = f"Each number is twice the one before: {', '.join(map(str, values))}. What comes next?"
+    return sum_of([values[-1], values[-1]]).problem(rng, question)
 
 
-def _seq_alternate(rng: random.Random) -> Problem:
-    a, b = rng.sample(range(10, 60), 2)
-    question = f"What comes next: {a}, {b}, {a}, {b}, {a}?"
-    plan = f"{a} and {b} then {b}"
-    return number_problem(rng, question, b, plan, (a,))
+def _seq_growing(rng: random.Random) -> Problem:
+    """Each step is one more than the step before."""
+    start, step = rng.randint(1, 20), rng.randint(1, 9)
+    values = list(accumulate(range(step, step + 3), initial=start))
+    question = f"What comes next: {', '.join(map(str, values))}?"
+    return sum_of([values[-1], step + 3]).problem(rng, question)
 
 
 def _seq_number(rng: random.Random) -> Problem:
@@ -130,44 +108,49 @@ def _set_size(rng: random.Random, stem: str, which: str) -> Problem:
     only = [x for x in left if x not in both]
     chosen = {"both": both, "left": only, "any": left + [x for x in right if x not in both]}[which]
     question = stem.format(left=_show(left), right=_show(right))
-    plan = f"{' '.join(map(str, chosen))} then len"
-    return number_problem(rng, question, len(chosen), plan, (len(left), len(both)))
+    listed = " ".join(map(str, chosen))
+    working = f"{listed} so {len(chosen)}"
+    return number_problem(rng, question, len(chosen), f"{listed} then len", working, (len(left), len(both)))
 
 
 def _shared_number(rng: random.Random, word: str, choose: Callable[[list[int]], int]) -> Problem:
     left, right, both = _two_sets(rng)
     answer = choose(both)
     question = f"Which is the {word} number in both {_show(left)} and {_show(right)}?"
-    plan = f"{' '.join(map(str, both))} then {choose.__name__}"
-    return number_problem(rng, question, answer, plan, (choose(left), choose(right)))
+    listed = " ".join(map(str, both))
+    near = (choose(left), choose(right))
+    return number_problem(
+        rng, question, answer, f"{listed} then {choose.__name__}", f"{listed} so {answer}", near
+    )
 
 
 DATES = Family(
     "dates",
     "exact",
     (
-        partial(_cyclic, names=DAYS, what="day", step=1, most=6),
-        partial(_cyclic, names=DAYS, what="day", step=-1, most=6),
-        partial(_cyclic, names=MONTHS, what="month", step=1, most=9),
+        partial(_from_name, names=DAYS, what="day", step=1),
+        partial(_from_name, names=DAYS, what="day", step=-1),
+        partial(_from_name, names=MONTHS, what="month", step=1),
         _appointment,
         _weekday_of_date,
     ),
-    partial(_cyclic, names=MONTHS, what="month", step=-1, most=9),
+    partial(_from_name, names=MONTHS, what="month", step=-1),
 )
 UNITS = Family(
     "units",
     "number",
     (
-        partial(_convert_plus, stem="How many {small} are in {count} {big} and {extra} {small}?"),
-        partial(_convert_plus, stem="{count} {big} plus {extra} {small} is how many {small}?"),
+        partial(_convert, stem="How many {small} are in {count} {big} and {extra} {small}?"),
+        partial(_convert, stem="{count} {big} plus {extra} {small} is how many {small}?"),
         partial(
-            _convert_plus,
-            stem="It takes {count} {big} and then {extra} more {small}. How many {small} in all?",
+            _convert, stem="It takes {count} {big} and then {extra} more {small}. How many {small} in all?"
         ),
-        _units_left,
-        _units_two,
+        partial(
+            _convert, stem="Of {count} {big}, {extra} {small} are over. How many {small} are left?", sign="-"
+        ),
+        partial(_convert, stem="By how many {small} are {count} {big} more than {extra} {small}?", sign="-"),
     ),
-    partial(_convert_plus, stem="{count} {big} and {extra} {small}: how many {small}?"),
+    partial(_convert, stem="{count} {big} and {extra} {small}: how many {small}?"),
 )
 SEQUENCES = Family(
     "sequences",
@@ -177,7 +160,7 @@ SEQUENCES = Family(
         partial(_sequence, stem="What comes next: {values}?", shown=4, down=True),
         partial(_sequence, stem="Continue the row {values}.", shown=3, down=False),
         _seq_double,
-        _seq_alternate,
+        _seq_growing,
     ),
     _seq_number,
 )

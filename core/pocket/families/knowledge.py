@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
+from typing import Literal
 
 from core.pocket.problem import Family, Problem
 
@@ -42,68 +44,72 @@ CAPITALS = (
     ("Bolivia", "Sucre", "America"), ("Jamaica", "Kingston", "America"), ("Panama", "Panama City", "America"),
 )  # fmt: skip
 
-CONTINENTS = ("Europe", "Asia", "Africa", "America")
 
-
-def _choice(rng: random.Random, stem: str, right: str, others: Sequence[str], plan: str) -> Problem:
-    """Four options to choose from by name. The plan recalls the first fact and names what is still to be recalled."""
+def _choice(
+    rng: random.Random, stem: str, right: str, others: Sequence[str], plan: str, working: str
+) -> Problem:
+    """Four options to choose from by name."""
     decoys = rng.sample([other for other in others if other != right], 3)
     options = [right, *decoys]
     rng.shuffle(options)
-    return Problem(f"{stem}: {', '.join(options[:-1])} or {options[-1]}?", right, plan, tuple(decoys))
+    question = f"{stem}: {', '.join(options[:-1])} or {options[-1]}?"
+    return Problem(question, right, plan, working, tuple(decoys))
 
 
-def _symbol_of_number(rng: random.Random) -> Problem:
-    number = rng.randrange(len(ELEMENTS))
-    name, symbol = ELEMENTS[number]
-    stem = f"Which symbol has the element with number {number + 1}"
-    return _choice(rng, stem, symbol, [s for _, s in ELEMENTS], f"{number + 1} is {name} then symbol")
+def _moved(rng: random.Random, stem: str, by: Literal["name", "symbol"], direction: int) -> Problem:
+    """An element some places from another. The plan recalls the number and leaves the sum and the element to do."""
+    count = rng.randint(2, 9)
+    start = rng.randrange(len(ELEMENTS) - count) + (count if direction < 0 else 0)
+    end = start + direction * count
+    column = ("name", "symbol").index(by)
+    near = [row[column] for row in ELEMENTS[max(0, end - 4) : end + 5]]
+    todo = f"{start + 1} {'+' if direction > 0 else '-'} {count}"
+    right = ELEMENTS[end][column]
+    question = stem.format(count=count, start=ELEMENTS[start][column])
+    return _choice(rng, question, right, near, f"{todo} then {by}", f"{todo} = {end + 1} so {right}")
 
 
-def _number_of_symbol(rng: random.Random) -> Problem:
-    number = rng.randrange(len(ELEMENTS))
-    name, symbol = ELEMENTS[number]
-    stem = f"Which number has the element with symbol {symbol}"
-    numbers = [str(n + 1) for n in range(len(ELEMENTS))]
-    return _choice(rng, stem, str(number + 1), numbers, f"{symbol} is {name} then number")
+def _difference(rng: random.Random) -> Problem:
+    low = rng.randrange(len(ELEMENTS) - 2)
+    high = rng.randrange(low + 2, len(ELEMENTS))
+    stem = f"By how much is the number of {ELEMENTS[high][0]} higher than that of {ELEMENTS[low][0]}"
+    todo, right = f"{high + 1} - {low + 1}", high - low
+    near = [str(value) for value in range(max(1, right - 4), right + 5)]
+    return _choice(rng, stem, str(right), near, todo, f"{todo} = {right}")
 
 
-def _name_after(rng: random.Random) -> Problem:
-    number = rng.randrange(len(ELEMENTS) - 1)
-    name, after = ELEMENTS[number][0], ELEMENTS[number + 1][0]
-    stem = f"Which element comes right after {name}"
-    return _choice(rng, stem, after, [n for n, _ in ELEMENTS], f"{name} is {number + 1} then {number + 2}")
+def _largest(rng: random.Random) -> Problem:
+    numbers = rng.sample(range(len(ELEMENTS)), 4)
+    names = [ELEMENTS[number][0] for number in numbers]
+    right = ELEMENTS[max(numbers)][0]
+    question = f"Which of these elements has the largest number: {', '.join(names[:-1])} or {names[-1]}?"
+    listed = " ".join(str(number + 1) for number in numbers)
+    decoys = tuple(name for name in names if name != right)
+    return Problem(
+        question, right, f"{listed} then largest", f"{listed} so {max(numbers) + 1} so {right}", decoys
+    )
 
 
-def _capital(rng: random.Random) -> Problem:
-    country, city, continent = rng.choice(CAPITALS)
-    stem = f"Which city is the capital of {country}"
-    return _choice(rng, stem, city, [c for _, c, _ in CAPITALS], f"{country} is in {continent} then city")
-
-
-def _continent_of_city(rng: random.Random) -> Problem:
-    country, city, continent = rng.choice(CAPITALS)
-    stem = f"Which continent has the city {city}"
-    return _choice(rng, stem, continent, CONTINENTS, f"{city} is in {country} then continent")
-
-
-def _same_continent(rng: random.Random) -> Problem:
-    country, _, continent = rng.choice(CAPITALS)
-    twin = rng.choice([row[1] for row in CAPITALS if row[2] == continent and row[0] != country])
-    others = [row[1] for row in CAPITALS if row[2] != continent]
-    stem = f"Which city is on the same continent as {country}"
-    return _choice(rng, stem, twin, others, f"{country} is in {continent} then city")
-
-
-def _country_of_city(rng: random.Random) -> Problem:
-    country, city, continent = rng.choice(CAPITALS)
-    stem = f"Which country has the capital {city}"
-    return _choice(rng, stem, country, [c for c, _, _ in CAPITALS], f"{city} is in {continent} then country")
+def _same_continent(rng: random.Random, given: int, what: str) -> Problem:
+    """A city from a country (`given` 0) or a country from a city (1): the plan recalls the continent."""
+    first = rng.choice(CAPITALS)
+    continent, wanted = first[2], 1 - given
+    twin = rng.choice([row for row in CAPITALS if row[2] == continent and row != first])[wanted]
+    others = [row[wanted] for row in CAPITALS if row[2] != continent]
+    stem = f"Which {what} is on the same continent as {first[given]}"
+    return _choice(rng, stem, twin, others, f"{continent} then {what}", f"{continent} so {twin}")
 
 
 KNOWLEDGE = Family(
     "knowledge",
     "exact",
-    (_symbol_of_number, _number_of_symbol, _name_after, _capital, _continent_of_city, _same_continent),
-    _country_of_city,
+    (
+        partial(_moved, stem="Which symbol stands {count} places after {start}", by="symbol", direction=1),
+        partial(_moved, stem="Which element comes {count} places after {start}", by="name", direction=1),
+        _difference,
+        _largest,
+        partial(_same_continent, given=0, what="city"),
+        partial(_same_continent, given=1, what="country"),
+    ),
+    partial(_moved, stem="Which element comes {count} places before {start}", by="name", direction=-1),
 )
