@@ -33,7 +33,7 @@ TORCH_ROOMS = (
     "core.evolution.",
     "core.pocket.",
     "ui.runs.evolution",
-    "ui.runs.reproduction",
+    "ui.runs.paper.reproduction",
 )
 
 

@@ -124,3 +124,42 @@ COMBINATIONS = PublishedTable(
         "per-question best": (91.0, float("nan"), 65.0),
     },
 )
+
+#: Questions that each of the seven models is best at; which column is which model is not said.
+LABELS = PublishedTable(
+    "Table 5",
+    ("1", "2", "3", "4", "5", "6", "7"),
+    {"LCB": (31, 69, 31, 13, 6, 19, 6), "MATH500": (18, 13, 21, 12, 15, 17, 4)},
+)
+
+#: Numbers to learn, over 1,024 hidden units, seven models and three roles.
+PARAMETERS = PublishedTable(
+    "Table 6",
+    ("parameters",),
+    {
+        "SVF": (9216,),
+        "linear": (10240,),
+        "low-rank": (20680,),
+        "sparse": (11266,),
+        "block-diagonal-2": (5120,),
+        "block-diagonal-10": (1024,),
+    },
+)
+
+#: MMLU, majority of five answers.
+MAJORITY = PublishedTable(
+    "Table 7", ("MMLU",), {"Gemini 2.5 Pro": (91.57,), "GPT-5": (91.31,), "Claude-4-Sonnet": (90.99,)}
+)
+
+#: Gemini 2.5 Pro told by a prompt to be the coordinator; nothing here plays that.
+PROMPTED = PublishedTable(
+    "Table 8", _BENCHMARKS, {"Gemini 2.5 Pro as coordinator": (26.28, 78.67, 83.26, 26.83, 53.76)}
+)
+
+#: Mean output tokens per question of LiveCodeBench.
+SINGLE_TOKENS = PublishedTable(
+    "Table 12", ("LCB",), {"GPT-5": (1113,), "Gemini 2.5 Pro": (2396,), "DeepSeek": (3443,)}
+)
+
+#: For rows that the paper has none of.
+NOTHING = PublishedTable("nothing like it", (), {})

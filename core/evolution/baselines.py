@@ -52,10 +52,13 @@ class Arena:
 
 
 def best_cycles(
-    arena: Arena, validation: Sequence[Task], cycles: Sequence[Cycle] = CYCLES
+    arena: Arena,
+    validation: Sequence[Task],
+    cycles: Sequence[Cycle] = CYCLES,
+    others: Sequence[str] = ("random-model",),
 ) -> dict[str, ChosenCycle]:
-    """The best of these cycles of every model, by name, and of "random-model"."""
-    names = [*(f"{SINGLE}{model}" for model in arena.models), "random-model"]
+    """The best of these cycles of every model, by name, and of each of the `others` by its own."""
+    names = [*(f"{SINGLE}{model}" for model in arena.models), *others]
     trials = try_cycles(
         names,
         arena.pool,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
@@ -15,7 +14,7 @@ from core.episode import EndReason, Episode, Role, Status, Task, Turn
 from core.evolution.baselines import Arena, question_states, solved_by_single
 from core.evolution.config import LABEL_REPEATS
 from core.evolution.cycles import ChosenCycle, PolicyPerRequest
-from core.evolution.fitness import mean_reward, play_all, rewards
+from core.evolution.fitness import label_weights, mean_reward, play_all, rewards
 from core.play.policies import CyclePolicy, RandomPolicy, single_policy
 from core.play.policy import Policy
 
@@ -170,11 +169,3 @@ def labelled_router(
     singles = arena.singles(cycles)
     by_question = {task.question: singles[int(best)] for task, best in zip(tasks, chosen, strict=True)}
     return PolicyPerRequest("labels", arena.models, lambda request: by_question[request.transcript.question])
-
-
-def label_weights(solved: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each model is each question's label [models, questions], from the share of repeats it solved (NaN: 0)."""
-    known = np.nan_to_num(solved)
-    best = (known == known.max(axis=0)) & (known > 0)
-    weights: NDArray[np.float64] = best / np.maximum(best.sum(axis=0), 1)
-    return weights

@@ -117,7 +117,7 @@ def taught(
     that chose every model's cycle of roles among them."""
     arena = Arena(pool, grade, turn_budget=config.turn_budget, seed=config.seed)
     questions = tasks[: config.label_questions]
-    cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES)
+    cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES, others=())
     head = cloned_from_labels(template, encoder, arena, cycles, questions)
     return head, label_episodes(len(arena.models), len(questions))
 

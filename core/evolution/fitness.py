@@ -105,3 +105,11 @@ def statistics_of(episodes: Sequence[Episode]) -> EpisodeStatistics:
         shares={pair: count / turns for pair, count in sorted(picks.items())},
         error=ClusteredShare.counted((one.task.id, one.reward == 1) for one in finished).standard_error,
     )
+
+
+def label_weights(solved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far each model is each question's label [models, questions], from the share of repeats it solved (NaN: 0)."""
+    known = np.nan_to_num(solved)
+    best = (known == known.max(axis=0)) & (known > 0)
+    weights: NDArray[np.float64] = best / np.maximum(best.sum(axis=0), 1)
+    return weights

@@ -20,10 +20,9 @@ from core.draws import derive_seed
 from core.episode import ROLE_ORDER, Episode, Task
 from core.errors import ConfigError
 from core.evolution.baselines import Arena
-from core.evolution.combining import label_weights
 from core.evolution.config import LABEL_REPEATS
 from core.evolution.cycles import ChosenCycle
-from core.evolution.fitness import mean_reward, rewards
+from core.evolution.fitness import label_weights, mean_reward, rewards
 from core.evolution.learner_state import Vector
 from core.heads import softmax
 from core.play.session import request_at

@@ -12,12 +12,13 @@ from sqlalchemy import case, func, select
 from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason
 from storage.analysis.routing import counted_episodes
+from storage.analysis.standings import SETTING, Setting, setting_of
 from storage.analysis.verdicts import TurnGroup
 from storage.filters.clusters import cluster_sums, count_if, to_shares
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import total_if_all_known
 from storage.rows.engine import reading
-from storage.rows.schema import episode
+from storage.rows.schema import episode, run
 from storage.store import Store
 
 
@@ -48,9 +49,11 @@ def spending_by(groups: Iterable[TurnGroup], key: Callable[[TurnGroup], str]) ->
 
 @dataclass(frozen=True, slots=True)
 class PolicyCost:
-    """How a policy did and what its finished episodes consumed."""
+    """How a policy did under one setting and what its finished episodes consumed. `setting` is None where the policy
+    has been played under one alone."""
 
     policy: str
+    setting: Setting | None
     turns: int
     tokens: int
     cost_usd: float | None
@@ -59,6 +62,16 @@ class PolicyCost:
     accepted: ClusteredShare  # of all, those that a Verifier ended
     false_accept: ClusteredShare  # wrong ones among those that a Verifier ended
     accepts: dict[tuple[int, bool], int]  # (turns played, right) -> episodes that a Verifier ended
+
+    @property
+    def token(self) -> str:
+        """Tells it from the others: POLICY, with @SETTING where it has one."""
+        return self.policy if self.setting is None else f"{self.policy}{self.setting.suffix}"
+
+    @property
+    def expression(self) -> str | None:
+        """Its setting in the filter language; None where it has none."""
+        return None if self.setting is None else self.setting.expression
 
     @property
     def n(self) -> int:
@@ -76,11 +89,13 @@ class PolicyCost:
 
 
 def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
-    """Every policy with finished episodes, in the order of the filter's episodes, most first. Two queries."""
+    """Every policy with finished episodes, once for each setting it was played under, most episodes first. Two
+    queries."""
     accepted = episode.c.end_reason == EndReason.ACCEPTED
     right = func.coalesce(episode.c.correct, False)
     ended = case((accepted, True), else_=False)
-    keys = (episode.c.policy, episode.c.turns, ended, right)
+    whose = (episode.c.policy, *SETTING)
+    keys = (*whose, episode.c.turns, ended, right)
     query = (
         select(
             *keys,
@@ -89,39 +104,49 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
             total_if_all_known(episode.c.cost_usd),
             func.sum(episode.c.latency_s),
         )
+        .join(run, run.c.id == episode.c.run_id)
         .where(*counted_episodes(store, where))
         .group_by(*keys)
     )
     tasks = (
         select(
-            episode.c.policy,
+            *whose,
             count_if(right.is_(True)).label("right"),
             func.count().label("n"),
             count_if(accepted).label("accepted"),
             count_if(accepted & right.is_(False)).label("falsely"),
         )
+        .join(run, run.c.id == episode.c.run_id)
         .where(*counted_episodes(store, where))
-        .group_by(episode.c.policy, episode.c.task_key)
+        .group_by(*whose, episode.c.task_key)
         .subquery()
     )
+    its = [tasks.c[column.name] for column in whose]
     shares = select(
-        tasks.c.policy,
+        *its,
         *cluster_sums(tasks.c.right, tasks.c.n),
         *cluster_sums(tasks.c.accepted, tasks.c.n),
         *cluster_sums(tasks.c.falsely, tasks.c.accepted),
-    ).group_by(tasks.c.policy)
-    by_policy: dict[str, list[tuple[Any, ...]]] = {}
+    ).group_by(*its)
+    n = len(whose)
+    rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     with reading(store.engine) as connection:
-        for policy, *rest in connection.execute(query):
-            by_policy.setdefault(policy, []).append(tuple(rest))
-        found = [
-            _policy_cost(policy, by_policy[policy], *to_shares(sums))
-            for policy, *sums in connection.execute(shares)
-        ]
-    return sorted(found, key=lambda one: (-one.n, one.policy))
+        for row in connection.execute(query):
+            rows.setdefault(tuple(row[:n]), []).append(tuple(row[n:]))
+        sums = {tuple(row[:n]): to_shares(row[n:]) for row in connection.execute(shares)}
+    settings = Counter(policy for policy, *_ in sums)
+    found = [
+        _policy_cost(
+            policy, setting_of(*setting) if settings[policy] > 1 else None, rows[policy, *setting], *of
+        )
+        for (policy, *setting), of in sums.items()
+    ]
+    return sorted(found, key=lambda one: (-one.n, one.token))
 
 
-def _policy_cost(policy: str, rows: Iterable[tuple[Any, ...]], *shares: ClusteredShare) -> PolicyCost:
+def _policy_cost(
+    policy: str, setting: Setting | None, rows: Iterable[tuple[Any, ...]], *shares: ClusteredShare
+) -> PolicyCost:
     turns = tokens = 0
     cost: float | None = 0.0
     latency = 0.0
@@ -133,7 +158,7 @@ def _policy_cost(policy: str, rows: Iterable[tuple[Any, ...]], *shares: Clustere
         if accepted:
             accepts[played, bool(right)] += count
     accuracy, ended, false_accept = shares
-    return PolicyCost(policy, turns, tokens, cost, latency, accuracy, ended, false_accept, accepts)
+    return PolicyCost(policy, setting, turns, tokens, cost, latency, accuracy, ended, false_accept, accepts)
 
 
 def frontier(points: Iterable[tuple[str, float, float]]) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import ColumnElement, RowMapping, Select, exists, func, select, tuple_
 
+from core.analysis.curvature import Choices
 from core.analysis.separability import MOST_POINTS, Points
 from core.draws import uniform
-from core.episode import Role, Status
+from core.episode import ROLE_ORDER, Role, Status
 from core.errors import StoreError
 from storage.rows.engine import fetch_mappings, reading
 from storage.rows.mapping import flag_bits
@@ -22,6 +23,9 @@ from storage.store import Store
 #: Episodes that one policy decided throughout, so that it read every state of them.
 _ONE_DECIDER = episode.c.flags.op("&")(flag_bits(["swapped"])) == 0
 
+
+#: Episodes whose choices are read at most, the newest.
+MOST_EPISODES = 4_000
 
 #: Decisions to draw from in `read_past_decisions`: the newest so many.
 MOST_KEYS = 50_000
@@ -154,6 +158,59 @@ def read_past_decisions(store: Store, policies: Sequence[str], most: int) -> Pas
     finite = np.isfinite(hidden).all(axis=1)
     turns = tuple(_state_turn(row) for row, usable in zip(rows, finite, strict=True) if usable)
     return PastDecisions(turns, hidden[finite], total)
+
+
+def read_choices(store: Store, run_id: str, policy: str) -> Choices | None:
+    """All choices of a policy's finished episodes in a run, at most MOST_EPISODES of them, of which every one was drawn
+    by the policy and left a finite state. None when there are none. One query.
+
+    StoreError when the run holds states of different sizes for the policy."""
+    whole = (
+        select(turn.c.episode_id)
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .join(state, _HAS_STATE)
+        .where(
+            episode.c.run_id == run_id,
+            episode.c.policy == policy,
+            episode.c.status == Status.FINISHED,
+            episode.c.correct.is_not(None),
+            turn.c.stage == "finished",
+            turn.c.origin == "policy",
+            turn.c.sampled,
+            func.length(turn.c.model_probs) > 0,
+            _ONE_DECIDER,
+        )
+        .group_by(turn.c.episode_id, episode.c.turns)
+        .having(func.count() == episode.c.turns)
+        .order_by(turn.c.episode_id.desc())
+        .limit(MOST_EPISODES)
+    )
+    names = ("episode_id", "model", "role", "model_probs", "role_probs")
+    query = (
+        select(*(turn.c[name] for name in names), episode.c.models, episode.c.correct, state.c.hidden)
+        .join(episode, episode.c.id == turn.c.episode_id)
+        .join(state, _HAS_STATE)
+        .where(turn.c.episode_id.in_(whole))
+        .order_by(turn.c.episode_id, turn.c.idx)
+    )
+    found, whose = fetch_mappings(store.engine, query), f"{policy} in run {run_id}"
+    finite = np.isfinite(_matrix([row["hidden"] for row in found], "<f2", whose)).all(axis=1)
+    broken = {row["episode_id"] for row, usable in zip(found, finite, strict=True) if not usable}
+    rows = [row for row in found if row["episode_id"] not in broken]
+    if not rows:
+        return None
+    slots = json.loads(rows[0]["models"])
+    rewards = {row["episode_id"]: float(row["correct"]) for row in rows}
+    places = {one: place for place, one in enumerate(rewards)}
+    return Choices(
+        states=_matrix([row["hidden"] for row in rows], "<f2", whose),
+        model_probs=_matrix([row["model_probs"] for row in rows], "<f8", whose).astype(float),
+        role_probs=_matrix([row["role_probs"] for row in rows], "<f8", whose).astype(float),
+        models=np.array([slots.index(row["model"]) for row in rows]),
+        roles=np.array([ROLE_ORDER.index(Role(row["role"])) for row in rows]),
+        episodes=np.array([places[row["episode_id"]] for row in rows]),
+        rewards=np.array(list(rewards.values())),
+    )
 
 
 def _keys(*where: ColumnElement[bool]) -> Select[Any]:

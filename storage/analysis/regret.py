@@ -9,16 +9,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from core.analysis.metrics import Mean, mean_over_tasks
 from core.play.policies import SINGLE
 from storage.analysis.routing import ModelInRole, counted_episodes
+from storage.analysis.standings import SETTING, Setting, setting_conditions, setting_of
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
 from storage.rows.engine import fetch_rows
 from storage.rows.mapping import strip_moves
-from storage.rows.schema import episode
+from storage.rows.schema import episode, run
 from storage.store import Store
 
 #: Models alone that share fewer tasks than this part of what the best covered shares would leave too few for all.
@@ -64,9 +65,11 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """The policy on the `tasks` that it and every contestant have played."""
+    """The policy on the `tasks` that it and every contestant have played, all under one setting (turn budget, rules
+    and pool): the first of the `settings` that the policy was played under, that with most episodes."""
 
     policy: str
+    settings: tuple[Setting, ...]
     tasks: int
     accuracy: Mean
     contestants: tuple[Contestant, ...]
@@ -75,10 +78,16 @@ class Regret:
 
 
 def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
-    """The policy's episodes of the filter against the store's models alone, in any run. Two queries. `tasks` is 0
+    """The policy's episodes of the filter against the store's models alone, in any run. Three queries. `tasks` is 0
     when no model alone has played any of its tasks. `missed` has at most MOST_MISSED tasks, the worst first."""
-    ours = _by_task(store, replace(where, policy=policy)).get(policy, {})
-    alone = _by_task(store, EpisodeFilter(family=where.family, task=where.task), SINGLE)
+    its = replace(where, policy=policy)
+    settings = _settings(store, its)
+    if not settings:
+        return _nothing(policy, (), {})
+    ours = _by_task(store, its, _under(settings[0])).get(policy, {})
+    # Whether a model alone draws its choices makes no difference: it has none.
+    any_choice = [_under(replace(settings[0], argmax=argmax)) for argmax in (False, True)]
+    alone = _by_task(store, EpisodeFilter(family=where.family, task=where.task), or_(*any_choice), SINGLE)
     alone.pop(policy, None)
     shared = {name: len(ours.keys() & of.keys()) for name, of in alone.items()}
     most_shared = max(shared.values(), default=0)
@@ -86,8 +95,7 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
     tasks = sorted(set(ours).intersection(*(alone[name] for name in rivals))) if rivals else []
     left_out = {name: n for name, n in shared.items() if name not in rivals}
     if not tasks:
-        nothing = Mean(0.0, 0.0, 1.0)
-        return Regret(policy, 0, nothing, (), left_out, ())
+        return _nothing(policy, settings, left_out)
     mine = _shares(ours, tasks)
     theirs = np.array([_shares(alone[name], tasks) for name in rivals])
     sides: list[tuple[str | None, NDArray[np.float64]]] = list(zip(rivals, theirs, strict=True))
@@ -102,7 +110,29 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
         if mine[i] < theirs[:, i].max():
             task, best = tasks[i], rivals[int(theirs[:, i].argmax())]
             missed.append(MissedTask(task[1], task[2], ours[task], best, alone[best][task]))
-    return Regret(policy, len(tasks), _mean(mine, policy), tuple(contestants), left_out, tuple(missed))
+    return Regret(
+        policy, settings, len(tasks), _mean(mine, policy), tuple(contestants), left_out, tuple(missed)
+    )
+
+
+def _nothing(policy: str, settings: tuple[Setting, ...], left_out: dict[str, int]) -> Regret:
+    return Regret(policy, settings, 0, Mean(0.0, 0.0, 1.0), (), left_out, ())
+
+
+def _settings(store: Store, where: EpisodeFilter) -> tuple[Setting, ...]:
+    """What the filter's episodes were played under, most episodes first."""
+    query = (
+        select(*SETTING)
+        .join(run, run.c.id == episode.c.run_id)
+        .where(*counted_episodes(store, where))
+        .group_by(*SETTING)
+        .order_by(func.count().desc(), *SETTING[:3])
+    )
+    return tuple(setting_of(*row) for row in fetch_rows(store.engine, query))
+
+
+def _under(setting: Setting) -> ColumnElement[bool]:
+    return and_(*setting_conditions(setting))
 
 
 _Task = tuple[int, str, str]  # key, id, question
@@ -118,8 +148,10 @@ def _shares(of: dict[_Task, PolicyOnTask], tasks: Sequence[_Task]) -> NDArray[np
     return np.array([of[task].share for task in tasks])
 
 
-def _by_task(store: Store, where: EpisodeFilter, begins: str = "") -> dict[str, dict[_Task, PolicyOnTask]]:
-    """Policy -> task -> how it was played, of policies whose name begins so."""
+def _by_task(
+    store: Store, where: EpisodeFilter, under: ColumnElement[bool], begins: str = ""
+) -> dict[str, dict[_Task, PolicyOnTask]]:
+    """Policy -> task -> how it was played under a setting, of policies whose name begins so."""
     keys = (episode.c.policy, episode.c.task_key)
     query = (
         select(
@@ -131,7 +163,7 @@ def _by_task(store: Store, where: EpisodeFilter, begins: str = "") -> dict[str, 
             FIRST_RIGHT,
             FIRST_NOT_RIGHT,
         )
-        .where(*counted_episodes(store, where))
+        .where(*counted_episodes(store, where), under)
         .group_by(*keys)
     )
     if begins:

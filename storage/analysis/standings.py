@@ -52,6 +52,15 @@ class Setting:
         )
 
 
+#: The columns of a setting, of episodes joined with their runs.
+SETTING = (episode.c.turn_budget, episode.c.argmax, episode.c.protocol, run.c.pool)
+
+
+def setting_of(turn_budget: int, argmax: bool, protocol: str, pool: str | None) -> Setting:
+    """The setting of a row of SETTING."""
+    return Setting(turn_budget, argmax, Protocol(protocol), pool)
+
+
 @dataclass(frozen=True, slots=True)
 class PolicySide:
     """A policy's finished episodes: of one run, or all that totals count (`run` None). `setting` is given where the
@@ -113,17 +122,16 @@ class Course:
 
 def policies_with_episodes(store: Store) -> list[PolicyInRun]:
     """The policies with finished episodes of their own (no forks, no live plays), runs newest first, then by policy."""
-    setting = (episode.c.turn_budget, episode.c.argmax, episode.c.protocol, run.c.pool)
     query = (
-        select(episode.c.run_id, episode.c.policy, *setting, func.count())
+        select(episode.c.run_id, episode.c.policy, *SETTING, func.count())
         .join(run, run.c.id == episode.c.run_id)
         .where(_FINISHED, IS_MEASURED)
-        .group_by(episode.c.run_id, episode.c.policy, *setting)
-        .order_by(episode.c.run_id.desc(), episode.c.policy, *setting[:3])
+        .group_by(episode.c.run_id, episode.c.policy, *SETTING)
+        .order_by(episode.c.run_id.desc(), episode.c.policy, *SETTING[:3])
     )
     return [
-        PolicyInRun(run_id, policy, Setting(turns, argmax, Protocol(protocol), pool), n)
-        for run_id, policy, turns, argmax, protocol, pool, n in fetch_rows(store.engine, query)
+        PolicyInRun(run_id, policy, setting_of(*setting), n)
+        for run_id, policy, *setting, n in fetch_rows(store.engine, query)
     ]
 
 
@@ -185,15 +193,20 @@ def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
     """The conditions under which an episode, finished or not, is the side's."""
     found = [episode.c.policy == side.policy]
     found.append(IS_MEASURED if side.run is None else episode.c.run_id == side.run)
-    if (setting := side.setting) is not None:
-        pool = run.c.pool.is_(None) if setting.pool is None else run.c.pool == setting.pool
-        found += [
-            episode.c.turn_budget == setting.turn_budget,
-            episode.c.argmax.is_(setting.argmax),
-            episode.c.protocol == setting.protocol,
-            episode.c.run_id.in_(select(run.c.id).where(pool)),
-        ]
+    if side.setting is not None:
+        found += setting_conditions(side.setting)
     return found
+
+
+def setting_conditions(setting: Setting) -> list[ColumnElement[bool]]:
+    """The conditions under which an episode was played under a setting."""
+    pool = run.c.pool.is_(None) if setting.pool is None else run.c.pool == setting.pool
+    return [
+        episode.c.turn_budget == setting.turn_budget,
+        episode.c.argmax.is_(setting.argmax),
+        episode.c.protocol == setting.protocol,
+        episode.c.run_id.in_(select(run.c.id).where(pool)),
+    ]
 
 
 def finished_conditions(side: PolicySide) -> list[ColumnElement[bool]]:

@@ -34,18 +34,21 @@ if TYPE_CHECKING:
     from core.analysis.metrics import Mean
     from core.analysis.published import PublishedTable
     from storage.store import Store
-    from ui.runs.paper_tables import RowResult, Table, TableRow
+    from ui.runs.paper.counted import Cells
+    from ui.runs.paper.outcomes import RowResult
+    from ui.runs.paper.reproduction import Reproduction
+    from ui.runs.paper.results_file import Checked
+    from ui.runs.paper.tables import Table, TableRow
     from ui.runs.plans import Suite
-    from ui.runs.reproduction import Reproduction
-    from ui.runs.results_file import Checked
 
 
 def reproduce(
     table: Annotated[
         list[str] | None,
         typer.Argument(
-            help="all (one list of the rows of 2, 3 and 4 and the other ways to combine), 1, 2, 3, 4, 9, turns, "
-            "selection or combinations; every table when left out."
+            help="all (one list of the rows of 2, 3 and 4 and the other ways to combine), 1, 2, 3, 4, 5, 6, 7, 9, "
+            "12, parts, unseen, turns, selection, combinations, or grids (settings tried); all but grids when left "
+            "out."
         ),
     ] = None,
     seeds: Annotated[
@@ -54,7 +57,7 @@ def reproduce(
     budget: Annotated[
         int, typer.Option(help="Episodes that every learner may play; the paper's budget is 30720.")
     ] = 30_720,
-    n: Annotated[int, typer.Option("--n", min=1, max=MOST_TASKS, help="Test tasks per row and seed.")] = 400,
+    n: Annotated[int, typer.Option("--n", min=1, max=MOST_TASKS, help="Test tasks per row and seed.")] = 1000,
     task_seed: Annotated[int, typer.Option(min=0, help="Draws the test tasks.")] = 1,
     turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
     tasks: Annotated[
@@ -97,7 +100,7 @@ def reproduce(
     [dim]$[/] trinity reproduce 4 --seeds 0 --check
     """
     from ui.runs import wiring
-    from ui.runs.paper_tables import needed
+    from ui.runs.paper.tables import needed
     from ui.runs.plans import Suite, absolute_pool, absolute_tasks
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
@@ -131,19 +134,17 @@ def _report(
 ) -> None:
     """Print what the store holds of these tables, and how it stands `beside` the shipped results; write it to the file
     `save`."""
-    from ui.runs import results_file
-    from ui.runs.paper_tables import needed, outcomes, selection, stored, suites
+    from ui.runs.paper import results_file
+    from ui.runs.paper.counted import cells
+    from ui.runs.paper.outcomes import outcomes, stored, suites
+    from ui.runs.paper.tables import COUNTED, needed
 
     runs = next((runs for one, runs in suites(store) if one == suite), {})
     played = stored(store, runs, {row.key for row in needed(wanted)})
-    found = {one.id: outcomes(one, played) for one in wanted}
+    found = {one.id: outcomes(one, played) for one in wanted if one.measure not in COUNTED}
     if save is not None:
         say(f"{results_file.save(store, suite, wanted, played, Path(save)):,} rows in {save}")
-    chosen = {
-        one.id: selection(store, played[one.rows[0].key])
-        for one in wanted
-        if one.measure == "selection" and one.rows[0].key in played
-    }
+    counted = {one.id: cells(store, one, played) for one in wanted if one.measure in COUNTED}
     if as_json:
         print_json(
             {
@@ -152,8 +153,8 @@ def _report(
                     one.id: {
                         "title": one.title,
                         "columns": one.published.columns,
-                        "rows": [_plain(outcome, one.published) for outcome in found[one.id]],
-                        **({"selection": chosen[one.id]} if one.id in chosen else {}),
+                        "rows": [_plain(outcome, one.published) for outcome in found.get(one.id, ())],
+                        **({"cells": counted[one.id]} if one.id in counted else {}),
                     }
                     for one in wanted
                 },
@@ -165,12 +166,12 @@ def _report(
             }
         )
         return
-    if not any(found.values()):
+    if not any((*found.values(), *counted.values())):
         tell("The store holds nothing of these tables for this suite: leave --show out to play them.")
     else:
         for one in wanted:
-            if one.measure == "selection":
-                _print_selection(one, chosen.get(one.id, {}))
+            if one.id in counted:
+                _print_cells(one, counted[one.id])
             elif found[one.id]:
                 _print(one, found[one.id])
     if beside is not None:
@@ -179,8 +180,9 @@ def _report(
 
 def _checked(store: Store, suite: Suite, wanted: list[Table]) -> list[Checked]:
     """What the store holds of these tables beside the shipped results."""
-    from ui.runs import results_file
-    from ui.runs.paper_tables import needed, stored, suites
+    from ui.runs.paper import results_file
+    from ui.runs.paper.outcomes import stored, suites
+    from ui.runs.paper.tables import needed
 
     shipped = results_file.shipped()
     if shipped is None:
@@ -203,12 +205,12 @@ def _print_checked(found: list[Checked]) -> None:
 
 
 def _tables(names: list[str] | None) -> list[Table]:
-    from ui.runs.paper_tables import TABLES
+    from ui.runs.paper.tables import TABLES
 
     unknown = [name for name in names or () if name not in TABLES]
     if unknown:
         raise ConfigError(f"There is no table '{unknown[0]}' to reproduce: choose {', '.join(TABLES)}.")
-    return [TABLES[name] for name in dict.fromkeys(names or TABLES)]
+    return [TABLES[name] for name in dict.fromkeys(names or [one for one in TABLES if one != "grids"])]
 
 
 def _seeds(text: str) -> list[int]:
@@ -221,14 +223,14 @@ def _seeds(text: str) -> list[int]:
 def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ceiling: float | None) -> None:
     """Play what the store lacks, seed after seed."""
     from ui.runs import wiring
-    from ui.runs.reproduction import Reproduction, possible
+    from ui.runs.paper.reproduction import Reproduction, possible
     from ui.runs.spending import MeteredPool, Price, estimate
 
     pool = wiring.resolve_pool(suite.pool)
     most = estimate(pool.specs, (suite.budget + suite.n) * len(rows) * len(seeds), suite.turns)
     agree(Price(most, pool.specs, ceiling), may_ask=False)
     game = Reproduction(store, suite, MeteredPool(pool, ceiling))
-    wanted = [(seed, row) for seed in seeds for row in possible(rows, len(pool.specs))]
+    wanted = [(seed, row) for seed in seeds for row in possible(rows, len(pool.specs), suite)]
     done = game.done()
     missing = [(seed, row) for seed, row in wanted if (row.key, seed) not in done]
     for place, (seed, row) in enumerate(missing, start=1):
@@ -328,20 +330,24 @@ def _less(found: Mean, signed: Callable[[float], str]) -> str:
     return f"{signed(found.mean)}{ends}"
 
 
-def _print_selection(table: Table, shares: dict[str, dict[str, float]]) -> None:
-    if not shares:
+def _print_cells(table: Table, cells: Cells) -> None:
+    if not cells:
         return
-    models = list(dict.fromkeys(model for of_family in shares.values() for model in of_family))
+    shown = "{:.1%}" if table.measure == "selection" else "{:,.0f}"
+    columns = list(dict.fromkeys(name for row in cells.values() for name in row))
     tell()
     tell(f"{table.published.name}: {table.title}", "bold")
     print_table(
-        ["family", *(f">{model}" for model in models)],
-        [
-            (family, *(f"{100 * of.get(model, 0.0):.1f} %" for model in models))
-            for family, of in shares.items()
-        ],
+        ["", *(f">{name}" for name in columns)],
+        [(name, *(shown.format(row.get(column, 0.0)) for column in columns)) for name, row in cells.items()],
     )
+    scale = 100 if table.measure == "selection" else 1
     print_table(
         ["paper", *(f">{column}" for column in table.published.columns)],
-        [(name, *(f"{value:.1f} %" for value in row)) for name, row in table.published.rows.items()],
+        [
+            (name, *(shown.format(value / scale) for value in row))
+            for name, row in table.published.rows.items()
+        ],
     )
+    if table.note:
+        tell(table.note)

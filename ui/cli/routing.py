@@ -112,6 +112,7 @@ def verifier(
                 "policies": [
                     {
                         "policy": one.policy,
+                        "setting": one.setting,
                         "accuracy": _share(one.accuracy),
                         "cost_usd": one.cost_usd,
                         "cost_usd_per_solved": one.per_solved(one.cost_usd),
@@ -132,7 +133,7 @@ def verifier(
         ["policy", ">solved", ">of", ">cost per solved", ">tokens per solved", ">wrong among accepted"],
         [
             (
-                one.policy,
+                one.token,
                 percent(one.accuracy.value),
                 one.n,
                 per_solved(one.cost_usd, one.right),

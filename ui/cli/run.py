@@ -47,7 +47,12 @@ def run(
         str,
         typer.Option(help="pocket, pocket/FAMILY, pocket/held-out, pocket/all or a FILE.jsonl of your own."),
     ] = "pocket",
-    split: Annotated[str, typer.Option(help="evolve, validation or test.")] = "test",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="evolve, validation or test; of pocket tasks also unseen: templates that nothing was trained on."
+        ),
+    ] = "test",
     n: Annotated[
         int | None,
         typer.Option("--n", help="How many tasks. Left out: 100, or all of a file's.", min=1, max=MOST_TASKS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from core.errors import StoreError
 from ui.cli.console import JsonOption, StoreOption, opened_store, percent, print_json, print_table, tell
 
 if TYPE_CHECKING:
+    from core.analysis.curvature import BlockSeparability
     from core.analysis.separability import Accuracy, Discriminant, Score, Space, Target
     from storage.analysis.hidden_states import HiddenStates, PolicyWithStates
 
@@ -43,12 +45,14 @@ def separability(
     """Read the task family and the chosen model off a checkpoint's hidden states and logits.
 
     Linear and RBF SVMs in cross-validation, all turns of a task in one fold, beside the majority class and
-    the paper's figures; and the Fisher ratio of the classes in their discriminant plane.
+    the paper's figures; the Fisher ratio of the classes in their discriminant plane; and how far the reward's
+    curvature is from one block per logit.
 
     [dim]$[/] trinity separability
 
     [dim]$[/] trinity separability rp12 --policy cabc123 --turns first --json
     """
+    from core.analysis.curvature import block_separability
     from core.analysis.separability import (
         FEWEST_POINTS,
         PUBLISHED_WITHIN,
@@ -59,11 +63,12 @@ def separability(
         separability_index,
         within_families,
     )
-    from storage.analysis.hidden_states import policies_with_states, read_states
+    from storage.analysis.hidden_states import policies_with_states, read_choices, read_states
 
     with opened_store(store) as opened:
         chosen = choose(policies_with_states(opened), run, policy)
         states = read_states(opened, chosen.run_id, chosen.policy, first_only=turns is Turns.FIRST)
+        choices = read_choices(opened, chosen.run_id, chosen.policy)
     points = states.points
     if len(points) < FEWEST_POINTS:
         raise StoreError(
@@ -77,6 +82,7 @@ def separability(
     ]
     indices = [(target, space, separability_index(points, target, space)) for target, space, *_ in found]
     within = within_families(points, "hidden")
+    blocks = None if choices is None else block_separability(choices)
     if as_json:
         print_json(
             {
@@ -86,11 +92,13 @@ def separability(
                 ],
                 "within_families": within,
                 "paper_within": PUBLISHED_WITHIN,
+                "blocks": blocks and {**asdict(blocks), "curvature": blocks.curvature.tolist()},
             }
         )
         return
     _print(chosen, states, found)
     _print_within(within, indices)
+    _print_blocks(blocks)
 
 
 Found = tuple["Target", "Space", "Accuracy | None", "Discriminant | None"]
@@ -196,6 +204,31 @@ def _print_within(
         for target, space, index in indices
     ]
     print_table(["apart", "in", ">index"], rows)
+
+
+def _print_blocks(blocks: BlockSeparability | None) -> None:
+    from core.analysis.curvature import FEWEST_EPISODES
+
+    tell("\nThe reward's curvature: how far it is from one block per logit (0: block-diagonal)", "bold")
+    if blocks is None:
+        tell(
+            f"It takes at least {FEWEST_EPISODES} whole episodes with drawn choices, some solved and some not."
+        )
+        return
+    measures = (("spectral norm", "spectral"), ("largest block", "largest"), ("sum over a row", "row"))
+    print_table(
+        ["outside over inside", ">this run", ">shuffled rewards"],
+        [
+            (words, f"{getattr(blocks.coupling, name):.2f}", f"{getattr(blocks.by_chance, name):.2f}")
+            for words, name in measures
+        ],
+    )
+    tell(
+        f"Over {blocks.episodes:,} episodes, {percent(blocks.outside)} of the squared curvature lies outside, noise "
+        "left out."
+        if blocks.outside is not None
+        else f"{blocks.episodes:,} episodes are too few to tell it from chance."
+    )
 
 
 def _accuracies(measured: Accuracy | None) -> tuple[object, ...]:

@@ -201,7 +201,7 @@ class Suite:
     """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play."""
 
     budget: int = 30_720
-    n: int = 400
+    n: int = 1000
     task_seed: int = 1
     turns: int = 5
     validation: int = 200

@@ -9,8 +9,9 @@ import numpy as np
 from core.coordinator.encoder import load_encoder
 from core.episode import Ask, EndReason, Episode, Failure, Role, Status, Task
 from core.evolution.baselines import Arena
-from core.evolution.combining import cascade, label_weights, labelled_router, majority_vote, mixture_of_agents
+from core.evolution.combining import cascade, labelled_router, majority_vote, mixture_of_agents
 from core.evolution.cycles import ChosenCycle
+from core.evolution.fitness import label_weights
 from core.play.policies import single_policy
 from core.tasks.graders import grade_many
 from tests.builders.pools import Line, ScriptedPool, specs

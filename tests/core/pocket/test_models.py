@@ -10,11 +10,12 @@ from safetensors.torch import load_file
 
 from core.episode import Ask, Message, Reply, Role
 from core.errors import ConfigError, PoolError
-from core.pocket import FAMILIES, MODELS, WEIGHTS, training
+from core.pocket import ENCODER, FAMILIES, MODELS, WEIGHTS, training
 from core.pocket.cards import read_card
 from core.pocket.language_model import LanguageModel
 from core.pocket.pool import PocketPool
 from core.pocket.recipes import RECIPES
+from core.pocket.specs import TEMPERATURES
 from core.pocket.tokenizer import train_tokenizer
 
 
@@ -67,7 +68,12 @@ def test_every_model_has_a_card_and_no_specialist_outweighs_the_generalist() -> 
         assert card.parameters <= jack.parameters
         assert RECIPES[card.name].steps <= RECIPES["jack"].steps
         assert card.recipe["steps"] == RECIPES[card.name].steps
+        assert card.temperature == TEMPERATURES[card.name]
         assert card.bytes == (WEIGHTS / card.name / "model.safetensors").stat().st_size
+    encoder = read_card(ENCODER)
+    assert not encoder.skills
+    assert encoder.loss is not None
+    assert 0 < encoder.loss < 3
     assert sum(path.stat().st_size for path in WEIGHTS.rglob("*.safetensors")) < 30_000_000
 
 
@@ -98,7 +104,8 @@ def test_a_reply_is_the_same_alone_in_company_and_streamed() -> None:
 
 def test_seed_and_sample_number_change_what_is_said() -> None:
     pool = PocketPool()
-    asks = [ask(QUESTIONS[0], "pip", seed, sample) for seed in range(4) for sample in range(4)]
+    hard = "think\nd = {'c': 31, 'a': 17, 'f': 22}. What does this give? d['a'] + d['f'] - 9"
+    asks = [ask(hard, "pip", seed, sample) for seed in range(4) for sample in range(4)]
     assert len({reply.text for _, reply in pool.ask(asks)}) > 4
 
 

@@ -145,9 +145,9 @@ class TestPocket:
         assert load_tasks("pocket", "test", 20, 1) != load_tasks("pocket", "test", 20, 2)
 
     def test_fewer_are_taken_only_where_that_will_do(self) -> None:
-        assert len(load_tasks("pocket/units", "evolve", 300, 0, at_most=True)) == 289
-        with pytest.raises(TaskError, match="only 289"):
-            load_tasks("pocket/units", "evolve", 300, 0)
+        assert len(load_tasks("pocket/dates", "unseen", 300, 0, at_most=True)) == 120
+        with pytest.raises(TaskError, match="only 120"):
+            load_tasks("pocket/dates", "unseen", 300, 0)
 
     @pytest.mark.parametrize("spec", ["pocket/nothing", "pockets", "", "nowhere.jsonl", "tasks.csv"])
     def test_an_unknown_set_is_refused(self, spec: str) -> None:

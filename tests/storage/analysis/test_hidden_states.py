@@ -14,7 +14,7 @@ from core.errors import StoreError
 from core.play.drive import drive_many
 from core.play.policies import RandomPolicy
 from storage.analysis import hidden_states
-from storage.analysis.hidden_states import policies_with_states, read_states
+from storage.analysis.hidden_states import policies_with_states, read_choices, read_states
 from storage.recorder import record
 from storage.rows.engine import writing
 from storage.rows.schema import episode, state, turn
@@ -125,6 +125,10 @@ def test_choices_made_by_hand_and_numbers_that_are_none_are_left_out(store: Stor
     found = read_states(store, "r1", "hash", first_only=True)
     assert (found.total, found.unusable, len(found.turns)) == (4, 1, 3)
     assert not {whole[0].id, whole[1].id} & {one.episode_id for one in found.turns}
+    choices = read_choices(store, "r1", "hash")
+    assert choices is not None
+    assert len(choices.rewards) == 3  # an episode counts as a whole or not at all
+    assert np.isfinite(choices.states).all()
 
 
 @pytest.mark.parametrize("size", [3, 24])

@@ -18,6 +18,7 @@ from core.ids import episode_id
 from storage.analysis.budgets import accuracy_by_budget
 from storage.analysis.costs import policy_costs
 from storage.analysis.pairs import CELLS, matched_tasks, read_shared_tasks
+from storage.analysis.regret import regret
 from storage.analysis.routing import Traffic, traffic_of
 from storage.analysis.standings import (
     ENTROPY_BIN,
@@ -222,9 +223,10 @@ def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None
     }  # fmt: skip
     for run_id, change in others.items():
         store.runs.create(run_id, "run", {})
-        played = replace(base, id=f"e-{run_id}", run_id=run_id, turns=(), **change)
+        played = replace(base, id=f"e-{run_id}", run_id=run_id, turns=(), correct=run_id == "r1", **change)
+        alone = replace(played, id=f"s-{run_id}", policy="single:ada", correct=run_id == "r2")
         with writing(store.engine) as connection:
-            insert_episodes(connection, [TimedEpisode(played, 1.0, 2.0, [])])
+            insert_episodes(connection, [TimedEpisode(one, 1.0, 2.0, []) for one in (played, alone)])
     store.runs.note_pool("r5", "3fa9c2d155")
     who = policies_with_episodes(store)
     sides = find_side(who, base.policy)
@@ -234,10 +236,21 @@ def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None
         assert did.summary.n == 1
         assert [find_side(who, side.token)] == [[side]]
         assert side.setting is not None
-        listed = store.episodes.page(EpisodeFilter(q=side.setting.expression), limit=9).items
+        listed = store.episodes.page(
+            EpisodeFilter(policy=base.policy, q=side.setting.expression), limit=9
+        ).items
         assert len(listed) == 1
     with pytest.raises(StoreError, match="was not played as"):
         find_side(who, f"{base.policy}@9")
+    costs = [one for one in policy_costs(store, EpisodeFilter()) if one.policy == base.policy]
+    assert {one.token for one in costs} == {side.token for side in sides}
+    assert {one.token: one.right for one in costs if one.right} == {f"{base.policy}@5": 1}
+    for budget, mine, theirs in ((5, 1.0, 0.0), (1, 0.0, 1.0)):
+        asked = EpisodeFilter(q=f"budget == {budget} and pool == None and not argmax and protocol == 'paper'")
+        found = regret(store, asked, base.policy)
+        assert [one.turn_budget for one in found.settings] == [budget]
+        assert (found.accuracy.mean, found.contestants[0].accuracy.mean) == (mine, theirs)
+    assert len(regret(store, EpisodeFilter(), base.policy).settings) == 5
     store.close()
 
 

@@ -47,6 +47,7 @@ SUBCOMMANDS = [
     "pool list",
     "pool check",
     "pocket cards",
+    "pocket temperatures",
     "pocket train",
 ]
 
@@ -376,7 +377,18 @@ def test_pool_list_of_the_pocket_needs_no_weights(world: Sums) -> None:
     assert [row["provider"] for row in listed] == ["pocket"] * 7
 
 
-@pytest.mark.parametrize("command", ["cards", "train"])
+def test_pocket_temperatures_plays_every_cycle_at_every_temperature(world: Sums) -> None:
+    tried = world.trinity("pocket", "temperatures", "pip", "--n", 1, "--json").json["pip"]
+    assert sorted({one["temperature"] for one in tried}) == [0.25, 0.5, 0.75, 1.0]
+    assert len(tried) == 16
+    assert {one["n"] for one in tried} == {4}
+    best = max(one["solved"] for one in tried)
+    said = world.trinity("pocket", "temperatures", "pip", "--n", 1).out
+    coolest = min(one["temperature"] for one in tried if one["solved"] == best)
+    assert f"pip does best alone at {coolest:g}." in said
+
+
+@pytest.mark.parametrize("command", ["cards", "temperatures", "train"])
 def test_an_unknown_pocket_model_is_named(world: Sums, command: str) -> None:
     result = world.trinity("pocket", command, "nobody")
     assert result.code == 1

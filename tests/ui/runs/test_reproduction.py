@@ -11,21 +11,23 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core.episode import Ask, EndReason, Failure, Status
+from core.episode import Ask, EndReason, Failure, Role, Status
 from core.errors import ConfigError, PoolError
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store, open_store
 from tests.builders.pools import Line, ScriptedPool, specs
 from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
+from ui.presentation.theme import percent
 from ui.runs import wiring
-from ui.runs.paper_tables import EVOLVED, TABLES, PlayedRow, StoredRow, TableRow, needed, outcomes, suites
+from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored, suites
+from ui.runs.paper.reproduction import Reproduction, possible
+from ui.runs.paper.results_file import NAME, read
+from ui.runs.paper.tables import COUNTED, EVOLVED, TABLES, TableRow, needed
 from ui.runs.plans import Suite
-from ui.runs.reproduction import Reproduction
-from ui.runs.results_file import NAME, read
 from ui.runs.wiring import SAMPLE_RUNS
 
-PLAYED = ("4", "combinations", "turns", "selection", "9")
+PLAYED = ("4", "combinations", "turns", "selection", "9", "5", "7", "parts")
 OPTIONS = ("--budget", 160, "--n", 12, "--turns", 3)
 
 
@@ -80,8 +82,28 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert [row["row"] for row in tables["turns"]["rows"]] == [
         f"evolved:trinity {turns} turns" for turns in range(1, 7)
     ]
-    assert sum(tables["selection"]["selection"]["user"].values()) == pytest.approx(1.0)
+    assert sum(tables["selection"]["cells"]["user"].values()) == pytest.approx(1.0)
+    best = tables["5"]["cells"]["user"]
+    assert best["adder"] > best["guesser"]
+    assert sum(best.values()) == pytest.approx(12)
+    parts = {row["row"]: row for row in tables["parts"]["rows"]}
+    assert list(parts) == [
+        "evolved:trinity",
+        "evolved:trinity argmax",
+        "evolved:trinity without thinker",
+        "evolved:trinity without verifier",
+        "single:1",
+        "router",
+        "walk",
+        "start",
+        "random-model",
+        "random",
+    ]
     assert all(row["mean"] > 0 for row in tables["9"]["rows"])
+
+    sizes = reproduce(world, "6", "--seeds", "0", "--show", "--json").json["tables"]["6"]["cells"]
+    assert sizes["linear"] == {"parameters": (2 + 3) * 16}
+    assert sizes["block-diagonal-10"] == {"parameters": 16}
 
     store = open_store(world.store)
     episodes = store.episodes.of_run(learners["REINFORCE"]["runs"][0])
@@ -90,6 +112,20 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     evolved = store.runs.get(learners["REINFORCE"]["evolutions"][0])
     assert evolved.config["evolution"]["learner"] == "reinforce"
     assert max(one.evaluations for one in store.evolution.generations(evolved.id)) == 160
+    masked = store.episodes.of_run(parts["evolved:trinity without thinker"]["runs"][0])
+    roles = {turn.decision.role for one in masked for turn in store.episodes.get(one.id).turns}
+    assert Role.THINKER not in roles
+    likeliest = store.episodes.get(store.episodes.of_run(parts["evolved:trinity argmax"]["runs"][0])[0].id)
+    assert not any(turn.decision.sampled for turn in likeliest.turns)
+    walk, start = (
+        store.checkpoints.load(store.episodes.of_run(parts[name]["runs"][0])[0].policy)
+        for name in ("walk", "start")
+    )
+    assert np.abs(walk.vector).max() > 0
+    assert not start.vector.any()
+    curve = {row.key: one for row, one in _curves(store, "4")}["evolved:reinforce"]
+    assert [episodes for episodes, _ in curve] == sorted({episodes for episodes, _ in curve})
+    assert curve[-1][0] == 160
     votes = [one for one in store.episodes.of_run(rows["majority"]["runs"][0]) if one.turns == 5]
     assert len(votes) == 12
     one = store.episodes.get(store.episodes.of_run(rows["mixture"]["runs"][0])[0].id)
@@ -130,8 +166,16 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert "Output tokens" in shown(opened("results", table="9", suite=first))
     page = opened("results", table="2", suite=newest)
     assert "trinity reproduce 2" in shown(page)
-    assert "not on this machine" in shown(opened("results", table="1"))  # of which this store holds nothing
+    assert "none came with the program" in shown(opened("results", table="1"))
     assert again[-1]["label"] in plain(opened("home"))  # among the latest runs
+
+
+def _curves(store: Store, table: str) -> list[tuple[TableRow, Curve]]:
+    """What each learner of a table came to as it learned, under the first seed."""
+    (_, runs), *_ = suites(store)
+    rows = TABLES[table].rows
+    played = stored(store, runs, {row.key for row in rows})
+    return [(row, played[row.key][0].curve) for row in rows if row.key in played]
 
 
 def _the_rows_travel_as_a_file(
@@ -189,22 +233,23 @@ def _the_rows_travel_as_a_file(
 
 
 def test_a_first_start_shows_the_rows_that_came_with_the_program(store: Store) -> None:
+    results = read(SAMPLE_RUNS / NAME)
     page = opened("results")
     shipped = page.info[0].value.replace("\\", "")
-    assert shipped.startswith("Shipped with the program, measured on 2026-11-22, not on this machine")
+    assert shipped.startswith(
+        f"Shipped with the program, measured on {results.measured}, not on this machine"
+    )
     assert page.code[0].value.startswith("trinity reproduce all")
     frame = page.dataframe[0].value
-    row = frame[frame["row"] == "router of labels, each model at its best cycle of roles"].iloc[0]
-    assert row["measured"] == "60.8 %"
-    assert row["95 % interval"] == "56.2 % to 65.4 %"
-    assert row["paper"] == "supervised labels: 66.1"
-    assert len(frame) == 9
+    assert list(frame["row"]) == [one.label for one in results.outcomes(TABLES["all"])]
+    router = next(one for one in results.rows if one.row == "router")
+    row = frame[frame["row"] == "learned single-turn router, each model at its best cycle of roles"].iloc[0]
+    assert row["measured"] == percent(router.value.mean)
+    assert row["95 % interval"] == f"{percent(router.value.low)} to {percent(router.value.high)}"
     assert "say nothing about frontier models" in plain(page)
-    unseen = opened("results", table="1").dataframe[0].value
-    assert list(unseen["measured"]) == ["32.2 %"]
-    assert set(unseen["95 % interval"]) == {"28.0 % to 36.3 %"}
+    labels = opened("results", table="5").dataframe[0].value
+    assert set(labels.index) == set(results.cells["5"])
     assert "none came with the program" in shown(opened("results", table="turns"))
-    assert "none came with the program" in shown(opened("results", table="selection"))
 
 
 def plain(page: AppTest) -> str:
@@ -247,8 +292,8 @@ def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
     known = {row.key for table in TABLES.values() for row in table.rows}
     assert {one.row for one in results.rows} <= known
     for one in results.rows:
-        low, high = one.value.low, one.value.high
-        assert 0 <= (low or 0) <= one.value.mean <= (high or 1) <= 1
+        low, high, most = one.value.low, one.value.high, 1 if one.measure == "accuracy" else 1000
+        assert 0 <= (low or 0) <= one.value.mean <= (high or most) <= most
     (folder := tmp_path / "samples").mkdir()
     (folder / NAME).write_bytes((SAMPLE_RUNS / NAME).read_bytes())
     monkeypatch.setattr(wiring, "SAMPLE_RUNS", folder)
@@ -293,6 +338,20 @@ def test_a_row_with_missing_episodes_is_not_kept(world: Sums, store: Store) -> N
     assert not suites(store)
 
 
+def test_a_suite_has_the_rows_that_its_tasks_and_pool_allow() -> None:
+    rows = [*TABLES["parts"].rows, *TABLES["unseen"].rows, *TABLES["7"].rows]
+
+    def kept(**suite: str) -> set[str]:
+        return {row.key for row in possible(rows, 2, Suite(**suite))}  # type: ignore[arg-type]
+
+    whole = kept()
+    assert {"hand-made", "random unseen", "majority", "majority:2"} <= whole
+    assert "majority:3" not in whole
+    assert kept(tasks="pocket/all") == whole - {"hand-made"}  # nobody made teams for the held-out families
+    assert kept(tasks="own.jsonl") == {key for key in whole - {"hand-made"} if not key.endswith("unseen")}
+    assert kept(pool="pool.toml") == whole - {"hand-made"}
+
+
 def played_row(task: str, *, correct: bool) -> list[PlayedRow]:
     """A row under one seed, of one task."""
     episode = EpisodeSummary(
@@ -327,9 +386,13 @@ def test_every_row_has_a_recipe_and_its_published_numbers() -> None:
                 "majority",
                 "mixture",
                 "union",
+                "walk",
+                "start",
+                "random-model",
+                "hand-made",
             )
             assert kind != "evolved" or name in EVOLVED
-            if row.published and table.measure != "selection" and table.id != "turns":
+            if row.published and table.measure not in COUNTED and table.id != "turns":
                 assert row.published in table.published.rows, (table.id, row.label)
         assert all(len(values) == len(table.published.columns) for values in table.published.rows.values())
     assert Counter(row.key for row in needed(list(TABLES.values()))).most_common(1)[0][1] == 1

@@ -33,12 +33,13 @@ def test_the_page_counts_what_the_store_holds(samples: Store) -> None:
     found = traffic_of(samples, EpisodeFilter())[""]
     assert f"{found.episodes:,} finished episodes, {found.total:,} turns" in page.markdown[0].value
     table = page.dataframe[0].value
-    move, n = found.turns.most_common(1)[0]
-    assert list(table["turns"])[0] == n
-    assert (
-        table["open"][0]
-        == f"/episodes?forks=without&status=finished&model={move.model}&role={move.role.value}"
-    )
+    most = max(found.turns.values())
+    assert list(table["turns"])[0] == most
+    assert table["open"][0] in {
+        f"/episodes?forks=without&status=finished&model={move.model}&role={move.role.value}"
+        for move, n in found.turns.items()
+        if n == most
+    }
     assert table["share"].sum() == pytest.approx(100)
     assert_literal(page)
 

@@ -12,6 +12,8 @@ import pytest
 from playwright.sync_api import Page
 from streamlit.testing.v1 import AppTest
 
+from core.analysis import curvature
+from core.analysis.curvature import block_separability
 from core.analysis.separability import (
     Accuracy,
     Projection,
@@ -23,7 +25,7 @@ from core.analysis.separability import (
 )
 from core.play.drive import drive_many
 from core.play.policies import RandomPolicy
-from storage.analysis.hidden_states import read_states
+from storage.analysis.hidden_states import read_choices, read_states
 from storage.recorder import record
 from storage.store import Store
 from tests.browsing import settled
@@ -105,7 +107,8 @@ def test_rare_classes_are_named_and_a_single_class_is_one_sentence(samples: Stor
     # 22 tasks of nine families: no family has five.
     page = opened("separability", projection="lda")
     assert shown(page).count("Fewer than two classes of task family") == 3
-    assert "left out, with fewer than 5 tasks" in shown(page)
+    few = opened("separability", policy=checkpoint(8).id, turns="first")
+    assert "left out, with fewer than 5 tasks" in shown(few)
     assert list(page.table[0].value.index) == ["Chosen model, hidden states", "Chosen model, logits"]
     assert "with shuffled labels" in shown(page)
 
@@ -180,6 +183,33 @@ def test_made_up_states_show_how_index_and_accuracy_go_together(
     assert f"chosen model in hidden states {index:.3f}" in shown(page)
     figure = synthetic_figure([Synthetic(0.0, 0.01, 0.3)], None)
     assert not figure.layout.shapes
+
+
+def test_the_curvature_stands_beside_shuffled_rewards_and_says_when_it_is_chance(
+    played: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices = read_choices(played, "r1", first_policy(played))
+    assert choices is not None
+    assert block_separability(choices) is None  # 30 episodes
+    monkeypatch.setattr(curvature, "FEWEST_EPISODES", 20)
+    found = block_separability(choices)
+    assert found is not None
+    page = opened("separability", run="r1", policy=first_policy(played))
+    page.session_state["curvature"] = True
+    page.run()
+    assert any("too few to tell" in one.value for one in page.info) == (not found.found)
+    assert f"{found.by_chance.row:.2f}" in str(page.table[-1].value)
+
+
+def test_choices_are_read_whole_and_as_they_were_drawn(samples: Store) -> None:
+    found = read_choices(samples, PLAYED, checkpoint(30).id)
+    assert found is not None
+    episodes = [one for one in samples.episodes.of_run(PLAYED) if one.policy == checkpoint(30).id]
+    assert len(found.rewards) == len(episodes)
+    assert found.rewards.sum() == sum(bool(one.correct) for one in episodes)
+    assert np.bincount(found.episodes).sum() == sum(one.turns for one in episodes)
+    assert found.model_probs.sum(axis=1) == pytest.approx(1)
+    assert found.role_probs.sum(axis=1) == pytest.approx(1)
 
 
 def test_the_table_of_turns_leads_to_each(samples: Store) -> None:

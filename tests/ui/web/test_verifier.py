@@ -63,7 +63,7 @@ def test_the_worst_verifier_is_named_only_where_chance_allows() -> None:
 
 def cost(cost_usd: float | None, right: int = 5) -> PolicyCost:
     return PolicyCost(
-        "p", 40, 1000, cost_usd, 1.0, share(right, 10), share(5, 10), share(1, 5), {(3, True): 5}
+        "p", None, 40, 1000, cost_usd, 1.0, share(right, 10), share(5, 10), share(1, 5), {(3, True): 5}
     )
 
 

@@ -33,7 +33,7 @@ from ui.presentation.theme import (
     percent,
     plain,
 )
-from ui.presentation.words import strip_text
+from ui.presentation.words import setting_words, strip_text
 from ui.runs.plans import BatchPlan, known_plan
 from ui.web.kit import state
 from ui.web.kit.cache import cached
@@ -141,6 +141,13 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
         "The upper bound is what somebody would solve who knew for each task which of these tries would be right. No "
         "chooser can know that: with several models, or several tries, one is right by chance. "
     )
+    if len(found.settings) > 1:
+        under, others = setting_words(found.settings[0], found.settings), len(found.settings) - 1
+        st.caption(
+            f"All under one setting: {under}. {label(name, 60)} was played under {others} more, which "
+            f"{'is' if others == 1 else 'are'} left out; filter by budget, protocol or pool to see "
+            f"{'it' if others == 1 else 'them'}."
+        )
     several = contestants[-1].name is None
     st.caption(f"{oracle if several else ''}Tasks count once, however often they were played.")
     if found.left_out:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
+from core.analysis.curvature import gain_over_random_search
 from core.analysis.separability import (
     PUBLISHED_ACCURACY,
     SPACE_WORDS,
@@ -18,6 +20,7 @@ from core.analysis.separability import (
     Score,
     Synthetic,
 )
+from core.heads import Array
 from ui.presentation.theme import (
     CLASS_COLOURS,
     CLASS_SYMBOLS,
@@ -30,6 +33,7 @@ from ui.presentation.theme import (
 )
 from ui.web.kit.axes import TIGHT, line_at, note
 from ui.web.kit.figures import literal, ticks, unvalidated
+from ui.web.kit.matrix import MatrixCell, matrix
 
 #: Classes with a colour of their own; the smaller ones are one grey class.
 MOST_CLASSES = len(CLASS_SYMBOLS)
@@ -156,6 +160,43 @@ def synthetic_figure(found: Sequence[Synthetic], here: float | None) -> go.Figur
             yaxis={"tickformat": ".0%", "range": [0, 1.04], "title": {"text": "linear SVM"}},
             shapes=shapes,
             annotations=words,
+            margin=TIGHT,
+            showlegend=False,
+        ),
+    )
+
+
+def curvature_matrix(curvature: Array, names: Sequence[str], ink: str) -> go.Figure:
+    """Each block's norm with its sign, rows and columns by logit."""
+    cells = [
+        [
+            MatrixCell(value, f"{value:.2f}", f"{literal(row, 24)} with {literal(column, 24)}: {value:.3f}")
+            for column, value in zip(names, values, strict=True)
+        ]
+        for row, values in zip(names, curvature.tolist(), strict=True)
+    ]
+    return matrix(cells, names, names, ink, signed=True)
+
+
+def gain_curve() -> go.Figure:
+    """The bound of proposition 1 over generations, without its constants."""
+    generations = np.arange(2.0, 61.0)
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": generations.tolist(),
+            "y": gain_over_random_search(generations).round(3).tolist(),
+            "line": {"color": FIRST_COLOUR, "width": 2},
+            "hovertemplate": "T = %{x}: %{y:.2f}<extra></extra>",
+        }
+    ]
+    return unvalidated(
+        data,
+        layout(
+            240,
+            xaxis={"title": {"text": "generations T"}, "zeroline": False},
+            yaxis={"title": {"text": "T / ln(16 T)"}, "rangemode": "tozero"},
             margin=TIGHT,
             showlegend=False,
         ),

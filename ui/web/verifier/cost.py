@@ -27,7 +27,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import NEUTRAL_COLOUR, label, model_colour, one_line, percent
-from ui.presentation.words import cost_words, per_solved, role_word
+from ui.presentation.words import cost_words, per_solved, role_word, setting_words
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
@@ -93,6 +93,7 @@ def cost_part(
 def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
     """A row per policy and side, best first; among equals the one that took fewer tokens."""
     rows = [(side, one) for side, of in zip(scope.sides, costs, strict=True) for one in of]
+    found = [one for _, one in rows]
     rows.sort(key=lambda row: (-(row[1].accuracy.value or 0.0), row[1].tokens / row[1].n))
     row_table(
         {
@@ -108,7 +109,7 @@ def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
         },
         [
             (
-                scope.say(one.policy),
+                named(one, scope, found),
                 with_interval(one.accuracy),
                 one.n,
                 per_solved(one.cost_usd, one.right),
@@ -116,7 +117,7 @@ def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
                 one.per_solved(one.latency_s),
                 one.turns / one.n,
                 with_interval(one.false_accept),
-                side.episodes(policy=one.policy),
+                side.episodes(one.expression, policy=one.policy),
             )
             for side, one in rows[:200]
         ],
@@ -126,14 +127,25 @@ def _cost_table(scope: Scope, costs: Sequence[Sequence[PolicyCost]]) -> None:
     )
 
 
+def named(one: PolicyCost, scope: Scope, found: Sequence[PolicyCost]) -> str:
+    """A policy's name, with its setting where it was played under several."""
+    name = scope.say(one.policy)
+    if one.setting is None:
+        return name
+    others = [other.setting for other in found if other.policy == one.policy and other.setting]
+    return f"{name}, {setting_words(one.setting, others)}"
+
+
 def _frontier(scope: Scope, found: Sequence[PolicyCost], in_dollars: bool) -> None:
-    policy = picked(
-        price_and_accuracy(found, scope.say, in_dollars=in_dollars),
+    names = {one.token: named(one, scope, found) for one in found}
+    clicked = picked(
+        price_and_accuracy(found, names.__getitem__, in_dollars=in_dollars),
         key="frontier",
-        alt="; ".join(f"{scope.say(one.policy)} {percent(one.accuracy.value)}" for one in found[:12]),
+        alt="; ".join(f"{names[one.token]} {percent(one.accuracy.value)}" for one in found[:12]),
     )
-    if policy:
-        state.go("episodes", **scope.sides[0].listed(policy=str(policy[0])))
+    chosen = next((one for one in found if clicked and one.token == str(clicked[0])), None)
+    if chosen is not None:
+        state.go("episodes", **scope.sides[0].listed(chosen.expression, policy=chosen.policy))
 
 
 def _where_it_goes(letter: str, groups: Sequence[TurnGroup], models: Sequence[str], in_dollars: bool) -> None:

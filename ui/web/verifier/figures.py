@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
@@ -121,15 +122,15 @@ def price_and_accuracy(
     found: Sequence[PolicyCost], say: Callable[[str], str], *, in_dollars: bool
 ) -> go.Figure:
     """Every policy by what an episode takes, in tokens or dollars, and how many it solves; the ones that no other beats
-    in both are joined, solid and named. `say` names a policy."""
+    in both are joined, solid and named. `say` names a token."""
     unit = "US dollars" if in_dollars else "tokens"
     known = [
         (one, spent / one.n)
         for one in found
         if one.n and (spent := one.cost_usd if in_dollars else one.tokens) is not None
     ]
-    best = frontier((one.policy, amount, one.accuracy.value or 0.0) for one, amount in known)
-    ahead = [next(pair for pair in known if pair[0].policy == name) for name in best]
+    best = frontier((one.token, amount, one.accuracy.value or 0.0) for one, amount in known)
+    ahead = [next(pair for pair in known if pair[0].token == name) for name in best]
     steps = go.Scatter(
         x=[amount for _, amount in ahead],
         y=[one.accuracy.value for one, _ in ahead],
@@ -162,7 +163,7 @@ def _policies(
     intervals = [one.accuracy.ci95 for one, _ in known]
     values = [one.accuracy.value or 0.0 for one, _ in known]
     names = [  # the id in brackets is left to the pointer
-        literal(say(one.policy).split(" (")[0], 26) if one.policy in best or len(known) <= 8 else ""
+        literal(re.sub(r" \(.*?\)", "", say(one.token)), 26) if one.token in best or len(known) <= 8 else ""
         for one, _ in known
     ]
     places = [
@@ -173,10 +174,10 @@ def _policies(
         y=values,
         mode="markers+text",
         marker={
-            "size": [12 if one.policy in best else 8 for one, _ in known],
+            "size": [12 if one.token in best else 8 for one, _ in known],
             "opacity": 1,  # sizes that differ would make them pale
-            "symbol": ["diamond" if one.policy in best else "circle-open" for one, _ in known],
-            "color": [FIRST_COLOUR if one.policy in best else NEUTRAL_COLOUR for one, _ in known],
+            "symbol": ["diamond" if one.token in best else "circle-open" for one, _ in known],
+            "color": [FIRST_COLOUR if one.token in best else NEUTRAL_COLOUR for one, _ in known],
         },
         text=names,
         textposition=label_sides(places, names, intervals),
@@ -184,8 +185,8 @@ def _policies(
         error_y=error_bars(values, intervals, "rgba(136,148,165,0.5)", 1, 3),
         customdata=[
             (
-                one.policy,
-                f"{literal(say(one.policy), 60)}<br>{percent(value)} of {one.n:,} right"
+                one.token,
+                f"{literal(say(one.token), 60)}<br>{percent(value)} of {one.n:,} right"
                 f"<br>{amount:,.4g} {unit} per episode",
             )
             for (one, amount), value in zip(known, values, strict=True)

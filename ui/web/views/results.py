@@ -15,6 +15,7 @@ from core.analysis.metrics import FEWEST_SEEDS
 from core.errors import ConfigError
 from storage.store import Store
 from ui.presentation.theme import (
+    CLASS_COLOURS,
     FIRST_COLOUR,
     NEUTRAL_COLOUR,
     SECOND_COLOUR,
@@ -23,9 +24,11 @@ from ui.presentation.theme import (
     one_line,
     percent,
 )
-from ui.runs.paper_tables import TABLES, RowResult, Runs, Table, needed, outcomes, selection, stored, suites
+from ui.runs.paper.counted import Cells, cells
+from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
+from ui.runs.paper.results_file import GRIDS_NAME, NAME, Results, shipped
+from ui.runs.paper.tables import COUNTED, TABLES, Table, needed
 from ui.runs.plans import Suite
-from ui.runs.results_file import Results, shipped
 from ui.web.kit import state
 from ui.web.kit.chart import plot
 from ui.web.kit.figures import error_bars, literal, ticks
@@ -46,9 +49,9 @@ def show() -> None:
     names = {one.id: one.name for one in TABLES.values()}
     table = TABLES[state.address_select("Table", names, name="table", key="table_choice")]
     st.subheader(table.title)
-    if suite is not None and table.measure == "selection":
-        _selection(store, table, runs)
-    elif suite is not None and (played := _outcomes(store.url, table.id, tuple(runs), store, runs)):
+    if suite is not None and table.measure in COUNTED and (found_cells := _cells(store, table, runs)):
+        _counted(table, found_cells, "Here")
+    elif suite is not None and (played := _rows(store, table, runs)):
         _measured(table, played, "Here")
         _look_into(played)
     else:
@@ -58,22 +61,30 @@ def show() -> None:
         _about(suite, table)
 
 
+def _cells(store: Store, table: Table, runs: Runs) -> Cells:
+    return cells(store, table, stored(store, runs, {row.key for row in needed([table])}))
+
+
 def _came_with_the_program(table: Table) -> None:
     """The rows of a table that were measured elsewhere, marked as such, where the store has none of it."""
     try:
-        results = shipped()
+        results = shipped(GRIDS_NAME if table.id == "grids" else NAME)
     except ConfigError as error:
         st.error(label(str(error), 500), icon=":material/error:")
         return
-    found = results.outcomes(table) if results else []
-    if results is None or not found:
+    found = results.outcomes(table) if results and table.measure not in COUNTED else []
+    counted = results.cells.get(table.id, {}) if results else {}
+    if results is None or not (found or counted):
         nothing_here("No row of this table is stored, and none came with the program.")
         return
     st.info(
         f"Shipped with the program, measured on {label(results.measured, 20)}, not on this machine.",
         icon=":material/inventory_2:",
     )
-    _measured(table, found, "Shipped with the program")
+    if counted:
+        _counted(table, counted, "Shipped with the program")
+    else:
+        _measured(table, found, "Shipped with the program")
     _conditions(results, table)
 
 
@@ -124,6 +135,11 @@ def _choose_suite(found: Sequence[tuple[Suite, Runs]]) -> tuple[Suite, Runs]:
     return by_digest[state.address_select("Suite", words, name="suite", key="suite_choice")]
 
 
+def _rows(store: Store, table: Table, runs: Runs) -> list[RowResult]:
+    """What the store holds of a measured table."""
+    return [] if table.measure in COUNTED else _outcomes(store.url, table.id, tuple(runs), store, runs)
+
+
 @st.cache_data(max_entries=32, show_spinner="Reading the table …")
 def _outcomes(url: str, table_id: str, ids: tuple[str, ...], _store: Store, _runs: Runs) -> list[RowResult]:
     """Finished runs never change, so their ids say it all."""
@@ -133,19 +149,32 @@ def _outcomes(url: str, table_id: str, ids: tuple[str, ...], _store: Store, _run
 
 def _measured(table: Table, found: Sequence[RowResult], where: str) -> None:
     """The rows as figures beside the paper's, and as a table."""
-    here, paper = st.columns([3, 2], gap="large")
+    in_paper = any(one.row.published in table.published.rows for one in found)
+    here, paper = st.columns([3, 2], gap="large") if in_paper else (st.container(), None)
     unit = "mean output tokens per question" if table.measure == "tokens" else "share of test tasks solved"
     with here:
         st.markdown(f"**{where}**: {unit}, 95 % interval over seeds and tasks")
         alt = "; ".join(f"{one.label} {_shown(table, one.overall.mean)}" for one in found)
         plot(here_figure(table, found), key="here", small=True, alt=alt)
-    with paper:
-        name = table.published.name
-        st.markdown(f"**The paper** ({name}): {', '.join(table.published.columns)}")
-        plot(paper_figure(table, found), key="paper", small=True, alt=f"The paper's {name}")
+    if paper is not None:
+        with paper:
+            name = table.published.name
+            st.markdown(f"**The paper** ({name}): {', '.join(table.published.columns)}")
+            plot(paper_figure(table, found), key="paper", small=True, alt=f"The paper's {name}")
     st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
     if table.note:
         st.caption(table.note)
+    learners = [one for one in found if one.curves]
+    if table.curves and learners:
+        st.markdown(
+            "**Accuracy against episodes**: share of validation tasks solved after so many episodes, those for labels "
+            "counted; the mean over seeds, and the seeds from lowest to highest"
+        )
+        plot(
+            curves_figure(learners),
+            key="curves",
+            alt="; ".join(f"{one.label} ends at {percent(mean_curve(one)[-1][1])}" for one in learners),
+        )
 
 
 def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
@@ -187,6 +216,52 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
     axis = {"rangemode": "tozero"} if table.measure == "tokens" else {"range": [0, 1.02], "tickformat": ".0%"}
     names = [literal(one.label, 44) for one in shown]
     return go.Figure([means, by_seed], _layout(names, axis, showlegend=False))
+
+
+def mean_curve(one: RowResult) -> list[tuple[int, float, float, float]]:
+    """(episodes, mean, lowest, highest) over the seeds, at the points that all seeds have."""
+    by_seed = [dict(curve) for curve in one.curves.values()]
+    shared = sorted(set.intersection(*(set(curve) for curve in by_seed)))
+    values = [(at, [curve[at] for curve in by_seed]) for at in shared]
+    return [(at, sum(found) / len(found), min(found), max(found)) for at, found in values]
+
+
+def curves_figure(learners: Sequence[RowResult]) -> go.Figure:
+    """Each learner's mean over its seeds as a line, with a band from the lowest to the highest."""
+    traces = []
+    for one, colour in zip(learners, cycle(CLASS_COLOURS), strict=False):
+        at, mean, low, high = (list(column) for column in zip(*mean_curve(one), strict=True))
+        name = literal(one.label, 40)
+        band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+        traces += [
+            go.Scatter(x=at, y=high, legendgroup=name, **band),
+            go.Scatter(x=at, y=low, legendgroup=name, fill="tonexty", fillcolor=faded(colour), **band),
+            go.Scatter(
+                x=at,
+                y=mean,
+                mode="lines+markers",
+                name=name,
+                legendgroup=name,
+                line={"color": colour, "width": 2},
+                hovertemplate="%{x:,} episodes: %{y:.1%}<extra>" + name + "</extra>",
+            ),
+        ]
+    axes = {"xaxis": {"title": {"text": "episodes"}, "rangemode": "tozero"}}
+    return go.Figure(
+        traces,
+        layout(
+            380,
+            **axes,
+            yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+            legend={"orientation": "h", "yanchor": "top", "y": -0.18, "x": 0},
+        ),
+    )
+
+
+def faded(colour: str) -> str:
+    """A colour given as #rrggbb, nearly transparent."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.12)"
 
 
 def _layout(names: Sequence[str], axis: Mapping[str, object], **more: object) -> dict[str, Any]:
@@ -292,32 +367,37 @@ def _look_into(found: Sequence[RowResult]) -> None:
                 state.page_link("evolution", words, icon=":material/timeline:", run=run.evolution)
 
 
-def _selection(store: Store, table: Table, runs: Runs) -> None:
-    row = table.rows[0]
-    played = stored(store, runs, {row.key}).get(row.key, [])
-    if not played:
-        nothing_here("The coordinator has not been played in this suite yet.")
-        st.code("trinity reproduce selection", language=None)
-        return
-    shares = selection(store, played)
+def _counted(table: Table, counted: Cells, where: str) -> None:
+    """A counted table beside the paper's."""
     here, paper = st.columns(2, gap="large")
     with here:
-        st.markdown("**Here**: share of turns by model, all seeds")
-        st.dataframe(_shares_frame(shares), width="stretch")
+        st.markdown(f"**{where}**" + (": share of turns by model, all seeds" if _is_shares(table) else ""))
+        st.dataframe(_cells_frame(table, counted), width="stretch")
     with paper:
-        st.markdown(f"**The paper** ({table.published.name}), its pool's slots A0 to A6")
-        published: dict[str, Mapping[str, float]] = {
-            name: dict(zip(table.published.columns, (value / 100 for value in values), strict=True))
+        slots = ", its pool's slots A0 to A6" if _is_shares(table) else ""
+        st.markdown(f"**The paper** ({table.published.name}){slots}")
+        scale = 100 if _is_shares(table) else 1
+        published: Cells = {
+            name: dict(zip(table.published.columns, (value / scale for value in values), strict=True))
             for name, values in table.published.rows.items()
         }
-        st.dataframe(_shares_frame(published), width="stretch")
+        st.dataframe(_cells_frame(table, published), width="stretch")
+    if table.note:
+        st.caption(table.note)
 
 
-def _shares_frame(shares: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
-    names = list(dict.fromkeys(name for of in shares.values() for name in of))
+def _is_shares(table: Table) -> bool:
+    return table.measure == "selection"
+
+
+def _cells_frame(table: Table, cells: Cells) -> pd.DataFrame:
+    names = list(dict.fromkeys(name for row in cells.values() for name in row))
+    shown = percent if _is_shares(table) else "{:,.0f}".format
     return pd.DataFrame(
-        {one_line(name, 40): [percent(of.get(name, 0.0)) for of in shares.values()] for name in names},
-        index=pd.Index([one_line(name, 40) for name in shares], name="family"),
+        {one_line(name, 40): [shown(row.get(name, 0.0)) for row in cells.values()] for name in names},
+        index=pd.Index(
+            [one_line(name, 40) for name in cells], name="family" if table.measure != "parameters" else "head"
+        ),
     )
 
 

@@ -38,7 +38,12 @@ from core.analysis.separability import (
     synthetic_study,
     within_families,
 )
-from storage.analysis.hidden_states import HiddenStates, PolicyWithStates, policies_with_states, read_states
+from storage.analysis.hidden_states import (
+    HiddenStates,
+    PolicyWithStates,
+    policies_with_states,
+    read_states,
+)
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from ui.presentation.glossary import define, explain
@@ -51,7 +56,14 @@ from ui.web.kit.cache import remembered
 from ui.web.kit.chart import plot
 from ui.web.kit.figures import literal
 from ui.web.kit.widgets import nothing_here, states_removed
-from ui.web.separability.figures import class_styles, cloud, readings, shown, synthetic_figure
+from ui.web.separability.curvature import curvature_part
+from ui.web.separability.figures import (
+    class_styles,
+    cloud,
+    readings,
+    shown,
+    synthetic_figure,
+)
 
 #: Value in the address -> its words.
 TURNS = {"all": "Every turn", "first": "First turns"}
@@ -94,6 +106,7 @@ def show() -> None:
     _clouds(states, method)
     _turns_table(states)
     _readings(states)
+    curvature_part(store, chosen, states.slots)
 
 
 # Choosing

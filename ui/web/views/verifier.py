@@ -39,7 +39,7 @@ from ui.web.kit.matrix import MatrixCell, matrix
 from ui.web.kit.tables import link, number, row_table, text
 from ui.web.kit.widgets import ink, nothing_here
 from ui.web.pickers.scope import Scope, ScopeSide, behind, scope_bar
-from ui.web.verifier.cost import budget_part, cost_part, roles_part, with_interval
+from ui.web.verifier.cost import budget_part, cost_part, named, roles_part, with_interval
 from ui.web.verifier.figures import SIDES, accepts
 
 _costs = cached(policy_costs)
@@ -109,7 +109,7 @@ def _answers(scope: Scope, books: Ledgers, costs: Costs) -> None:
             st.markdown(f"{_letter(side)}{solved_cost(found)}")
         if not scope.compared and (least := least_tokens(costs[0])):
             st.caption(
-                f"Least: {label(scope.say(least.policy), 60)}, {least.tokens / least.right:,.0f} tokens."
+                f"Least: {label(named(least, scope, costs[0]), 60)}, {least.tokens / least.right:,.0f} tokens."
             )
 
 

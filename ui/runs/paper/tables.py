@@ -1,59 +1,81 @@
-"""The paper's tables as they come out on a pool of one's own: which rows there are, and what the store holds of them.
+"""The paper's tables as they are played on a pool of one's own: which rows there are, and what they are beside.
 
-A row is played by `ui.runs.reproduction`, once per seed, and kept as a run whose config says which row it is. Tables
-are read from those runs alone.
+A row is played by `ui.runs.paper.reproduction`, once per seed, and kept as a run whose config says which row it is.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal
 
 from core.analysis import published
-from core.analysis.metrics import Mean, mean_over_seeds
 from core.analysis.published import PublishedTable
-from core.episode import Status
+from core.episode import Protocol
+from core.evolution.config import LearnerName, sequence_label_episodes
 from core.evolution.departures import DEPARTURES, PAPER_SETTING
-from storage.analysis.routing import chosen_by_family
-from storage.rows.summaries import EpisodeSummary, RunStatus
-from storage.store import Store
-from ui.runs.plans import ReproducePlan, Suite, known_plan
+
+#: The tasks of a row: a split of the suite's tasks, or its held-out families. "unseen" has the templates that nothing
+#: was trained or evolved on; settings are chosen on "validation".
+Where = Literal["test", "held-out", "unseen", "validation"]
+
+#: How a policy is played: as it is; with the likeliest choice each time; five episodes side by side, of which the most
+#: frequent answer counts; or with a role masked.
+Way = Literal["", "argmax", "voted", "without thinker", "without verifier"]
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A policy that is measured: `how` names the recipe, `held_out` and `turns` where it is played.
+    """A policy that is measured: `how` names the recipe, `on` the tasks, `turns` and `played` the way it is played.
 
     Recipes: "evolved:NAME" (one of EVOLVED), "only:RANK" (evolved with the single model of this rank alone),
     "single:RANK" (the single model of this rank at its best cycle), "random", "router", "labels" (a router of labels),
-    "cloned" (the coordinator's head taught by labels), "cascade", "majority" and "mixture". `voted`: five episodes of
-    the same policy side by side, and the majority of their answers."""
+    "cloned" (the coordinator's head taught by labels), "cascade", "majority" and "majority:RANK" (of the single model
+    of this rank, else the best), "mixture", "walk" (the coordinator's random walk), "start" (its generation 0),
+    "random-model" (random models at their best cycle of roles) and "hand-made" (teams of pocket models)."""
 
     how: str
     label: str
     published: str = ""
-    held_out: bool = False
+    on: Where = "test"
     turns: int | None = None  # None: the suite's
-    voted: bool = False
+    played: Way = ""
 
     @property
     def is_coordinator(self) -> bool:
-        """Whether the others of its table are put against it: the coordinator, at the suite's own turn budget."""
-        return self.how == "evolved:trinity" and self.turns is None and not self.voted
+        """Whether the others of its table are put against it: the coordinator as it is, at the suite's turn budget."""
+        return self.how == "evolved:trinity" and self.turns is None and not self.played
 
     @property
     def key(self) -> str:
         """Tells rows apart."""
-        parts = [self.how, "held-out" if self.held_out else "", "voted" if self.voted else ""]
+        parts = [self.how, "" if self.on == "test" else self.on, self.played]
         parts.append("" if self.turns is None else f"{self.turns} turns")
         return " ".join(part for part in parts if part)
 
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The settings of a learner that were tried on validation tasks before its defaults were fixed: `tried` maps the
+    name of an evolved row to fields of its configuration."""
+
+    learner: str
+    setting: str
+    tried: Mapping[str, Mapping[str, Any]]
+
+
+def _grid(title: str, words: str, name: str, values: Sequence[float], learner: LearnerName) -> Grid:
+    return Grid(title, words, {f"{name}={value:g}": {"learner": learner, name: value} for value in values})
+
+
+#: Every learner's own settings, one grid each.
+GRIDS = (
+    _grid("sep-CMA-ES", "first spread of the logits", "logit_spread", (1.5, 3.0, 6.0, 12.0), "sep-cma-es"),
+    _grid("REINFORCE", "learning rate", "learning_rate", (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "reinforce"),
+    _grid(
+        "random search", "half the box, in step sizes", "box", (0.3, 1.0, 3.0, 10.0), learner="random-search"
+    ),
+)
 
 #: What makes an evolved row differ from plain sep-CMA-ES over a linear head: fields of an evolution's outline, and
 #: under "evolution" those of its configuration.
@@ -71,8 +93,10 @@ EVOLVED: Mapping[str, Mapping[str, Any]] = {
     "low-rank-plain": {"head": "low-rank", "evolution": {"constant_spread": None}},
     "paper": {"evolution": PAPER_SETTING},
     "labels-first": {},
+    "released": {"protocol": Protocol.RELEASED},
     "reinforce": {"evolution": {"learner": "reinforce"}},
     "random-search": {"evolution": {"learner": "random-search"}},
+    **{name: {"evolution": dict(settings)} for grid in GRIDS for name, settings in grid.tried.items()},
 }
 
 #: Those that are taught by labels before they evolve.
@@ -80,8 +104,17 @@ LABELS_FIRST = frozenset({"labels-first"})
 
 _LABELS_FIRST = TableRow("evolved:labels-first", "labels first, then sep-CMA-ES")
 _CLONED = TableRow("cloned", "supervised labels, the coordinator's own head", "supervised labels")
-_VOTED = TableRow("evolved:trinity", "coordinator, majority of five side by side", voted=True)
+_VOTED = TableRow("evolved:trinity", "coordinator, majority of five side by side", played="voted")
+#: Why labels are for whole episodes of one model and not for sequences of choices (paper A.5).
+_LABEL_COST = (
+    "A label takes three episodes of every model on a question: 147,000 for the paper's 7,000 questions and seven "
+    f"models. Labels for whole sequences of choices, 7^4 x 3^5 of them, would take "
+    f"{sequence_label_episodes(7, 5) * 147_000 / 1e9:.0f} billion episodes."
+)
+#: A role's name, and how a policy is played without it.
+_MASKED: tuple[tuple[str, Way], ...] = (("Thinker", "without thinker"), ("Verifier", "without verifier"))
 _PAPER = TableRow("evolved:paper", "the paper's own setting (pycma, 32 x 16, step size 0.03)", "w/o SVF")
+_RELEASED = TableRow("evolved:released", "played by the rules of the authors' released code")
 _TRINITY = TableRow("evolved:trinity", "sep-CMA-ES, linear head, no SVF", "TRINITY")
 _SVF = TableRow("evolved:svf", "with SVF of the second-to-last layer", "TRINITY")
 _NO_THINKER = TableRow("evolved:no-thinker", "without Thinker", "w/o Thinker")
@@ -101,10 +134,15 @@ _MAJORITY = TableRow("majority", "majority of five, best single model")
 _MIXTURE = TableRow("mixture", "Mixture-of-Agents", "Mixture-of-Agents")
 
 
+#: Measures without intervals: shares of models by family, questions that each model is best at, numbers to learn.
+COUNTED = ("selection", "labels", "parameters")
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of the paper: its rows here, and what it published. `measure`: "accuracy", "tokens" (mean output tokens
-    per question) or "selection" (shares of models by family)."""
+    per question), or one of COUNTED, whose cells `ui.runs.counted_tables` counts. `curves`: whether learners are shown
+    as they learn."""
 
     id: str
     name: str
@@ -113,6 +151,7 @@ class Table:
     published: PublishedTable
     measure: str = "accuracy"
     note: str = ""
+    curves: bool = False
 
 
 TABLES: Mapping[str, Table] = {
@@ -127,6 +166,7 @@ TABLES: Mapping[str, Table] = {
                 _PAPER,
                 _LABELS_FIRST,
                 _VOTED,
+                _RELEASED,
                 _SVF,
                 _NO_THINKER,
                 replace(_NO_ROLES, label="Workers only (no roles)"),
@@ -158,9 +198,9 @@ TABLES: Mapping[str, Table] = {
             "Zero-shot",
             "Zero-shot on held-out families: does the coordinator beat every single model where it never evolved?",
             (
-                replace(_TRINITY, held_out=True),
+                replace(_TRINITY, on="held-out"),
                 *(
-                    TableRow(f"single:{rank}", f"single model {rank}", name, held_out=True)
+                    TableRow(f"single:{rank}", f"single model {rank}", name, on="held-out")
                     for rank, name in enumerate(list(published.ZERO_SHOT.rows)[1:], start=1)
                 ),
             ),
@@ -211,7 +251,43 @@ TABLES: Mapping[str, Table] = {
                 replace(_PAPER, published="sep-CMA-ES"),
             ),
             published.LEARNERS,
-            note="Departures of the row sep-CMA-ES from the paper: " + " ".join(DEPARTURES),
+            note="Departures of the row sep-CMA-ES from the paper: "
+            + " ".join(DEPARTURES)
+            + " "
+            + _LABEL_COST,
+            curves=True,
+        ),
+        Table(
+            "5",
+            "Best models",
+            "Which model is best at how many questions? (labels: each model at its best cycle, a tie counted in parts)",
+            tuple(TableRow(f"single:{rank}", f"single model {rank}") for rank in range(1, 8)),
+            published.LABELS,
+            measure="labels",
+            note="Over the test tasks and all seeds of the single models' rows; a question that no model solved has no "
+            "label. The paper does not say which of its models stands in which column.",
+        ),
+        Table(
+            "6",
+            "Parameters",
+            "How many numbers does each head have to learn?",
+            (_TRINITY, _SVF),
+            published.PARAMETERS,
+            measure="parameters",
+        ),
+        Table(
+            "7",
+            "Majority votes",
+            "Majority of five answers by one model",
+            tuple(
+                TableRow(
+                    "majority" if rank == 1 else f"majority:{rank}",
+                    f"majority of five, single model {rank}",
+                    name,
+                )
+                for rank, name in enumerate(published.MAJORITY.rows, start=1)
+            ),
+            published.MAJORITY,
         ),
         Table(
             "9",
@@ -227,6 +303,71 @@ TABLES: Mapping[str, Table] = {
             ),
             published.OUTPUT_TOKENS,
             measure="tokens",
+        ),
+        Table(
+            "12",
+            "Tokens of single models",
+            "Output tokens per question of the single models",
+            tuple(
+                TableRow(f"single:{rank}", f"single model {rank}", name)
+                for rank, name in enumerate(published.SINGLE_TOKENS.rows, start=1)
+            ),
+            published.SINGLE_TOKENS,
+            measure="tokens",
+        ),
+        Table(
+            "parts",
+            "Parts and controls",
+            "The evolved coordinator with its likeliest choices, with a role masked, and beside what learned nothing",
+            (
+                _TRINITY,
+                replace(_TRINITY, label="likeliest choice each time (argmax)", published="", played="argmax"),
+                *(
+                    replace(_TRINITY, label=f"{role} masked", published="", played=played)
+                    for role, played in _MASKED
+                ),
+                TableRow("single:1", "best single model (chosen on validation tasks)"),
+                TableRow("router", "learned single-turn router, each model at its best cycle of roles"),
+                TableRow("walk", "random walk of the same length"),
+                TableRow("start", "generation 0: every choice equally likely"),
+                TableRow("random-model", "random models at their best cycle of roles"),
+                TableRow("random", "random model and role"),
+                TableRow("hand-made", "a team made by hand for each family: a ceiling"),
+            ),
+            published.ABLATIONS,
+            note="The paper's ablations were evolved without the part; here the part is masked in the evolved "
+            "coordinator. The random walk is sep-CMA-ES told coin tosses instead of rewards.",
+        ),
+        Table(
+            "unseen",
+            "Unseen templates",
+            "Kinds of question that no model was trained on and nothing was evolved on",
+            (
+                replace(_TRINITY, on="unseen", published=""),
+                TableRow("router", "learned single-turn router", on="unseen"),
+                TableRow("single:1", "best single model (chosen on validation tasks)", on="unseen"),
+                TableRow("random", "random model and role", on="unseen"),
+            ),
+            published.NOTHING,
+            note="One template in each family is kept out of every other split. The models were not trained on it "
+            "either, so a low figure is their ignorance as much as the coordinator's.",
+        ),
+        Table(
+            "grids",
+            "Settings tried",
+            "What was tried for each learner on validation tasks before its settings were fixed",
+            tuple(
+                TableRow(
+                    f"evolved:{name}",
+                    f"{grid.learner}, {grid.setting} {name.partition('=')[2]}",
+                    on="validation",
+                )
+                for grid in GRIDS
+                for name in grid.tried
+            ),
+            published.NOTHING,
+            curves=True,
+            note="Each learner's settings are those of its best row; the seeds are not those of the other tables.",
         ),
         Table(
             "turns",
@@ -268,7 +409,9 @@ TABLES: Mapping[str, Table] = {
                 TableRow("union", "per-question union of the single models", "per-question best"),
             ),
             published.COMBINATIONS,
-            note="The union counts a question as solved when any single model solved it: a ceiling, not a policy.",
+            note="The union counts a question as solved when any single model solved it: a ceiling, not a policy. "
+            "The paper's table 8, which nothing here plays: Gemini 2.5 Pro, told by a prompt to coordinate, averages "
+            f"{published.PROMPTED.rows['Gemini 2.5 Pro as coordinator'][-1]} %.",
         ),
     )
 }
@@ -278,161 +421,3 @@ def needed(tables: Sequence[Table]) -> list[TableRow]:
     """The rows that have to be played for these tables, each once; the union comes from the single models."""
     rows = {row.key: row for table in tables for row in table.rows if row.how != "union"}
     return list(rows.values())
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRow:
-    """Where the store keeps one row under one seed; `evolution` is the run that evolved it, if one did."""
-
-    run_id: str
-    policy: str
-    seed: int
-    evolution: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlayedRow:
-    """One row under one seed with its episodes."""
-
-    kept: StoredRow
-    episodes: tuple[EpisodeSummary, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RowResult:
-    """What a row came to, over its seeds: `by_family` means, `against` the difference to the table's reference row
-    on the same tasks and seeds, None for that row itself."""
-
-    row: TableRow
-    label: str
-    overall: Mean
-    by_family: Mapping[str, float]
-    by_seed: Mapping[int, float]
-    against: Mean | None
-    runs: tuple[StoredRow, ...] = ()
-
-
-#: What each run of a suite played, by the run's id, newest first.
-Runs = dict[str, ReproducePlan]
-
-
-def suites(store: Store) -> list[tuple[Suite, Runs]]:
-    """The suites of which the store holds finished rows, newest first, with their runs."""
-    found: dict[str, tuple[Suite, Runs]] = {}
-    for run in store.runs.list(kind="run", status=RunStatus.FINISHED, limit=100_000):
-        plan = known_plan(run)
-        if isinstance(plan, ReproducePlan):
-            found.setdefault(plan.suite.digest, (plan.suite, {}))[1][run.id] = plan
-    return list(found.values())
-
-
-def stored(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow]]:
-    """The rows of these keys among runs of one suite, by key, seeds in order; of a repeated row the newest."""
-    found: dict[tuple[str, int], PlayedRow] = {}
-    for run, plan in runs.items():
-        place = plan.row, plan.seed
-        if plan.row in keys and place not in found:
-            episodes = tuple(store.episodes.of_run(run))
-            kept = StoredRow(run, plan.policy, plan.seed, plan.evolution)
-            found[place] = PlayedRow(kept, episodes)
-    rows: dict[str, list[PlayedRow]] = {}
-    for (key, _), played in sorted(found.items(), key=lambda item: item[0]):
-        rows.setdefault(key, []).append(played)
-    return rows
-
-
-def outcomes(table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> list[RowResult]:
-    """The table's rows of which something is stored. The reference is the row that stands for the coordinator."""
-    found = []
-    values = {key: _values(some, table.measure) for key, some in played.items()}
-    singles = [values[row.key] for row in table.rows if row.how.startswith("single:") and row.key in values]
-    if singles and any(row.how == "union" for row in table.rows):
-        values["union"] = _union(singles)
-    reference = next((row for row in table.rows if row.is_coordinator and row.key in values), None)
-    for row in table.rows:
-        if row.key not in values:
-            continue
-        mine, runs = values[row.key], tuple(one.kept for one in played.get(row.key, ()))
-        families, overall = np.array(mine.families), mean_over_seeds(mine.values)
-        against = None
-        if reference is not None and row.key != reference.key and row.how != "union":
-            against = _against(mine, values[reference.key])
-        found.append(
-            RowResult(
-                row=row,
-                label=label_of(row, [one.policy for one in runs]),
-                overall=overall if table.measure == "tokens" else overall.within(0.0, 1.0),
-                by_family={one: _mean(mine.values[:, families == one]) for one in sorted(set(mine.families))},
-                by_seed={seed: _mean(values) for seed, values in zip(mine.seeds, mine.values, strict=True)},
-                against=against,
-                runs=runs,
-            )
-        )
-    return found
-
-
-def label_of(row: TableRow, policies: Sequence[str]) -> str:
-    """A row's label; one by rank says which model it is, where its policies are known."""
-    names = sorted(set(policies)) if row.how.startswith("single:") else []
-    return f"{row.label}: {', '.join(name.removeprefix('single:') for name in names)}" if names else row.label
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Values:
-    """What is measured, [seeds, tasks], both in order, with the tasks' ids and families."""
-
-    seeds: tuple[int, ...]
-    tasks: tuple[str, ...]
-    families: tuple[str, ...]
-    values: NDArray[np.float64]
-
-
-def _values(played: Sequence[PlayedRow], measure: str) -> _Values:
-    families = {one.task_id: one.family for some in played for one in some.episodes}
-    places = {task: place for place, task in enumerate(sorted(families))}
-    values = np.full((len(played), len(places)), np.nan)
-    for seed, some in enumerate(played):
-        for one in some.episodes:
-            if one.status is Status.FINISHED:
-                value = one.tokens_out if measure == "tokens" else bool(one.correct)
-                values[seed, places[one.task_id]] = value
-    return _Values(
-        tuple(one.kept.seed for one in played),
-        tuple(places),
-        tuple(families[task] for task in places),
-        values,
-    )
-
-
-def _against(mine: _Values, reference: _Values) -> Mean | None:
-    """Mine less the reference's, over the seeds and tasks that both have."""
-
-    def shared(side: _Values, other: _Values) -> NDArray[np.float64]:
-        return side.values[np.ix_(np.isin(side.seeds, other.seeds), np.isin(side.tasks, other.tasks))]
-
-    difference = shared(mine, reference) - shared(reference, mine)
-    return mean_over_seeds(difference) if difference.size else None
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else math.nan
-
-
-def _union(singles: Sequence[_Values]) -> _Values:
-    """Solved by any single model, seed by seed."""
-    seeds = [seed for seed in singles[0].seeds if all(seed in one.seeds for one in singles)]
-    stack = np.stack([one.values[[one.seeds.index(seed) for seed in seeds]] for one in singles])
-    return _Values(tuple(seeds), singles[0].tasks, singles[0].families, np.nanmax(stack, axis=0))
-
-
-def selection(store: Store, played: Sequence[PlayedRow]) -> dict[str, dict[str, float]]:
-    """Share of each model among all choices, by family, over the seeds of a row."""
-    counts: dict[str, Counter[str]] = {}
-    for one in played:
-        for family, model, n in chosen_by_family(store, one.kept.run_id):
-            counts.setdefault(family, Counter())[model] += n
-    return {
-        family: {model: count / sum(models.values()) for model, count in sorted(models.items())}
-        for family, models in sorted(counts.items())
-    }

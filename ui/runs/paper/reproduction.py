@@ -14,32 +14,40 @@ from typing import Any
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.episode import Episode, Role, Status, Task
+from core.episode import ROLE_ORDER, Episode, Role, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.combining import cascade, labelled_router, majority_vote, mixture_of_agents
 from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, shape_of
-from core.evolution.cycles import ChosenCycle
+from core.evolution.cycles import ChosenCycle, PolicyPerRequest
+from core.evolution.evolve import random_walk
 from core.evolution.fitness import play_all
 from core.evolution.generation_stats import GenerationStats
+from core.evolution.search import space_of
 from core.evolution.supervised import cloned_from_labels
 from core.ids import run_id as new_run_id
-from core.play.policies import RandomPolicy, single_policy
+from core.play.policies import PLAN_WORK_CHECK, CyclePolicy, RandomPolicy, single_policy
 from core.play.policy import Policy, new_episode
+from core.pocket.specs import TEAMS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
+from core.settings import POCKET_POOL
 from core.tasks.graders import grade_many
-from core.tasks.sets import load_tasks
+from core.tasks.sets import POCKET_SETS, load_tasks
 from storage.recorder import record_finished_run
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.paper_tables import EVOLVED, LABELS_FIRST, TableRow, suites
+from ui.runs.evolution import prepare
+from ui.runs.paper.outcomes import suites
+from ui.runs.paper.tables import EVOLVED, LABELS_FIRST, TableRow, Way
 from ui.runs.plans import EvolutionPlan, ReproducePlan, Suite, to_config
 from ui.runs.queue import find_evolution
 
 #: How often the mean is validated during each evolution; the best of them is what is measured.
-VALIDATIONS = 5
+VALIDATIONS = 10
+#: The role that a way of playing does without.
+MASKED_ROLE: Mapping[Way, Role] = {"without thinker": Role.THINKER, "without verifier": Role.VERIFIER}
 #: Tasks on which cycles of roles and cascades are chosen.
 CHOOSING = 80
 
@@ -69,10 +77,11 @@ class Reproduction:
         return tuple(spec.name for spec in self.metered.specs)
 
     def tasks(self, row: TableRow) -> list[Task]:
-        """The test tasks of a row."""
+        """The tasks that a row is measured on."""
         suite = self.suite
-        spec = suite.held_out if row.held_out else suite.tasks
-        return load_tasks(spec, "test", suite.n, suite.task_seed, at_most=True)
+        if row.on == "held-out":
+            return load_tasks(suite.held_out, "test", suite.n, suite.task_seed, at_most=True)
+        return load_tasks(suite.tasks, row.on, suite.n, suite.task_seed, at_most=True)
 
     def done(self) -> set[tuple[str, int]]:
         """(row, seed) of all that the store has of this suite."""
@@ -176,7 +185,7 @@ class Reproduction:
         evolution, policy = "", None
         if self.plan(row, seed) is not None:
             evolution, checkpoint_id = self.evolved(row, seed)
-            policy = Coordinator(self.store.checkpoints.load(checkpoint_id), self.encoder)
+            policy = self._coordinator(self.store.checkpoints.load(checkpoint_id), row)
         played = self._played(row, seed, run_id, tasks, policy or self._policy(row, seed, tasks))
         lost = [one for one in played if one.status is Status.MISSING]
         if lost:
@@ -196,21 +205,41 @@ class Reproduction:
 
         def episodes(policy: Policy) -> list[Episode]:
             return [
-                new_episode(run_id, place, task, policy, turns=turns, seed=seed, argmax=False)
+                new_episode(
+                    run_id, place, task, policy, turns=turns, seed=seed, argmax=row.played == "argmax"
+                )
                 for place, task in enumerate(tasks)
             ]
 
         if policy is not None:
-            if row.voted:
+            if row.played == "voted":
                 return majority_vote(arena, policy, episodes(policy))
-            return play_all(episodes(policy), policy, self.pool, grade_many)
-        best = self.ranked[0]
-        if row.how == "majority":
+            masked = MASKED_ROLE.get(row.played)
+            roles = () if masked is None else tuple(role is not masked for role in ROLE_ORDER)
+            return play_all(episodes(policy), policy, self.pool, grade_many, role_mask=roles)
+        kind, _, rank = row.how.partition(":")
+        best = self.ranked[int(rank or 1) - 1]
+        if kind == "majority":
             turns = 1
             named = replace(single_policy(best, self.models, (Role.WORKER,)), id=f"majority:{best}")
             return majority_vote(arena, named, episodes(named))
         named = replace(single_policy(best, self.models, (Role.WORKER,)), id="mixture-of-agents")
         return mixture_of_agents(arena, episodes(named))
+
+    def _coordinator(self, checkpoint: Checkpoint, row: TableRow) -> Coordinator:
+        return Coordinator(checkpoint, self.encoder, argmax=row.played == "argmax")
+
+    def _learned_nothing(self, row: TableRow, seed: int) -> Policy:
+        """The coordinator's generation 0 (`start`), or where a random walk of its length ends (`walk`)."""
+        plan = self.plan(replace(row, how="evolved:trinity"), seed)
+        assert plan is not None  # the coordinator is evolved
+        parts = prepare(self.store, plan)
+        checkpoint = parts.template
+        if row.how == "walk":
+            space = space_of(plan.evolution, checkpoint, self.encoder, parts.tasks)
+            checkpoint = checkpoint.with_vector(random_walk(plan.evolution, space), kind="random walk")
+        wiring.keep_checkpoint(self.store, checkpoint)
+        return self._coordinator(checkpoint, row)
 
     def _policy(self, row: TableRow, seed: int, tasks: Sequence[Task]) -> Policy | None:
         """The policy of a row that nothing is evolved for; None for those that are no policy."""
@@ -223,6 +252,12 @@ class Reproduction:
             return single_policy(model, self.models, self.cycles[model].cycle)
         if kind == "random":
             return RandomPolicy(self.models)
+        if kind == "random-model":
+            return RandomPolicy(self.models, self.cycles[kind].cycle, kind)
+        if kind == "hand-made":
+            return self._teams(tasks)
+        if kind in ("walk", "start"):
+            return self._learned_nothing(row, seed)
         if kind == "cascade":
             return cascade(arena, self._choosing())
         if kind == "router":
@@ -233,6 +268,17 @@ class Reproduction:
             return labelled_router(arena, self.cycles, self.encoder, self._training(LABEL_REPEATS), tasks)
         return None
 
+    def _teams(self, tasks: Sequence[Task]) -> Policy:
+        """Plan, work and check by each family's hand-made team of pocket models."""
+        teams = {
+            family: CyclePolicy(self.models, team, PLAN_WORK_CHECK, "hand-made")
+            for family, team in TEAMS.items()
+        }
+        family_of = {task.question: task.family for task in tasks}
+        return PolicyPerRequest(
+            "hand-made", self.models, lambda request: teams[family_of[request.transcript.question]]
+        )
+
     def _cloned(self, arena: Arena) -> Policy:
         """The coordinator's own head, taught by labels for the whole budget."""
         begun = Checkpoint.begin(self.models, self.encoder.identity, dtype=self.encoder.dtype)
@@ -241,9 +287,15 @@ class Reproduction:
         return Coordinator(taught, self.encoder)
 
 
-def possible(rows: Sequence[TableRow], n_models: int) -> Iterator[TableRow]:
-    """The rows that a pool of this size has: those by rank end with its last model."""
+def possible(rows: Sequence[TableRow], n_models: int, suite: Suite) -> Iterator[TableRow]:
+    """The rows that a suite with so many models has: those by rank end with the last model, only pocket tasks have
+    unseen templates, and hand-made teams are known of pocket models on the trained families only."""
+    families = POCKET_SETS.get(suite.tasks, ())
+    has_teams = suite.pool == POCKET_POOL and bool(families) and set(families) <= TEAMS.keys()
     for row in rows:
         kind, _, rank = row.how.partition(":")
-        if kind not in ("single", "only") or int(rank) <= n_models:
-            yield row
+        if kind in ("single", "only", "majority") and int(rank or 1) > n_models:
+            continue
+        if (row.on == "unseen" and not families) or (kind == "hand-made" and not has_teams):
+            continue
+        yield row

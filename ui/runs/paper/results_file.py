@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.analysis.metrics import Mean
 from core.errors import ConfigError, StoreError
@@ -26,11 +26,15 @@ from storage.files.atomic import atomic_file
 from storage.store import Store
 from ui.program import commit, version
 from ui.runs import wiring
-from ui.runs.paper_tables import PlayedRow, RowResult, Table, TableRow, label_of, outcomes
+from ui.runs.paper.counted import cells
+from ui.runs.paper.outcomes import PlayedRow, RowResult, label_of, outcomes
+from ui.runs.paper.tables import COUNTED, Table, TableRow
 from ui.runs.plans import Suite
 
 #: What comes with the program is called so, beside the sample runs.
 NAME = "results.json"
+#: The grids of settings, which were played at a smaller budget and so are another file.
+GRIDS_NAME = "grids.json"
 
 
 class _Part(BaseModel):
@@ -81,7 +85,8 @@ class SeedRun(_Part):
 class ResultRow(_Part):
     """One row over its seeds: `row` is its `Row.key`, `against` the difference to the coordinator on the same tasks and
     seeds. `policies` are who played, checkpoint ids among them, seed by seed; `tasks_digest` is over the content of the
-    `n` tasks, `runs` what each seed played."""
+    `n` tasks, `runs` what each seed played; `curves` are a learner's by seed, as pairs of episodes played so far and
+    the share of validation tasks solved."""
 
     row: str
     measure: Literal["accuracy", "tokens"]
@@ -96,6 +101,7 @@ class ResultRow(_Part):
     tasks_digest: str | None
     config_digest: str | None = None  # of files before `runs`
     runs: dict[str, SeedRun] | None = None
+    curves: dict[str, tuple[tuple[int, float], ...]] | None = None
 
     def outcome(self, row: TableRow) -> RowResult:
         """What came out for the `row` of this key."""
@@ -106,13 +112,14 @@ class ResultRow(_Part):
             by_family=self.by_family or {},
             by_seed={int(seed): value for seed, value in (self.by_seed or {}).items()},
             against=None if self.against is None else self.against.over_seeds,
+            curves={int(seed): curve for seed, curve in (self.curves or {}).items()},
         )
 
 
 class Results(_Part):
     """A whole file. `measured` is a day as YYYY-MM-DD, `program` the version that measured, `commit` that of its
     checkout, `world` a digest of the pocket models, `command` what plays it all again; `notes` are sentences that
-    belong beside the figures."""
+    belong beside the figures; `cells` are those of the counted tables, by table, row and column."""
 
     format: Literal["trinity-results"] = "trinity-results"
     version: Literal[1] = 1
@@ -124,6 +131,7 @@ class Results(_Part):
     conditions: Conditions
     notes: tuple[str, ...]
     rows: tuple[ResultRow, ...]
+    cells: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
 
     def outcomes(self, table: Table) -> list[RowResult]:
         """The rows of a table of which the file tells, in the table's order."""
@@ -131,9 +139,9 @@ class Results(_Part):
         return [found[row.key].outcome(row) for row in table.rows if row.key in found]
 
 
-def shipped() -> Results | None:
+def shipped(name: str = NAME) -> Results | None:
     """The results that came with the program; None where there are none. ConfigError for a damaged file."""
-    path = wiring.SAMPLE_RUNS / NAME
+    path = wiring.SAMPLE_RUNS / name
     return read(path) if path.is_file() else None
 
 
@@ -160,8 +168,12 @@ def save(
     The file appears whole or not at all. StoreError where there is no row, or for an unwritable place.
     """
     rows: dict[tuple[str, str], ResultRow] = {}
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for table in tables:
-        if table.measure != "selection":
+        if table.measure in COUNTED:
+            if counted := cells(store, table, played):
+                found[table.id] = {name: dict(row) for name, row in counted.items()}
+        else:
             for one in outcomes(table, played):
                 made = _row(store, suite, table, one, played.get(one.row.key, ()))
                 rows.setdefault((made.measure, made.row), made)
@@ -180,6 +192,7 @@ def save(
         conditions=Conditions(**asdict(suite)),
         notes=(),
         rows=tuple(rows.values()),
+        cells=found,
     )
     with atomic_file(path) as draft:
         draft.write_text(results.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -202,6 +215,7 @@ def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Seque
         policies=tuple(run.policy for run in runs) or None,
         tasks_digest=_digest([asdict(task) for task in tasks]) if tasks else None,
         runs={str(some.kept.seed): seed_run(store, suite, one.row, some) for some in played} or None,
+        curves={str(seed): curve for seed, curve in one.curves.items()} or None,
     )
 
 
@@ -246,7 +260,7 @@ def check(
     known: dict[tuple[str, str], ResultRow] = {(one.measure, one.row): one for one in results.rows}
     found: dict[tuple[str, str, int], Checked] = {}
     for table in tables:
-        for one in outcomes(table, played) if table.measure != "selection" else ():
+        for one in outcomes(table, played) if table.measure not in COUNTED else ():
             measure = "tokens" if table.measure == "tokens" else "accuracy"
             there = known.get((measure, one.row.key))
             for some in played.get(one.row.key, ()) if there else ():
