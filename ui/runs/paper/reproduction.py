@@ -40,7 +40,7 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.evolution import prepare
 from ui.runs.paper.outcomes import suites
-from ui.runs.paper.tables import EVOLVED, LABELS_FIRST, TableRow, Way
+from ui.runs.paper.tables import EVOLVED, LABELS_SHARE, TableRow, Way
 from ui.runs.plans import EvolutionPlan, ReproducePlan, Suite, to_config
 from ui.runs.queue import find_evolution
 
@@ -104,16 +104,16 @@ class Reproduction:
         else:
             return None
         suite = self.suite
-        evolution: Mapping[str, Any] = changes.pop("evolution", {})
-        shape = shape_of(str(evolution.get("learner", "sep-cma-es")), suite.budget)
+        own: Mapping[str, Any] = changes.pop("evolution", {})
+        fields = {**asdict(shape_of(str(own.get("learner", "sep-cma-es")), suite.budget)), **own}
         left = suite.budget
-        if stem in LABELS_FIRST:  # a third of the budget goes into the labels
-            questions = max(1, suite.budget // (3 * LABEL_REPEATS * len(self.models)))
-            evolution = {**evolution, "label_questions": questions}
+        if changes.pop("labels", False):
+            questions = max(1, int(suite.budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))
+            fields["label_questions"] = questions
             left -= label_episodes(len(self.models), questions)
-        generations = max(1, left // (shape.population * shape.tasks_per_candidate))
+        generations = max(1, left // (fields["population"] * fields["tasks_per_candidate"]))
         config = EvolveConfig(
-            **{**asdict(shape), **evolution},
+            **fields,
             generations=generations,
             turn_budget=suite.turns,
             validate_every=max(1, generations // VALIDATIONS),
@@ -131,8 +131,8 @@ class Reproduction:
             **changes,
         )
         # By what it is, not by what it is measured with: suites that differ only in test tasks share it.
-        own = hashlib.sha256(json.dumps(to_config(plan), sort_keys=True).encode()).hexdigest()[:8]
-        return replace(plan, name=f"{stem}-seed{seed}-{own}")
+        digest = hashlib.sha256(json.dumps(to_config(plan), sort_keys=True).encode()).hexdigest()[:8]
+        return replace(plan, name=f"{stem}-seed{seed}-{digest}")
 
     def evolved(self, row: TableRow, seed: int) -> tuple[str, str]:
         """(run, best validated checkpoint) of the finished evolution behind a row."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from core.analysis import published
 from core.analysis.published import PublishedTable
 from core.episode import Protocol
-from core.evolution.config import LearnerName, sequence_label_episodes
+from core.evolution.config import sequence_label_episodes
 from core.evolution.departures import DEPARTURES, PAPER_SETTING
 
 #: The tasks of a row: a split of the suite's tasks, or its held-out families. "unseen" has the templates that nothing
@@ -64,21 +64,48 @@ class Grid:
     tried: Mapping[str, Mapping[str, Any]]
 
 
-def _grid(title: str, words: str, name: str, values: Sequence[float], learner: LearnerName) -> Grid:
-    return Grid(title, words, {f"{name}={value:g}": {"learner": learner, name: value} for value in values})
+def _grid(
+    learner: str, setting: str, name: str, values: Sequence[float], fixed: Mapping[str, Any], stem: str = ""
+) -> Grid:
+    """A grid over the field `name` of the configuration, which is `fixed` otherwise; `stem` opens its rows' names."""
+    return Grid(learner, setting, {f"{stem}{name}={value:g}": {**fixed, name: value} for value in values})
 
 
-#: Every learner's own settings, one grid each.
+_LABELS_FIRST_STEM = "labels-first "
+
+#: Every learner's own settings; the later grid of a learner begins where its earlier one ended.
 GRIDS = (
-    _grid("sep-CMA-ES", "first spread of the logits", "logit_spread", (1.5, 3.0, 6.0, 12.0), "sep-cma-es"),
-    _grid("REINFORCE", "learning rate", "learning_rate", (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "reinforce"),
+    _grid("sep-CMA-ES", "first spread of the logits", "logit_spread", (1.5, 3.0, 6.0, 12.0), {}),
+    _grid("sep-CMA-ES", "candidates of 8 tasks a generation", "population", (48, 96, 384), {}),
     _grid(
-        "random search", "half the box, in step sizes", "box", (0.3, 1.0, 3.0, 10.0), learner="random-search"
+        "labels first, then sep-CMA-ES",
+        "first spread of the logits",
+        "logit_spread",
+        (0.5, 1.5, 3.0, 6.0),
+        {},
+        stem=_LABELS_FIRST_STEM,
+    ),
+    _grid(
+        "REINFORCE",
+        "learning rate",
+        "learning_rate",
+        (1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+        {"learner": "reinforce"},
+    ),
+    _grid(
+        "REINFORCE", "episodes in a batch", "tasks_per_candidate", (128, 256, 1024), {"learner": "reinforce"}
+    ),
+    _grid(
+        "random search",
+        "half the box, in step sizes",
+        "box",
+        (0.3, 1.0, 3.0, 10.0),
+        {"learner": "random-search"},
     ),
 )
 
-#: What makes an evolved row differ from plain sep-CMA-ES over a linear head: fields of an evolution's outline, and
-#: under "evolution" those of its configuration.
+#: What makes an evolved row differ from plain sep-CMA-ES over a linear head: fields of an evolution's outline, under
+#: "evolution" those of its configuration, and under "labels" whether labels take a share of its budget first.
 EVOLVED: Mapping[str, Mapping[str, Any]] = {
     "trinity": {},
     "svf": {"svf": "-2"},
@@ -92,15 +119,19 @@ EVOLVED: Mapping[str, Mapping[str, Any]] = {
     "turn-aware": {"head": "turn-aware"},
     "low-rank-plain": {"head": "low-rank", "evolution": {"constant_spread": None}},
     "paper": {"evolution": PAPER_SETTING},
-    "labels-first": {},
+    "labels-first": {"labels": True},
     "released": {"protocol": Protocol.RELEASED},
     "reinforce": {"evolution": {"learner": "reinforce"}},
     "random-search": {"evolution": {"learner": "random-search"}},
-    **{name: {"evolution": dict(settings)} for grid in GRIDS for name, settings in grid.tried.items()},
+    **{
+        name: {"labels": name.startswith(_LABELS_FIRST_STEM), "evolution": dict(settings)}
+        for grid in GRIDS
+        for name, settings in grid.tried.items()
+    },
 }
 
-#: Those that are taught by labels before they evolve.
-LABELS_FIRST = frozenset({"labels-first"})
+#: The part of a budget that labels take in a row that is taught by labels before it evolves.
+LABELS_SHARE = 1 / 3
 
 _LABELS_FIRST = TableRow("evolved:labels-first", "labels first, then sep-CMA-ES")
 _CLONED = TableRow("cloned", "supervised labels, the coordinator's own head", "supervised labels")
@@ -359,7 +390,7 @@ TABLES: Mapping[str, Table] = {
             tuple(
                 TableRow(
                     f"evolved:{name}",
-                    f"{grid.learner}, {grid.setting} {name.partition('=')[2]}",
+                    f"{grid.learner}: {grid.setting} {name.partition('=')[2]}",
                     on="validation",
                 )
                 for grid in GRIDS
