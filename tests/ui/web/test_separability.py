@@ -172,9 +172,10 @@ def test_an_address_that_asks_for_umap_shows_pca(samples: Store) -> None:
 def test_made_up_states_show_how_index_and_accuracy_go_together(
     played: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        separability, "_studied", lambda: [Synthetic(0.0, 0.01, 0.3), Synthetic(1.0, 0.5, 1.0)]
-    )
+    def study() -> list[Synthetic]:
+        return [Synthetic(0.0, 0.01, 0.3), Synthetic(1.0, 0.5, 1.0)]
+
+    monkeypatch.setattr("core.analysis.separability.synthetic_study", study)
     page = opened("separability")
     assert "Index in this run" not in shown(page)
     page.session_state["synthetic"] = True
