@@ -57,7 +57,9 @@ def test_what_pays_claims_no_more_than_was_played(tmp_path: Path, monkeypatch: p
     store = sample_store(tmp_path / "trinity.db", 12)
     monkeypatch.setenv("TRINITY_STORE", store.url)
     answer = opened("routing", part="pays").markdown[1].value.replace("\\", "")
-    assert answer.startswith("No model alone has played these tasks: atlas, abacus")
+    assert answer.startswith(
+        "No model alone has played on these tasks with the same turn budget, rules and pool: atlas, abacus"
+    )
     with writing(store.engine) as connection:
         connection.execute(episode.update().where(episode.c.policy == "random").values(policy="single:atlas"))
     page = opened("routing", part="pays", policy=checkpoint(30).id)

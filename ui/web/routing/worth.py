@@ -69,11 +69,12 @@ def compared_with_models(store: Store, scope: Scope) -> None:
         left = [model for model in _pool_order(store, side.where) if model not in alone]
         _against(found, scope, side.letter, left)
         if left:
-            which = (
-                "Not played alone on these tasks yet" if alone else "No model alone has played these tasks"
-            )
+            which = "Not played alone yet" if alone else "No model alone has played"
             names = label(", ".join(left), 200)
-            st.markdown(f"{which}: {names}. From a terminal, on the tasks of the same run:")
+            st.markdown(
+                f"{which} on these tasks with the same turn budget, rules and pool: {names}. From a terminal, on the "
+                "tasks of the same run:"
+            )
             st.code(plain(play_alone(store, side.where.run, policy, left)), language=None, wrap_lines=True)
     policies = [policy for side in scope.sides if (policy := _chosen_policy(store, side))]
     if same := like_chance(store, policies, scope.say):
@@ -100,7 +101,7 @@ def play_alone(store: Store, run: str | None, policy: str, models: Sequence[str]
     plans = [plan for one in runs if isinstance(plan := known_plan(store.runs.get(one)), BatchPlan)]
     words = [word for model in models for word in ("--policy", f"{SINGLE}{model}")]
     of = asdict(plans[0]) if plans else {"tasks": "…"}
-    for name in ("tasks", "split", "n", "seed", "turns", "pool"):
+    for name in ("tasks", "split", "n", "seed", "turns", "protocol", "pool"):
         if of.get(name) is not None:
             words += [f"--{name}", str(of[name])]
     return " ".join(["trinity", "run", *(word if word == "…" else shlex.quote(word) for word in words)])
