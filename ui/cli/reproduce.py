@@ -76,7 +76,8 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Also write the rows, intervals and digests to this JSON file, without episodes.",
+            help="Also write the rows, intervals and digests to this JSON file, without episodes; rows that it has "
+            "already and the store lacks stay in it.",
         ),
     ] = None,
     check: Annotated[

@@ -207,6 +207,7 @@ def _the_rows_travel_as_a_file(
     assert opened_store.checkpoints.get((coordinator.policies or ("",))[0])
     opened_store.close()
     assert ("tokens", "mixture") in kept
+    _a_file_is_added_to(world, folder / "added.json", len(tables["4"]["rows"]))
     with monkeypatch.context() as patched:
         patched.setattr(wiring, "SAMPLE_RUNS", folder)
         checked = reproduce(world, "4", "--seeds", "0", "--show", "--check")
@@ -230,6 +231,25 @@ def _the_rows_travel_as_a_file(
         page = opened("results", table="4")
         assert "not on this machine" in page.info[0].value
         assert list(page.dataframe[0].value["row"]) == [row["label"] for row in tables["4"]["rows"]]
+
+
+def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
+    """Rows of one table, then of another; a file of another suite is left as it is."""
+    assert reproduce(world, "4", "--seeds", "0", "--show", "--save", path).code == 0
+    assert len(read(path).rows) == learners
+    path.write_text(read(path).model_copy(update={"notes": ("A note.",), "commit": "c"}).model_dump_json())
+    assert reproduce(world, "combinations", "--seeds", "0", "--show", "--save", path).code == 0
+    both = {one.row: one for one in read(path).rows}
+    assert {"evolved:reinforce", "cascade"} <= both.keys()
+    assert both["evolved:reinforce"].commit == "c"
+    assert both["cascade"].commit is None
+    assert read(path).notes == ("A note.",)
+    conditions = read(path).conditions.model_copy(update={"n": 13})
+    path.write_text(read(path).model_copy(update={"conditions": conditions}).model_dump_json())
+    text = path.read_text()
+    refused = reproduce(world, "4", "--seeds", "0", "--show", "--save", path)
+    assert "holds results of other settings" in refused.err
+    assert path.read_text() == text
 
 
 def test_a_first_start_shows_the_rows_that_came_with_the_program(store: Store) -> None:

@@ -86,7 +86,8 @@ class ResultRow(_Part):
     """One row over its seeds: `row` is its `Row.key`, `against` the difference to the coordinator on the same tasks and
     seeds. `policies` are who played, checkpoint ids among them, seed by seed; `tasks_digest` is over the content of the
     `n` tasks, `runs` what each seed played; `curves` are a learner's by seed, as pairs of episodes played so far and
-    the share of validation tasks solved."""
+    the share of validation tasks solved; `commit` is that of the checkout that played it, where the file was added
+    to later."""
 
     row: str
     measure: Literal["accuracy", "tokens"]
@@ -102,6 +103,7 @@ class ResultRow(_Part):
     config_digest: str | None = None  # of files before `runs`
     runs: dict[str, SeedRun] | None = None
     curves: dict[str, tuple[tuple[int, float], ...]] | None = None
+    commit: str | None = None
 
     def outcome(self, row: TableRow) -> RowResult:
         """What came out for the `row` of this key."""
@@ -165,8 +167,12 @@ def save(
 ) -> int:
     """Write the rows of these tables that a store holds, each once; returns how many.
 
-    The file appears whole or not at all. StoreError where there is no row, or for an unwritable place.
+    A file that is there already keeps its other rows, cells and notes; it must be of the same suite and the same
+    world, else ConfigError. The file appears whole or not at all. StoreError where there is no row, or for an
+    unwritable place.
     """
+    world = world_digest() if suite.pool == POCKET_POOL else None
+    before = _before(path, suite, world)
     rows: dict[tuple[str, str], ResultRow] = {}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for table in tables:
@@ -183,20 +189,37 @@ def save(
         )
     runs = {some.kept.run_id for of in played.values() for some in of}
     day = datetime.fromtimestamp(max(store.runs.get(run).created for run in runs), UTC)
+    other: dict[tuple[str, str], ResultRow] = {
+        (one.measure, one.row): one.model_copy(update={"commit": one.commit or before.commit})
+        for one in (before.rows if before else ())
+    }
+    seeds = {seed for one in rows.values() for seed in one.seeds or ()}
     results = Results(
         measured=f"{day:%Y-%m-%d}",
         program=version(),
         commit=commit(),
-        world=world_digest() if suite.pool == POCKET_POOL else None,
-        command=_command(tables, suite, {seed for one in rows.values() for seed in one.seeds or ()}),
+        world=world,
+        command=_command(tables, suite, seeds),
         conditions=Conditions(**asdict(suite)),
-        notes=(),
-        rows=tuple(rows.values()),
-        cells=found,
+        notes=before.notes if before else (),
+        rows=tuple({**other, **rows}.values()),
+        cells={**(before.cells if before else {}), **found},
     )
     with atomic_file(path) as draft:
         draft.write_text(results.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return len(rows)
+
+
+def _before(path: Path, suite: Suite, world: str | None) -> Results | None:
+    """The file that is added to; None where there is none."""
+    if not path.is_file():
+        return None
+    before = read(path)
+    if before.conditions != Conditions(**asdict(suite)) or before.world != world:
+        raise ConfigError(
+            f"{path} holds results of other settings or of another world: save to another file, or remove it first."
+        )
+    return before
 
 
 def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Sequence[PlayedRow]) -> ResultRow:
