@@ -189,10 +189,7 @@ def save(
         )
     runs = {some.kept.run_id for of in played.values() for some in of}
     day = datetime.fromtimestamp(max(store.runs.get(run).created for run in runs), UTC)
-    other: dict[tuple[str, str], ResultRow] = {
-        (one.measure, one.row): one.model_copy(update={"commit": one.commit or before.commit})
-        for one in (before.rows if before else ())
-    }
+    earlier = before.rows if before else ()
     seeds = {seed for one in rows.values() for seed in one.seeds or ()}
     results = Results(
         measured=f"{day:%Y-%m-%d}",
@@ -202,7 +199,7 @@ def save(
         command=_command(tables, suite, seeds),
         conditions=Conditions(**asdict(suite)),
         notes=before.notes if before else (),
-        rows=tuple({**other, **rows}.values()),
+        rows=tuple(({(row.measure, row.row): row for row in earlier} | rows).values()),
         cells={**(before.cells if before else {}), **found},
     )
     with atomic_file(path) as draft:
@@ -211,7 +208,7 @@ def save(
 
 
 def _before(path: Path, suite: Suite, world: str | None) -> Results | None:
-    """The file that is added to; None where there is none."""
+    """The file that is added to, its rows told who played them; None where there is none."""
     if not path.is_file():
         return None
     before = read(path)
@@ -219,7 +216,8 @@ def _before(path: Path, suite: Suite, world: str | None) -> Results | None:
         raise ConfigError(
             f"{path} holds results of other settings or of another world: save to another file, or remove it first."
         )
-    return before
+    rows = tuple(row.model_copy(update={"commit": row.commit or before.commit}) for row in before.rows)
+    return before.model_copy(update={"rows": rows})
 
 
 def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Sequence[PlayedRow]) -> ResultRow:
