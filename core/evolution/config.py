@@ -84,7 +84,7 @@ class EvolveConfig:
     rates: sep_cma.Preset = "pycma"
     diversity: float = 0.0
     turn_cost: float = 0.0
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-2
     box: float = 3.0
     label_questions: int = 0
 

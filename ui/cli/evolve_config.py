@@ -94,7 +94,7 @@ class EvolveFile(BaseModel):
     """weight of the entropy of chosen models in the fitness (released run: 0.15)"""
     turn_cost: Weight = 0.0
     """weight of turns taken, against the fitness (released run: 0.1)"""
-    learning_rate: Size = 1e-3
+    learning_rate: Size = 1e-2
     """REINFORCE's, for Adam"""
     box: Size = 3.0
     """half of random search's box, in step sizes"""
