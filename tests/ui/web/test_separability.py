@@ -13,6 +13,7 @@ from playwright.sync_api import Page
 from streamlit.testing.v1 import AppTest
 
 from core.analysis import curvature
+from core.analysis import separability as measures
 from core.analysis.curvature import block_separability
 from core.analysis.separability import (
     Accuracy,
@@ -175,7 +176,7 @@ def test_made_up_states_show_how_index_and_accuracy_go_together(
     def study() -> list[Synthetic]:
         return [Synthetic(0.0, 0.01, 0.3), Synthetic(1.0, 0.5, 1.0)]
 
-    monkeypatch.setattr("core.analysis.separability.synthetic_study", study)
+    monkeypatch.setattr(measures, "synthetic_study", study)
     page = opened("separability")
     assert "Index in this run" not in shown(page)
     page.session_state["synthetic"] = True
