@@ -76,12 +76,12 @@ _LABELS_FIRST_STEM = "labels-first "
 #: Every learner's own settings; the later grid of a learner begins where its earlier one ended.
 GRIDS = (
     _grid("sep-CMA-ES", "first spread of the logits", "logit_spread", (1.5, 3.0, 6.0, 12.0), {}),
-    _grid("sep-CMA-ES", "candidates of 8 tasks a generation", "population", (48, 96, 384), {}),
+    _grid("sep-CMA-ES", "candidates of 8 tasks a generation", "population", (48, 96), {}),
     _grid(
         "labels first, then sep-CMA-ES",
         "first spread of the logits",
         "logit_spread",
-        (0.5, 1.5, 3.0, 6.0),
+        (0.5, 1.5, 3.0),
         {},
         stem=_LABELS_FIRST_STEM,
     ),
@@ -93,7 +93,7 @@ GRIDS = (
         {"learner": "reinforce"},
     ),
     _grid(
-        "REINFORCE", "episodes in a batch", "tasks_per_candidate", (128, 256, 1024), {"learner": "reinforce"}
+        "REINFORCE", "episodes in a batch", "tasks_per_candidate", (128, 256), {"learner": "reinforce"}
     ),
     _grid(
         "random search",
