@@ -20,6 +20,10 @@ CHOOSING = 48
 #: Repeats of each model on each question from which its label is taken (paper A.5).
 LABEL_REPEATS = 3
 
+#: How far the first candidates' logits spread where nothing else is said: from the start, and after labels. Both are the
+#: best of their grids on validation tasks of the pocket world.
+LOGIT_SPREAD, LABELLED_SPREAD = 6.0, 3.0
+
 #: How many times as many tasks per candidate, or as few, an adaptive evolution may come to play.
 ADAPTED_AT_MOST = 4
 
@@ -67,11 +71,11 @@ class EvolveConfig:
 
     learner: LearnerName = "sep-cma-es"
     generations: int = 60
-    population: int = 192
+    population: int = 96
     tasks_per_candidate: int = 8
     adaptive: bool = False
     common: bool = True
-    logit_spread: float = 6.0
+    logit_spread: float = LOGIT_SPREAD
     constant_spread: float | None = 0.0
     step_size: float | None = None
     svf_spread: float = 1.0
@@ -154,8 +158,8 @@ def shape_of(learner: str, budget: int = 30_720) -> Shape:
     """How a learner spreads `budget` episodes: at least ten generations of them, where there are that many.
 
     pycma plays as the paper does, 32 candidates of 16 tasks, and asks for every reply anew. REINFORCE draws chances
-    anew for each batch of 512, random search gives each candidate 32 trials (paper A.5); 192 candidates of 8 tasks was
-    the best use of sep-CMA-ES's episodes in trials on the pocket world."""
+    anew for each batch of 512, random search gives each candidate 32 trials (paper A.5); 96 candidates of 8 tasks was
+    the best use of sep-CMA-ES's episodes on validation tasks of the pocket world."""
     each = max(1, budget // 10)
     if learner == "pycma":
         return Shape(max(pycma_search.FEWEST, min(32, each // 16)), 16, 1)
@@ -163,7 +167,12 @@ def shape_of(learner: str, budget: int = 30_720) -> Shape:
         return Shape(1, min(512, each), 1)
     if learner == "random-search":
         return Shape(max(1, min(16, each // 32)), min(32, each), 10)
-    return Shape(2 * max(1, min(96, each // 16)), 8, 10)
+    return Shape(2 * max(1, min(48, each // 16)), 8, 10)
+
+
+def first_spread(label_questions: int) -> float:
+    """How far the first candidates' logits spread by default."""
+    return LABELLED_SPREAD if label_questions else LOGIT_SPREAD
 
 
 def label_episodes(n_models: int, n_questions: int) -> int:

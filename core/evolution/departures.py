@@ -12,7 +12,7 @@ DEPARTURES = (
     "Candidates come in mirrored pairs.",
     "The first step size follows from the encoder's hidden states, so that logits spread by 6; the paper's is 0.03.",
     "The search leaves out preferences that are the same for every transcript.",
-    "192 candidates play 8 tasks each in a generation; the paper's 32 play 16.",
+    "96 candidates play 8 tasks each in a generation; the paper's 32 play 16.",
     "All candidates of a generation play the same tasks, evenly from every family; the paper draws each candidate's "
     "own, with replacement.",
     "A reply that was given once is used again for ten generations; the paper asks every time.",

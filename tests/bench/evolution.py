@@ -1,6 +1,6 @@
 """Counts and times what an evolution saves against the naive loop, and what a second process brings.
 
-    trinity bench evolution [--generations 60] [--population 192] [--replicates 8] [--naive 48]
+    trinity bench evolution [--generations 60] [--population 96] [--replicates 8] [--naive 48]
                             [--shared 2] [--repeats 3] [--json]
 
 Ours is `core.evolution.evolve` on the pocket world from its beginning to its end, by default as long as an evolution is
@@ -59,7 +59,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="trinity bench evolution", description=__doc__)
     parser.add_argument("--generations", type=int, default=60)
-    parser.add_argument("--population", type=int, default=192)
+    parser.add_argument("--population", type=int, default=96)
     parser.add_argument("--replicates", type=int, default=8)
     parser.add_argument("--naive", type=int, default=48, help="episodes of the naive loop")
     parser.add_argument("--shared", type=int, default=2, help="generations in one process and in two")

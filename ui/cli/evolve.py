@@ -55,7 +55,7 @@ def evolve(
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Candidates per generation; auto: 4 + 3 ln n for n numbers. Left out: 192; pycma 32, "
+            help="Candidates per generation; auto: 4 + 3 ln n for n numbers. Left out: 96; pycma 32, "
             "random-search 16, reinforce 1.",
         ),
     ] = None,

@@ -72,17 +72,19 @@ def _grid(
 
 
 _LABELS_FIRST_STEM = "labels-first "
+#: The size of the generations in the grids that came before the one over populations.
+_WIDE = {"population": 192}
 
 #: Every learner's own settings; the later grid of a learner begins where its earlier one ended.
 GRIDS = (
-    _grid("sep-CMA-ES", "first spread of the logits", "logit_spread", (1.5, 3.0, 6.0, 12.0), {}),
-    _grid("sep-CMA-ES", "candidates of 8 tasks a generation", "population", (48, 96), {}),
+    _grid("sep-CMA-ES", "first spread of the logits", "logit_spread", (1.5, 3.0, 6.0, 12.0), _WIDE),
+    _grid("sep-CMA-ES", "candidates of 8 tasks a generation", "population", (48, 96), {"logit_spread": 6.0}),
     _grid(
         "labels first, then sep-CMA-ES",
         "first spread of the logits",
         "logit_spread",
-        (0.5, 1.5, 3.0),
-        {},
+        (0.5, 1.5, 3.0, 6.0),
+        _WIDE,
         stem=_LABELS_FIRST_STEM,
     ),
     _grid(
@@ -90,16 +92,20 @@ GRIDS = (
         "learning rate",
         "learning_rate",
         (1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
-        {"learner": "reinforce"},
+        {"learner": "reinforce", "tasks_per_candidate": 512},
     ),
     _grid(
-        "REINFORCE", "episodes in a batch", "tasks_per_candidate", (128, 256), {"learner": "reinforce"}
+        "REINFORCE",
+        "episodes in a batch",
+        "tasks_per_candidate",
+        (128, 256),
+        {"learner": "reinforce", "learning_rate": 1e-2},
     ),
     _grid(
         "random search",
         "half the box, in step sizes",
         "box",
-        (0.3, 1.0, 3.0, 10.0),
+        (0.3, 1.0, 3.0, 10.0, 30.0),
         {"learner": "random-search"},
     ),
 )
