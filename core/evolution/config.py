@@ -20,8 +20,8 @@ CHOOSING = 48
 #: Repeats of each model on each question from which its label is taken (paper A.5).
 LABEL_REPEATS = 3
 
-#: How far the first candidates' logits spread where nothing else is said: from the start, and after labels. Both are the
-#: best of their grids on validation tasks of the pocket world.
+#: How far the first candidates' logits spread where nothing else is said: from the start, and after labels. Both are
+#: the best of their grids on validation tasks of the pocket world.
 LOGIT_SPREAD, LABELLED_SPREAD = 6.0, 3.0
 
 #: How many times as many tasks per candidate, or as few, an adaptive evolution may come to play.
