@@ -98,7 +98,7 @@ GRIDS = (
         "REINFORCE",
         "episodes in a batch",
         "tasks_per_candidate",
-        (128, 256),
+        (64, 128, 256),
         {"learner": "reinforce", "learning_rate": 1e-2},
     ),
     _grid(
