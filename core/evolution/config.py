@@ -20,10 +20,6 @@ CHOOSING = 48
 #: Repeats of each model on each question from which its label is taken (paper A.5).
 LABEL_REPEATS = 3
 
-#: How far the first candidates' logits spread where nothing else is said: from the start, and after labels. Both are
-#: the best of their grids on validation tasks of the pocket world.
-LOGIT_SPREAD, LABELLED_SPREAD = 6.0, 3.0
-
 #: How many times as many tasks per candidate, or as few, an adaptive evolution may come to play.
 ADAPTED_AT_MOST = 4
 
@@ -75,7 +71,7 @@ class EvolveConfig:
     tasks_per_candidate: int = 8
     adaptive: bool = False
     common: bool = True
-    logit_spread: float = LOGIT_SPREAD
+    logit_spread: float = 6.0
     constant_spread: float | None = 0.0
     step_size: float | None = None
     svf_spread: float = 1.0
@@ -157,22 +153,17 @@ class Shape:
 def shape_of(learner: str, budget: int = 30_720) -> Shape:
     """How a learner spreads `budget` episodes: at least ten generations of them, where there are that many.
 
-    pycma plays as the paper does, 32 candidates of 16 tasks, and asks for every reply anew. REINFORCE draws chances
-    anew for each batch of 512, random search gives each candidate 32 trials (paper A.5); 96 candidates of 8 tasks was
-    the best use of sep-CMA-ES's episodes on validation tasks of the pocket world."""
+    pycma plays as the paper does, 32 candidates of 16 tasks, and asks for every reply anew. Random search gives each
+    candidate 32 trials (paper A.5). 96 candidates of 8 tasks was the best use of sep-CMA-ES's episodes on validation
+    tasks of the pocket world, batches of 128, with chances drawn anew for each, that of REINFORCE's."""
     each = max(1, budget // 10)
     if learner == "pycma":
         return Shape(max(pycma_search.FEWEST, min(32, each // 16)), 16, 1)
     if learner == "reinforce":
-        return Shape(1, min(512, each), 1)
+        return Shape(1, min(128, each), 1)
     if learner == "random-search":
         return Shape(max(1, min(16, each // 32)), min(32, each), 10)
     return Shape(2 * max(1, min(48, each // 16)), 8, 10)
-
-
-def first_spread(label_questions: int) -> float:
-    """How far the first candidates' logits spread by default."""
-    return LABELLED_SPREAD if label_questions else LOGIT_SPREAD
 
 
 def label_episodes(n_models: int, n_questions: int) -> int:

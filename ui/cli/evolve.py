@@ -65,7 +65,7 @@ def evolve(
             min=1,
             max=MOST_TASKS,
             help="Tasks each candidate plays per generation. Left out: 8; pycma 16, random-search 32, "
-            "reinforce 512.",
+            "reinforce 128.",
         ),
     ] = None,
     n: Annotated[

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.episode import Protocol
 from core.errors import ConfigError
-from core.evolution.config import EvolveConfig, first_spread, shape_of
+from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.departures import PAPER_SETTING
 from core.settings import POCKET_POOL, Settings
 from ui.cli.console import write_new
@@ -57,7 +57,7 @@ class EvolveFile(BaseModel):
     population: Count | Literal["auto"] | None = None
     """candidates per generation, or "auto": 4 + 3 ln n for n numbers; else 96, 32, 1 or 16"""
     tasks_per_candidate: Count | None = None
-    """tasks each candidate plays per generation (--replicates); else 8, 16, 512 or 32"""
+    """tasks each candidate plays per generation (--replicates); else 8, 16, 128 or 32"""
     adaptive: bool = False
     """begin with so many, then as many as tell candidates apart"""
     common: bool = True
@@ -80,8 +80,8 @@ class EvolveFile(BaseModel):
     """learning rates of sep-CMA-ES by their library: pycma or cmaes"""
     mirrored: bool = True
     """candidates come in mirrored pairs (--no-mirrored: each on its own)"""
-    logit_spread: float | None = Field(default=None, ge=0.01)
-    """how far the first candidates' logits spread, which sets the step size; else 6, or 3 after labels"""
+    logit_spread: float = Field(default=6.0, ge=0.01)
+    """how far the first candidates' logits spread; sets the step size"""
     constant_spread: Weight | Literal["plain"] = 0.0
     """logit_spread of preferences that no transcript changes; 0: none, "plain": no difference"""
     step_size: Size | None = None
@@ -119,7 +119,6 @@ class EvolveFile(BaseModel):
             "population": shape.population if self.population in (None, AUTO) else self.population,
             "tasks_per_candidate": self.tasks_per_candidate or shape.tasks_per_candidate,
             "rotate_every": self.rotate_every or shape.rotate_every,
-            "logit_spread": self.logit_spread or first_spread(self.label_questions),
             "constant_spread": None if self.constant_spread == PLAIN else self.constant_spread,
         }
         plan = self._fields_of(EvolutionPlan) | {

@@ -310,7 +310,7 @@ def test_reinforce_is_begun_by_the_form_too_and_stands_beside_the_other(
     page.session_state["ev_learner"] = "reinforce"
     page.run()
     press(page, "ev_size_The usual size")
-    assert (page.number_input(key="ev_population").value, page.number_input(key="ev_each").value) == (1, 512)
+    assert (page.number_input(key="ev_population").value, page.number_input(key="ev_each").value) == (1, 128)
     page.selectbox(key="ev_tasks").select("a file of my own (.jsonl)").run()
     page.text_input(key="ev_file").set_value(world.tasks)
     for key, value in {"ev_generations": 2, "ev_each": 8, "ev_turns": 2}.items():

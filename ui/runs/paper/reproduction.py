@@ -18,7 +18,7 @@ from core.episode import ROLE_ORDER, Episode, Role, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.combining import cascade, labelled_router, majority_vote, mixture_of_agents
-from core.evolution.config import LABEL_REPEATS, EvolveConfig, first_spread, label_episodes, shape_of
+from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, shape_of
 from core.evolution.cycles import ChosenCycle, PolicyPerRequest
 from core.evolution.evolve import random_walk
 from core.evolution.fitness import play_all
@@ -110,7 +110,6 @@ class Reproduction:
         if changes.pop("labels", False):
             questions = max(1, int(suite.budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))
             fields["label_questions"] = questions
-            fields.setdefault("logit_spread", first_spread(questions))
             left -= label_episodes(len(self.models), questions)
         generations = max(1, left // (fields["population"] * fields["tasks_per_candidate"]))
         config = EvolveConfig(

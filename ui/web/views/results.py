@@ -151,7 +151,11 @@ def _measured(table: Table, found: Sequence[RowResult], where: str) -> None:
     """The rows as figures beside the paper's, and as a table."""
     in_paper = any(one.row.published in table.published.rows for one in found)
     here, paper = st.columns([3, 2], gap="large") if in_paper else (st.container(), None)
-    unit = "mean output tokens per question" if table.measure == "tokens" else "share of test tasks solved"
+    unit = (
+        "mean output tokens per question"
+        if table.measure == "tokens"
+        else f"share of {_split(table)} tasks solved"
+    )
     with here:
         st.markdown(f"**{where}**: {unit}, 95 % interval over seeds and tasks")
         alt = "; ".join(f"{one.label} {_shown(table, one.overall.mean)}" for one in found)
@@ -175,6 +179,11 @@ def _measured(table: Table, found: Sequence[RowResult], where: str) -> None:
             key="curves",
             alt="; ".join(f"{one.label} ends at {percent(mean_curve(one)[-1][1])}" for one in learners),
         )
+
+
+def _split(table: Table) -> str:
+    """Settings are chosen on validation tasks; all else is measured on test tasks."""
+    return "validation" if all(row.on == "validation" for row in table.rows) else "test"
 
 
 def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
