@@ -85,7 +85,7 @@ class EvolveConfig:
     diversity: float = 0.0
     turn_cost: float = 0.0
     learning_rate: float = 1e-2
-    box: float = 3.0
+    box: float = 10.0
     label_questions: int = 0
 
     def __post_init__(self) -> None:

@@ -96,7 +96,7 @@ class EvolveFile(BaseModel):
     """weight of turns taken, against the fitness (released run: 0.1)"""
     learning_rate: Size = 1e-2
     """REINFORCE's, for Adam"""
-    box: Size = 3.0
+    box: Size = 10.0
     """half of random search's box, in step sizes"""
     label_questions: int = Field(default=0, ge=0)
     """teach the head by labels of so many questions first (--labels), and evolve from there"""
