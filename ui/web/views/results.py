@@ -93,7 +93,7 @@ def _conditions(results: Results, table: Table) -> None:
     tasks = {one.n for one in results.rows if one.row in {row.key for row in table.rows}}
     parts = [
         (known.budget, "{:,} episodes that every learner might play"),
-        (tasks.pop() if len(tasks) == 1 else None, "{} test tasks for each seed"),
+        (tasks.pop() if len(tasks) == 1 else None, f"{{}} {_split(table)} tasks for each seed"),
         (known.turns, "turn budget {}"),
         (known.pool, "pool: {}"),
         (known.tasks, "tasks: {}"),
