@@ -66,7 +66,7 @@ class EvolveConfig:
     tell candidates apart."""
 
     learner: LearnerName = "sep-cma-es"
-    generations: int = 60
+    generations: int = 120
     population: int = 96
     tasks_per_candidate: int = 8
     adaptive: bool = False

@@ -1,6 +1,6 @@
 """Counts and times what an evolution saves against the naive loop, and what a second process brings.
 
-    trinity bench evolution [--generations 60] [--population 96] [--replicates 8] [--naive 48]
+    trinity bench evolution [--generations 120] [--population 96] [--replicates 8] [--naive 48]
                             [--shared 2] [--repeats 3] [--json]
 
 Ours is `core.evolution.evolve` on the pocket world from its beginning to its end, by default as long as an evolution is
@@ -58,7 +58,7 @@ class TimedPool(PocketPool):
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="trinity bench evolution", description=__doc__)
-    parser.add_argument("--generations", type=int, default=60)
+    parser.add_argument("--generations", type=int, default=120)
     parser.add_argument("--population", type=int, default=96)
     parser.add_argument("--replicates", type=int, default=8)
     parser.add_argument("--naive", type=int, default=48, help="episodes of the naive loop")

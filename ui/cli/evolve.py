@@ -50,7 +50,7 @@ def evolve(
             metavar="NAME", help="sep-cma-es, or what it is put beside: pycma, reinforce, random-search."
         ),
     ] = "sep-cma-es",
-    generations: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="How many generations.")] = 60,
+    generations: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="How many generations.")] = 120,
     population: Annotated[
         str | None,
         typer.Option(

@@ -52,7 +52,7 @@ class EvolveFile(BaseModel):
     """the same seed evolves the same again, bit for bit"""
     learner: str = "sep-cma-es"
     """sep-cma-es, or what it is put beside: pycma (the authors' library), reinforce, random-search"""
-    generations: Count = 60
+    generations: Count = 120
     """how many generations"""
     population: Count | Literal["auto"] | None = None
     """candidates per generation, or "auto": 4 + 3 ln n for n numbers; else 96, 32, 1 or 16"""

@@ -80,7 +80,7 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     ]
     assert learners["REINFORCE"]["paper"]["values"] == [25.3, 45.9, 50.0, 26.6]
     assert [row["row"] for row in tables["turns"]["rows"]] == [
-        f"evolved:trinity {turns} turns" for turns in range(1, 7)
+        f"evolved:default {turns} turns" for turns in range(1, 7)
     ]
     assert sum(tables["selection"]["cells"]["user"].values()) == pytest.approx(1.0)
     best = tables["5"]["cells"]["user"]
@@ -88,10 +88,10 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert sum(best.values()) == pytest.approx(12)
     parts = {row["row"]: row for row in tables["parts"]["rows"]}
     assert list(parts) == [
-        "evolved:trinity",
-        "evolved:trinity argmax",
-        "evolved:trinity without thinker",
-        "evolved:trinity without verifier",
+        "evolved:default",
+        "evolved:default argmax",
+        "evolved:default without thinker",
+        "evolved:default without verifier",
         "single:1",
         "router",
         "walk",
@@ -112,10 +112,10 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     evolved = store.runs.get(learners["REINFORCE"]["evolutions"][0])
     assert evolved.config["evolution"]["learner"] == "reinforce"
     assert max(one.evaluations for one in store.evolution.generations(evolved.id)) == 160
-    masked = store.episodes.of_run(parts["evolved:trinity without thinker"]["runs"][0])
+    masked = store.episodes.of_run(parts["evolved:default without thinker"]["runs"][0])
     roles = {turn.decision.role for one in masked for turn in store.episodes.get(one.id).turns}
     assert Role.THINKER not in roles
-    likeliest = store.episodes.get(store.episodes.of_run(parts["evolved:trinity argmax"]["runs"][0])[0].id)
+    likeliest = store.episodes.get(store.episodes.of_run(parts["evolved:default argmax"]["runs"][0])[0].id)
     assert not any(turn.decision.sampled for turn in likeliest.turns)
     walk, start = (
         store.checkpoints.load(store.episodes.of_run(parts[name]["runs"][0])[0].policy)

@@ -104,11 +104,12 @@ class Reproduction:
         else:
             return None
         suite = self.suite
+        budget = suite.budget * int(changes.pop("budgets", 1))
         own: Mapping[str, Any] = changes.pop("evolution", {})
-        fields = {**asdict(shape_of(str(own.get("learner", "sep-cma-es")), suite.budget)), **own}
-        left = suite.budget
+        fields = {**asdict(shape_of(str(own.get("learner", "sep-cma-es")), budget)), **own}
+        left = budget
         if changes.pop("labels", False):
-            questions = max(1, int(suite.budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))
+            questions = max(1, int(budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))
             fields["label_questions"] = questions
             left -= label_episodes(len(self.models), questions)
         generations = max(1, left // (fields["population"] * fields["tasks_per_candidate"]))
@@ -231,7 +232,7 @@ class Reproduction:
 
     def _learned_nothing(self, row: TableRow, seed: int) -> Policy:
         """The coordinator's generation 0 (`start`), or where a random walk of its length ends (`walk`)."""
-        plan = self.plan(replace(row, how="evolved:trinity"), seed)
+        plan = self.plan(replace(row, how="evolved:default"), seed)
         assert plan is not None  # the coordinator is evolved
         parts = prepare(self.store, plan)
         checkpoint = parts.template

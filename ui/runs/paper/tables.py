@@ -44,7 +44,7 @@ class TableRow:
     @property
     def is_coordinator(self) -> bool:
         """Whether the others of its table are put against it: the coordinator as it is, at the suite's turn budget."""
-        return self.how == "evolved:trinity" and self.turns is None and not self.played
+        return self.how in ("evolved:trinity", "evolved:default") and self.turns is None and not self.played
 
     @property
     def key(self) -> str:
@@ -110,10 +110,15 @@ GRIDS = (
     ),
 )
 
+#: How many times the paper's budget `trinity evolve` has by default.
+DEFAULT_BUDGETS = 3
+
 #: What makes an evolved row differ from plain sep-CMA-ES over a linear head: fields of an evolution's outline, under
-#: "evolution" those of its configuration, and under "labels" whether labels take a share of its budget first.
+#: "evolution" those of its configuration, under "labels" whether labels take a share of its budget first, and under
+#: "budgets" how many times the suite's budget it has.
 EVOLVED: Mapping[str, Mapping[str, Any]] = {
     "trinity": {},
+    "default": {"budgets": DEFAULT_BUDGETS},
     "svf": {"svf": "-2"},
     "no-thinker": {"barred": ("thinker",)},
     "no-roles": {"barred": ("thinker", "verifier")},
@@ -153,6 +158,7 @@ _MASKED: tuple[tuple[str, Way], ...] = (("Thinker", "without thinker"), ("Verifi
 _PAPER = TableRow("evolved:paper", "the paper's own setting (pycma, 32 x 16, step size 0.03)", "w/o SVF")
 _RELEASED = TableRow("evolved:released", "played by the rules of the authors' released code")
 _TRINITY = TableRow("evolved:trinity", "sep-CMA-ES, linear head, no SVF", "TRINITY")
+_DEFAULT = TableRow("evolved:default", "three times the budget, as `trinity evolve` by default", "TRINITY")
 _SVF = TableRow("evolved:svf", "with SVF of the second-to-last layer", "TRINITY")
 _NO_THINKER = TableRow("evolved:no-thinker", "without Thinker", "w/o Thinker")
 _NO_ROLES = TableRow("evolved:no-roles", "Workers only", "w/o tri-role")
@@ -178,7 +184,7 @@ COUNTED = ("selection", "labels", "parameters")
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of the paper: its rows here, and what it published. `measure`: "accuracy", "tokens" (mean output tokens
-    per question), or one of COUNTED, whose cells `ui.runs.counted_tables` counts. `curves`: whether learners are shown
+    per question), or one of COUNTED, whose cells `ui.runs.paper.counted` counts. `curves`: whether learners are shown
     as they learn."""
 
     id: str
@@ -200,6 +206,7 @@ TABLES: Mapping[str, Table] = {
             "The coordinator beside everything else, at the same budget of episodes",
             (
                 replace(_TRINITY, label="coordinator: sep-CMA-ES, linear head, no SVF", published="w/o SVF"),
+                replace(_DEFAULT, published=""),
                 _PAPER,
                 _LABELS_FIRST,
                 _VOTED,
@@ -235,7 +242,7 @@ TABLES: Mapping[str, Table] = {
             "Zero-shot",
             "Zero-shot on held-out families: does the coordinator beat every single model where it never evolved?",
             (
-                replace(_TRINITY, on="held-out"),
+                replace(_DEFAULT, on="held-out"),
                 *(
                     TableRow(f"single:{rank}", f"single model {rank}", name, on="held-out")
                     for rank, name in enumerate(list(published.ZERO_SHOT.rows)[1:], start=1)
@@ -357,10 +364,10 @@ TABLES: Mapping[str, Table] = {
             "Parts and controls",
             "The evolved coordinator with its likeliest choices, with a role masked, and beside what learned nothing",
             (
-                _TRINITY,
-                replace(_TRINITY, label="likeliest choice each time (argmax)", published="", played="argmax"),
+                _DEFAULT,
+                replace(_DEFAULT, label="likeliest choice each time (argmax)", published="", played="argmax"),
                 *(
-                    replace(_TRINITY, label=f"{role} masked", published="", played=played)
+                    replace(_DEFAULT, label=f"{role} masked", published="", played=played)
                     for role, played in _MASKED
                 ),
                 TableRow("single:1", "best single model (chosen on validation tasks)"),
@@ -372,7 +379,8 @@ TABLES: Mapping[str, Table] = {
                 TableRow("hand-made", "a team made by hand for each family: a ceiling"),
             ),
             published.ABLATIONS,
-            note="The paper's ablations were evolved without the part; here the part is masked in the evolved "
+            note="The coordinator has three times the budget of the other tables' learners. "
+            "The paper's ablations were evolved without the part; here the part is masked in the evolved "
             "coordinator. The random walk is sep-CMA-ES told coin tosses instead of rewards.",
         ),
         Table(
@@ -380,7 +388,7 @@ TABLES: Mapping[str, Table] = {
             "Unseen templates",
             "Kinds of question that no model was trained on and nothing was evolved on",
             (
-                replace(_TRINITY, on="unseen", published=""),
+                replace(_DEFAULT, on="unseen", published=""),
                 TableRow("router", "learned single-turn router", on="unseen"),
                 TableRow("single:1", "best single model (chosen on validation tasks)", on="unseen"),
                 TableRow("random", "random model and role", on="unseen"),
@@ -412,7 +420,7 @@ TABLES: Mapping[str, Table] = {
             "Turn budgets: does accuracy rise with the turns it may take? (the same coordinator, not evolved again)",
             tuple(
                 TableRow(
-                    "evolved:trinity",
+                    "evolved:default",
                     f"{turns} turn{'s' if turns > 1 else ''}",
                     f"{turns} turns",
                     turns=turns,
@@ -425,7 +433,7 @@ TABLES: Mapping[str, Table] = {
             "selection",
             "Selection",
             "Selection: which models does the coordinator choose for which kind of task?",
-            (_TRINITY,),
+            (_DEFAULT,),
             published.SELECTION,
             measure="selection",
         ),
