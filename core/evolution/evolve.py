@@ -155,7 +155,9 @@ def _next(
     episodes, candidate_of = [], {}
     for candidate in range(state.population):
         own_tasks = tasks_of_candidate(tasks, config, state.generation, candidate, per_candidate)
-        own = unplayed(config, template, own_tasks, f"c{candidate}", seed)
+        # Where candidates draw their own tasks, chances and replies are their own too.
+        own_seed = seed if config.common else derive_seed((seed, candidate))
+        own = unplayed(config, template, own_tasks, f"c{candidate}", own_seed)
         candidate_of.update({episode.id: candidate for episode in own})
         episodes += own
     policy = Population(template, vectors, encoder, candidate_of)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-#: A negation, and at most two words behind it in the same sentence.
+#: A negation with nothing between it and the end that begins a new clause.
 _NEGATION = re.compile(
     r"(?:\b(?:not|never|cannot|no|without|nor|refuse|refused|unable|wrong to)|n['\u2019]t)\b"
-    r"(?:[ \t*_\"'`]+[A-Za-z]+){0,2}[ \t*_\"'`]*$",
+    r"(?:(?!\b(?:so|and|but|therefore|thus|hence|then)\b)[^.!?,;:\n])*$",
     re.IGNORECASE,
 )
 

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import takewhile
 
 from core.episode import Grade
 from core.tasks.sandbox import evaluate_many, syntax_of
@@ -62,9 +63,23 @@ _NO_UNIT_WORDS = """
     """
 _NO_UNITS = frozenset(_NO_UNIT_WORDS.split())
 
+#: What a question asks the number of, up to its verb: "how many red apples does ...".
+_ASKED_FOR = re.compile(r"\b(?:how many|how much|number of|amount of)((?:\s+[^\W\d_]+)+)")
+_VERBS = frozenset("""
+    is are was were be been am do does did has have had can could will would shall should may might must
+    """.split())  # fmt: skip  # noqa: SIM905
+#: Words before an equation that say it does not hold.
+_DENIED = re.compile(r"\b(?:not|never|no|isnt|doesnt|cannot|cant)\b", re.IGNORECASE)
+
 #: Another choice behind the first: `B)`, `(B)`, `or B`.
 _ANOTHER = re.compile(
     r"(?<![\w(\[])[(\[]?([A-Za-z])[)\]]|^\s*(?:or|and|[,/&;])\s*[(\[]?([A-Za-z])(?:[).:\]]|\s*$)"
+)
+
+#: One letter alone behind the first choice, or one that takes it back: "B. C", "B) Rome. Final answer: C".
+_CORRECTED = re.compile(
+    r"(?:^|\b(?:answer|option|choice|actually|rather|instead|no)\b[\s,:]*(?:is\b[\s:]*)?)[(\[]?([A-Za-z])[)\]]?$",
+    re.IGNORECASE,
 )
 
 
@@ -126,19 +141,34 @@ def read_number(text: str, question: str = "") -> Fraction | None:
     """The number that an answer is: sign, currency, thousands, decimals, exponent, power of ten, fraction, LaTeX.
 
     Before it may stand an equation up to its last `=`, or words such as "the answer is"; behind it one unit out of
-    `UNITS` or one word of the question. None for anything else, such as "not 42", "42 million" or "8 - 5"."""
+    `UNITS` or what the question asks the number of. None for anything else, such as "not 42", "42 million" or
+    "8 - 5"."""
     text = _undressed(text)
     if len(text) > _LONGEST:
         return None
     lead = _LEAD.match(text)
     match = _NUMBER.match(text, lead.end() if lead else 0)
-    if not match:
+    if not match or _is_denied(text[: match.start()], match):
         return None
     unit = text[match.end() :].strip(" .").casefold()
     if match["currency"]:
         return _value(match) if unit in ("", *_MONEY) else None  # "$42 m" are millions
-    asked_for = set(re.findall(r"[^\W\d_]+", question.casefold())) - _NO_UNITS
-    return _value(match) if not unit or unit in UNITS or unit in asked_for else None
+    return _value(match) if not unit or unit in UNITS or unit in _asked_for(question) else None
+
+
+def _is_denied(before: str, match: re.Match[str]) -> bool:
+    """Whether what stands before the number says that it is not the answer: "x is not = 42", "43 = 42"."""
+    left, equation, _ = before.rpartition("=")
+    number = _NUMBER.fullmatch(left.strip()) if equation else None
+    return bool(_DENIED.search(before)) or (number is not None and _value(number) != _value(match))
+
+
+def _asked_for(question: str) -> set[str]:
+    """The words for what the question asks the number of."""
+    found: set[str] = set()
+    for words in _ASKED_FOR.findall(question.casefold()):
+        found.update(takewhile(lambda word: word not in _VERBS, words.split()))
+    return found - _NO_UNITS
 
 
 def _undressed(text: str) -> str:
@@ -189,9 +219,14 @@ def read_choice(text: str, question: str = "") -> str | None:
     if not match:
         return None
     letter = match[1] or match[2] or match[3]
-    named = {one or other for one, other in _ANOTHER.findall(match["rest"])}
-    if (alone := match["rest"].strip(" .")).isalpha() and len(alone) == 1:  # "B. C"
-        named |= {alone} if not re.search(rf"\b{letter}[).:\]]\s*{alone}\b", question) else set()
+    rest = match["rest"].strip(" .")
+    also = _ANOTHER.findall(match["rest"])
+    if any(other and other.upper() != letter.upper() for _, other in also):  # "B or c)"
+        return None
+    named = {one for one, _ in also}
+    if last := _CORRECTED.search(rest):
+        own = re.search(rf"\b{letter}[).:\]]\s*{re.escape(rest)}(?!\w)", question)
+        named |= set() if own else {last[1]}
     # In another case it is a name in the choice's own text, as in "B) (a + b)".
     return None if any(o != letter and o.isupper() == letter.isupper() for o in named) else letter.upper()
 

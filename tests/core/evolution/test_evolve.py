@@ -1,7 +1,7 @@
 """The evolution loop on a real (tiny) encoder and a scripted pool: learning, stopping, resuming, failures."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -13,9 +13,10 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import svf_layout
 from core.draws import derive_seed
-from core.episode import Ask, Decide, EndReason, Failure, Protocol, Role, Task, Transcript
+from core.episode import Ask, Decide, EndReason, Episode, Failure, Protocol, Role, Task, Transcript
 from core.errors import ConfigError, PoolError
 from core.evolution import baselines
+from core.evolution import evolve as loop
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.config import EvolveConfig
 from core.evolution.cycles import CYCLES, ChosenCycle
@@ -218,6 +219,25 @@ def test_a_router_takes_missing_episodes_for_neither_right_nor_wrong(
     router = learned_router(arena, cycles, encoder, TASKS[:16], TASKS[16:])
     asked = [Decide(Transcript(task.question), 0, task.id) for task in TASKS[16:]]
     assert {decision.model for decision in router.decide(asked)} == {"good"}
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_candidates_share_chances_only_where_they_share_tasks(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch, common: bool
+) -> None:
+    seeds: dict[str, set[int]] = {}
+
+    def watched(episodes: Sequence[Episode], *rest: Any, **masks: Any) -> list[Episode]:
+        for one in episodes:
+            if one.id.startswith("c"):
+                seeds.setdefault(one.id.partition("-")[0], set()).add(one.seed)
+        return play_all(episodes, *rest, **masks)
+
+    monkeypatch.setattr(loop, "play_all", watched)
+    list(steps_of(encoder, replace(CONFIG, common=common, generations=1, tasks_per_candidate=2)))
+    firsts = [min(of) for of in seeds.values()]
+    assert len(firsts) == CONFIG.population
+    assert len(set.union(*seeds.values())) == 1 if common else len(set(firsts)) == len(firsts)
 
 
 def test_tasks_are_common_or_drawn_per_candidate_and_mixed_by_family() -> None:

@@ -138,6 +138,9 @@ TERSE_FALSE_ACCEPTS: tuple[str, ...] = (
     "I don\u2019t really ACCEPT",
     "never ACCEPT",
     "I cannot yet ACCEPT",
+    "I do not think we should ACCEPT",
+    "It is not possible for me to ACCEPT",
+    "I would not say that I can ACCEPT",
 )
 
 TERSE_ACCEPTS: tuple[str, ...] = (

@@ -31,7 +31,8 @@ CORPUS: list[tuple[Grader, str, str, tuple[str, ...], tuple[str, ...]]] = [
             "42 dozen", "sqrt(42)", "log 42", "42!", "42^2", "42 squared", "H42", "A42", "v42", "42b", "42 or 43",
             "42 and 43", "between 42 and 43", "42-43", "42, 43", "42; 7", "forty-two", "x != 42", "x > 42", "x >= 42",
             "x \u2248 42", "42 = x", "50 - 8", "6 * 7", "42 %", "42%", "1 42", "4 2", "42.0.0", "42,0", "42:00", "0x2A",
-            "42 oranges", "42 apples and 3 pears", "I think", "?", "NaN", "infinity",
+            "42 oranges", "42 apples and 3 pears", "42 have", "42 Ann",
+            "not x = 42", "x is not = 42", "43 = 42", "I think", "?", "NaN", "infinity",
         ),
     ),
     (
@@ -75,9 +76,11 @@ CORPUS: list[tuple[Grader, str, str, tuple[str, ...], tuple[str, ...]]] = [
             "", "A", "C", "A or B", "B or C", "A) or B)", "(A) and (B)", "B and C", "B, C", "B/C", "B. C", "B: C",
             "(B) C",
             "B) C", "A) Oslo B) Rome", "AB", "Rome or B", "not B", "1", "\u0412",
+            "B) or c)", "B) Rome. Final answer: C", "B. Actually C",
         ),
     ),
     ("choice", CITY, "D", ("D", "D) A", "(D) A", "D. A"), ("A", "A) D", "D) B", "B) A")),
+    ("choice", CITY, "C", ("C) Vitamin D", "C. Vitamin D."), ("D) Vitamin C", "A) Oslo")),
     ("exact", "Who?", "Eva", ("Eva", "eva", " EVA. ", '"Eva"', "$Eva$", "\\boxed{Eva}"), ("", "Ev a", "not Eva")),
 ]  # fmt: skip
 

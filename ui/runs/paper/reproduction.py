@@ -19,7 +19,7 @@ from core.errors import ConfigError, PoolError
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.combining import cascade, labelled_router, majority_vote, mixture_of_agents
 from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, shape_of
-from core.evolution.cycles import ChosenCycle, PolicyPerRequest
+from core.evolution.cycles import CYCLES, ChosenCycle, PolicyPerRequest
 from core.evolution.evolve import random_walk
 from core.evolution.fitness import play_all
 from core.evolution.generation_stats import GenerationStats
@@ -50,6 +50,8 @@ VALIDATIONS = 10
 MASKED_ROLE: Mapping[Way, Role] = {"without thinker": Role.THINKER, "without verifier": Role.VERIFIER}
 #: Tasks on which cycles of roles and cascades are chosen.
 CHOOSING = 80
+#: Questions that a learner of labels has however small the budget is.
+FEWEST_QUESTIONS = 20
 
 
 @dataclass
@@ -173,8 +175,11 @@ class Reproduction:
         return Arena(self.pool, grade_many, turn_budget=self.suite.turns, seed=seed)
 
     def _training(self, repeats: int) -> list[Task]:
-        """Tasks that a learner which asks every model about each may use within the budget."""
-        n = max(1, min(1000, self.suite.budget // (repeats * len(self.models))))
+        """Tasks that a learner which asks every model about each may use within the budget, of which the choice of the
+        models' cycles takes its part; not fewer than FEWEST_QUESTIONS."""
+        chosen = len(CYCLES) * len(self.models) * len(self._choosing())
+        n = (self.suite.budget - chosen) // (repeats * len(self.models))
+        n = max(FEWEST_QUESTIONS, min(1000, n))
         return load_tasks(self.suite.tasks, "evolve", n, 0, at_most=True)
 
     # Measuring
