@@ -185,12 +185,16 @@ def _checked(store: Store, suite: Suite, wanted: list[Table]) -> list[Checked]:
     from ui.runs.paper.outcomes import stored, suites
     from ui.runs.paper.tables import needed
 
-    shipped = results_file.shipped()
-    if shipped is None:
-        raise ConfigError("No results came with this program, so there is nothing to check against.")
     runs = next((runs for one, runs in suites(store) if one == suite), {})
     played = stored(store, runs, {row.key for row in needed(wanted)})
-    return results_file.check(store, suite, wanted, played, shipped)
+    found = []
+    for name in dict.fromkeys(results_file.file_of(table) for table in wanted):
+        shipped = results_file.shipped(name)
+        if shipped is None:
+            raise ConfigError("No results came with this program, so there is nothing to check against.")
+        own = [table for table in wanted if results_file.file_of(table) == name]
+        found += results_file.check(store, suite, own, played, shipped)
+    return found
 
 
 def _print_checked(found: list[Checked]) -> None:
@@ -232,8 +236,7 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
     agree(Price(most, pool.specs, ceiling), may_ask=False)
     game = Reproduction(store, suite, MeteredPool(pool, ceiling))
     wanted = [(seed, row) for seed in seeds for row in possible(rows, len(pool.specs), suite)]
-    done = game.done()
-    missing = [(seed, row) for seed, row in wanted if (row.key, seed) not in done]
+    missing = [(seed, row) for seed, row in wanted if not game.is_done(row, seed)]
     for place, (seed, row) in enumerate(missing, start=1):
         say(f"{place} of {len(missing)}: {row.label}, seed {seed}")
         _evolve(store, game, row, seed)

@@ -192,6 +192,12 @@ def _the_rows_travel_as_a_file(
         assert list(one.by_seed.items()) == [(0, row["mean"])]
         assert one.by_family == row["by_family"]
         assert (one.against is None) == (row["against_coordinator"] is None)
+    parts = {one.row.key: one.against for one in results.outcomes(TABLES["parts"])}
+    assert parts["evolved:default"] is None
+    for row in tables["parts"]["rows"][1:]:  # against the coordinator of this table, not of another
+        against = parts[row["row"]]
+        assert against is not None
+        assert against.mean == pytest.approx(row["against_coordinator"]["mean"])
     assert [one.label for one in results.outcomes(TABLES["combinations"])] == [
         row["label"] for row in tables["combinations"]["rows"]
     ]
@@ -201,7 +207,8 @@ def _the_rows_travel_as_a_file(
     assert coordinator.tasks_digest == kept["accuracy", "labels"].tasks_digest
     played, other = (kept["accuracy", key].runs or {} for key in ("evolved:trinity", "evolved:reinforce"))
     assert played["0"].config != other["0"].config
-    words = ("trinity", "reproduce", *PLAYED, "--seeds", 0, "--budget", 160, "--n", 12, "--turns", 3)
+    named = [table for table in TABLES if table in PLAYED]
+    words = ("trinity", "reproduce", *named, "--seeds", 0, "--budget", 160, "--n", 12, "--turns", 3)
     assert (results.command or "").startswith(shlex.join(map(str, words)))
     opened_store = open_store(world.store)
     assert opened_store.checkpoints.get((coordinator.policies or ("",))[0])
@@ -244,6 +251,7 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
     assert both["evolved:reinforce"].commit == "c"
     assert both["cascade"].commit is None
     assert read(path).notes == ("A note.",)
+    assert " 4 combinations --seeds 0 " in (read(path).command or "")
     conditions = read(path).conditions.model_copy(update={"n": 13})
     path.write_text(read(path).model_copy(update={"conditions": conditions}).model_dump_json())
     text = path.read_text()

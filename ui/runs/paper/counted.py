@@ -41,13 +41,15 @@ def selection(store: Store, played: Sequence[PlayedRow]) -> dict[str, dict[str, 
 
 
 def labels(singles: Sequence[Sequence[PlayedRow]]) -> dict[str, dict[str, float]]:
-    """How many questions each model is best at, by family: most often right over the seeds, equals in equal parts."""
+    """How many questions each model is best at, by family: most often right over the seeds that all have
+    played, equals in equal parts."""
     if not singles:
         return {}
     family_of = {one.task_id: one.family for seed in singles[0] for one in seed.episodes}
+    shared = set.intersection(*({seed.kept.seed for seed in seeds} for seeds in singles))
     solved = np.zeros((len(singles), len(family_of)))
     for model, seeds in enumerate(singles):
-        for seed in seeds:
+        for seed in (one for one in seeds if one.kept.seed in shared):
             right = {one.task_id: bool(one.correct) for one in seed.episodes}
             solved[model] += [right.get(task, False) for task in family_of]
     weights = label_weights(solved)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,11 +72,16 @@ def suites(store: Store) -> list[tuple[Suite, Runs]]:
 
 
 def stored(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow]]:
-    """The rows of these keys among runs of one suite, by key, seeds in order; of a repeated row the newest."""
+    """The rows of these keys among runs of one suite, by key, seeds in order; of a repeated row the newest, and no seed
+    that learned under other settings than the newest did."""
     found: dict[tuple[str, int], PlayedRow] = {}
+    newest: dict[str, dict[str, Any]] = {}
     for run, plan in runs.items():
         place = plan.row, plan.seed
         if plan.row in keys and place not in found:
+            learned = learned_under(store, plan.evolution)
+            if newest.setdefault(plan.row, learned) != learned:
+                continue
             episodes = tuple(store.episodes.of_run(run))
             kept = StoredRow(run, plan.policy, plan.seed, plan.evolution)
             found[place] = PlayedRow(kept, episodes, _curve(store, plan.evolution))
@@ -83,6 +89,14 @@ def stored(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow
     for (key, _), played in sorted(found.items(), key=lambda item: item[0]):
         rows.setdefault(key, []).append(played)
     return rows
+
+
+def learned_under(store: Store, evolution: str) -> dict[str, Any]:
+    """The configuration of the evolution behind a row, without what differs from seed to seed; empty for none."""
+    if not evolution:
+        return {}
+    config = {name: value for name, value in store.runs.get(evolution).config.items() if name != "name"}
+    return {**config, "evolution": {**config["evolution"], "seed": None}}
 
 
 def _curve(store: Store, evolution: str) -> Curve:
@@ -95,13 +109,13 @@ def _curve(store: Store, evolution: str) -> Curve:
 
 
 def outcomes(table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> list[RowResult]:
-    """The table's rows of which something is stored. The reference is the row that stands for the coordinator."""
+    """The table's rows of which something is stored; without its reference, none is put against another."""
     found = []
     values = {key: _values(some, table.measure) for key, some in played.items()}
     singles = [values[row.key] for row in table.rows if row.how.startswith("single:") and row.key in values]
-    if singles and any(row.how == "union" for row in table.rows):
-        values["union"] = _union(singles)
-    reference = next((row for row in table.rows if row.is_coordinator and row.key in values), None)
+    if any(row.how == "union" for row in table.rows) and (union := _union(singles)) is not None:
+        values["union"] = union
+    reference = table.reference if table.reference and table.reference.key in values else None
     for row in table.rows:
         if row.key not in values:
             continue
@@ -113,7 +127,7 @@ def outcomes(table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> list[Ro
         found.append(
             RowResult(
                 row=row,
-                label=label_of(row, [one.policy for one in runs]),
+                label=label_of(row, [one.policy for one in runs], len(singles)),
                 overall=overall if table.measure == "tokens" else overall.within(0.0, 1.0),
                 by_family={one: _mean(mine.values[:, families == one]) for one in sorted(set(mine.families))},
                 by_seed={seed: _mean(values) for seed, values in zip(mine.seeds, mine.values, strict=True)},
@@ -125,8 +139,11 @@ def outcomes(table: Table, played: Mapping[str, Sequence[PlayedRow]]) -> list[Ro
     return found
 
 
-def label_of(row: TableRow, policies: Sequence[str]) -> str:
-    """A row's label; one by rank says which model it is, where its policies are known."""
+def label_of(row: TableRow, policies: Sequence[str], singles: int | None = None) -> str:
+    """A row's label; one by rank says which model it is, where its policies are known, and the union of how many
+    `singles` it is."""
+    if row.how == "union" and singles is not None:
+        return f"{row.label}: {singles}"
     names = sorted(set(policies)) if row.how.startswith("single:") else []
     return f"{row.label}: {', '.join(name.removeprefix('single:') for name in names)}" if names else row.label
 
@@ -173,8 +190,12 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(known.mean()) if known.size else math.nan
 
 
-def _union(singles: Sequence[_Values]) -> _Values:
-    """Solved by any single model, seed by seed."""
-    seeds = [seed for seed in singles[0].seeds if all(seed in one.seeds for one in singles)]
+def _union(singles: Sequence[_Values]) -> _Values | None:
+    """Solved by any single model, seed by seed; None where they share no seed."""
+    seeds = (
+        [seed for seed in singles[0].seeds if all(seed in one.seeds for one in singles)] if singles else []
+    )
+    if not seeds:
+        return None
     stack = np.stack([one.values[[one.seeds.index(seed) for seed in seeds]] for one in singles])
     return _Values(tuple(seeds), singles[0].tasks, singles[0].families, np.nanmax(stack, axis=0))

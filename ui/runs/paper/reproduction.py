@@ -85,9 +85,12 @@ class Reproduction:
             return load_tasks(suite.held_out, "test", suite.n, suite.task_seed, at_most=True)
         return load_tasks(suite.tasks, row.on, suite.n, suite.task_seed, at_most=True)
 
-    def done(self) -> set[tuple[str, int]]:
-        """(row, seed) of all that the store has of this suite."""
-        return {(one.row, one.seed) for one in self._played_before()}
+    def is_done(self, row: TableRow, seed: int) -> bool:
+        """Whether the store has the row under this seed, learned under the settings that it would have now."""
+        kept = [one for one in self._played_before() if (one.row, one.seed) == (row.key, seed)]
+        plan = self.plan(row, seed) if kept else None
+        run = find_evolution(self.store, plan.name) if plan else None
+        return bool(kept) if plan is None else run is not None and any(one.evolution == run for one in kept)
 
     def _played_before(self) -> list[ReproducePlan]:
         """The rows of this suite that the store has, newest first."""

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ from ui.program import commit, version
 from ui.runs import wiring
 from ui.runs.paper.counted import cells
 from ui.runs.paper.outcomes import PlayedRow, RowResult, label_of, outcomes
-from ui.runs.paper.tables import COUNTED, Table, TableRow
+from ui.runs.paper.tables import COUNTED, TABLES, Table, TableRow
 from ui.runs.plans import Suite
 
 #: What comes with the program is called so, beside the sample runs.
@@ -83,17 +84,17 @@ class SeedRun(_Part):
 
 
 class ResultRow(_Part):
-    """One row over its seeds: `row` is its `Row.key`, `against` the difference to the coordinator on the same tasks and
-    seeds. `policies` are who played, checkpoint ids among them, seed by seed; `tasks_digest` is over the content of the
-    `n` tasks, `runs` what each seed played; `curves` are a learner's by seed, as pairs of episodes played so far and
-    the share of validation tasks solved; `commit` is that of the checkout that played it, where the file was added
-    to later."""
+    """One row over its seeds: `row` is its `Row.key`, `against` the differences to the coordinators of the tables,
+    by the key of their rows, on the same tasks and seeds. `policies` are who played, checkpoint ids among them,
+    seed by seed; `tasks_digest` is over the content of the `n` tasks, `runs` what each seed played; `curves` are a
+    learner's by seed, as pairs of episodes played so far and the share of validation tasks solved; `commit` is that
+    of the checkout that played it, where the file was added to later."""
 
     row: str
     measure: Literal["accuracy", "tokens"]
     label: str
     value: Figure
-    against: Figure | None
+    against: dict[str, Figure]
     by_family: dict[str, float] | None
     by_seed: dict[str, float] | None
     seeds: tuple[int, ...] | None
@@ -105,15 +106,16 @@ class ResultRow(_Part):
     curves: dict[str, tuple[tuple[int, float], ...]] | None = None
     commit: str | None = None
 
-    def outcome(self, row: TableRow) -> RowResult:
-        """What came out for the `row` of this key."""
+    def outcome(self, row: TableRow, reference: TableRow | None) -> RowResult:
+        """What came out for the `row` of this key in a table with this reference."""
+        against = None if reference is None else self.against.get(reference.key)
         return RowResult(
             row=row,
-            label=label_of(row, self.policies or ()),
+            label=self.label if row.how == "union" else label_of(row, self.policies or ()),
             overall=self.value.over_seeds,
             by_family=self.by_family or {},
             by_seed={int(seed): value for seed, value in (self.by_seed or {}).items()},
-            against=None if self.against is None else self.against.over_seeds,
+            against=None if against is None else against.over_seeds,
             curves={int(seed): curve for seed, curve in (self.curves or {}).items()},
         )
 
@@ -138,7 +140,12 @@ class Results(_Part):
     def outcomes(self, table: Table) -> list[RowResult]:
         """The rows of a table of which the file tells, in the table's order."""
         found = {one.row: one for one in self.rows if one.measure == table.measure}
-        return [found[row.key].outcome(row) for row in table.rows if row.key in found]
+        return [found[row.key].outcome(row, table.reference) for row in table.rows if row.key in found]
+
+
+def file_of(table: Table) -> str:
+    """The name of the shipped file that has this table."""
+    return GRIDS_NAME if table.id == "grids" else NAME
 
 
 def shipped(name: str = NAME) -> Results | None:
@@ -182,7 +189,8 @@ def save(
         else:
             for one in outcomes(table, played):
                 made = _row(store, suite, table, one, played.get(one.row.key, ()))
-                rows.setdefault((made.measure, made.row), made)
+                known = rows.setdefault((made.measure, made.row), made)
+                known.against.update(made.against)
     if not rows:
         raise StoreError(
             "The store holds no row of these tables, so there is nothing to save: play them first."
@@ -190,13 +198,14 @@ def save(
     runs = {some.kept.run_id for of in played.values() for some in of}
     day = datetime.fromtimestamp(max(store.runs.get(run).created for run in runs), UTC)
     earlier = before.rows if before else ()
-    seeds = {seed for one in rows.values() for seed in one.seeds or ()}
+    seeds = {seed for one in (*earlier, *rows.values()) for seed in one.seeds or ()}
+    named = {*_tables_of(before), *(table.id for table in tables)}
     results = Results(
         measured=f"{day:%Y-%m-%d}",
         program=version(),
         commit=commit(),
         world=world,
-        command=_command(tables, suite, seeds),
+        command=_command([table for table in TABLES if table in named], suite, seeds),
         conditions=Conditions(**asdict(suite)),
         notes=before.notes if before else (),
         rows=tuple(({(row.measure, row.row): row for row in earlier} | rows).values()),
@@ -228,7 +237,7 @@ def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Seque
         measure="tokens" if table.measure == "tokens" else "accuracy",
         label=one.label,
         value=Figure.of(one.overall),
-        against=None if one.against is None else Figure.of(one.against),
+        against={table.reference.key: Figure.of(one.against)} if table.reference and one.against else {},
         by_family=dict(one.by_family),
         by_seed={str(seed): value for seed, value in one.by_seed.items()},
         seeds=tuple(one.by_seed),
@@ -266,7 +275,7 @@ class Checked:
         if self.same_config is None:
             return "the file does not say what it played"
         if not self.same_config:
-            return "other settings"
+            return "other settings or another world"
         return "equal, task by task" if self.same_outcomes else "same settings, other outcomes"
 
 
@@ -279,6 +288,7 @@ def check(
 ) -> list[Checked]:
     """What a store holds of these tables beside a file, seed by seed, for the rows that both have."""
     known: dict[tuple[str, str], ResultRow] = {(one.measure, one.row): one for one in results.rows}
+    same_world = suite.pool != POCKET_POOL or results.world in (None, world_digest())
     found: dict[tuple[str, str, int], Checked] = {}
     for table in tables:
         for one in outcomes(table, played) if table.measure not in COUNTED else ():
@@ -296,7 +306,7 @@ def check(
                     seed=seed,
                     there=(there.by_seed or {})[str(seed)],
                     here=one.by_seed[seed],
-                    same_config=None if theirs is None else theirs.config == ours.config,
+                    same_config=None if theirs is None else same_world and theirs.config == ours.config,
                     same_outcomes=None if theirs is None else theirs.outcomes == ours.outcomes,
                 )
     return list(found.values())
@@ -308,11 +318,17 @@ def world_digest() -> str:
     return _digest([[file.parent.name, hashlib.sha256(file.read_bytes()).hexdigest()] for file in files])
 
 
-def _command(tables: Sequence[Table], suite: Suite, seeds: Iterable[int]) -> str:
+def _tables_of(results: Results | None) -> list[str]:
+    """The tables that a file's command names."""
+    words = shlex.split(results.command or "") if results else []
+    return list(takewhile(lambda word: not word.startswith("--"), words[2:]))
+
+
+def _command(tables: Sequence[str], suite: Suite, seeds: Iterable[int]) -> str:
     words = [
         "trinity",
         "reproduce",
-        *(table.id for table in tables),
+        *tables,
         "--seeds",
         ",".join(map(str, sorted(seeds))),
     ]

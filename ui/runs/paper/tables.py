@@ -43,7 +43,7 @@ class TableRow:
 
     @property
     def is_coordinator(self) -> bool:
-        """Whether the others of its table are put against it: the coordinator as it is, at the suite's turn budget."""
+        """Whether it is the coordinator as it is, at the suite's turn budget."""
         return self.how in ("evolved:trinity", "evolved:default") and self.turns is None and not self.played
 
     @property
@@ -196,6 +196,11 @@ class Table:
     note: str = ""
     curves: bool = False
 
+    @property
+    def reference(self) -> TableRow | None:
+        """The row that the others are put against: the coordinator that comes first, if there is one."""
+        return next((row for row in self.rows if row.is_coordinator), None)
+
 
 TABLES: Mapping[str, Table] = {
     table.id: table
@@ -203,7 +208,7 @@ TABLES: Mapping[str, Table] = {
         Table(
             "all",
             "All rows",
-            "The coordinator beside everything else, at the same budget of episodes",
+            "The coordinator beside everything else, at the same budget of episodes where a row does not say otherwise",
             (
                 replace(_TRINITY, label="coordinator: sep-CMA-ES, linear head, no SVF", published="w/o SVF"),
                 replace(_DEFAULT, published=""),
@@ -412,7 +417,7 @@ TABLES: Mapping[str, Table] = {
             ),
             published.NOTHING,
             curves=True,
-            note="Each learner's settings are those of its best row; the seeds are not those of the other tables.",
+            note="The defaults are each learner's best row. The seeds are not those of the other tables.",
         ),
         Table(
             "turns",

@@ -26,8 +26,8 @@ from ui.presentation.theme import (
 )
 from ui.runs.paper.counted import Cells, cells
 from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
-from ui.runs.paper.results_file import GRIDS_NAME, NAME, Results, shipped
-from ui.runs.paper.tables import COUNTED, TABLES, Table, needed
+from ui.runs.paper.results_file import Results, file_of, shipped
+from ui.runs.paper.tables import COUNTED, DEFAULT_BUDGETS, TABLES, Table, needed
 from ui.runs.plans import Suite
 from ui.web.kit import state
 from ui.web.kit.chart import plot
@@ -68,7 +68,7 @@ def _cells(store: Store, table: Table, runs: Runs) -> Cells:
 def _came_with_the_program(table: Table) -> None:
     """The rows of a table that were measured elsewhere, marked as such, where the store has none of it."""
     try:
-        results = shipped(GRIDS_NAME if table.id == "grids" else NAME)
+        results = shipped(file_of(table))
     except ConfigError as error:
         st.error(label(str(error), 500), icon=":material/error:")
         return
@@ -90,9 +90,9 @@ def _came_with_the_program(table: Table) -> None:
 
 def _conditions(results: Results, table: Table) -> None:
     known = results.conditions
-    tasks = {one.n for one in results.rows if one.row in {row.key for row in table.rows}}
+    tasks = {one.n for one in results.rows if one.n and one.row in {row.key for row in table.rows}}
     parts = [
-        (known.budget, "{:,} episodes that every learner might play"),
+        (known.budget, "{:,} episodes that every learner might play" + _more(table)),
         (tasks.pop() if len(tasks) == 1 else None, f"{{}} {_split(table)} tasks for each seed"),
         (known.turns, "turn budget {}"),
         (known.pool, "pool: {}"),
@@ -111,7 +111,7 @@ def _play_it(store: Store, table: Table) -> None:
         st.markdown("**Measure it on this machine**, from a terminal:")
         st.code(f"trinity reproduce {table.id} --seeds 0,1,2", language=None)
         st.caption(
-            "Table 4 of the pocket world takes about an hour on two cores. With `--budget 3000 --seeds 0` it is a "
+            "Table 4 of the pocket world takes some hours on two cores. With `--budget 3000 --seeds 0` it is a "
             "quick look. The rows then stand here in the place of those that came with the program."
         )
         if not store.runs.list(limit=1):
@@ -168,7 +168,7 @@ def _measured(table: Table, found: Sequence[RowResult], where: str) -> None:
     st.dataframe(table_frame(table, found), hide_index=True, width="stretch", height="content")
     if table.note:
         st.caption(table.note)
-    learners = [one for one in found if one.curves]
+    learners = [one for one in found if mean_curve(one)]
     if table.curves and learners:
         st.markdown(
             "**Accuracy against episodes**: share of validation tasks solved after so many episodes, those for labels "
@@ -186,6 +186,20 @@ def _split(table: Table) -> str:
     return "validation" if all(row.on == "validation" for row in table.rows) else "test"
 
 
+def _more(table: Table) -> str:
+    """What is said of a coordinator that had more than the others."""
+    more = any(row.how == "evolved:default" for row in table.rows)
+    return (
+        f" ({DEFAULT_BUDGETS} times as many for the coordinator of `trinity evolve`'s default)"
+        if more
+        else ""
+    )
+
+
+def _apart(table: Table) -> str:
+    return ", that nothing was evolved, validated or chosen on" if _split(table) == "test" else ""
+
+
 def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
     """Each row's mean with its interval, and its seeds as small marks; first row on top."""
     shown = list(found)[::-1]
@@ -196,7 +210,7 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
         mode="markers+text",
         marker={
             "size": 11,
-            "color": [FIRST_COLOUR if one.row.is_coordinator else NEUTRAL_COLOUR for one in shown],
+            "color": [FIRST_COLOUR if one.row == table.reference else NEUTRAL_COLOUR for one in shown],
         },
         text=[_shown(table, one.overall.mean) for one in shown],
         textposition="top center",
@@ -230,7 +244,7 @@ def here_figure(table: Table, found: Sequence[RowResult]) -> go.Figure:
 def mean_curve(one: RowResult) -> list[tuple[int, float, float, float]]:
     """(episodes, mean, lowest, highest) over the seeds, at the points that all seeds have."""
     by_seed = [dict(curve) for curve in one.curves.values()]
-    shared = sorted(set.intersection(*(set(curve) for curve in by_seed)))
+    shared = sorted(set.intersection(*(set(curve) for curve in by_seed))) if by_seed else []
     values = [(at, [curve[at] for curve in by_seed]) for at in shared]
     return [(at, sum(found) / len(found), min(found), max(found)) for at, found in values]
 
@@ -413,12 +427,12 @@ def _cells_frame(table: Table, cells: Cells) -> pd.DataFrame:
 def _about(suite: Suite, table: Table) -> None:
     with st.expander("How this was measured", icon=":material/info:"):
         st.markdown(
-            f"- Every learner may play **{suite.budget:,} episodes** (the paper's budget is 30,720); the generation "
+            f"- Every learner may play **{suite.budget:,} episodes**{_more(table)} (the paper's budget is 30,720); the "
+            "generation "
             "that does best on validation tasks is measured, sampling, as the paper does.\n"
-            f"- **{suite.n} test tasks** that nothing was evolved, validated or chosen on, the same for every row; "
-            f"turn budget {suite.turns}.\n"
-            "- Intervals draw tasks and seeds anew (percentile bootstrap). With three seeds they tell little about "
-            "the seeds' own chance: the small marks show each seed.\n"
+            f"- **{suite.n} {_split(table)} tasks**, the same for every row{_apart(table)}; turn budget "
+            f"{suite.turns}.\n"
+            "- Intervals allow for the chance of tasks and of seeds (Student's t). The small marks show each seed.\n"
             f"- Pool: {label(suite.pool)}. Encoder: {label(suite.encoder)}. Tasks: {label(suite.tasks)}."
         )
         st.code(f"trinity reproduce {table.id} --budget {suite.budget} --n {suite.n}", language=None)
