@@ -20,6 +20,9 @@ CHOOSING = 48
 #: Repeats of each model on each question from which its label is taken (paper A.5).
 LABEL_REPEATS = 3
 
+#: Episodes that an evolution plays for its fitness where nothing else is said.
+DEFAULT_BUDGET = 92_160
+
 #: How many times as many tasks per candidate, or as few, an adaptive evolution may come to play.
 ADAPTED_AT_MOST = 4
 
@@ -143,14 +146,15 @@ class EvolveConfig:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a learner spreads a generation's episodes by default."""
+    """How a learner spreads its episodes by default."""
 
+    generations: int
     population: int
     tasks_per_candidate: int
     rotate_every: int
 
 
-def shape_of(learner: str, budget: int = 30_720) -> Shape:
+def shape_of(learner: str, budget: int = DEFAULT_BUDGET) -> Shape:
     """How a learner spreads `budget` episodes: at least ten generations of them, where there are that many.
 
     pycma plays as the paper does, 32 candidates of 16 tasks, and asks for every reply anew. Random search gives each
@@ -158,12 +162,14 @@ def shape_of(learner: str, budget: int = 30_720) -> Shape:
     tasks of the pocket world, batches of 128, with chances drawn anew for each, that of REINFORCE's."""
     each = max(1, budget // 10)
     if learner == "pycma":
-        return Shape(max(pycma_search.FEWEST, min(32, each // 16)), 16, 1)
-    if learner == "reinforce":
-        return Shape(1, min(128, each), 1)
-    if learner == "random-search":
-        return Shape(max(1, min(16, each // 32)), min(32, each), 10)
-    return Shape(2 * max(1, min(48, each // 16)), 8, 10)
+        population, tasks, rotate_every = max(pycma_search.FEWEST, min(32, each // 16)), 16, 1
+    elif learner == "reinforce":
+        population, tasks, rotate_every = 1, min(128, each), 1
+    elif learner == "random-search":
+        population, tasks, rotate_every = max(1, min(16, each // 32)), min(32, each), 10
+    else:
+        population, tasks, rotate_every = 2 * max(1, min(48, each // 16)), 8, 10
+    return Shape(max(1, budget // (population * tasks)), population, tasks, rotate_every)
 
 
 def label_episodes(n_models: int, n_questions: int) -> int:

@@ -50,7 +50,12 @@ def evolve(
             metavar="NAME", help="sep-cma-es, or what it is put beside: pycma, reinforce, random-search."
         ),
     ] = "sep-cma-es",
-    generations: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="How many generations.")] = 120,
+    generations: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MOST_TASKS, help="How many generations. Left out: as many as make 92,160 episodes."
+        ),
+    ] = None,
     population: Annotated[
         str | None,
         typer.Option(
@@ -188,7 +193,7 @@ def evolve(
 
 
 evolve.__doc__ = f"""{evolve.__doc__}
-    Where the defaults are not the paper's; all of it is as in the paper with --preset paper:
+    Where the defaults are not the paper's; with --preset paper all but the last three is as in the paper:
 
 {"".join(f"    - {one}{chr(10)}" for one in DEPARTURES)}"""
 

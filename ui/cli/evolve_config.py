@@ -52,8 +52,8 @@ class EvolveFile(BaseModel):
     """the same seed evolves the same again, bit for bit"""
     learner: str = "sep-cma-es"
     """sep-cma-es, or what it is put beside: pycma (the authors' library), reinforce, random-search"""
-    generations: Count = 120
-    """how many generations"""
+    generations: Count | None = None
+    """how many generations; else as many as make 92,160 episodes: 120, 180, 720 or 180"""
     population: Count | Literal["auto"] | None = None
     """candidates per generation, or "auto": 4 + 3 ln n for n numbers; else 96, 32, 1 or 16"""
     tasks_per_candidate: Count | None = None
@@ -116,6 +116,7 @@ class EvolveFile(BaseModel):
         shape = shape_of(self.learner)
         tasks = absolute_tasks(self.tasks)
         config = self._fields_of(EvolveConfig) | {
+            "generations": self.generations or shape.generations,
             "population": shape.population if self.population in (None, AUTO) else self.population,
             "tasks_per_candidate": self.tasks_per_candidate or shape.tasks_per_candidate,
             "rotate_every": self.rotate_every or shape.rotate_every,

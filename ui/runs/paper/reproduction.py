@@ -118,9 +118,9 @@ class Reproduction:
             fields["label_questions"] = questions
             left -= label_episodes(len(self.models), questions)
         generations = max(1, left // (fields["population"] * fields["tasks_per_candidate"]))
+        fields["generations"] = generations
         config = EvolveConfig(
             **fields,
-            generations=generations,
             turn_budget=suite.turns,
             validate_every=max(1, generations // VALIDATIONS),
             seed=seed,

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import ROLE_ORDER
 from core.errors import TrinityError
-from core.evolution.config import EvolveConfig, shape_of
+from core.evolution.config import DEFAULT_BUDGET, EvolveConfig, shape_of
 from core.heads import HeadKind
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
@@ -148,17 +148,17 @@ def _fill(values: tuple[int, int, int]) -> None:
     st.session_state.update(zip(_SIZE_KEYS, values, strict=True))
 
 
-def _standard_size(defaults: EvolveConfig) -> tuple[int, int, int]:
-    """Generations, candidates in each and tasks per candidate of the chosen learner."""
-    shape = shape_of(str(st.session_state["ev_learner"]))
-    return defaults.generations, shape.population, shape.tasks_per_candidate
+def _size_of(learner: str, budget: int = DEFAULT_BUDGET) -> tuple[int, int, int]:
+    """Generations, candidates in each and tasks per candidate of a learner with so many episodes."""
+    shape = shape_of(learner, budget)
+    return shape.generations, shape.population, shape.tasks_per_candidate
 
 
 def _learner(defaults: EvolveConfig) -> str:
     """The learner, and sizes that a click fills in."""
     st.session_state.setdefault("ev_learner", defaults.learner)
     if "ev_generations" not in st.session_state:
-        _fill(_standard_size(defaults))
+        _fill(_size_of(defaults.learner))
     learner = str(
         st.segmented_control(
             "Learner",
@@ -167,14 +167,11 @@ def _learner(defaults: EvolveConfig) -> str:
             required=True,
             format_func=LEARNERS.__getitem__,
             help=define("Learner"),
-            on_change=lambda: _fill(_standard_size(defaults)),
+            on_change=lambda: _fill(_size_of(str(st.session_state["ev_learner"]))),
         )
     )
-    sizes = {"The usual size": _standard_size(defaults)}
-    for words, budget in SIZES.items():
-        shape = shape_of(learner, budget)
-        each = shape.population * shape.tasks_per_candidate
-        sizes[words] = (max(1, budget // each), shape.population, shape.tasks_per_candidate)
+    sizes = {"The usual size": _size_of(learner)}
+    sizes |= {words: _size_of(learner, budget) for words, budget in SIZES.items()}
     now = tuple(st.session_state[key] for key in _SIZE_KEYS)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         for words, values in sizes.items():
