@@ -158,6 +158,14 @@ def sides_of(candidates: Sequence[PolicyInRun], policy: str, run: str | None = N
     return [PolicySide(policy, run, setting) for setting, _ in counted.most_common()]
 
 
+def setting_under(candidates: Sequence[PolicyInRun], side: PolicySide) -> Setting:
+    """The setting that a side was played under: its own, else the only one that its policy has. KeyError for none."""
+    own = {one.setting for one in candidates if one.policy == side.policy and side.run in (None, one.run)}
+    if side.setting is None and len(own) != 1:
+        raise KeyError(side.token)
+    return side.setting or own.pop()
+
+
 def find_side(candidates: Sequence[PolicyInRun], token: str, within: str | None = None) -> list[PolicySide]:
     """The sides that POLICY, RUN/POLICY, or RUN where one policy played, names, each with @SETTING or without: several
     where the policy was played under several settings and the token says none. `within` is the run meant when the

@@ -19,10 +19,10 @@ from ui.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from core.analysis.comparison import Comparison
-    from storage.analysis.standings import Figures, PolicySide
+    from storage.analysis.standings import Figures, PolicySide, Setting
     from storage.store import Store
 
 
@@ -55,24 +55,26 @@ def compare(
     from ui.presentation.comparison import corrected_threshold
 
     with opened_store(store) as opened:
-        sides = _sides(opened, policies, run)
+        settings = _sides(opened, policies, run)
+        sides = list(settings)
         found, spent = _compared(opened, sides), figures(opened, sides)
         if as_json:
-            comparisons = [_entry(sides[0], side, one) for side, one in found.items()]
+            comparisons = [_entry(sides[0], side, one, settings) for side, one in found.items()]
             threshold = corrected_threshold(len(comparisons))
             costs = [_spent(one) for one in spent]
             print_json({"comparisons": comparisons, "p_below": threshold, "policies": costs})
             return
-        _print(sides[0], found)
+        _print(sides[0], found, settings)
         _print_spent(spent)
         if list_flips:
             for side in found:
                 _print_flips(opened, sides[0], side)
 
 
-def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
-    """What the arguments name, in order. ConfigError or StoreError when they cannot be compared."""
-    from storage.analysis.standings import find_side, policies_with_episodes
+def _sides(store: Store, names: list[str], run: str | None) -> dict[PolicySide, Setting]:
+    """What the arguments name, in order, with what each was played under. ConfigError or StoreError when they cannot be
+    compared."""
+    from storage.analysis.standings import find_side, policies_with_episodes, setting_under
     from ui.presentation.comparison import MOST_SIDES
 
     if not 2 <= len(names) <= MOST_SIDES:
@@ -94,7 +96,7 @@ def _sides(store: Store, names: list[str], run: str | None) -> list[PolicySide]:
                 "RUN/POLICY."
             )
         sides[found[0]] = name
-    return list(sides)
+    return {side: setting_under(played, side) for side in sides}
 
 
 def _compared(store: Store, sides: list[PolicySide]) -> dict[PolicySide, Comparison]:
@@ -114,12 +116,14 @@ def _compared(store: Store, sides: list[PolicySide]) -> dict[PolicySide, Compari
     return found
 
 
-def _entry(base: PolicySide, side: PolicySide, one: Comparison) -> dict[str, Any]:
+def _entry(
+    base: PolicySide, side: PolicySide, one: Comparison, settings: Mapping[PolicySide, Setting]
+) -> dict[str, Any]:
     """One comparison as JSON tells it."""
     return {
         "n": one.n,
-        "a": _accuracy(base, one.accuracy_a, one.ci95_a, one.episodes_a),
-        "b": _accuracy(side, one.accuracy_b, one.ci95_b, one.episodes_b),
+        "a": _accuracy(base, one.accuracy_a, one.ci95_a, one.episodes_a, settings[base]),
+        "b": _accuracy(side, one.accuracy_b, one.ci95_b, one.episodes_b, settings[side]),
         "flips": {
             "both_right": one.both,
             "only_a": one.a_only,
@@ -134,24 +138,39 @@ def _entry(base: PolicySide, side: PolicySide, one: Comparison) -> dict[str, Any
 
 
 def _accuracy(
-    side: PolicySide, share: float | None, ci95: tuple[float, float], episodes: int
+    side: PolicySide, share: float | None, ci95: tuple[float, float], episodes: int, setting: Setting
 ) -> dict[str, Any]:
-    return {"policy": side.policy, "run": side.run, "accuracy": share, "ci95": ci95, "episodes": episodes}
+    return {
+        "policy": side.policy,
+        "run": side.run,
+        "setting": setting,
+        "accuracy": share,
+        "ci95": ci95,
+        "episodes": episodes,
+    }
 
 
-def _print(base: PolicySide, found: dict[PolicySide, Comparison]) -> None:
-    """One line per policy, then each comparison in a sentence."""
+def _print(
+    base: PolicySide, found: dict[PolicySide, Comparison], settings: Mapping[PolicySide, Setting]
+) -> None:
+    """One line per policy, with what it was played under where that differs, then each comparison in a sentence."""
     from ui.presentation.comparison import p_words, points, threshold_words, verdict
+    from ui.presentation.words import setting_words
 
+    differ = len(set(settings.values())) > 1
+    under = {
+        side: f"{side.policy}, {setting_words(one, list(settings.values()))}" if differ else side.policy
+        for side, one in settings.items()
+    }
     print_table(
         ["", "policy", "run", ">tasks", ">accuracy", "95 % interval", ">A there", ">won", ">lost", ">minus A"]
         + ["95 % interval", ">p"],
         [
-            ("A", base.policy, base.run or "any", *[""] * 9),
+            ("A", under[base], base.run or "any", *[""] * 9),
             *(
                 (
                     letter,
-                    side.policy,
+                    under[side],
                     side.run or "any",
                     one.n,
                     percent(one.accuracy_b),
@@ -167,6 +186,10 @@ def _print(base: PolicySide, found: dict[PolicySide, Comparison]) -> None:
             ),
         ],
     )
+    if differ:
+        tell(
+            "These were not played under the same setting: a difference may come from it and not from the policy."
+        )
     tell()
     for letter, one in zip("BCDEFGH", found.values(), strict=False):
         tell(verdict(one, b=letter, among=len(found)))

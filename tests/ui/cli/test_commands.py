@@ -274,6 +274,15 @@ def test_compare_between_runs_uses_shared_tasks_and_counts_repeats_once(world: S
     named = " ".join(refused.err.split()).rpartition(" or ")[2].rstrip(".")
     one = world.trinity("compare", "single:guesser", named, "--json").json["comparisons"][0]
     assert one["b"]["episodes"] == 12
+    assert one["b"]["setting"]["turn_budget"] == int(named.partition("@")[2].partition("-")[0])
+    text = world.trinity("compare", "single:guesser", *_named_settings(refused.err)).out
+    assert "single:adder, 1 turn" in text
+    assert "not played under the same setting" in text
+
+
+def _named_settings(refusal: str) -> list[str]:
+    """The sides that a refused comparison names."""
+    return [word.strip(".,") for word in refusal.split() if word.startswith("single:adder@")]
 
 
 @pytest.mark.parametrize(
