@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
-from core.episode import Decide, Episode, Task, Transcript
+from core.episode import Decide, Episode, Protocol, Task, Transcript
 from core.evolution.cycles import CYCLES, ChosenCycle, PolicyPerRequest, choose_cycles, try_cycles
 from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
 from core.play.drive import GradeMany, Masks
@@ -25,12 +25,13 @@ RIDGE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Where policies are measured against each other: the same pool, grader, budget and chance for all."""
+    """Where policies are measured against each other: the same pool, grader, budget, chance and rules for all."""
 
     pool: Pool
     grade: GradeMany
     turn_budget: int = 5
     seed: int = 0
+    protocol: Protocol = Protocol.PAPER
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -46,7 +47,12 @@ class Arena:
 
     def play(self, policy: Policy, tasks: Sequence[Task], **masks: Unpack[Masks]) -> list[Episode]:
         episodes = episodes_of(
-            tasks, policy.models, seed=self.reply_seed, turn_budget=self.turn_budget, prefix=policy.id
+            tasks,
+            policy.models,
+            seed=self.reply_seed,
+            turn_budget=self.turn_budget,
+            prefix=policy.id,
+            protocol=self.protocol,
         )
         return play_all(episodes, policy, self.pool, self.grade, **masks)
 
@@ -67,6 +73,7 @@ def best_cycles(
         turn_budget=arena.turn_budget,
         seed=arena.reply_seed,
         cycles=cycles,
+        protocol=arena.protocol,
     )
     return {name.removeprefix(SINGLE): one for name, one in choose_cycles(trials).items()}
 

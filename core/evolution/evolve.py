@@ -115,7 +115,7 @@ def taught(
 ) -> tuple[Checkpoint, int]:
     """The template taught by labels on the first `label_questions` tasks, and how many episodes that took in all, those
     that chose every model's cycle of roles among them."""
-    arena = Arena(pool, grade, turn_budget=config.turn_budget, seed=config.seed)
+    arena = Arena(pool, grade, turn_budget=config.turn_budget, seed=config.seed, protocol=template.protocol)
     questions = tasks[: config.label_questions]
     cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES, others=())
     head = cloned_from_labels(template, encoder, arena, cycles, questions)

@@ -1,5 +1,6 @@
 """Labels: the head clones, turn by turn, the model that does best on each question."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,16 @@ import pytest
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.episode import Ask, Role, Task
+from core.episode import Ask, Episode, Protocol, Role, Task
 from core.errors import ConfigError
+from core.evolution import baselines
 from core.evolution.baselines import Arena, best_cycles
 from core.evolution.config import EvolveConfig, label_episodes
 from core.evolution.cycles import PLAIN_CYCLES
-from core.evolution.evolve import Generation, evolve
+from core.evolution.evolve import Generation, evolve, taught
+from core.evolution.fitness import play_all
 from core.evolution.supervised import cloned_from_labels
+from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
 from tests.builders.pools import Line, ScriptedPool, specs
 
@@ -97,6 +101,24 @@ def test_an_evolution_goes_on_from_labels_and_counts_their_episodes(
     assert np.linalg.norm(found[1].checkpoint.vector - first.checkpoint.vector) > 0
     (last,) = evolved(first.checkpoint, start=found[1].state, next_tasks=found[1].next_tasks)  # resumed
     assert last.checkpoint.id == found[2].checkpoint.id
+
+
+def test_labels_are_played_by_the_rules_of_the_evolution(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules: set[Protocol] = set()
+
+    def watched(episodes: Iterable[Episode], *rest: Any, **masks: Any) -> list[Episode]:
+        ended = play_all(episodes, *rest, **masks)
+        rules.update(one.protocol for one in ended)
+        return ended
+
+    monkeypatch.setattr(baselines, "play_all", watched)
+    template = Checkpoint.begin(MODELS, encoder.identity, protocol=Protocol.RELEASED)
+    config = EvolveConfig(turn_budget=2, label_questions=6)
+    place = arena()
+    taught(config, template, encoder, CachedPool(place.pool), grade_many, TASKS[:6])
+    assert rules == {Protocol.RELEASED}
 
 
 def test_what_cannot_be_taught_is_refused(encoder: Encoder) -> None:

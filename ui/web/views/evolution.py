@@ -8,13 +8,13 @@ from pathlib import Path
 
 import streamlit as st
 
-from storage.analysis.standings import PolicySide, figures, task_sets
+from storage.analysis.standings import PolicySide, figures, policies_with_episodes, sides_of, task_sets
 from storage.rows.summaries import RunSummary
 from storage.store import Store
 from ui.presentation.comparison import tasks_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import FIRST_COLOUR, label, percent
-from ui.presentation.words import dollars
+from ui.presentation.words import dollars, setting_words
 from ui.runs import wiring
 from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
 from ui.web.evolution.form import choose_evolution
@@ -36,6 +36,7 @@ BEGIN = "begin"
 KEYS = keys_of("generation")
 _side_figures = cached(figures)
 _task_sets = cached(task_sets)
+_played = cached(policies_with_episodes)
 
 
 def show() -> None:
@@ -221,7 +222,9 @@ def _recorded(store: Store, lineage: Lineage) -> None:
     checkpoint = None if best is None else lineage.generations[best].checkpoint_id
     if best is None or validated is None or checkpoint is None:
         return
-    side = PolicySide(checkpoint)
+    # Where it was played under several settings, the one with most episodes, as on Checkpoints.
+    sides = sides_of(_played(store), checkpoint)
+    side = sides[0] if sides else PolicySide(checkpoint)
     did = _side_figures(store, (side,))[0].summary
     generation = lineage.indices[best]
     if not did.n:
@@ -229,9 +232,11 @@ def _recorded(store: Store, lineage: Lineage) -> None:
         return
     sets = _task_sets(store, (side,))
     other = "other tasks" if all(one.split != "validation" for one in sets) else "tasks of its own choice"
+    settings = [one.setting for one in sides if one.setting]
+    under = f" ({setting_words(settings[0], settings)})" if settings else ""
     sentence = (
         f"Generation {generation} has {percent(validated.accuracy)} here, and {percent(did.accuracy)} on "
-        f"Checkpoints, which counts recorded episodes of {other}: {tasks_words(sets)}."
+        f"Checkpoints{under}, which counts recorded episodes of {other}: {tasks_words(sets)}."
     )
     st.caption(label(sentence, 900))
     ids = default_checkpoints(store)
