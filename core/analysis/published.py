@@ -100,6 +100,11 @@ OUTPUT_TOKENS = PublishedTable(
 #: LiveCodeBench at full power.
 TURN_BUDGETS = PublishedTable("Figure 4", ("LCB",), {"2 turns": (82.3,), "6 turns": (86.3,)})
 
+#: The bars of figure 4, in percent, with what stands behind their plus-minus.
+FULL_POWER = {
+    "TRINITY": (86.2, 0.5), "GPT-5": (83.8, 0.7), "Gemini 2.5 Pro": (67.2, 3.1), "Claude-4-Sonnet": (46.5, 1.0),
+}  # fmt: skip
+
 #: Share of choices by slot: GPT-5, Claude-4-Sonnet, Gemini 2.5 Pro, DeepSeek, Gemma, Qwen3 reasoning, Qwen3 direct.
 SELECTION = PublishedTable(
     "Figure 15",
@@ -150,6 +155,9 @@ PARAMETERS = PublishedTable(
 MAJORITY = PublishedTable(
     "Table 7", ("MMLU",), {"Gemini 2.5 Pro": (91.57,), "GPT-5": (91.31,), "Claude-4-Sonnet": (90.99,)}
 )
+
+#: The plus-minus of its rows.
+MAJORITY_SPREADS = (0.70, 0.23, 0.39)
 
 #: Gemini 2.5 Pro told by a prompt to be the coordinator; nothing here plays that.
 PROMPTED = PublishedTable(

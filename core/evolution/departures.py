@@ -17,7 +17,7 @@ DEPARTURES = (
     "own, with replacement.",
     "Chances and replies are common to all candidates and are used again for ten generations; the paper draws and asks "
     "every time.",
-    "An evolution plays 92,160 episodes; the paper's 60 generations play 30,720.",
+    "An evolution plays 92,160 episodes where it is not told otherwise; the paper's 60 generations play 30,720.",
     "Candidates whose fitness is equal share their weight, and a generation in which no episode ended changes nothing.",
     "The mean is validated every 10 generations on 200 tasks; the paper's every 5 on 300.",
     "Singular values stay as they are unless --svf is given; the paper evolves them too.",

@@ -228,14 +228,16 @@ def _seeds(text: str) -> list[int]:
 def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ceiling: float | None) -> None:
     """Play what the store lacks, seed after seed."""
     from ui.runs import wiring
-    from ui.runs.paper.reproduction import Reproduction, possible
+    from ui.runs.paper.reproduction import Reproduction, episodes_at_most, possible
     from ui.runs.spending import MeteredPool, Price, estimate
 
     pool = wiring.resolve_pool(suite.pool)
-    most = estimate(pool.specs, (suite.budget + suite.n) * len(rows) * len(seeds), suite.turns)
+    played = list(possible(rows, len(pool.specs), suite))
+    episodes = episodes_at_most(played, suite, len(pool.specs)) * len(seeds)
+    most = estimate(pool.specs, episodes, suite.turns)
     agree(Price(most, pool.specs, ceiling), may_ask=False)
     game = Reproduction(store, suite, MeteredPool(pool, ceiling))
-    wanted = [(seed, row) for seed in seeds for row in possible(rows, len(pool.specs), suite)]
+    wanted = [(seed, row) for seed in seeds for row in played]
     missing = [(seed, row) for seed, row in wanted if not game.is_done(row, seed)]
     for place, (seed, row) in enumerate(missing, start=1):
         say(f"{place} of {len(missing)}: {row.label}, seed {seed}")

@@ -296,6 +296,18 @@ class Reproduction:
         return Coordinator(taught, self.encoder)
 
 
+def episodes_at_most(rows: Sequence[TableRow], suite: Suite, n_models: int) -> int:
+    """A bound on the episodes that these rows play under one seed: learning, validations, the choice of cycles, and up
+    to five episodes of a test task, or one of every model and one that puts them together."""
+    total = len(CYCLES) * (n_models + 1) * CHOOSING
+    for row in rows:
+        kind, _, name = row.how.partition(":")
+        learns = kind in ("evolved", "only", "router", "labels", "cloned")
+        budget = suite.budget * int(EVOLVED.get(name, {}).get("budgets", 1)) if learns else 0
+        total += budget + (VALIDATIONS + 2) * suite.validation * learns + suite.n * max(5, n_models + 1)
+    return total
+
+
 def possible(rows: Sequence[TableRow], n_models: int, suite: Suite) -> Iterator[TableRow]:
     """The rows that a suite with so many models has: those by rank end with the last model, only pocket tasks have
     unseen templates, and hand-made teams are known of pocket models on the trained families only."""
