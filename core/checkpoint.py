@@ -86,14 +86,22 @@ class Checkpoint:
         return hash(self.id)
 
     @classmethod
-    def begin(cls, models: Sequence[str], encoder: EncoderIdentity, **fields: Any) -> Checkpoint:
-        """Generation 0, where its head begins: for most at zeros, so every model and role is equally likely.
+    def begin(
+        cls, models: Sequence[str], encoder: EncoderIdentity, *, neutral: bool = False, **fields: Any
+    ) -> Checkpoint:
+        """Generation 0, where its head begins: for most at zeros, so every model and role is equally likely; with
+        `neutral` for all that can be.
 
         `fields` as in the class."""
         offsets = np.zeros(sum(count for _, count in fields.get("svf_layout", ())))
         head = head_of(fields.get("head_kind", "linear"), len(models), encoder.hidden_size)
         settings: dict[str, Any] = {"generation": 0, "kind": "start", **fields}
-        return cls(np.concatenate([offsets, head.initial()]), tuple(models), encoder, **settings)
+        return cls(
+            np.concatenate([offsets, head.neutral() if neutral else head.initial()]),
+            tuple(models),
+            encoder,
+            **settings,
+        )
 
     def with_vector(self, vector: NDArray[Any], **fields: Any) -> Checkpoint:
         """A copy with another vector (and other `fields`, such as generation)."""

@@ -55,6 +55,10 @@ class Head:
         """Where an evolution begins, float64 [size]: zeros, so that every choice is equally likely."""
         return np.zeros(self.size)
 
+    def neutral(self) -> Array:
+        """A place near `initial` where every choice is equally likely, and small steps change that."""
+        return self.initial()
+
     def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         """What each array that reads the state multiplies when the state is `state` [d] or [n, d]: name -> its
         input. Without `turns` [n] a turn is read as zeros."""
@@ -95,6 +99,12 @@ class LowRankHead(Head):
             bound = gain * math.sqrt(6 / sum(shape))
             arrays.append(bound * (2 * uniform(f"head/low-rank/{name}", math.prod(shape)) - 1))
         return np.concatenate(arrays)
+
+    def neutral(self) -> Array:
+        """The same U, but V at zero: every choice is equally likely, and a small step of V changes that."""
+        vector = self.initial()
+        vector[-self.rows * self.rank :] = 0.0
+        return vector
 
     def logits(self, states: Numbers, vector: Numbers, turns: Sequence[int]) -> Array:
         return 3.0 * product(self._inner(states, vector), self.arrays(vector)["up"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,6 +90,15 @@ def test_a_low_rank_head_is_not_at_rest_where_it_begins() -> None:
     assert head.rank == 20
     z = head.logits(rng.normal(size=(50, 1024)), head.initial(), [0] * 50)
     assert z.std() > 0.5
+
+
+@pytest.mark.parametrize("kind", get_args(HeadKind))
+def test_a_neutral_start_prefers_nothing_and_can_be_left(kind: HeadKind) -> None:
+    head = head_of(kind, 7, 64)
+    states = rng.normal(size=(20, 64))
+    assert not head.logits(states, head.neutral(), [0] * 20).any()
+    step = head.neutral() + 1e-2 * rng.normal(size=head.size)
+    assert head.logits(states, step, [0] * 20).std(axis=0).min() > 0
 
 
 def test_a_sparse_head_reads_the_best_scored_half_and_any_other_number_is_nothing_to_it() -> None:

@@ -76,6 +76,8 @@ class EvolveFile(BaseModel):
     """rules that episodes are played by: paper, or released (the authors' code)"""
     token_position: int = Field(default=-2, le=-1)
     """token whose hidden state is read: -2 the last but one"""
+    neutral_start: bool = False
+    """begin where every choice is equally likely, also with the low-rank head, which else does not"""
     rates: str = "pycma"
     """learning rates of sep-CMA-ES by their library: pycma or cmaes"""
     mirrored: bool = True

@@ -100,6 +100,7 @@ def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
     template = Checkpoint.begin(
         models,
         encoder.identity,
+        neutral=plan.neutral_start,
         head_kind=plan.head,
         svf_layout=layout,
         svf_dead=dead_blocks(encoder.model, layout),

@@ -93,8 +93,9 @@ def _as_begun(evolution: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan:
     """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
-    empty; `barred`, `token_position` and `protocol` as in a checkpoint; `controls`: whether they are played at the end;
-    `digest` tells when a task file changed."""
+    empty; `barred`, `token_position` and `protocol` as in a checkpoint; `neutral_start`: whether a head begins where
+    every choice is equally likely, also the low-rank one; `controls`: whether they are played at the end; `digest`
+    tells when a task file changed."""
 
     tasks: str
     n: int | None
@@ -108,6 +109,7 @@ class EvolutionPlan:
     svf: str = ""
     barred: tuple[str, ...] = ()
     token_position: int = -2
+    neutral_start: bool = False
     controls: bool = True
     models: tuple[str, ...] = ()
     digest: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 
 
 def learned(
-    encoder: Encoder, config: EvolveConfig, start: LearnerState | None = None, **fields: object
+    encoder: Encoder, config: EvolveConfig, start: LearnerState | None = None, **fields: Any
 ) -> list[Generation]:
     template = Checkpoint.begin(MODELS, encoder.identity, **fields)
     generations = evolve(

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_rules_are_chosen_and_a_checkpoint_plays_by_its_own(store: Store) ->
     page.button(key="play").click().run()
     kept = plan_of(store.runs.get(page.query_params["run"]), LivePlan)
     assert (kept.policy, kept.protocol) == ("random", Protocol.RELEASED)
-    released = {"protocol": Protocol.RELEASED, "input_format": "chat"}
+    released: dict[str, Any] = {"protocol": Protocol.RELEASED, "input_format": "chat"}
     by_rules = Checkpoint.begin(("adder", "guesser"), EncoderIdentity("tiny", 8), **released)
     wiring.keep_checkpoint(store, by_rules)
     page = opened("live", play=by_rules.id)

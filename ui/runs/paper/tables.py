@@ -128,6 +128,7 @@ EVOLVED: Mapping[str, Mapping[str, Any]] = {
     "block-diagonal-2": {"head": "block-diagonal-2"},
     "block-diagonal-10": {"head": "block-diagonal-10"},
     "turn-aware": {"head": "turn-aware"},
+    "low-rank-neutral": {"head": "low-rank", "neutral_start": True},
     "low-rank-plain": {"head": "low-rank", "evolution": {"constant_spread": None}},
     "paper": {"evolution": PAPER_SETTING},
     "labels-first": {"labels": True},
@@ -227,6 +228,9 @@ TABLES: Mapping[str, Table] = {
                 TableRow("evolved:turn-aware", "head turn-aware"),
                 TableRow("evolved:low-rank", "head low-rank", "low-rank"),
                 TableRow("evolved:low-rank-plain", "head low-rank, shared direction searched too"),
+                TableRow(
+                    "evolved:low-rank-neutral", "head low-rank, begun where every choice is equally likely"
+                ),
                 *_SEARCHES,
                 _CLONED,
                 replace(_LABELS, label="router of labels, each model at its best cycle of roles"),
@@ -284,6 +288,7 @@ TABLES: Mapping[str, Table] = {
                 ),
                 TableRow("evolved:turn-aware", "turn-aware"),
                 TableRow("evolved:low-rank-plain", "low-rank, shared direction searched too"),
+                TableRow("evolved:low-rank-neutral", "low-rank, begun where every choice is equally likely"),
             ),
             published.HEADS,
         ),
