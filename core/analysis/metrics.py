@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import Any
 
@@ -19,6 +20,9 @@ from core.episode import Decision
 CONFIDENCE = 0.95
 #: Bootstrap resamples: the interval's ends move by less than a tenth of their width between keys.
 RESAMPLES = 10_000
+#: In how many parts the distribution of an estimated variance is summed up, and how often a reach is halved.
+PLACES, HALVINGS = 200, 30
+
 #: Fewer seeds than this have no interval over seeds: in simulations that of two covered as little as 89 %.
 FEWEST_SEEDS = 3
 #: Random sign flips: a p of 0.05 is found to within 0.0014 nineteen times in twenty.
@@ -129,11 +133,36 @@ def _over_clusters(
     return mean, min(mean - half, low + shift), max(mean + half, high + shift)
 
 
-def _student(freedom: int) -> float:
+def _student(freedom: float) -> float:
     """How many standard errors the interval reaches, with so many degrees of freedom."""
     from scipy.special import stdtrit  # here, because importing scipy takes longer than all the rest
 
     return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
+
+
+@cache
+def _shares_of_variance(freedom: int) -> NDArray[np.float64]:
+    """What a variance may be of its estimate with so many degrees of freedom, [PLACES], each equally likely."""
+    from scipy.special import gammaincinv
+
+    places = (np.arange(PLACES) + 0.5) / PLACES
+    return np.asarray(freedom / (2 * gammaincinv(freedom / 2, places)))
+
+
+def _reach(estimated: float, known: float, freedom: int) -> float:
+    """How far 95 % of a normal variable reach to either side, whose variance is `known` plus one that was `estimated`
+    with few degrees of freedom: Student's t where nothing is known."""
+    from scipy.special import ndtr
+
+    spreads = np.sqrt(estimated * _shares_of_variance(freedom) + known)
+    if not spreads.any():
+        return 0.0
+    low, high = 0.0, _student(freedom) * math.sqrt(estimated) + 2 * math.sqrt(known) + float(spreads.min())
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        beyond = 2 * float(np.mean(ndtr(-middle / spreads)))
+        low, high = (middle, high) if beyond > 1 - CONFIDENCE else (low, middle)
+    return high
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +189,10 @@ def mean_over_seeds(outcomes: NDArray[np.float64]) -> Mean:
     """The mean of `outcomes` [seeds, tasks] (NaN: missing): right or wrong, or the difference of two policies.
 
     Seeds and tasks are both drawn by chance and crossed: every seed plays the same tasks. The mean's variance is
-    (seeds' own part + tasks' mean square) / (seeds x tasks), each estimated by the analysis of variance; the interval
-    takes each part times the square of Student's t of its own degrees of freedom (after Burdick and Graybill 1992,
-    without their correction of the difference). In simulations it covers 94 to 97 % for three seeds and more; fewer
-    than `FEWEST_SEEDS` tell too little about their own chance, and have no interval."""
+    (seeds' mean square + tasks' mean square - that of the rest) / (seeds x tasks), by the analysis of variance. Of few
+    seeds the first is hardly known. The interval is the mean of two: Satterthwaite's (1946), which covers 92 to 96 % in
+    simulations, and the generalized one (Weerahandi 1993), which covers 94 to 98 %; together it is 93 to 97 %, for
+    shares as for differences. Fewer than `FEWEST_SEEDS` tell too little about their own chance, and have none."""
     known = np.isfinite(outcomes)
     if not known.any():
         return Mean(math.nan, math.nan, math.nan)
@@ -177,9 +206,15 @@ def mean_over_seeds(outcomes: NDArray[np.float64]) -> Mean:
     by_seed = tasks * float(((of_seeds - centre) ** 2).sum()) / (seeds - 1)
     by_task = seeds * float(((of_tasks - centre) ** 2).sum()) / (tasks - 1)
     by_both = float((rest**2).sum()) / ((seeds - 1) * (tasks - 1))
-    of_seed_alone = max(0.0, by_seed - by_both)
-    squared = _student(seeds - 1) ** 2 * of_seed_alone + _student(tasks - 1) ** 2 * by_task
-    half = math.sqrt(squared / (seeds * tasks))
+    of_tasks_alone = max(0.0, by_task - by_both)
+    loose = 0.0
+    if of_tasks_alone:
+        loose = by_task**2 / (tasks - 1) + by_both**2 / ((seeds - 1) * (tasks - 1))
+    loose += by_seed**2 / (seeds - 1)
+    variance = by_seed + of_tasks_alone
+    freedom = max(seeds - 1.0, variance**2 / loose) if loose else seeds - 1.0
+    reaches = _student(freedom) * math.sqrt(variance), _reach(by_seed, of_tasks_alone, seeds - 1)
+    half = sum(reaches) / 2 / math.sqrt(seeds * tasks)
     return Mean(mean, mean - half, mean + half)
 
 

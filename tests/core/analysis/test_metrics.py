@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from core.analysis.kappa import cohen_kappa
 from core.analysis.metrics import (
     ClusteredShare,
     Mean,
@@ -219,6 +220,59 @@ def test_differences_of_forks_cover_what_they_promise(tasks: int) -> None:
     assert COVERAGE[0] <= _covered(simulate, 400) <= COVERAGE[1]
 
 
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_differences_over_seeds_cover_what_they_promise(seeds: int) -> None:
+    """Two policies on the same tasks and seeds; the second is better, and both depend on their seed."""
+    skill = np.random.default_rng(1).normal(0.0, 2.0, 400_000)
+    gain = np.random.default_rng(2).normal(0.0, 0.4, (2, 400_000))
+    truth = float(np.mean(1 / (1 + np.exp(-skill - 0.5 - gain[0])) - 1 / (1 + np.exp(-skill - gain[1]))))
+
+    def simulate(rng: np.random.Generator) -> bool:
+        task, own = rng.normal(0.0, 2.0, (1, 200)), rng.normal(0.0, 0.4, (2, seeds, 1))
+        a, b = (1 / (1 + np.exp(-task - own[k] - 0.5 * k)) for k in (0, 1))
+        drawn = rng.random((2, seeds, 200))
+        found = mean_over_seeds((drawn[1] < b).astype(float) - (drawn[0] < a))
+        return found.low <= truth <= found.high
+
+    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+
+
+def test_means_of_tokens_over_seeds_cover_what_they_promise() -> None:
+    """Counts of tokens are skewed: their logarithm is normal, over tasks and over seeds."""
+    truth = math.exp(5 + (0.7**2 + 0.1**2 + 0.3**2) / 2)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        logs = 5 + rng.normal(0, 0.1, (3, 1)) + rng.normal(0, 0.7, (1, 400)) + rng.normal(0, 0.3, (3, 400))
+        found = mean_over_seeds(np.exp(logs))
+        return found.low <= truth <= found.high
+
+    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_shares_of_forks_cover_what_they_promise(share: float) -> None:
+    """Children of one turn fall together: each turn has its own chance, and eight children."""
+
+    def simulate(rng: np.random.Generator) -> bool:
+        chances = rng.beta(2 * share, 2 * (1 - share), 60)
+        _, low, high = clustered_share([(rng.random(8) < chance).tolist() for chance in chances])
+        return low <= share <= high
+
+    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+
+
+def test_cohens_kappa_covers_what_it_promises() -> None:
+    """Two reviewers of 150 items who agree on 80 %: a kappa of 0.6."""
+
+    def simulate(rng: np.random.Generator) -> bool:
+        found = cohen_kappa(rng.multinomial(150, [0.4, 0.1, 0.1, 0.4]).reshape(2, 2).tolist())
+        assert found.low is not None
+        assert found.high is not None
+        return found.low <= 0.6 <= found.high
+
+    assert COVERAGE[0] <= _covered(simulate, TIMES) <= COVERAGE[1]
+
+
 def test_a_few_pairs_that_agree_prove_nothing() -> None:
     found = paired_score_interval(8, 0, 0, 0)
     assert found.difference == 0.0
@@ -235,7 +289,7 @@ def test_the_paired_interval_covers_the_truth_with_few_pairs(p: tuple[float, ...
     draws = np.random.default_rng(5).multinomial(10, p, size=600)
     ends = [paired_score_interval(*map(int, draw)) for draw in draws]
     covered = np.mean([one.low <= p[2] - p[1] <= one.high for one in ends])
-    assert covered > 0.93
+    assert covered > 0.93  # with ten pairs, of which whole numbers come, it can be nothing but careful
 
 
 def test_clusters_widen_the_interval_and_never_narrow_it() -> None:
