@@ -1,5 +1,6 @@
 // Installed once, on the window: it outlives the pages, their runs and this component's own place on the page.
 const DRAWER_PX = 768; // up to this width Streamlit lays the menu over the page
+const LOOK_MS = 100, LOOKS = 100; // how often, and how many times, a new page looks for a drawer that opened by itself
 
 // What is pushed without an act of the reader's since the last entry belongs to that entry.
 function oneActOneStep() {
@@ -36,6 +37,12 @@ function drawerCloses() {
   document.body.addEventListener("click", event => {
     if (event.target.closest?.('[data-testid="stSidebarNavLink"]')) setTimeout(closeDrawer);
   });
+  // On a busy machine the menu is drawn, and opened, well after this; the reader's first act ends the looking.
+  let looks = 0;
+  const looking = setInterval(() => { closeDrawer(); if (++looks >= LOOKS) clearInterval(looking); }, LOOK_MS);
+  for (const act of ["pointerdown", "keydown"]) {
+    window.addEventListener(act, () => clearInterval(looking), { capture: true, once: true });
+  }
   closeDrawer();
 }
 
