@@ -207,12 +207,11 @@ def mean_over_seeds(outcomes: NDArray[np.float64]) -> Mean:
     by_task = seeds * float(((of_tasks - centre) ** 2).sum()) / (tasks - 1)
     by_both = float((rest**2).sum()) / ((seeds - 1) * (tasks - 1))
     of_tasks_alone = max(0.0, by_task - by_both)
-    loose = 0.0
-    if of_tasks_alone:
-        loose = by_task**2 / (tasks - 1) + by_both**2 / ((seeds - 1) * (tasks - 1))
-    loose += by_seed**2 / (seeds - 1)
     variance = by_seed + of_tasks_alone
-    freedom = max(seeds - 1.0, variance**2 / loose) if loose else seeds - 1.0
+    spread = by_seed**2 / (seeds - 1)
+    if of_tasks_alone:
+        spread += by_task**2 / (tasks - 1) + by_both**2 / ((seeds - 1) * (tasks - 1))
+    freedom = max(seeds - 1.0, variance**2 / spread) if spread else seeds - 1.0
     reaches = _student(freedom) * math.sqrt(variance), _reach(by_seed, of_tasks_alone, seeds - 1)
     half = sum(reaches) / 2 / math.sqrt(seeds * tasks)
     return Mean(mean, mean - half, mean + half)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: What differs, in a sentence each. `trinity evolve --preset paper` leaves out all but the last three.
+#: What differs, in a sentence each. `trinity evolve --preset paper` leaves out all but the last two.
 DEPARTURES = (
     "The optimiser is our own, with pycma's learning rates; the paper's is pycma itself, which adapts the step size "
     "by comparing two points.",

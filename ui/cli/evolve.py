@@ -193,7 +193,7 @@ def evolve(
 
 
 evolve.__doc__ = f"""{evolve.__doc__}
-    Where the defaults are not the paper's; with --preset paper all but the last three is as in the paper:
+    Where the defaults are not the paper's; with --preset paper all but the last two is as in the paper:
 
 {"".join(f"    - {one}{chr(10)}" for one in DEPARTURES)}"""
 

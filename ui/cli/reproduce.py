@@ -238,7 +238,7 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
     agree(Price(most, pool.specs, ceiling), may_ask=False)
     game = Reproduction(store, suite, MeteredPool(pool, ceiling))
     wanted = [(seed, row) for seed in seeds for row in played]
-    missing = [(seed, row) for seed, row in wanted if not game.is_done(row, seed)]
+    missing = game.missing(wanted)
     for place, (seed, row) in enumerate(missing, start=1):
         say(f"{place} of {len(missing)}: {row.label}, seed {seed}")
         _evolve(store, game, row, seed)

@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from core.episode import Ask, EndReason, Failure, Role, Status
 from core.errors import ConfigError, PoolError
+from core.evolution.config import DEFAULT_BUDGET
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store, open_store
 from tests.builders.pools import Line, ScriptedPool, specs
@@ -23,7 +24,7 @@ from ui.runs import wiring
 from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, possible
 from ui.runs.paper.results_file import NAME, read
-from ui.runs.paper.tables import COUNTED, EVOLVED, TABLES, TableRow, needed
+from ui.runs.paper.tables import COUNTED, DEFAULT_BUDGETS, EVOLVED, TABLES, TableRow, needed
 from ui.runs.plans import Suite
 from ui.runs.wiring import SAMPLE_RUNS
 
@@ -387,6 +388,10 @@ def played_row(task: str, *, correct: bool) -> list[PlayedRow]:
         "", 0, 0, 0.0, 0.0, None, None, (), 0.0, 1.0,
     )  # fmt: skip
     return [PlayedRow(StoredRow("r1", "single:adder", 0, ""), (episode,))]
+
+
+def test_the_default_row_has_the_budget_of_trinity_evolve() -> None:
+    assert Suite().budget * DEFAULT_BUDGETS == DEFAULT_BUDGET
 
 
 def test_the_union_is_of_the_single_models_of_its_own_table() -> None:

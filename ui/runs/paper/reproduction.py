@@ -85,12 +85,23 @@ class Reproduction:
             return load_tasks(suite.held_out, "test", suite.n, suite.task_seed, at_most=True)
         return load_tasks(suite.tasks, row.on, suite.n, suite.task_seed, at_most=True)
 
-    def is_done(self, row: TableRow, seed: int) -> bool:
-        """Whether the store has the row under this seed, learned under the settings that it would have now."""
-        kept = [one for one in self._played_before() if (one.row, one.seed) == (row.key, seed)]
-        plan = self.plan(row, seed) if kept else None
-        run = find_evolution(self.store, plan.name) if plan else None
-        return bool(kept) if plan is None else run is not None and any(one.evolution == run for one in kept)
+    def missing(self, wanted: Sequence[tuple[int, TableRow]]) -> list[tuple[int, TableRow]]:
+        """Of these (seed, row), what the store lacks: it has those that learned under the settings that they would
+        have now."""
+        evolutions: dict[tuple[int, str], set[str]] = {}
+        for one in self._played_before():
+            evolutions.setdefault((one.seed, one.row), set()).add(one.evolution)
+        return [
+            (seed, row)
+            for seed, row in wanted
+            if (seed, row.key) not in evolutions
+            or self._evolution_now(row, seed) not in evolutions[seed, row.key]
+        ]
+
+    def _evolution_now(self, row: TableRow, seed: int) -> str | None:
+        """The run of the evolution that the row has now: empty where it needs none, None where there is none yet."""
+        plan = self.plan(row, seed)
+        return find_evolution(self.store, plan.name) if plan else ""
 
     def _played_before(self) -> list[ReproducePlan]:
         """The rows of this suite that the store has, newest first."""
