@@ -77,11 +77,11 @@ _WIDE = {"population": 192}
 
 #: Every learner's own settings; the later grid of a learner begins where its earlier one ended.
 GRIDS = (
-    _grid("sep-CMA-ES", "first spread of the logits", "logit_spread", (1.5, 3.0, 6.0, 12.0), _WIDE),
-    _grid("sep-CMA-ES", "candidates of 8 tasks a generation", "population", (48, 96), {"logit_spread": 6.0}),
+    _grid("sep-CMA-ES", "spread", "logit_spread", (1.5, 3.0, 6.0, 12.0), _WIDE),
+    _grid("sep-CMA-ES", "candidates", "population", (48, 96), {"logit_spread": 6.0}),
     _grid(
-        "labels first, then sep-CMA-ES",
-        "first spread of the logits",
+        "labels, then sep-CMA-ES",
+        "spread",
         "logit_spread",
         (0.5, 1.5, 3.0, 6.0),
         _WIDE,
@@ -96,14 +96,14 @@ GRIDS = (
     ),
     _grid(
         "REINFORCE",
-        "episodes in a batch",
+        "batch",
         "tasks_per_candidate",
         (64, 128, 256),
         {"learner": "reinforce", "learning_rate": 1e-2},
     ),
     _grid(
         "random search",
-        "half the box, in step sizes",
+        "box",
         "box",
         (0.3, 1.0, 3.0, 10.0, 30.0),
         {"learner": "random-search"},
@@ -426,7 +426,9 @@ TABLES: Mapping[str, Table] = {
             ),
             published.NOTHING,
             curves=True,
-            note="The defaults are each learner's best row. The seeds are not those of the other tables.",
+            note="Spread: that of the first candidates' logits. Candidates: of 8 tasks each, in a generation. "
+            "Batch: in episodes. Box: half its side, in step sizes. The defaults are each learner's best row. "
+            "The seeds are not those of the other tables.",
         ),
         Table(
             "turns",

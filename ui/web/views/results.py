@@ -190,9 +190,7 @@ def _more(table: Table) -> str:
     """What is said of a coordinator that had more than the others."""
     more = any(row.how == "evolved:default" for row in table.rows)
     return (
-        f" ({DEFAULT_BUDGETS} times as many for the coordinator of `trinity evolve`'s default)"
-        if more
-        else ""
+        f" ({DEFAULT_BUDGETS} times as many for the coordinator of trinity evolve as it is)" if more else ""
     )
 
 
