@@ -226,7 +226,7 @@ class Episode:
     task: Task
     policy: str  # checkpoint id, "single:NAME", "random", ...
     models: tuple[str, ...]  # pool slots in head order
-    protocol: Protocol = Protocol.PAPER
+    protocol: Protocol | None = Protocol.PAPER  # None: not recorded, of an imported one
     turn_budget: int = 5
     seed: int = 0
     argmax: bool = False
@@ -242,6 +242,11 @@ class Episode:
     error: str | None = None  # why it is missing
     removed: Mapping[Removable, str] = field(default_factory=dict)  # -> day (UTC, 2026-11-05) of removal
     meta: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> Protocol:
+        """The protocol by which its turns are read; the paper's where none is recorded."""
+        return self.protocol or Protocol.PAPER
 
     @property
     def reward(self) -> float | None:

@@ -166,11 +166,11 @@ class _EpisodeState:
     asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.situation = roles.Situation(self.episode.task, self.episode.protocol)
+        self.situation = roles.Situation(self.episode.task, self.episode.rules)
 
     @property
     def released(self) -> bool:
-        return self.episode.protocol is Protocol.RELEASED
+        return self.episode.rules is Protocol.RELEASED
 
     @property
     def key(self) -> str:
@@ -252,7 +252,7 @@ class _EpisodeState:
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
             cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
             text = "" if cut else _visible_text(reply)
-            reading = roles.read_reply(self.episode.protocol, dialect, role, text, tag)
+            reading = roles.read_reply(self.episode.rules, dialect, role, text, tag)
         answer = self.situation.answer
         if role is Role.WORKER and (reading.answer is not None or self.released):
             answer = reading.answer

@@ -135,12 +135,11 @@ def policy_costs(store: Store, where: EpisodeFilter) -> list[PolicyCost]:
             rows.setdefault(tuple(row[:n]), []).append(tuple(row[n:]))
         sums = {tuple(row[:n]): to_shares(row[n:]) for row in connection.execute(shares)}
     settings = Counter(policy for policy, *_ in sums)
-    found = [
-        _policy_cost(
-            policy, setting_of(*setting) if settings[policy] > 1 else None, rows[policy, *setting], *of
-        )
-        for (policy, *setting), of in sums.items()
-    ]
+    found = []
+    for (policy, *columns), shares_of in sums.items():
+        setting = setting_of(*columns)
+        named = settings[policy] > 1 or not setting.is_recorded
+        found.append(_policy_cost(policy, setting if named else None, rows[policy, *columns], *shares_of))
     return sorted(found, key=lambda one: (-one.n, one.token))
 
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Subquery, case, func, literal, select, union_all
+from sqlalchemy import ColumnElement, Subquery, case, func, literal, or_, select, union_all
 
 from core.episode import Protocol, Role, Status
 from core.errors import StoreError
@@ -27,44 +27,63 @@ _FINISHED = episode.c.status == Status.FINISHED
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
     """Under what a policy was played: what differs in it is never averaged. `pool` is the digest of the models that
-    answered and of their temperatures; None: not recorded."""
+    answered and of their temperatures. Where that or the protocol is not recorded (None), `run` is the run: what is
+    not known is never taken for the same."""
 
     turn_budget: int
     argmax: bool
-    protocol: Protocol
+    protocol: Protocol | None
     pool: str | None = None
+    run: str | None = None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether all of it is known."""
+        return self.run is None
 
     @property
     def suffix(self) -> str:
         """How a token names it behind a policy, as in `@5`, `@1-argmax` or `@5-released-3fa9c2`."""
         parts = [str(self.turn_budget), "argmax" if self.argmax else ""]
-        parts += ["" if self.protocol is Protocol.PAPER else self.protocol.value, (self.pool or "")[:6]]
+        parts += [
+            "released" if self.protocol is Protocol.RELEASED else "",
+            (self.pool or "")[:6],
+            self.run or "",
+        ]
         return f"@{'-'.join(part for part in parts if part)}"
 
     @property
     def expression(self) -> str:
         """The episodes that were played so, in the filter language."""
         asked: dict[str, int | bool | str | None] = {
-            "budget": self.turn_budget, "argmax": self.argmax, "protocol": self.protocol.value, "pool": self.pool
+            "budget": self.turn_budget, "argmax": self.argmax, "protocol": self.protocol, "pool": self.pool
         }  # fmt: skip
+        if self.run is not None:
+            asked["run"] = self.run
         return write_expression(
             join_nodes(Every, [Compare(Name(name), "==", value) for name, value in asked.items()])
         )
 
 
 #: The columns of a setting, of episodes joined with their runs.
-SETTING = (episode.c.turn_budget, episode.c.argmax, episode.c.protocol, run.c.pool)
+SETTING = (
+    episode.c.turn_budget,
+    episode.c.argmax,
+    episode.c.protocol,
+    run.c.pool,
+    case((or_(run.c.pool.is_(None), episode.c.protocol == ""), episode.c.run_id)).label("unrecorded_in"),
+)
 
 
-def setting_of(turn_budget: int, argmax: bool, protocol: str, pool: str | None) -> Setting:
+def setting_of(turn_budget: int, argmax: bool, protocol: str, pool: str | None, run: str | None) -> Setting:
     """The setting of a row of SETTING."""
-    return Setting(turn_budget, argmax, Protocol(protocol), pool)
+    return Setting(turn_budget, argmax, Protocol(protocol) if protocol else None, pool, run)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySide:
     """A policy's finished episodes: of one run, or all that totals count (`run` None). `setting` is given where the
-    policy was played under several."""
+    policy was played under several, or under one that is not recorded whole."""
 
     policy: str
     run: str | None = None
@@ -148,12 +167,12 @@ def count_shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict
 
 def sides_of(candidates: Sequence[PolicyInRun], policy: str, run: str | None = None) -> list[PolicySide]:
     """The sides of a policy, in one run or in all: one, or one for each setting that it was played under, the one with
-    most episodes first."""
+    most episodes first. A setting that is not recorded whole is named even where it is the only one."""
     counted: Counter[Setting] = Counter()
     for one in candidates:
         if one.policy == policy and run in (None, one.run):
             counted[one.setting] += one.n
-    if len(counted) < 2:
+    if len(counted) < 2 and all(setting.is_recorded for setting in counted):
         return [PolicySide(policy, run)] if counted else []
     return [PolicySide(policy, run, setting) for setting, _ in counted.most_common()]
 
@@ -209,12 +228,15 @@ def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
 def setting_conditions(setting: Setting) -> list[ColumnElement[bool]]:
     """The conditions under which an episode was played under a setting."""
     pool = run.c.pool.is_(None) if setting.pool is None else run.c.pool == setting.pool
-    return [
+    found = [
         episode.c.turn_budget == setting.turn_budget,
         episode.c.argmax.is_(setting.argmax),
-        episode.c.protocol == setting.protocol,
+        episode.c.protocol == (setting.protocol or ""),
         episode.c.run_id.in_(select(run.c.id).where(pool)),
     ]
+    if setting.run is not None:
+        found.append(episode.c.run_id == setting.run)
+    return found
 
 
 def finished_conditions(side: PolicySide) -> list[ColumnElement[bool]]:

@@ -11,7 +11,8 @@ whose `kind` says what it is; they come in this order:
                 candidates: [{index, fitness, rollouts, missing}]
     optimiser   run, generation, state (base64): to resume an evolution from its last generation
     episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
-                turns and texts included; hidden states are base64 of little-endian float16, logits all digits
+                turns and texts included; hidden states are base64 of little-endian float16, logits all digits;
+                a protocol that is left out is not recorded
     label       episode, turn, span_start, span_end (characters of the turn's reply; null: all of it, the whole
                 episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
     end         counts: {kind: lines}, sha256: of every byte before this line
@@ -195,8 +196,12 @@ def parse_line(content: bytes, version: int = VERSION) -> Line:
         raise ValueError("is not UTF-8") from error
     if not isinstance(found, dict) or "kind" not in found:
         raise ValueError("is not a line of a trinity-jsonl file")
-    if version < _TYPED and found["kind"] == "episode":
-        content = json.dumps(_typed(found)).encode()
+    if found["kind"] == "episode" and version < _TYPED:
+        found = _typed(found)
+        content = json.dumps(found).encode()
+    if found["kind"] == "episode" and _says_no_protocol(found):
+        # A field that is left out has its usual value, but which rules were followed must not be guessed.
+        content = json.dumps({**found, "episode": {**found["episode"], "protocol": None}}).encode()
     try:
         return _LINE.validate_json(content)
     except ValidationError as error:
@@ -215,6 +220,10 @@ def _typed(line: dict[str, Any]) -> dict[str, Any]:
                 fork = fields["fork"]
                 return {**line, "episode": {**rest, **fields, "fork": asdict(fork) if fork else None}}
     return line
+
+
+def _says_no_protocol(line: dict[str, Any]) -> bool:
+    return isinstance(line.get("episode"), dict) and "protocol" not in line["episode"]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ episode = Table(
     Column("checkpoint_id", String, ForeignKey("checkpoint.id", ondelete="SET NULL")),
     Column("generation", Integer),
     Column("models", Text, nullable=False, doc="JSON list of the pool's models in slot order"),
-    Column("protocol", String, nullable=False, doc="How models were spoken to"),
+    Column("protocol", String, nullable=False, doc="By whose rules it was played; empty: not recorded"),
     Column("turn_budget", Integer, nullable=False, doc="The most turns it could take"),
     Column("seed", BigInteger, nullable=False, doc="Where its random draws begin"),
     Column("argmax", Boolean, nullable=False, doc="Whether the likeliest choice was taken each time"),

@@ -19,7 +19,7 @@ from core.tasks.sets import load_tasks
 from storage.recorder import record
 from storage.store import Store
 from tests.builders.sample_store import MODELS, leaning, scripted
-from tests.builders.stores import new_store
+from tests.builders.stores import begin_run, new_store
 from ui.runs.wiring import keep_checkpoint
 
 DIFFED = "rdiffed1"
@@ -59,7 +59,7 @@ def diffed_store(path: Path, encoder_folder: Path, n: int = 6) -> Diffed:
     for one in (a, b, svf, barred, stranger):
         keep_checkpoint(store, one)
     tasks = load_tasks("pocket/all", "test", n, 3)
-    store.runs.create(DIFFED, "run", {"tasks": "pocket/all"})
+    begin_run(store, DIFFED, "run", {"tasks": "pocket/all"})
     chance = leaning("random", 0.0)
     births = [(a.id, task) for task in tasks] + [("random", task) for task in tasks[:2]]
     for policy in (Coordinator(a, encoder), chance):

@@ -13,7 +13,7 @@ from storage.recorder import record
 from storage.rows.summaries import CandidateSummary, GenerationSummary, RunStatus
 from storage.store import Store
 from tests.builders.recorded import CYCLE, decision, events_of
-from tests.builders.stores import new_store
+from tests.builders.stores import begin_run, new_store
 from tests.hostile import HOSTILE
 from ui.runs.wiring import keep_checkpoint
 
@@ -75,8 +75,8 @@ def hostile_store(path: Path) -> Store:
     """The store, opened: all texts in all places, in as few episodes as that takes."""
     store = new_store(path)
     config = {"tasks": HOSTILE[0], "name": HOSTILE[22], "split": HOSTILE[1], "policies": list(HOSTILE[:9])}
-    store.runs.create(RUN, "run", config)
-    store.runs.create(EVOLUTION, "evolve", config)
+    begin_run(store, RUN, "run", config)
+    begin_run(store, EVOLUTION, "evolve", config)
     identity = EncoderIdentity(name=HOSTILE[3], digest="0" * 64, hidden_size=8)
     made = [
         Checkpoint(

@@ -35,6 +35,7 @@ from storage.recorder import record_finished_run
 from storage.rows.summaries import CandidateSummary, GenerationSummary
 from storage.store import Store, open_store
 from tests.builders.pools import ScriptedPool
+from tests.builders.stores import POOL
 from ui.runs.wiring import keep_checkpoint
 
 EVOLUTION = "r000bench"
@@ -181,7 +182,7 @@ def large_store(path: Path, episodes: int) -> Iterator[int]:
             played = _played(born[: episodes - done], name, pool)
             at[0] += 3600.0
             if played:
-                record_finished_run(store, name, {"tasks": "pocket/all", "split": "test"}, played)
+                record_finished_run(store, name, {"tasks": "pocket/all", "split": "test"}, played, POOL)
             done, run = done + len(played), run + 1
             yield done
     store.close()

@@ -33,7 +33,7 @@ from core.episode import (
 from storage.recorder import record
 from storage.store import Store
 from tests.builders.play import softmax
-from tests.builders.stores import filled_store
+from tests.builders.stores import begin_run, filled_store
 from tests.hostile import HOSTILE
 
 MODELS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta")
@@ -146,8 +146,8 @@ def recorded_store(path: Path) -> Store:
 
 
 def _fill(store: Store, _: int) -> None:
-    store.runs.create(RUN, "run", {})
-    store.runs.create("rlive", "live", {})
+    begin_run(store, RUN, "run", {})
+    begin_run(store, "rlive", "live", {})
     hostile = "\n".join(HOSTILE)
     finished = [
         episode("e-right", ("36", "32"), seed=1),

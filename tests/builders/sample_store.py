@@ -24,7 +24,7 @@ from storage.rows.summaries import GenerationSummary, RunStatus
 from storage.store import Store, open_store
 from tests.builders.play import HashPolicy, suited_slot
 from tests.builders.pools import ScriptedPool, specs
-from tests.builders.stores import filled_store
+from tests.builders.stores import begin_run, filled_store
 from tests.hostile import HOSTILE
 from ui.runs.plans import BatchPlan, EvolutionPlan, LivePlan, to_config
 from ui.runs.wiring import keep_checkpoint
@@ -92,7 +92,7 @@ def sample_store(place: Path | str, n: int = 24) -> Store:
 
 def _fill(store: Store, n: int) -> None:
     evolved = EvolutionPlan("pocket", None, 0, "pocket", "pocket", None, EvolveConfig(), models=MODELS)
-    store.runs.create(EVOLVED, "evolve", to_config(evolved))
+    begin_run(store, EVOLVED, "evolve", to_config(evolved))
     policies: list[tuple[str, HashPolicy, int | None]] = []
     for generation, strength in ((0, 0.0), (8, 1.0), (30, 2.4)):
         made = checkpoint(generation)
@@ -110,7 +110,7 @@ def _fill(store: Store, n: int) -> None:
     policies.append(("random", leaning("random", 0.0), None))
     tasks = [*load_tasks("pocket/all", "test", n, 3), *hostile_tasks()]
     plan = BatchPlan(tuple(name for name, *_ in policies), "pocket/all", "test", n, 3, 5, False, "pocket")
-    store.runs.create(PLAYED, "run", to_config(plan))
+    begin_run(store, PLAYED, "run", to_config(plan))
     for position, (name, policy, born) in enumerate(policies):
         births = [
             Episode(
@@ -131,7 +131,7 @@ def _fill(store: Store, n: int) -> None:
 
 def _an_interrupted_run(store: Store, task: Task) -> None:
     """A live run whose process died in its second turn."""
-    store.runs.create("rlive001", "live", to_config(LivePlan(replace(task, id="live-1"), "random", MODELS)))
+    begin_run(store, "rlive001", "live", to_config(LivePlan(replace(task, id="live-1"), "random", MODELS)))
     born = Episode(
         episode_id("rlive001", 0), "rlive001", replace(task, id="live-1"), "random", MODELS, seed=9
     )

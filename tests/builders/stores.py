@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+from storage.rows.summaries import RunKind
 from storage.store import Store, open_store
+
+#: A digest of the models that answered, as a run of the product has one.
+POOL = "3fa9c2d155"
 
 
 def new_store(path: Path | str, now: Callable[[], float] = time.time) -> Store:
     """A store that holds nothing, opened; `now` gives Unix seconds."""
     empty_store(path)
     return open_store(path, now=now)
+
+
+def begin_run(store: Store, run_id: str, kind: RunKind, config: Mapping[str, Any]) -> None:
+    """A run whose models are recorded, like every one that the product plays."""
+    store.runs.create(run_id, kind, config)
+    store.runs.note_pool(run_id, POOL)
 
 
 def empty_store(path: Path | str) -> None:

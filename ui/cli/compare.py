@@ -159,7 +159,9 @@ def _print(
 
     differ = len(set(settings.values())) > 1
     under = {
-        side: f"{side.policy}, {setting_words(one, list(settings.values()))}" if differ else side.policy
+        side: side.policy
+        if one.is_recorded and not differ
+        else f"{side.policy}, {setting_words(one, list(settings.values()))}"
         for side, one in settings.items()
     }
     print_table(

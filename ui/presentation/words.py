@@ -24,6 +24,11 @@ POLICY_WORDS = {
 PROTOCOL_WORDS = {Protocol.PAPER: "the paper's", Protocol.RELEASED: "the authors' released code's"}
 
 
+def rules_words(protocol: Protocol | None) -> str:
+    """Whose rules an episode was played by: `the paper's rules`, `rules not recorded`."""
+    return f"{PROTOCOL_WORDS[protocol]} rules" if protocol else "rules not recorded"
+
+
 def policy_name(policy: str, generation: int | None = None) -> str:
     """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`."""
     if generation is not None:
@@ -196,16 +201,16 @@ def strip_key(listed: Iterable[EpisodeSummary]) -> str:
 
 
 def setting_words(setting: Setting, others: Sequence[Setting]) -> str:
-    """Under what a policy was played, as far as it tells it from the `others`: `1 turn, argmax`."""
+    """Under what a policy was played, as far as it tells it from the `others` or is not recorded: `1 turn, argmax`."""
     turns = f"{setting.turn_budget} turn{'' if setting.turn_budget == 1 else 's'}"
-    pool = f"pool {setting.pool[:6]}" if setting.pool else "pool not recorded"
+    pool = f"pool {setting.pool[:6]}" if setting.pool else "pool and temperature not recorded"
     told = {
         "turn_budget": turns,
         "argmax": "argmax" if setting.argmax else "sampled",
-        "protocol": f"{PROTOCOL_WORDS[setting.protocol]} rules",
+        "protocol": rules_words(setting.protocol),
         "pool": pool,
+        "run": f"run {setting.run}" if setting.run else "",
     }
-    differing = [
-        words for name, words in told.items() if len({getattr(one, name) for one in (setting, *others)}) > 1
-    ]
-    return ", ".join(differing or [turns])
+    needed = {name for name in told if len({getattr(one, name) for one in (setting, *others)}) > 1}
+    needed |= {name for name in ("protocol", "pool") if getattr(setting, name) is None}
+    return ", ".join(words for name, words in told.items() if name in needed and words) or turns

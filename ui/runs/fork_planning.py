@@ -194,6 +194,10 @@ def _playable(store: Store, parent: Episode, turn: int, change: Change, specs: S
     """ConfigError unless this pool and the policies at hand can go on with the episode."""
     if day := parent.removed.get("prompts", parent.removed.get("texts")):
         raise ConfigError(f"The texts of episode {parent.id} were removed on {day}: it cannot be played on.")
+    if parent.protocol is None:
+        raise ConfigError(
+            f"By which rules episode {parent.id} was played is not recorded, so it cannot be played on by the same."
+        )
     by_name = {spec.name: spec for spec in specs}
     absent = [name for name in parent.models if name not in by_name]
     if absent:

@@ -106,7 +106,7 @@ def test_an_evolution_goes_on_from_labels_and_counts_their_episodes(
 def test_labels_are_played_by_the_rules_of_the_evolution(
     encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rules: set[Protocol] = set()
+    rules: set[Protocol | None] = set()
 
     def watched(episodes: Iterable[Episode], *rest: Any, **masks: Any) -> list[Episode]:
         ended = play_all(episodes, *rest, **masks)

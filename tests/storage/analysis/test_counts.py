@@ -31,7 +31,7 @@ from storage.recorder import record
 from storage.rows.mapping import strip_cell, strip_moves
 from storage.store import Store
 from tests.builders.play import MODELS, HashPolicy, births, events, tasks
-from tests.builders.stores import new_store
+from tests.builders.stores import begin_run, new_store
 
 ALL = EpisodeFilter()
 N = 16
@@ -55,7 +55,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
         ("r4", "single:bo", 0),
         ("rfork", "hash", 7),
     ):
-        store.runs.create(run, "fork" if run == "rfork" else "run", {})
+        begin_run(store, run, "fork" if run == "rfork" else "run", {})
         born = births(run, tasks(N), policy, seed=seed)
         for happened in record(store, events(born, HashPolicy(f"{policy}/{seed}"))):
             if isinstance(happened, EpisodeFinished) and run != "rfork":

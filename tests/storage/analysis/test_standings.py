@@ -23,11 +23,13 @@ from storage.analysis.routing import Traffic, traffic_of
 from storage.analysis.standings import (
     ENTROPY_BIN,
     PolicySide,
+    Setting,
     courses,
     figures,
     find_side,
     policies_with_episodes,
     side_conditions,
+    sides_of,
 )
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter, for_totals
@@ -36,7 +38,8 @@ from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.summaries import RunKind
 from storage.store import Store
 from tests.builders.play import births, events, tasks
-from tests.builders.stores import new_store
+from tests.builders.stores import POOL, begin_run, new_store
+from ui.presentation.words import setting_words
 
 A, B, C = PolicySide("base"), PolicySide("b"), PolicySide("c")
 
@@ -49,7 +52,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, li
     store = new_store(tmp_path_factory.mktemp("sides") / "trinity.db")
     kinds: dict[str, RunKind] = {"r1": "run", "r2": "run", "f1": "fork", "l1": "live"}
     for run, kind in kinds.items():
-        store.runs.create(run, kind, {})
+        begin_run(store, run, kind, {})
     sources = [one.episode for one in events(births("r1", tasks(30))) if isinstance(one, EpisodeFinished)]
     draws = random.Random(5)
     whole: list[Episode] = []
@@ -222,12 +225,12 @@ def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None
         "r1": {}, "r2": {"turn_budget": 1}, "r3": {"argmax": True}, "r4": {"protocol": Protocol.RELEASED}, "r5": {},
     }  # fmt: skip
     for run_id, change in others.items():
-        store.runs.create(run_id, "run", {})
+        begin_run(store, run_id, "run", {})
         played = replace(base, id=f"e-{run_id}", run_id=run_id, turns=(), correct=run_id == "r1", **change)
         alone = replace(played, id=f"s-{run_id}", policy="single:ada", correct=run_id == "r2")
         with writing(store.engine) as connection:
             insert_episodes(connection, [TimedEpisode(one, 1.0, 2.0, []) for one in (played, alone)])
-    store.runs.note_pool("r5", "3fa9c2d155")
+    store.runs.note_pool("r5", "77aa00bb11")
     who = policies_with_episodes(store)
     sides = find_side(who, base.policy)
     assert len(sides) == 5
@@ -244,13 +247,49 @@ def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None
         find_side(who, f"{base.policy}@9")
     costs = [one for one in policy_costs(store, EpisodeFilter()) if one.policy == base.policy]
     assert {one.token for one in costs} == {side.token for side in sides}
-    assert {one.token: one.right for one in costs if one.right} == {f"{base.policy}@5": 1}
+    assert {one.token: one.right for one in costs if one.right} == {f"{base.policy}@5-{POOL[:6]}": 1}
     for budget, mine, theirs in ((5, 1.0, 0.0), (1, 0.0, 1.0)):
-        asked = EpisodeFilter(q=f"budget == {budget} and pool == None and not argmax and protocol == 'paper'")
+        asked = EpisodeFilter(
+            q=f"budget == {budget} and pool == '{POOL}' and not argmax and protocol == 'paper'"
+        )
         found = regret(store, asked, base.policy)
         assert [one.turn_budget for one in found.settings] == [budget]
         assert (found.accuracy.mean, found.contestants[0].accuracy.mean) == (mine, theirs)
     assert len(regret(store, EpisodeFilter(), base.policy).settings) == 5
+    store.close()
+
+
+def test_what_is_not_recorded_is_never_taken_for_the_same(tmp_path: Path) -> None:
+    """Runs whose pool or rules are unknown are each a side of their own, named as what they are."""
+    store = new_store(tmp_path / "unknown.db")
+    (base,) = (one.episode for one in events(births("r1", tasks(1))) if isinstance(one, EpisodeFinished))
+    for run_id, known in (("r1", False), ("r2", False), ("r3", True), ("r4", True), ("r5", True)):
+        store.runs.create(run_id, "run", {})
+        if known:
+            store.runs.note_pool(run_id, POOL)
+        rules = None if run_id in ("r3", "r4") else base.protocol
+        played = replace(base, id=f"e-{run_id}", run_id=run_id, turns=(), protocol=rules)
+        with writing(store.engine) as connection:
+            insert_episodes(connection, [TimedEpisode(played, 1.0, 2.0, [])])
+    who = policies_with_episodes(store)
+    sides = find_side(who, base.policy)
+    assert {side.setting for side in sides} == {
+        Setting(5, False, Protocol.PAPER, None, "r1"),
+        Setting(5, False, Protocol.PAPER, None, "r2"),
+        Setting(5, False, None, POOL, "r3"),
+        Setting(5, False, None, POOL, "r4"),
+        Setting(5, False, Protocol.PAPER, POOL),
+    }
+    assert [find_side(who, side.token) for side in sides] == [[side] for side in sides]
+    assert [one.summary.n for one in figures(store, sides)] == [1] * 5
+    for side in sides:
+        assert side.setting is not None
+        where = EpisodeFilter(policy=base.policy, q=side.setting.expression)
+        assert len(store.episodes.page(where, limit=9).items) == 1
+    assert {one.token for one in policy_costs(store, EpisodeFilter())} == {side.token for side in sides}
+    words = [setting_words(side.setting, []) for side in sides_of(who, base.policy, "r1") if side.setting]
+    assert words == ["pool and temperature not recorded"], "also where it is the only one"
+    assert setting_words(Setting(5, False, None, POOL, "r3"), []) == "rules not recorded"
     store.close()
 
 

@@ -241,7 +241,8 @@ def test_what_was_played_under_two_settings_is_two_sides_and_never_averaged() ->
     assert again.sides == line.sides
     assert within(line, who, "r1").sides[:2] == (PolicySide("a", "r1", FIVE), PolicySide("a", None, ONE))
     assert (
-        setting_words(ONE, [FIVE]) == "1 turn, argmax, the authors' released code's rules, pool not recorded"
+        setting_words(ONE, [FIVE])
+        == "1 turn, argmax, the authors' released code's rules, pool and temperature not recorded"
     )
     assert setting_words(FIVE, [replace(FIVE, turn_budget=1)]) == "5 turns"
     assert line_of({"c": "a@2,b"}, who, ["a", "b"])[1] == ["a@2"]

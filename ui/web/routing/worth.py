@@ -142,6 +142,8 @@ def _against(found: Regret, scope: Scope, letter: str, left: Sequence[str]) -> N
         "The upper bound is what somebody would solve who knew for each task which of these tries would be right. No "
         "chooser can know that: with several models, or several tries, one is right by chance. "
     )
+    if found.settings and not found.settings[0].is_recorded:
+        st.caption(f"Under this setting: {setting_words(found.settings[0], found.settings)}.")
     if len(found.settings) > 1:
         under, others = setting_words(found.settings[0], found.settings), len(found.settings) - 1
         st.caption(

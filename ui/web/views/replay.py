@@ -28,7 +28,7 @@ from ui.presentation.course import (
     wrong_since,
 )
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.presentation.words import PROTOCOL_WORDS, deciders, dollars, policy_name, seconds
+from ui.presentation.words import deciders, dollars, policy_name, rules_words, seconds
 from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
@@ -254,7 +254,7 @@ def _outcome(recording: Recording) -> str:
 
 def _rules(episode: Episode) -> str:
     """Which rules an episode was played by, where they are not the paper's."""
-    return "" if episode.protocol is Protocol.PAPER else f", {PROTOCOL_WORDS[episode.protocol]} rules"
+    return "" if episode.protocol is Protocol.PAPER else f", {rules_words(episode.protocol)}"
 
 
 @dataclass(frozen=True, slots=True)
