@@ -92,10 +92,13 @@ class Checkpoint:
         """Generation 0, where its head begins: for most at zeros, so every model and role is equally likely; with
         `neutral` for all that can be.
 
-        `fields` as in the class."""
+        `fields` as in the class; the input is a chat where the protocol is the released one, as its authors' is."""
         offsets = np.zeros(sum(count for _, count in fields.get("svf_layout", ())))
         head = head_of(fields.get("head_kind", "linear"), len(models), encoder.hidden_size)
-        settings: dict[str, Any] = {"generation": 0, "kind": "start", **fields}
+        released = fields.get("protocol") is Protocol.RELEASED
+        settings: dict[str, Any] = {
+            "generation": 0, "kind": "start", "input_format": "chat" if released else "segments", **fields
+        }  # fmt: skip
         return cls(
             np.concatenate([offsets, head.neutral() if neutral else head.initial()]),
             tuple(models),

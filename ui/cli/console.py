@@ -54,6 +54,10 @@ ProtocolOption = Annotated[
         "was evolved under.",
     ),
 ]
+RulesOption = Annotated[
+    Protocol,
+    typer.Option("--protocol", help="Rules of the episodes: the paper's, or the authors' released code's."),
+]
 PoolOption = Annotated[
     str | None,
     typer.Option(

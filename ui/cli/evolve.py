@@ -18,6 +18,7 @@ from ui.cli.console import (
     JsonOption,
     MaxCostOption,
     PoolOption,
+    RulesOption,
     StoreOption,
     given,
     opened_store,
@@ -111,9 +112,7 @@ def evolve(
         ),
     ] = 0,
     mirrored: Annotated[bool, typer.Option(help="Candidates in mirrored pairs, or each on its own.")] = True,
-    protocol: Annotated[
-        Protocol, typer.Option(help="Rules of the episodes: the paper's, or the authors' released code's.")
-    ] = Protocol.PAPER,
+    protocol: RulesOption = Protocol.PAPER,
     controls: Annotated[
         bool,
         typer.Option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.analysis.metrics import FEWEST_SEEDS
+from core.episode import Protocol
 from core.errors import ConfigError
 from core.settings import POCKET_POOL
 from ui.cli.console import (
@@ -18,6 +19,7 @@ from ui.cli.console import (
     JsonOption,
     MaxCostOption,
     PoolOption,
+    RulesOption,
     StoreOption,
     opened_store,
     print_json,
@@ -66,6 +68,7 @@ def reproduce(
     held_out: Annotated[
         str, typer.Option(help="Task set of table 1, which nothing is evolved on.")
     ] = "pocket/held-out",
+    protocol: RulesOption = Protocol.PAPER,
     pool: PoolOption = None,
     encoder: EncoderOption = None,
     max_cost: MaxCostOption = None,
@@ -115,6 +118,7 @@ def reproduce(
         encoder=settings.encoder or POCKET_POOL,
         tasks=absolute_tasks(tasks),
         held_out=absolute_tasks(held_out),
+        protocol=protocol,
     )
     with opened_store(settings.store) as opened:
         if not show:

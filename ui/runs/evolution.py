@@ -12,7 +12,7 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
-from core.episode import Protocol, Task
+from core.episode import Task
 from core.errors import ConfigError
 from core.evolution.controls import controls
 from core.evolution.evolve import Generation, evolve
@@ -108,7 +108,6 @@ def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
         token_position=plan.token_position,
         dtype=encoder.dtype,
         protocol=plan.protocol,
-        input_format="chat" if plan.protocol is Protocol.RELEASED else "segments",
     )
     plan = replace(plan, models=models, digest=digest_of_tasks(tasks))
     return EvolutionParts(plan, pool, encoder, template, tasks, validation, tuple(notes))

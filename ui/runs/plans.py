@@ -200,7 +200,8 @@ class RereadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play."""
+    """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play;
+    `protocol`: of every row that does not name its own."""
 
     budget: int = 30_720
     n: int = 1000
@@ -211,6 +212,7 @@ class Suite:
     encoder: str = POCKET_POOL
     tasks: str = "pocket"
     held_out: str = "pocket/held-out"
+    protocol: Protocol = Protocol.PAPER
 
     def __post_init__(self) -> None:
         if self.budget < LEAST_BUDGET:
@@ -224,9 +226,17 @@ class Suite:
                 )
 
     @property
+    def fields(self) -> dict[str, Any]:
+        """What a digest is over. The paper's protocol is left out, as suites had no other before."""
+        own = asdict(self)
+        return (
+            own if self.protocol is not Protocol.PAPER else {k: v for k, v in own.items() if k != "protocol"}
+        )
+
+    @property
     def digest(self) -> str:
         """Tells suites apart."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

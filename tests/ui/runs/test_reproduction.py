@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core.episode import Ask, EndReason, Failure, Role, Status
+from core.episode import Ask, EndReason, Episode, Failure, Protocol, Role, Status
 from core.errors import ConfigError, PoolError
 from core.evolution.config import DEFAULT_BUDGET
+from core.tasks.sets import load_tasks
+from storage.recorder import record_finished_run
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store, open_store
 from tests.builders.pools import Line, ScriptedPool, specs
@@ -25,7 +28,7 @@ from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored
 from ui.runs.paper.reproduction import Reproduction, possible
 from ui.runs.paper.results_file import NAME, read
 from ui.runs.paper.tables import COUNTED, DEFAULT_BUDGETS, EVOLVED, TABLES, TableRow, needed
-from ui.runs.plans import Suite
+from ui.runs.plans import ReproducePlan, Suite, to_config
 from ui.runs.wiring import SAMPLE_RUNS
 
 PLAYED = ("4", "combinations", "turns", "selection", "9", "5", "7", "parts")
@@ -379,6 +382,48 @@ def test_a_suite_has_the_rows_that_its_tasks_and_pool_allow() -> None:
     assert kept(tasks="pocket/all") == whole - {"hand-made"}  # nobody made teams for the held-out families
     assert kept(tasks="own.jsonl") == {key for key in whole - {"hand-made"} if not key.endswith("unseen")}
     assert kept(pool="pool.toml") == whole - {"hand-made"}
+
+
+def test_every_row_plays_by_the_rules_of_its_suite(world: Sums, tmp_path: Path) -> None:
+    """What learns and what does not; rows by the paper's rules are another suite and another file."""
+    ours = Suite()
+    assert "protocol" not in ours.fields, "suites from before there was a choice are the same ones"
+    assert replace(ours, protocol=Protocol.RELEASED).digest != ours.digest
+    rules, path = ("--protocol", "released"), tmp_path / "released.json"
+    result = reproduce(world, "9", *rules, "--seeds", "0", "--save", path, "--json")
+    assert result.code == 0, result.err
+    store = open_store(world.store)
+    ((suite, _),) = suites(store)
+    cloned = Reproduction(store, suite, wiring.resolve_pool(suite.pool))
+    runs = [run for row in result.json["tables"]["9"]["rows"] for run in row["runs"]]
+    for run in (*runs, cloned.measure(TableRow("cloned", "supervised labels"), 0)):
+        whole = [store.episodes.get(one.id) for one in store.episodes.of_run(run)]
+        assert {one.protocol for one in whole} == {Protocol.RELEASED}
+        if store.checkpoints.has(whole[0].policy):
+            assert store.checkpoints.load(whole[0].policy).input_format == "chat"
+    store.close()
+    assert read(path).conditions.protocol == "released"
+    assert (read(path).command or "").endswith("--protocol released")
+    assert "holds nothing of these tables" in reproduce(world, "9", "--show").out
+    refused = reproduce(world, "9", "--seeds", "0", "--save", path)
+    assert "holds results of other settings" in refused.err
+
+
+def test_a_seed_that_learned_under_other_settings_is_not_mixed_in(store: Store) -> None:
+    """The newest seed says under which settings the row's others must have learned."""
+    (sum_task,) = load_tasks("pocket", "test", 1, 0)
+    for number, population in enumerate((8, 8, 16, 8)):
+        learned, played = f"revo{number}", f"rrow{number}"
+        store.runs.create(learned, "evolve", {"evolution": {"population": population, "seed": number}})
+        plan = ReproducePlan("evolved:trinity", "row", number, "random", learned, Suite())
+        ended = Episode(
+            f"e{number}", played, sum_task, "random", ("a",), status=Status.FINISHED, correct=True
+        )
+        record_finished_run(store, played, to_config(plan), [ended])
+    ((_, runs),) = suites(store)
+    assert list(runs) == ["rrow3", "rrow2", "rrow1", "rrow0"]
+    found = stored(store, runs, {"evolved:trinity"})
+    assert [one.kept.seed for one in found["evolved:trinity"]] == [0, 1, 3]
 
 
 def played_row(task: str, *, correct: bool) -> list[PlayedRow]:

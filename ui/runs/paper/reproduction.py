@@ -145,7 +145,7 @@ class Reproduction:
             max_cost_usd=None,
             evolution=config,
             controls=False,
-            **changes,
+            **{"protocol": suite.protocol, **changes},
         )
         # By what it is, not by what it is measured with: suites that differ only in test tasks share it.
         digest = hashlib.sha256(json.dumps(to_config(plan), sort_keys=True).encode()).hexdigest()[:8]
@@ -186,7 +186,8 @@ class Reproduction:
         return load_tasks(self.suite.tasks, "validation", CHOOSING, 0, at_most=True)
 
     def _arena(self, seed: int) -> Arena:
-        return Arena(self.pool, grade_many, turn_budget=self.suite.turns, seed=seed)
+        suite = self.suite
+        return Arena(self.pool, grade_many, turn_budget=suite.turns, seed=seed, protocol=suite.protocol)
 
     def _training(self, repeats: int) -> list[Task]:
         """Tasks that a learner which asks every model about each may use within the budget, of which the choice of the
@@ -226,7 +227,14 @@ class Reproduction:
         def episodes(policy: Policy) -> list[Episode]:
             return [
                 new_episode(
-                    run_id, place, task, policy, turns=turns, seed=seed, argmax=row.played == "argmax"
+                    run_id,
+                    place,
+                    task,
+                    policy,
+                    turns=turns,
+                    seed=seed,
+                    argmax=row.played == "argmax",
+                    protocol=arena.protocol,
                 )
                 for place, task in enumerate(tasks)
             ]
@@ -301,7 +309,9 @@ class Reproduction:
 
     def _cloned(self, arena: Arena) -> Policy:
         """The coordinator's own head, taught by labels for the whole budget."""
-        begun = Checkpoint.begin(self.models, self.encoder.identity, dtype=self.encoder.dtype)
+        begun = Checkpoint.begin(
+            self.models, self.encoder.identity, dtype=self.encoder.dtype, protocol=arena.protocol
+        )
         taught = cloned_from_labels(begun, self.encoder, arena, self.cycles, self._training(LABEL_REPEATS))
         wiring.keep_checkpoint(self.store, taught)
         return Coordinator(taught, self.encoder)

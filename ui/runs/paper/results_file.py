@@ -73,6 +73,7 @@ class Conditions(_Part):
     encoder: str | None
     tasks: str | None
     held_out: str | None
+    protocol: str = "paper"  # earlier files do not say, as there was no other
 
 
 class SeedRun(_Part):
@@ -253,7 +254,7 @@ def seed_run(store: Store, suite: Suite, row: TableRow, played: PlayedRow) -> Se
     """The digests of what one seed of a row played."""
     evolution = store.runs.get(played.kept.evolution).config if played.kept.evolution else {}
     ended = sorted((one.task_id, one.correct, one.tokens_out) for one in played.episodes)
-    return SeedRun(config=_digest([asdict(suite), row.key, evolution]), outcomes=_digest(ended))
+    return SeedRun(config=_digest([suite.fields, row.key, evolution]), outcomes=_digest(ended))
 
 
 @dataclass(frozen=True, slots=True)

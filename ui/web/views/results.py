@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.analysis.metrics import FEWEST_SEEDS
+from core.episode import Protocol
 from core.errors import ConfigError
 from storage.store import Store
 from ui.presentation.theme import (
@@ -97,6 +98,7 @@ def _conditions(results: Results, table: Table) -> None:
         (known.turns, "turn budget {}"),
         (known.pool, "pool: {}"),
         (known.tasks, "tasks: {}"),
+        (None if known.protocol == Protocol.PAPER else known.protocol, "protocol: {}"),
         (results.program, "version {}"),
     ]
     conditions = "; ".join(words.format(value) for value, words in parts if value is not None)
