@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    String,
     and_,
     case,
     cast,
@@ -27,7 +28,7 @@ from storage.filters.episode_filter import EpisodeFilter, conditions, leaves_for
 from storage.filters.vocabulary import IS_FORK, IS_MEASURED
 from storage.rows.mapping import Rows, to_flag_names
 from storage.rows.paging import Keyset
-from storage.rows.schema import episode
+from storage.rows.schema import episode, run
 from storage.rows.summaries import (
     QUESTION_CUT,
     EpisodeGroup,
@@ -68,6 +69,17 @@ def total_if_all_known(column: ColumnElement[Any]) -> ColumnElement[Any]:
 RIGHT = func.sum(case((episode.c.correct.is_(True), 1), else_=0))
 FIRST_RIGHT = func.min(case((episode.c.correct.is_(True), episode.c.id)))
 FIRST_NOT_RIGHT = func.min(case((func.coalesce(episode.c.correct, False).is_(False), episode.c.id)))
+
+#: Under what an episode was played, in one text: two that differ in it are not the same trial of a policy. What is not
+#: recorded is the run's own (`storage.analysis.standings.Setting` has the parts).
+_POOL = select(run.c.pool).where(run.c.id == episode.c.run_id).correlate(episode).scalar_subquery()
+_SETTING = (
+    cast(episode.c.turn_budget, String)
+    + case((episode.c.argmax, "/argmax/"), else_="/sampled/")
+    + case((episode.c.protocol == "", episode.c.run_id), else_=episode.c.protocol)
+    + "/"
+    + func.coalesce(_POOL, episode.c.run_id)
+)
 
 #: How a group of episodes did: the numbers of a PolicySummary.
 FIGURES: tuple[ColumnElement[Any], ...] = (
@@ -228,6 +240,7 @@ def read_groups(
             func.sum(_TOKENS).label("tokens"),
             total_if_all_known(episode.c.cost_usd).label("cost_usd"),
             func.max(episode.c.started).label("newest"),
+            (func.count(_SETTING.distinct()) if by == "policy" else literal(1)).label("settings"),
         )
         .where(*conditions(where, dialect))
         .group_by(column)

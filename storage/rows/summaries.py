@@ -283,6 +283,7 @@ class EpisodeGroup:
     tokens: int
     cost_usd: float | None  # None when some price is unknown
     newest: float
+    settings: int = 1  # of a policy: under how many its episodes were played, which this line averages
 
 
 @dataclass(frozen=True, slots=True)

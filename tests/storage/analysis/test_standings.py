@@ -247,6 +247,8 @@ def test_episodes_under_another_setting_are_another_side(tmp_path: Path) -> None
         find_side(who, f"{base.policy}@9")
     costs = [one for one in policy_costs(store, EpisodeFilter()) if one.policy == base.policy]
     assert {one.token for one in costs} == {side.token for side in sides}
+    groups, _ = store.episodes.groups("policy")
+    assert {one.value: one.settings for one in groups} == {base.policy: 5, "single:ada": 5}
     assert {one.token: one.right for one in costs if one.right} == {f"{base.policy}@5-{POOL[:6]}": 1}
     for budget, mine, theirs in ((5, 1.0, 0.0), (1, 0.0, 1.0)):
         asked = EpisodeFilter(
@@ -282,6 +284,7 @@ def test_what_is_not_recorded_is_never_taken_for_the_same(tmp_path: Path) -> Non
     }
     assert [find_side(who, side.token) for side in sides] == [[side] for side in sides]
     assert [one.summary.n for one in figures(store, sides)] == [1] * 5
+    assert store.episodes.groups("policy")[0][0].settings == 5
     for side in sides:
         assert side.setting is not None
         where = EpisodeFilter(policy=base.policy, q=side.setting.expression)

@@ -53,6 +53,12 @@ def show_groups(
     if more:
         words = f"the {_MOST} largest groups"
     st.markdown(f"**{words}** · {sum(one.n for one in groups):,} episodes")
+    if several := sum(one.settings > 1 for one in groups):
+        st.caption(
+            f":material/warning: {several} of these policies {'was' if several == 1 else 'were'} played under several "
+            "settings (turn budget, sampled or argmax, rules, models with their temperatures), and the line averages "
+            "over them. Checkpoints keeps them apart."
+        )
     column_table(
         _columns(groups, by, query, generations(checkpoints)),
         key=f"groups_{by}",
@@ -91,6 +97,7 @@ def _columns(
         "right": (number("Right", width=70), [one.right.k for one in groups]),
         "finished": (number("Finished", width=80), [one.right.n for one in groups]),
         "n": (number("Episodes", width=80), [one.n for one in groups]),
+        "settings": (number("Settings", width=80), [one.settings for one in groups]),
         "turns": (number("Mean turns", width=90, format="%.1f"), [one.turns for one in groups]),
         "tokens": (number("Tokens", width=100), [one.tokens for one in groups]),
         "cost": (text("Cost", width=80), costs),
@@ -98,6 +105,8 @@ def _columns(
     }
     if not any(costs):
         del columns["cost"]
+    if not any(one.settings > 1 for one in groups):
+        del columns["settings"]
     return columns
 
 
