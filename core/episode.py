@@ -6,7 +6,7 @@ All values are frozen and comparable. Text, numbers and enums only: no tensors, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Literal, get_args
 
@@ -73,10 +73,15 @@ class Flag(StrEnum):
 
 Grader = Literal["exact", "number", "choice", "code"]
 
+#: By which rule a Worker's answer was found in its reply (`core.play.reading.find_answer`).
+AnswerRule = Literal["pattern", "tag", "open tag", "box", "json", "hashes", "sentence", "letter", "bare"]
+ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem with a checkable answer."""
+    """One problem with a checkable answer. `answer_pattern` is a regular expression that finds an answer in a reply
+    before all other rules do; empty for none."""
 
     id: str
     question: str
@@ -84,6 +89,14 @@ class Task:
     grader: Grader = "exact"
     family: str = "user"
     split: str = "test"
+    answer_pattern: str = field(default="", repr=False)
+
+    @property
+    def content(self) -> dict[str, str]:
+        """All of it by name, but for an answer pattern that is not there: digests are over this, and there were none
+        once."""
+        own = asdict(self)
+        return own if self.answer_pattern else {k: v for k, v in own.items() if k != "answer_pattern"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +177,9 @@ class Turn:
     suggested_role: Role | None = None  # released protocol, Thinker only
     verdict: Verdict | None = None  # Verifier only
     verdict_raw: str = ""  # the words the verdict was read from
+    answer_rule: AnswerRule | None = (
+        None  # Worker only: how its answer was found, where there are several ways
+    )
     answer_after: str | None = None  # the latest Worker answer once this turn is over
     correct_after: bool | None = None  # its grade; None while there is no answer
     flags: tuple[Flag, ...] = ()

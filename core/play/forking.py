@@ -32,7 +32,7 @@ from core.episode import (
     Verdict,
 )
 from core.errors import ConfigError
-from core.play import roles
+from core.play import reading, roles
 from core.play.deciders import decider_at, deciders_of_fork
 from core.play.drive import GradeMany
 from core.play.policy import WrappedPolicy
@@ -191,7 +191,7 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
     text, reasoning = change.value, ""
     if change.kind == "verdict":
         dialect, tag = roles.dialect_and_tag(was.messages)
-        text = roles.with_verdict(parent.rules, dialect, was.reply.text, tag, Verdict(change.value))
+        text = reading.with_verdict(parent.rules, dialect, was.reply.text, tag, Verdict(change.value))
         reasoning = was.reply.reasoning
     turn = reread_turn(parent, index, Reply(text, reasoning, "edited", Usage(0, 0, 0.0)))
     if turn.answer_after is not None and turn.correct_after is None:

@@ -1,8 +1,8 @@
-"""The three roles: how each is prompted, and how its reply is read, in both protocols and both dialects.
+"""The three roles: how each is prompted, in both protocols and both dialects.
 
 A dialect is how a model is prompted: `general` gives full instructions, `terse` is the short form that the
-pocket models were trained on. A protocol is the rules of the episode (trinity.md 1.10). What a role means is
-read from that role's own message and nowhere else; text by others is quoted between marks it cannot contain.
+pocket models were trained on. A protocol is the rules of the episode (trinity.md 1.10). Text by others is quoted
+between marks that it cannot contain; how replies are read is in `core.play.reading`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from core.episode import Flag, Grader, Message, Protocol, Role, Task, TranscriptEntry, Verdict
+from core.episode import Grader, Message, Protocol, Role, Task, TranscriptEntry
 from core.play import terse
+from core.play.reading import last_tagged, without_thinking
 from core.pool.spec import Dialect
 
 
@@ -33,22 +33,6 @@ class Situation:
     response: str | None = None
     thoughts: tuple[str, ...] = ()
     tag: str = ""  # from call_tag; the terse dialect needs none
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a reply means. Only the fields of the replying role are set."""
-
-    suggestion: str = ""
-    suggested_role: Role | None = None
-    answer: str | None = None
-    verdict: Verdict | None = None
-    verdict_raw: str = ""
-    flags: tuple[Flag, ...] = ()
-
-
-#: A Verifier's turn before any answer.
-NOTHING_TO_JUDGE = Reading(verdict=Verdict.REVISE, flags=(Flag.NOTHING_TO_JUDGE,))
 
 
 def call_tag(key: str, situation: Situation) -> str:
@@ -74,71 +58,11 @@ def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
     return "general", asked[1] if asked else ""
 
 
-def output_of_other_role(text: str) -> Literal["answer", "verdict"] | None:
-    """What a Thinker's reply gave that only another role is asked for, in either dialect; None when it only planned."""
-    if _last_tagged("answer", without_thinking(text)) or terse.read_answer(text):
-        return "answer"
-    return "verdict" if terse.read_verdict(text) else None
-
-
-def with_verdict(protocol: Protocol, dialect: Dialect, text: str, tag: str, verdict: Verdict) -> str:
-    """A Verifier's reply with its verdict changed and, where that can be read so, nothing else."""
-    first = protocol is Protocol.RELEASED and dialect == "general"
-    word = "REJECT" if first and verdict is Verdict.REVISE else verdict.value
-    line = f"VERDICT-{tag}: {word}" if dialect == "general" and not first else word
-    raw = read_reply(protocol, dialect, Role.VERIFIER, text, tag).verdict_raw
-    tries = [f"{word}. {text}" if first else f"{text.rstrip()}\n{line}", line]
-    if raw:
-        before, _, after = without_thinking(text).partition(raw) if first else text.rpartition(raw)
-        tries.insert(0, f"{before}{word}{after}")
-    for changed in tries:
-        reading = read_reply(protocol, dialect, Role.VERIFIER, changed, tag)
-        if reading.verdict is verdict and not reading.flags:
-            return changed
-    raise AssertionError("unreachable: the bare verdict can be read")
-
-
-def without_thinking(text: str) -> str:
-    """A reply without the thinking that some models write into it, before </think>."""
-    thinking, closed, answer = text.partition("</think>")
-    opened = thinking.lstrip().startswith("<think>")
-    if closed and (opened or "<think>" not in thinking):
-        return answer.lstrip()
-    return "" if opened else text
-
-
 def messages_for(dialect: Dialect, role: Role, situation: Situation) -> tuple[Message, ...]:
     """The messages that put a model into a role."""
     if dialect == "terse":
         return _terse(role, situation)
     return (_released if situation.protocol is Protocol.RELEASED else _general)(role, situation)
-
-
-def read_reply(protocol: Protocol, dialect: Dialect, role: Role, text: str, tag: str = "") -> Reading:
-    """What the reply means. `tag` is the one that the prompt asked a Verifier to use."""
-    if dialect == "general":
-        text = without_thinking(text)
-    terse_reply, released = dialect == "terse", dialect == "general" and protocol is Protocol.RELEASED
-    match role:
-        case Role.THINKER:
-            suggestion = text.strip() if terse_reply else _last_tagged("suggestion", text)
-            suggested_role = None
-            if released:  # both, or neither counts
-                suggested_role = _SUGGESTED_ROLES.get(_last_tagged("suggested_role", text).lower())
-                suggestion = suggestion if suggested_role else ""
-            if not suggestion:
-                return Reading(flags=(Flag.NO_SUGGESTION,))
-            return Reading(suggestion=suggestion, suggested_role=suggested_role)
-        case Role.WORKER:
-            answer = terse.read_answer(text) if terse_reply else _last_tagged("answer", text)
-            return Reading(answer=answer or None, flags=() if answer else (Flag.NO_ANSWER,))
-        case Role.VERIFIER:
-            if terse_reply:
-                raw = terse.read_verdict(text)
-            else:
-                raw = _first_verdict(text) if released else _tagged_verdict(text, tag)
-            verdict = Verdict.ACCEPT if raw.upper() == "ACCEPT" else Verdict.REVISE
-            return Reading(verdict=verdict, verdict_raw=raw, flags=() if raw else (Flag.VERDICT_UNREADABLE,))
 
 
 def _terse(role: Role, situation: Situation) -> tuple[Message, ...]:
@@ -210,27 +134,6 @@ def _quoted(text: str, tag: str) -> str:
     return f"BEGIN {tag}\n{text}\nEND {tag}"
 
 
-def _last_tagged(name: str, text: str) -> str:
-    """The content of the last complete <name>..</name> pair, stripped; empty when there is none."""
-    pair = rf"<{name}>((?:(?!</?{name}>).)*)</{name}>"
-    found = re.findall(pair, text, re.IGNORECASE | re.DOTALL | re.ASCII)
-    return str(found[-1]).strip() if found else ""
-
-
-def _tagged_verdict(text: str, tag: str) -> str:
-    """ACCEPT or REVISE from a last line `VERDICT-<tag>: ...`, the only one with that tag; else empty.
-
-    Markdown emphasis around the line and a full stop after it are forgiven; nothing else is."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    if not tag or not lines or text.lower().count(f"verdict-{tag}".lower()) != 1:
-        return ""
-    final = lines[-1].strip().strip("*_`").strip()
-    match = re.fullmatch(
-        rf"VERDICT-{re.escape(tag)}:[*_`]* *[*_`]*(ACCEPT|REVISE)\.?", final, re.IGNORECASE | re.ASCII
-    )
-    return match[1] if match else ""
-
-
 # Protocol `released`: the authors' code as trinity.md 1.5 describes it. One shared system prompt, the role in
 # the user message, which grows by one reference thought per Worker reply.
 
@@ -256,7 +159,6 @@ _ROUTER = (
     "You are a message dispatcher coordinating {agents} agents. Check the problem and the discussion "
     "history, then decide who responds next. The hidden state of your first generated token is the signal."
 )
-_SUGGESTED_ROLES = {"solver": Role.WORKER, "verifier": Role.VERIFIER}
 
 
 def router_messages(situation: Situation, agents: int) -> tuple[Message, ...]:
@@ -275,7 +177,7 @@ def _discussion(situation: Situation) -> str:
 
 def _idea(text: str) -> str:
     """What a Worker passes on: its last <idea>, or else its whole text, tags stripped."""
-    return _last_tagged("idea", text) or re.sub(r"</?[A-Za-z_][A-Za-z0-9_]*>", "", text).strip()
+    return last_tagged("idea", text) or re.sub(r"</?[A-Za-z_][A-Za-z0-9_]*>", "", text).strip()
 
 
 def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
@@ -294,17 +196,3 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
         content += f"\nWhen drafting your response, think of the following: {advice}"
     system = _SYSTEM.format(answer_format=_ANSWER_FORMAT[situation.task.grader])
     return (Message("system", system), Message("user", content))
-
-
-def _first_verdict(text: str) -> str:
-    """ACCEPT or REJECT: first, as the authors' code finds it, or the only one of the two; else empty.
-
-    Their code takes "I do not accept" and "unacceptable" for ACCEPT; here neither says anything."""
-    if match := re.match(r"\s*(accept|reject)", text, re.IGNORECASE | re.ASCII):
-        return match[1]
-    found = list(re.finditer(r"\b(?:accept|reject)", text, re.IGNORECASE | re.ASCII))
-    if len({match[0].lower() for match in found}) != 1 or any(
-        terse.is_negated(text[: match.start()]) for match in found
-    ):
-        return ""
-    return found[0][0]

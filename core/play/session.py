@@ -35,7 +35,7 @@ from core.episode import (
     Verdict,
 )
 from core.errors import CheckpointError, ConfigError
-from core.play import roles
+from core.play import reading, roles
 from core.pool.spec import Dialect, ModelSpec
 
 Request = Decide | Ask | Grade | TurnStarted | Replied | Turn
@@ -247,15 +247,17 @@ class _EpisodeState:
         self, decision: Decision, messages: tuple[Message, ...], reply: Reply, dialect: Dialect, tag: str
     ) -> Turn:
         """The finished turn, all but the grade of an answer not seen before."""
-        role, asked, reading = decision.role, bool(messages), roles.NOTHING_TO_JUDGE
+        role, asked, task, found = decision.role, bool(messages), self.episode.task, reading.NOTHING_TO_JUDGE
         if asked:
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
             cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
             text = "" if cut else _visible_text(reply)
-            reading = roles.read_reply(self.episode.rules, dialect, role, text, tag)
+            found = reading.read_reply(
+                self.episode.rules, dialect, role, text, tag, grader=task.grader, pattern=task.answer_pattern
+            )
         answer = self.situation.answer
-        if role is Role.WORKER and (reading.answer is not None or self.released):
-            answer = reading.answer
+        if role is Role.WORKER and (found.answer is not None or self.released):
+            answer = found.answer
         marks = {
             Flag.MODEL_ERROR: reply.error is not None,
             Flag.TRUNCATED: reply.finish_reason == "length",
@@ -268,13 +270,14 @@ class _EpisodeState:
             decision=decision,
             messages=messages,
             reply=reply,
-            suggestion=reading.suggestion,
-            suggested_role=reading.suggested_role,
-            verdict=reading.verdict,
-            verdict_raw=reading.verdict_raw,
+            suggestion=found.suggestion,
+            suggested_role=found.suggested_role,
+            verdict=found.verdict,
+            verdict_raw=found.verdict_raw,
+            answer_rule=found.answer_rule,
             answer_after=answer,
             correct_after=None if answer is None else self.grades.get(answer),
-            flags=(*reading.flags, *(flag for flag, holds in marks.items() if holds)),
+            flags=(*found.flags, *(flag for flag, holds in marks.items() if holds)),
         )
 
     def ended(self, status: Status, reason: EndReason) -> Episode:

@@ -1,8 +1,10 @@
 """Task sets by name: the pocket families, and a user's own tasks in a JSON Lines file.
 
 One task per line: {"question": ..., "answer": ..., "grader": "exact" | "number" | "choice"}; optional `id`,
-`family` and `split`. Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by
-its question's own text, so that adding lines never moves one. Other fields are ignored.
+`family`, `split` and `answer_pattern`, a regular expression that finds the answer in a reply (its first group, or all
+of it, where it matches last) before the usual rules do. A line {"defaults": {...}} gives such fields to all lines after
+it that lack them. Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by its question's own
+text, so that adding lines never moves one. Other fields are ignored.
 """
 
 from __future__ import annotations
@@ -87,11 +89,16 @@ def read_task_file(path: Path) -> list[Task]:
         raise TaskError(f"The task file {path} is not UTF-8 text: save it as UTF-8.") from None
     tasks: list[Task] = []
     seen: dict[str, int] = {}
+    defaults: dict[str, Any] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         where = f"Line {number} of {path.name}"
-        task = _task(_object(line, where), where, path.stem)
+        fields = _object(line, where)
+        if fields.keys() == {"defaults"}:
+            defaults = _defaults(fields["defaults"], where)
+            continue
+        task = _task(defaults | fields, where, path.stem)
         first = seen.setdefault(normalise_question(task.question), number)
         if first != number:
             raise TaskError(f"{where} asks the same question as line {first}: remove one of them.")
@@ -110,6 +117,13 @@ def _object(line: str, where: str) -> dict[str, Any]:
         raise TaskError(
             f'{where} is not a JSON object: write {{"question": ..., "answer": ..., "grader": ...}}.'
         )
+    return value
+
+
+def _defaults(value: Any, where: str) -> dict[str, Any]:
+    known = ("grader", "family", "split", "answer_pattern")
+    if not isinstance(value, dict) or value.keys() - set(known):
+        raise TaskError(f"{where} has defaults that are not understood: they may set {', '.join(known)}.")
     return value
 
 
@@ -134,7 +148,17 @@ def _task(fields: dict[str, Any], where: str, stem: str) -> Task:
         grader=cast(Grader, grader),
         family=_text(fields, "family", where) if "family" in fields else "user",
         split=split,
+        answer_pattern=_pattern(fields, where) if "answer_pattern" in fields else "",
     )
+
+
+def _pattern(fields: dict[str, Any], where: str) -> str:
+    pattern = _text(fields, "answer_pattern", where)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise TaskError(f"{where} has an answer_pattern that is no regular expression ({error}).") from None
+    return pattern
 
 
 def _text(fields: dict[str, Any], name: str, where: str) -> str:
@@ -154,4 +178,5 @@ def _text(fields: dict[str, Any], name: str, where: str) -> str:
 
 def digest_of_tasks(tasks: Sequence[Task]) -> str:
     """A SHA-256 over the tasks in order."""
-    return hashlib.sha256(repr(tasks).encode()).hexdigest()
+    patterns = [task.answer_pattern for task in tasks]
+    return hashlib.sha256((repr(tasks) + (repr(patterns) if any(patterns) else "")).encode()).hexdigest()

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, case, exists, func, not_, or_, select
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import EndReason, Flag, Protocol, Role, Verdict
-from core.play.roles import output_of_other_role
+from core.play.reading import output_of_other_role
 from storage.analysis.routing import (
     ALL_EPISODES,
     TurnReference,

@@ -81,7 +81,9 @@ TURN_SCHEMA = pa.schema(
         *_columns(_NUMBERS, "model_logits", "role_logits", "model_probs", "role_probs"),
         *_columns(_FLOAT, "margin", "entropy"),
         *_columns(_INTEGER, "prompt_tokens"),
-        *_columns(_TEXT, "reply", "reasoning", "finish_reason", "error", "verdict", "answer_after"),
+        *_columns(
+            _TEXT, "reply", "reasoning", "finish_reason", "error", "verdict", "answer_rule", "answer_after"
+        ),
         *_columns(_TRUTH, "correct_after"),
         *_columns(_NAMES, "flags"),
         *_columns(_INTEGER, "tokens_in", "tokens_out"),

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from sqlalchemy import Column, ColumnElement, func, not_, or_, select
 
-from core.episode import EndReason, Flag, Protocol, Role, Status, Verdict
+from core.episode import ANSWER_RULES, EndReason, Flag, Protocol, Role, Status, Verdict
 from storage.filters.current_labels import is_current
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, label, run, task, turn
@@ -133,6 +133,13 @@ _TURN = (
     Field("turn.verdict", "choice", "what a verifier said", turn.c.verdict, _same(Verdict)),
     Field("turn.correct", "truth", "the answer after it is right", turn.c.correct_after, _OUTCOMES),
     Field("turn.answer", "text", "the answer after it", turn.c.answer_after),
+    Field(
+        "turn.read_by",
+        "choice",
+        "how a worker's answer was found",
+        turn.c.answer_rule,
+        _same(ANSWER_RULES),
+    ),
     Field("turn.number", "number", "1 for the first turn, as on pages", turn.c.idx + 1),
     Field("turn.margin", "number", "logit margin of the decision", turn.c.margin),
     Field("turn.entropy", "number", "entropy of the decision, nats", turn.c.entropy),

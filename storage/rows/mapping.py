@@ -11,7 +11,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from typing import Any
 
@@ -48,6 +48,7 @@ _PROGRESS = ("turns", "strip", "tokens_in", "tokens_out", "cost_usd", "latency_s
 _DECISION = ("model", "argmax_model", "sampled", "origin", *_PROMPT)
 _NUMBERS = ("model_logits", "role_logits", "model_probs", "role_probs")
 _MASKS = ("model_mask", "role_mask")
+_MEANING = ("suggestion", "verdict_raw", "answer_rule", "answer_after", "correct_after")
 _MARKS = {Verdict.ACCEPT: "✓", Verdict.REVISE: "✗", None: ""}
 
 
@@ -109,14 +110,15 @@ class EpisodeProgress:
 
 def task_row(task: Task) -> Row:
     """The task's row without its key."""
-    fields = {name: clean(value) for name, value in asdict(task).items()}
-    canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False)
-    return {"digest": hashlib.sha256(canonical.encode()).hexdigest(), **fields}
+    content = {name: clean(value) for name, value in task.content.items()}
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    return {"digest": digest, **content, "answer_pattern": clean(task.answer_pattern)}
 
 
 def to_task(row: Rows) -> Task:
     """The task of a row of `task`."""
-    return Task(row["id"], row["question"], row["answer"], row["grader"], row["family"], row["split"])
+    return Task(**{field.name: row[field.name] for field in fields(Task)})
 
 
 def episode_row(episode: Episode, task_key: int, started: float) -> Row:
@@ -214,6 +216,7 @@ def finished_row(turn: Turn) -> Row:
         "suggested_role": turn.suggested_role.value if turn.suggested_role else None,
         "verdict": turn.verdict.value if turn.verdict else None,
         "verdict_raw": clean(turn.verdict_raw),
+        "answer_rule": turn.answer_rule,
         "answer_after": turn.answer_after and clean(turn.answer_after),
         "correct_after": turn.correct_after,
         "flags": ",".join(turn.flags),
@@ -263,7 +266,7 @@ def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:
         suggested_role=Role(row["suggested_role"]) if row["suggested_role"] else None,
         verdict=Verdict(row["verdict"]) if row["verdict"] else None,
         flags=to_flags(row["flags"]),
-        **{name: row[name] for name in ("suggestion", "verdict_raw", "answer_after", "correct_after")},
+        **{name: row[name] for name in _MEANING},
     )
 
 

@@ -113,6 +113,13 @@ task = Table(
     Column("grader", String, nullable=False, doc="How answers are judged"),
     Column("family", String, nullable=False),
     Column("split", String, nullable=False, doc="train, validation, test or live"),
+    Column(
+        "answer_pattern",
+        Text,
+        nullable=False,
+        server_default="",
+        doc="The regular expression that finds an answer first; empty: none",
+    ),
 )
 
 episode = Table(
@@ -202,6 +209,7 @@ turn = Table(
     Column("suggested_role", String, doc="The role that a Thinker asked for next"),
     Column("verdict", String, doc="The Verifier's verdict, as it was read"),
     Column("verdict_raw", Text, doc="The words that the verdict was read from"),
+    Column("answer_rule", String, doc="By which rule a Worker's answer was found in its reply"),
     Column("answer_after", Text, doc="The answer that stands after this turn"),
     Column("correct_after", Boolean, doc="Whether that is right"),
     Column("flags", String, nullable=False, server_default="", doc="What was noticed, by commas"),

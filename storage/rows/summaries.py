@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
 from core.analysis.metrics import ClusteredShare
-from core.episode import EndReason, Flag, Message, Role, Status, Verdict
+from core.episode import AnswerRule, EndReason, Flag, Message, Role, Status, Verdict
 
 T = TypeVar("T")
 
@@ -132,6 +132,7 @@ class TurnOutline:
     argmax_model: str
     argmax_role: Role | None
     origin: str
+    answer_rule: AnswerRule | None = None  # how a Worker's answer was found, where there are several ways
 
 
 @dataclass(frozen=True, slots=True)

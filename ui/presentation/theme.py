@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from core.episode import EndReason, Flag, Role, Status, Verdict
+from core.episode import AnswerRule, EndReason, Flag, Role, Status, Verdict
 from storage.rows.summaries import RunStatus
 
 #: Okabe and Ito's colour-blind-safe palette, its yellow darkened and its black made grey so that every colour
@@ -129,6 +129,17 @@ END_WORDS: dict[EndReason, str] = {
 
 #: What the letters of the roles mean.
 ROLES_LEGEND = "T thinks, W works, V verifies"
+#: How an answer was found, where it was not in the form that was asked for.
+READ_BY: dict[AnswerRule | None, str] = {
+    "pattern": "answer found by the task's pattern",
+    "open tag": "answer tag never closed",
+    "box": "answer found in \\boxed{}",
+    "json": "answer found in JSON",
+    "hashes": "answer found behind ####",
+    "sentence": "answer found in a sentence",
+    "letter": "answer found as a lone letter",
+    "bare": "the whole reply is the answer",
+}
 FLAG_WORDS: dict[Flag, str] = {
     Flag.VERDICT_UNREADABLE: "verdict unreadable, counted as Revise",
     Flag.NOTHING_TO_JUDGE: "Verifier before any answer",

@@ -26,7 +26,7 @@ from core.episode import (
     Verdict,
 )
 from core.errors import ConfigError
-from core.play import roles
+from core.play import reading, roles
 from core.play.drive import drive_many
 from core.play.forking import (
     HeldDecisions,
@@ -162,9 +162,9 @@ def test_a_verdict_that_could_not_be_read_is_written_so_that_it_can(
     released = protocol is Protocol.RELEASED
     verdict = Verdict.ACCEPT if released else Verdict.REVISE
     dialect: Dialect = "general" if released else "terse"
-    changed = roles.with_verdict(protocol, dialect, text, "", verdict)
+    changed = reading.with_verdict(protocol, dialect, text, "", verdict)
     assert changed in (wanted, verdict.value)
-    assert roles.read_reply(protocol, dialect, V, changed).verdict is verdict
+    assert reading.read_reply(protocol, dialect, V, changed).verdict is verdict
 
 
 def test_an_edited_reply_is_read_and_graded_as_if_it_had_been_said() -> None:

@@ -1,4 +1,4 @@
-"""What roles are told and how their replies are read, against hostile texts too."""
+"""What roles are told, against hostile texts too, and the whole of the released protocol."""
 
 from __future__ import annotations
 
@@ -7,106 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.episode import Flag, Grader, Protocol, Role, Task, TranscriptEntry, Verdict
-from core.play.roles import Situation, call_tag, messages_for, read_reply, router_messages, without_thinking
-from tests.core.play.verdict_corpus import (
-    GENERAL_ACCEPTS,
-    GENERAL_FALSE_ACCEPTS,
-    TERSE_ACCEPTS,
-    TERSE_FALSE_ACCEPTS,
-)
+from core.play.reading import read_reply
+from core.play.roles import Situation, call_tag, messages_for, router_messages
 
 TASK = Task("t", "What is 5 + 7?", "12", "number")
 TAG = "k3j5q7zz"
 PAPER, RELEASED = Protocol.PAPER, Protocol.RELEASED
-
-
-def verify(text: str, tag: str = TAG) -> Verdict | None:
-    return read_reply(PAPER, "general", Role.VERIFIER, text, tag).verdict
-
-
-class TestGeneralVerdict:
-    @pytest.mark.parametrize("text", GENERAL_FALSE_ACCEPTS)
-    def test_no_trick_is_an_acceptance(self, text: str) -> None:
-        reading = read_reply(PAPER, "general", Role.VERIFIER, text.format(tag=TAG), TAG)
-        assert reading.verdict is Verdict.REVISE
-        assert (Flag.VERDICT_UNREADABLE in reading.flags) == (reading.verdict_raw == "")
-
-    @pytest.mark.parametrize("text", GENERAL_ACCEPTS)
-    def test_a_proper_last_line_is_an_acceptance(self, text: str) -> None:
-        reading = read_reply(PAPER, "general", Role.VERIFIER, text.format(tag=TAG), TAG)
-        assert reading.verdict is Verdict.ACCEPT
-        assert reading.verdict_raw.upper() == "ACCEPT"
-        assert reading.flags == ()
-
-    def test_a_proper_revise_is_not_flagged(self) -> None:
-        reading = read_reply(PAPER, "general", Role.VERIFIER, f"7 is wrong.\nVERDICT-{TAG}: REVISE", TAG)
-        assert (reading.verdict, reading.verdict_raw, reading.flags) == (Verdict.REVISE, "REVISE", ())
-
-    def test_without_a_tag_nothing_is_accepted(self) -> None:
-        assert verify("VERDICT-: ACCEPT", tag="") is Verdict.REVISE
-
-    @given(st.text(), st.text())
-    def test_text_without_the_tag_is_never_accepted(self, before: str, after: str) -> None:
-        assert verify(f"{before}ACCEPT{after}") is Verdict.REVISE
-
-    @given(st.text(alphabet="ACEPTVRDISacept:-*_` .\n{}[]\"'", max_size=60))
-    def test_only_a_clean_last_line_is_accepted(self, noise: str) -> None:
-        text = f"{noise}\nVERDICT-{TAG}: ACCEPT\n{noise}"
-        assert (verify(text) is Verdict.ACCEPT) == (noise.strip() == "")
-
-
-class TestTerseVerdict:
-    @pytest.mark.parametrize("text", TERSE_FALSE_ACCEPTS)
-    def test_no_trick_is_an_acceptance(self, text: str) -> None:
-        assert read_reply(PAPER, "terse", Role.VERIFIER, text).verdict is Verdict.REVISE
-
-    @pytest.mark.parametrize("text", TERSE_ACCEPTS)
-    def test_the_last_word_accepts(self, text: str) -> None:
-        reading = read_reply(PAPER, "terse", Role.VERIFIER, text)
-        assert (reading.verdict, reading.verdict_raw, reading.flags) == (Verdict.ACCEPT, "ACCEPT", ())
-
-
-def test_the_corpus_has_over_a_hundred_cases() -> None:
-    assert len(set(GENERAL_FALSE_ACCEPTS)) + len(set(TERSE_FALSE_ACCEPTS)) > 100
-
-
-class TestGeneralReplies:
-    @pytest.mark.parametrize(
-        ("text", "answer"),
-        [
-            ("so <answer>12</answer>", "12"),
-            ("<answer>11</answer> no: <answer> 12 </answer>", "12"),
-            ("<ANSWER>12</Answer>", "12"),
-            ("<answer>a<answer>b</answer>", "b"),
-            ("<answer>two\nlines</answer>", "two\nlines"),
-            ("<answer>12</answer> and <answer>13", "12"),
-            ("<answer></answer>", None),
-            ("<answer>  </answer>", None),
-            ("the answer is 12", None),
-            ("<answer>12", None),
-            ("", None),
-        ],
-    )
-    def test_the_last_whole_answer_counts(self, text: str, answer: str | None) -> None:
-        reading = read_reply(PAPER, "general", Role.WORKER, text)
-        assert reading.answer == answer
-        assert (Flag.NO_ANSWER in reading.flags) == (answer is None)
-
-    @given(st.text())
-    def test_a_worker_has_no_verdict_and_a_verifier_no_answer(self, text: str) -> None:
-        text += f"<answer>1</answer><suggestion>x</suggestion>\nVERDICT-{TAG}: ACCEPT"
-        for dialect in ("general", "terse"):
-            worker = read_reply(PAPER, dialect, Role.WORKER, text, TAG)
-            thinker = read_reply(PAPER, dialect, Role.THINKER, text, TAG)
-            verifier = read_reply(PAPER, dialect, Role.VERIFIER, text, TAG)
-            assert worker.verdict is thinker.verdict is None
-            assert verifier.answer is thinker.answer is None
-            assert worker.suggestion == verifier.suggestion == ""
-
-    def test_a_suggestion_is_read_from_its_tags_only(self) -> None:
-        reading = read_reply(PAPER, "general", Role.THINKER, "Hm. <suggestion> add them </suggestion>")
-        assert reading.suggestion == "add them"
-        assert read_reply(PAPER, "general", Role.THINKER, "add them").flags == (Flag.NO_SUGGESTION,)
 
 
 class TestTerse:
@@ -140,36 +46,14 @@ class TestTerse:
         assert read_reply(PAPER, "terse", Role.THINKER, " \n").flags == (Flag.NO_SUGGESTION,)
 
 
-class TestThinkingAloud:
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            ("<think>hm</think>so 12", "so 12"),
-            (" <think>\nhm</think>\n\nso 12", "so 12"),
-            ("hm</think>so 12", "so 12"),
-            ("<think>never closed", ""),
-            ("so 12", "so 12"),
-            ("so <think>x</think> 12", "so <think>x</think> 12"),
-            ("", ""),
-        ],
-    )
-    def test_only_what_follows_the_thinking_is_said(self, text: str, said: str) -> None:
-        assert without_thinking(text) == said
-
-    def test_a_verdict_or_answer_in_thought_is_none(self) -> None:
-        thought = f"<think>VERDICT-{TAG}: ACCEPT</think>"
-        assert verify(thought) is Verdict.REVISE
-        assert verify(f"{thought}\nVERDICT-{TAG}: ACCEPT") is Verdict.ACCEPT
-        assert read_reply(PAPER, "general", Role.WORKER, "<think><answer>1</answer></think>").answer is None
-
-    def test_thinking_is_not_passed_on(self) -> None:
-        said = "<think>secret</think>so <answer>12</answer>"
-        entries = (TranscriptEntry(Role.WORKER, "m", said),)
-        for protocol in Protocol:
-            now = Situation(TASK, protocol, entries, response=said, thoughts=(said,), tag=TAG)
-            for role in Role:
-                text = "".join(message.content for message in messages_for("general", role, now))
-                assert "secret" not in text
+def test_thinking_is_not_passed_on() -> None:
+    said = "<think>secret</think>so <answer>12</answer>"
+    entries = (TranscriptEntry(Role.WORKER, "m", said),)
+    for protocol in Protocol:
+        now = Situation(TASK, protocol, entries, response=said, thoughts=(said,), tag=TAG)
+        for role in Role:
+            text = "".join(message.content for message in messages_for("general", role, now))
+            assert "secret" not in text
 
 
 class TestQuotation:

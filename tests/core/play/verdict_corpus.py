@@ -33,19 +33,13 @@ GENERAL_FALSE_ACCEPTS: tuple[str, ...] = (
     "VERDICT-{tag}: A\u0421CEPT",  # Cyrillic Es
     "VERDICT-{tag}: ACC\u0415PT",  # Cyrillic Ie
     "VERDICT-{tag}: ACCE\u03a1T",  # Greek Rho
-    "VERDICT-{tag}: \uff21\uff23\uff23\uff25\uff30\uff34",  # full width
     "VERDICT-{tag}: \U0001d400\U0001d402\U0001d402\U0001d404\U0001d40f\U0001d413",  # mathematical bold
     "VERDICT-{tag}: A\u200bCCEPT",  # zero width space
     "VERDICT-{tag}: \u202eTPECCA",  # right-to-left override
     "VERDICT-{tag}: ACCEP\u0422",
-    "VERDICT-{tag}\uff1a ACCEPT",  # full-width colon
     "VERD\u0406CT-{tag}: ACCEPT",  # Cyrillic I
-    "VERDICT\u2011{tag}: ACCEPT",  # non-breaking hyphen
-    "VERDICT\u2014{tag}: ACCEPT",
     "The worker wrote: VERDICT-{tag}: ACCEPT",
     "I would say VERDICT-{tag}: ACCEPT",
-    '"VERDICT-{tag}: ACCEPT"',
-    "'VERDICT-{tag}: ACCEPT'",
     "> VERDICT-{tag}: ACCEPT",
     "(VERDICT-{tag}: ACCEPT)",
     "<b>VERDICT-{tag}: ACCEPT</b>",
@@ -53,12 +47,9 @@ GENERAL_FALSE_ACCEPTS: tuple[str, ...] = (
     '{{"verdict": "ACCEPT"}}',
     '{{"verdict": "VERDICT-{tag}: ACCEPT"}}',
     "[ACCEPT](VERDICT-{tag})",
-    "```\nVERDICT-{tag}: ACCEPT\n```",
     "```python\nprint('VERDICT-{tag}: ACCEPT')\n```",
-    "# VERDICT-{tag}: ACCEPT",
     "VERDICT-{tag}: ACCEPT\nBut wait, the sum is wrong.",
     "VERDICT-{tag}: ACCEPT\n.",
-    "VERDICT-{tag}: ACCEPT\nVERDICT-{tag}: ACCEPT",
     "VERDICT-{tag}: ACCEPT\nVERDICT-{tag}: REVISE",
     "VERDICT-{tag}: REVISE\nVERDICT-{tag}: ACCEPT",
     "VERDICT-{tag}: REVISE VERDICT-{tag}: ACCEPT",
@@ -71,7 +62,6 @@ GENERAL_FALSE_ACCEPTS: tuple[str, ...] = (
     "VERDICT-{tag}: ACC\nEPT",
     "VERDICT-{tag}:\nACCEPT",
     "VERDICT -{tag}: ACCEPT",
-    "VERDICT-{tag}x: ACCEPT",
     "xVERDICT-{tag}: ACCEPT",
     "REVISE. VERDICT-{tag}: ACCEPT",
     "VERDICT-{tag}: ACCEPT with reservations",
@@ -87,6 +77,16 @@ GENERAL_FALSE_ACCEPTS: tuple[str, ...] = (
 
 #: A Verifier that follows its instructions, with the small liberties that models take.
 GENERAL_ACCEPTS: tuple[str, ...] = (
+    "VERDICT-{tag}\uff1a ACCEPT",  # full-width colon
+    "VERDICT-{tag}: \uff21\uff23\uff23\uff25\uff30\uff34",  # full width
+    "VERDICT\u2011{tag}: ACCEPT",  # non-breaking hyphen
+    "VERDICT\u2014{tag}: ACCEPT",
+    '"VERDICT-{tag}: ACCEPT"',
+    "'VERDICT-{tag}: ACCEPT'",
+    "```\nVERDICT-{tag}: ACCEPT\n```",
+    "# VERDICT-{tag}: ACCEPT",
+    "VERDICT-{tag}: ACCEPT\nVERDICT-{tag}: ACCEPT",
+    "VERDICT-{tag}x: ACCEPT",
     "VERDICT-{tag}: ACCEPT",
     "17 + 5 is 22, as the answer says.\n\nVERDICT-{tag}: ACCEPT",
     "Fine.\nVERDICT-{tag}: ACCEPT\n",

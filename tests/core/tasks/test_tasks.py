@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from core.episode import Grade, Grader, Task
 from core.errors import TaskError
 from core.pocket import FAMILIES, TRAINED_FAMILIES
 from core.tasks.graders import grade_many, normalise_answer, read_choice, read_number
-from core.tasks.sets import FILE_SPLITS, load_tasks, read_task_file, remembered_tasks
+from core.tasks.sets import FILE_SPLITS, digest_of_tasks, load_tasks, read_task_file, remembered_tasks
 
 
 def right(grader: Grader, answer: str, said: str) -> bool:
@@ -209,6 +210,21 @@ class TestFile:
         assert two.id.startswith("my-tasks-")
         assert two.family == "user"
 
+    def test_defaults_hold_for_the_lines_after_them(self, tmp_path: Path) -> None:
+        first = {"question": "One?", "answer": "1", "grader": "exact"}
+        path = write(
+            tmp_path / "d.jsonl",
+            first,
+            {"defaults": {"grader": "number", "answer_pattern": r"RESULT (\d+)", "family": "sums"}},
+            {"question": "Two?", "answer": 2},
+            {"question": "Three?", "answer": "B", "grader": "choice", "answer_pattern": "[A-D]$"},
+        )
+        one, two, three = read_task_file(path)
+        assert (one.grader, one.answer_pattern, one.family) == ("exact", "", "user")
+        assert (two.grader, two.answer_pattern, two.family) == ("number", r"RESULT (\d+)", "sums")
+        assert (three.grader, three.answer_pattern, three.family) == ("choice", "[A-D]$", "sums")
+        assert digest_of_tasks([one]) != digest_of_tasks([replace(one, answer_pattern="x")])
+
     def test_ids_change_with_the_content(self, tmp_path: Path) -> None:
         a, b = (read_task_file(write(tmp_path / "f.jsonl", line("One?", k, id="1")))[0].id for k in (1, 2))
         assert a != b
@@ -235,6 +251,9 @@ class TestFile:
             (line("q", "many"), "Line 2 .* not one number"),
             (line("q", "Oslo", "choice"), "Line 2 .* not one letter"),
             (line("q", split="train"), "Line 2 .* unknown split 'train'"),
+            (line("q", "1", answer_pattern="("), r"Line 2 .* no regular expression \(missing \)"),
+            ({"defaults": {"answer": "1"}}, "Line 2 .* they may set grader, family, split, answer_pattern"),
+            ({"defaults": 7}, "Line 2 .* defaults that are not understood"),
             (line("FIRST   q?"), "Line 2 .* same question as line 1"),
             ('{"question": "\\ud800", "answer": "1", "grader": "number"}', "Line 2 .* surrogate"),
         ],

@@ -244,7 +244,7 @@ def _row(store: Store, suite: Suite, table: Table, one: RowResult, played: Seque
         seeds=tuple(one.by_seed),
         n=len(tasks) or None,
         policies=tuple(run.policy for run in runs) or None,
-        tasks_digest=_digest([asdict(task) for task in tasks]) if tasks else None,
+        tasks_digest=_digest([task.content for task in tasks]) if tasks else None,
         runs={str(some.kept.seed): seed_run(store, suite, one.row, some) for some in played} or None,
         curves={str(seed): curve for seed, curve in one.curves.items()} or None,
     )

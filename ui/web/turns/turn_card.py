@@ -13,7 +13,16 @@ import streamlit as st
 from core.episode import Decision, Episode, Flag, Role
 from storage.rows.summaries import TurnOutline, TurnText
 from ui.presentation.course import SENT_BACK_WORDS, sent_back, turn_words
-from ui.presentation.theme import FLAG_WORDS, ROLE_STYLES, badge, correct_mark, label, plain, verdict_mark
+from ui.presentation.theme import (
+    FLAG_WORDS,
+    READ_BY,
+    ROLE_STYLES,
+    badge,
+    correct_mark,
+    label,
+    plain,
+    verdict_mark,
+)
 from ui.presentation.words import dollars, missing_reply_words, seconds, word_diff
 from ui.web.kit import state
 from ui.web.kit.text import text_block
@@ -29,7 +38,7 @@ VIEWS = {
 _ORIGIN_WORDS = {"override": "chosen by hand", "suggested_role": "role suggested by the Thinker"}
 #: What the JSON of a turn holds of its outline.
 _OUTLINE_FIELDS = (
-    *("stage", "role", "model", "origin", "verdict", "answer_after", "correct_after", "flags"),
+    *("stage", "role", "model", "origin", "verdict", "answer_rule", "answer_after", "correct_after", "flags"),
     *("tokens_in", "tokens_out", "cost_usd", "latency_s", "error"),
 )
 
@@ -129,6 +138,8 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         unchanged = " (unchanged)" if before == outline.answer_after else ""
         answer = label(outline.answer_after or "", 80) or "(empty)"
         badges.append(f":{mark.tone}-badge[{mark.icon} answer {answer} {mark.word}{unchanged}]")
+    if outline.answer_rule in READ_BY:
+        badges.append(f":gray-badge[{READ_BY[outline.answer_rule]}]")
     if sent_back(outline):
         badges.append(f":red-badge[:material/undo: {SENT_BACK_WORDS}]")
     if outline.origin in _ORIGIN_WORDS:

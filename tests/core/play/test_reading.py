@@ -1,0 +1,190 @@
+"""How replies are read: verdicts, answers and plans, against hostile texts and those of models that do not obey."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.episode import ANSWER_RULES, Flag, Protocol, Role, Verdict
+from core.play.reading import find_answer, read_reply, with_verdict, without_thinking
+from tests.core.play.verdict_corpus import (
+    GENERAL_ACCEPTS,
+    GENERAL_FALSE_ACCEPTS,
+    TERSE_ACCEPTS,
+    TERSE_FALSE_ACCEPTS,
+)
+
+DATA = Path(__file__).parent / "data"
+TAG = "k3j5q7zz"
+PAPER = Protocol.PAPER
+
+
+def verify(text: str, tag: str = TAG) -> Verdict | None:
+    return read_reply(PAPER, "general", Role.VERIFIER, text, tag).verdict
+
+
+class TestGeneralVerdict:
+    @pytest.mark.parametrize("text", GENERAL_FALSE_ACCEPTS)
+    def test_no_trick_is_an_acceptance(self, text: str) -> None:
+        reading = read_reply(PAPER, "general", Role.VERIFIER, text.format(tag=TAG), TAG)
+        assert reading.verdict is Verdict.REVISE
+        assert (Flag.VERDICT_UNREADABLE in reading.flags) == (reading.verdict_raw == "")
+
+    @pytest.mark.parametrize("text", GENERAL_ACCEPTS)
+    def test_a_proper_last_line_is_an_acceptance(self, text: str) -> None:
+        reading = read_reply(PAPER, "general", Role.VERIFIER, text.format(tag=TAG), TAG)
+        assert reading.verdict is Verdict.ACCEPT
+        assert reading.verdict_raw.upper() == "ACCEPT"
+        assert reading.flags == ()
+
+    def test_a_proper_revise_is_not_flagged(self) -> None:
+        reading = read_reply(PAPER, "general", Role.VERIFIER, f"7 is wrong.\nVERDICT-{TAG}: REVISE", TAG)
+        assert (reading.verdict, reading.verdict_raw, reading.flags) == (Verdict.REVISE, "REVISE", ())
+
+    def test_without_a_tag_nothing_is_accepted(self) -> None:
+        assert verify("VERDICT-: ACCEPT", tag="") is Verdict.REVISE
+
+    @given(st.text(), st.text())
+    def test_text_without_the_tag_is_never_accepted(self, before: str, after: str) -> None:
+        assert verify(f"{before}ACCEPT{after}") is Verdict.REVISE
+
+    @given(st.text(alphabet="ACEPTVRDISacept:-*_` .\n{}[]\"'", max_size=60))
+    def test_only_a_clean_last_line_is_accepted(self, noise: str) -> None:
+        text = f"{noise}\nVERDICT-{TAG}: ACCEPT\n{noise}"
+        bare = all(re.fullmatch(r"\s*(?:```\w*\s*)?", line) for line in noise.split("\n"))
+        assert (verify(text) is Verdict.ACCEPT) == bare
+
+
+class TestTerseVerdict:
+    @pytest.mark.parametrize("text", TERSE_FALSE_ACCEPTS)
+    def test_no_trick_is_an_acceptance(self, text: str) -> None:
+        assert read_reply(PAPER, "terse", Role.VERIFIER, text).verdict is Verdict.REVISE
+
+    @pytest.mark.parametrize("text", TERSE_ACCEPTS)
+    def test_the_last_word_accepts(self, text: str) -> None:
+        reading = read_reply(PAPER, "terse", Role.VERIFIER, text)
+        assert (reading.verdict, reading.verdict_raw, reading.flags) == (Verdict.ACCEPT, "ACCEPT", ())
+
+
+def test_the_corpus_has_over_a_hundred_cases() -> None:
+    assert len(set(GENERAL_FALSE_ACCEPTS)) + len(set(TERSE_FALSE_ACCEPTS)) > 100
+
+
+class TestGeneralReplies:
+    @pytest.mark.parametrize(
+        ("text", "answer"),
+        [
+            ("so <answer>12</answer>", "12"),
+            ("<answer>11</answer> no: <answer> 12 </answer>", "12"),
+            ("<ANSWER>12</Answer>", "12"),
+            ("<answer>a<answer>b</answer>", "b"),
+            ("<answer>two\nlines</answer>", "two\nlines"),
+            ("<answer>12</answer> and <answer>13", "12"),
+            ("<answer></answer>", None),
+            ("<answer>  </answer>", None),
+            ("the answer is 12", "12"),
+            ("<answer>12", "12"),
+            ("", None),
+        ],
+    )
+    def test_the_last_answer_in_the_asked_form_counts(self, text: str, answer: str | None) -> None:
+        reading = read_reply(PAPER, "general", Role.WORKER, text)
+        assert reading.answer == answer
+        assert (Flag.NO_ANSWER in reading.flags) == (answer is None)
+
+    @given(st.text())
+    def test_a_worker_has_no_verdict_and_a_verifier_no_answer(self, text: str) -> None:
+        text += f"<answer>1</answer><suggestion>x</suggestion>\nVERDICT-{TAG}: ACCEPT"
+        for dialect in ("general", "terse"):
+            worker = read_reply(PAPER, dialect, Role.WORKER, text, TAG)
+            thinker = read_reply(PAPER, dialect, Role.THINKER, text, TAG)
+            verifier = read_reply(PAPER, dialect, Role.VERIFIER, text, TAG)
+            assert worker.verdict is thinker.verdict is None
+            assert verifier.answer is thinker.answer is None
+            assert worker.suggestion == verifier.suggestion == ""
+
+    def test_a_suggestion_is_read_from_its_tags_only(self) -> None:
+        reading = read_reply(PAPER, "general", Role.THINKER, "Hm. <suggestion> add them </suggestion>")
+        assert reading.suggestion == "add them"
+        assert read_reply(PAPER, "general", Role.THINKER, "add them").flags == (Flag.NO_SUGGESTION,)
+
+
+class TestThinkingAloud:
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("<think>hm</think>so 12", "so 12"),
+            (" <think>\nhm</think>\n\nso 12", "so 12"),
+            ("hm</think>so 12", "so 12"),
+            ("<think>never closed", ""),
+            ("so 12", "so 12"),
+            ("so <think>x</think> 12", "so <think>x</think> 12"),
+            ("", ""),
+        ],
+    )
+    def test_only_what_follows_the_thinking_is_said(self, text: str, said: str) -> None:
+        assert without_thinking(text) == said
+
+    def test_a_verdict_or_answer_in_thought_is_none(self) -> None:
+        thought = f"<think>VERDICT-{TAG}: ACCEPT</think>"
+        assert verify(thought) is Verdict.REVISE
+        assert verify(f"{thought}\nVERDICT-{TAG}: ACCEPT") is Verdict.ACCEPT
+        assert read_reply(PAPER, "general", Role.WORKER, "<think><answer>1</answer></think>").answer is None
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    """A corpus of replies, labelled by hand before they were read."""
+    return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+
+
+def test_verdicts_of_models_that_take_liberties() -> None:
+    """What a careful reader would take for a verdict is one, and nothing else: no false acceptance, no lost verdict."""
+    corpus = lines("verdicts.jsonl")
+    assert len([one for one in corpus if one["verdict"]]) >= 60
+    for one in corpus:
+        reading = read_reply(PAPER, "general", Role.VERIFIER, one["reply"].replace("{tag}", TAG), TAG)
+        assert (None if reading.flags else reading.verdict) == one["verdict"], one
+        if not reading.flags:
+            changed = with_verdict(
+                PAPER, "general", one["reply"].replace("{tag}", TAG), TAG, Verdict("REVISE")
+            )
+            assert read_reply(PAPER, "general", Role.VERIFIER, changed, TAG).verdict is Verdict.REVISE
+
+
+def test_answers_of_models_that_take_liberties() -> None:
+    """Each is found as a careful reader would find it, and where there is none, none is."""
+
+    def bare(answer: str | None) -> str | None:
+        """Without the marks that every grader takes away; the letter of a choice with its text behind it."""
+        if answer is None:
+            return None
+        text = " ".join(re.sub(r"\\text|\\[()]|[${}]", "", answer).split()).strip("*. ")
+        choice = re.match(r"\(?([A-Z])\)(?:\s|$)", text)
+        return (choice[1] if choice else text).casefold()
+
+    corpus, rules = lines("replies.jsonl"), set()
+    for one in corpus:
+        reading = read_reply(PAPER, "general", Role.WORKER, one["reply"], grader=one["grader"])
+        assert bare(reading.answer) == bare(one["found"]), one
+        assert (Flag.NO_ANSWER in reading.flags) == (one["found"] is None)
+        rules.add(reading.answer_rule)
+    assert rules == {None, *ANSWER_RULES} - {"pattern"}
+
+
+def test_a_tasks_own_pattern_finds_its_answer_first() -> None:
+    said = "RESULT[12] and <answer>13</answer> RESULT[14]"
+    assert find_answer(said, "number", r"RESULT\[(\d+)\]") == ("14", "pattern")
+    assert find_answer(said, "number", r"RESULT\[\d+\]") == ("RESULT[14]", "pattern")
+    assert find_answer("<answer>13</answer>", "number", r"RESULT\[(\d+)\]") == ("13", "tag")
+
+
+@given(st.text(alphabet="<answer>/\\boxed{}#\n the answer is 4B.*$`", max_size=80))
+def test_whatever_is_said_is_read_without_a_fault(text: str) -> None:
+    found = find_answer(text, "choice")
+    assert found is None or found[0].strip()
