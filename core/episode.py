@@ -71,7 +71,7 @@ class Flag(StrEnum):
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
 
 
-Grader = Literal["exact", "number", "choice", "code"]
+Grader = Literal["exact", "number", "choice", "math", "code"]
 
 #: By which rule a Worker's answer was found in its reply (`core.play.reading.find_answer`).
 AnswerRule = Literal["pattern", "tag", "open tag", "box", "json", "hashes", "sentence", "letter", "bare"]

@@ -84,6 +84,7 @@ _ANSWER_FORMAT: dict[Grader, str] = {
     "exact": "the final answer alone, without explanation",
     "number": "one number alone, without unit or words",
     "choice": "the letter of the right choice alone",
+    "math": "the value or expression alone, in LaTeX where it needs any",
     "code": "the value alone, as Python would print it",
 }
 

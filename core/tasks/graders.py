@@ -1,4 +1,4 @@
-"""Is this answer right? Exact text, numbers, multiple choice and Python values, without asking any model."""
+"""Is this answer right? Exact text, numbers, mathematics, choices and Python values, without asking any model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from fractions import Fraction
 from itertools import takewhile
 
 from core.episode import Grade
+from core.tasks.choices import read_choice
+from core.tasks.math_text import unit_of
+from core.tasks.mathematics import same_mathematics
 from core.tasks.sandbox import evaluate_many, syntax_of
 
 #: Two numbers count as equal within this relative difference: room for rounding, none for another answer.
@@ -25,9 +28,10 @@ _VALUES = (
 #: What may stand before the number: an equation up to its last `=`, or words such as "the final answer is".
 _LEAD = re.compile(
     r"(?:.*(?<![!<>~:])=\s*)?"
-    r"(?:(?:so|thus|hence|therefore)\b,?\s*)?"
+    r"(?:(?:so|thus|hence|therefore)\b,?\s*)?(?:there\s+(?:is|are)\s+)?"
     r"(?:(?:the|my|our)\s+)?(?:(?:final|correct|right)\s+)?"
-    r"(?:(?:answer|result|value|total|sum|number|it)\b\s*(?:is\b|equals\b|[:\-\u2013\u2212](?=\s))?:?\s*)?",
+    r"(?:(?:answer|result|value|total|sum|number|it)\b\s*(?:is\b|equals\b|[:\-\u2013\u2212](?=\s))?:?\s*)?"
+    r"(?:(?:exactly|precisely|just|only)\b\s*)?",
     re.IGNORECASE | re.DOTALL,
 )
 _CURRENCY = r"(?P<currency>[$\u20ac\u00a3\u00a5]|(?:USD|EUR|GBP)\b)?"
@@ -63,6 +67,8 @@ _NO_UNIT_WORDS = """
     """
 _NO_UNITS = frozenset(_NO_UNIT_WORDS.split())
 
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+
 #: What a question asks the number of, up to its verb: "how many red apples does ...".
 _ASKED_FOR = re.compile(r"\b(?:how many|how much|number of|amount of)((?:\s+[^\W\d_]+)+)")
 _VERBS = frozenset("""
@@ -71,22 +77,18 @@ _VERBS = frozenset("""
 #: Words before an equation that say it does not hold.
 _DENIED = re.compile(r"\b(?:not|never|no|isnt|doesnt|cannot|cant)\b", re.IGNORECASE)
 
-#: Another choice behind the first: `B)`, `(B)`, `or B`.
-_ANOTHER = re.compile(
-    r"(?<![\w(\[])[(\[]?([A-Za-z])[)\]]|^\s*(?:or|and|[,/&;])\s*[(\[]?([A-Za-z])(?:[).:\]]|\s*$)"
-)
-
-#: One letter alone behind the first choice, or one that takes it back: "B. C", "B) Rome. Final answer: C".
-_CORRECTED = re.compile(
-    r"(?:^|\b(?:answer|option|choice|actually|rather|instead|no)\b[\s,:]*(?:is\b[\s:]*)?)[(\[]?([A-Za-z])[)\]]?$",
-    re.IGNORECASE,
-)
-
 
 def grade_many(grades: Sequence[Grade]) -> list[bool]:
-    """One verdict per answer, in order; all Python values of the batch are evaluated in one child process."""
+    """One verdict per answer, in order; all Python values of the batch are evaluated in one child process, and all
+    mathematics is compared in another."""
     verdicts = [_grade(grade) for grade in grades]
-    codes = [index for index, verdict in enumerate(verdicts) if verdict is None]
+    unsure = [index for index, verdict in enumerate(verdicts) if verdict is None]
+    maths = [index for index in unsure if grades[index].task.grader == "math"]
+    for index, same in zip(
+        maths, same_mathematics([(grades[i].answer, grades[i].task.answer) for i in maths]), strict=True
+    ):
+        verdicts[index] = same
+    codes = [index for index in unsure if grades[index].task.grader == "code"]
     values = evaluate_many([text for i in codes for text in (grades[i].answer, grades[i].task.answer)])
     for index, given, right in zip(codes, values[::2], values[1::2], strict=True):
         verdicts[index] = given is not None and given == right
@@ -94,7 +96,7 @@ def grade_many(grades: Sequence[Grade]) -> list[bool]:
 
 
 def _grade(grade: Grade) -> bool | None:
-    """None: a value that has to be evaluated first."""
+    """None: a value that has to be evaluated or compared first."""
     given, right = grade.answer, grade.task.answer
     match grade.task.grader:
         case "exact":
@@ -104,6 +106,8 @@ def _grade(grade: Grade) -> bool | None:
         case "choice":
             letter = read_choice(given, grade.task.question)
             return letter is not None and letter == read_choice(right, grade.task.question)
+        case "math":
+            return True if given.strip() == right.strip() else None
         case "code":
             if given.strip() == right.strip():
                 return True
@@ -114,7 +118,7 @@ def normalise_answer(text: str) -> str:
     """Text as `exact` compares it: without case, spacing, wrapping quotes, `$` or \\boxed{} and a final stop."""
     text = " ".join(text.split()).casefold()
     while True:
-        bare = text.strip().strip("$\"'`*").rstrip(".").strip()
+        bare = text.strip().strip("$\"'`*\u201c\u201d\u2018\u2019").rstrip(".").strip()
         if boxed := re.fullmatch(r"\\boxed\{(.*)\}", bare):
             bare = boxed[1]
         if bare == text:
@@ -150,10 +154,16 @@ def read_number(text: str, question: str = "") -> Fraction | None:
     match = _NUMBER.match(text, lead.end() if lead else 0)
     if not match or _is_denied(text[: match.start()], match):
         return None
-    unit = text[match.end() :].strip(" .").casefold()
+    value, unit = _value(match), text[match.end() :].strip(" .").casefold().removesuffix("only").strip()
+    scale, _, rest = unit.partition(" ")
+    if value is not None and scale.removesuffix("s") in _SCALES:
+        value, unit = value * _SCALES[scale.removesuffix("s")], rest
     if match["currency"]:
-        return _value(match) if unit in ("", *_MONEY) else None  # "$42 m" are millions
-    return _value(match) if not unit or unit in UNITS or unit in _asked_for(question) else None
+        return value if unit in ("", *_MONEY) else None  # "$42 m" are millions
+    if not unit or unit in _asked_for(question):
+        return value
+    asked = {unit_of(word) for word in _asked_for(question)} - {""}
+    return value if unit in UNITS and (not asked or unit_of(unit) in asked) else None
 
 
 def _is_denied(before: str, match: re.Match[str]) -> bool:
@@ -173,6 +183,7 @@ def _asked_for(question: str) -> set[str]:
 
 def _undressed(text: str) -> str:
     """One line without LaTeX, emphasis and quotes."""
+    text = re.sub(r"^minus\s+(?=\d)", "-", text.strip().replace("{,}", ","), flags=re.IGNORECASE)
     text = re.sub(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}", r"\1/\2", text)
     text = re.sub(r"\\(?:text|mathrm|mbox|boxed)\s*\{([^{}]*)\}", r" \1 ", text)
     text = re.sub(r"\\[,;! ()\[\]]|\\(?=[$%])|\*\*(?!\d)|(?<!\d)\*\*|[`\"']", "", text)
@@ -201,34 +212,6 @@ def _value(match: re.Match[str]) -> Fraction | None:
         return sign * (value / Fraction(match["divisor"]) if match["divisor"] else value)
     except (ZeroDivisionError, ValueError):
         return None
-
-
-def read_choice(text: str, question: str = "") -> str | None:
-    """The letter chosen, upper case: `B`, `(B)`, `B.`, `B) Oslo`, `answer: B`; None when it is not plain, as with two
-    letters, unless the second is what the `question` says behind the first."""
-    text = re.sub(r"[*_`$\"'\\{}]|boxed", "", text).strip()
-    text = re.sub(
-        r"^(?:(?:the )?(?:correct |right |final )?(?:answer|option|choice)(?: is)?:? *)+",
-        "",
-        text,
-        flags=re.I,
-    )
-    match = re.fullmatch(
-        r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])(?:[).:]|$))(?P<rest>(?:\s.*)?)\.?", text, re.DOTALL
-    )
-    if not match:
-        return None
-    letter = match[1] or match[2] or match[3]
-    rest = match["rest"].strip(" .")
-    also = _ANOTHER.findall(match["rest"])
-    if any(other and other.upper() != letter.upper() for _, other in also):  # "B or c)"
-        return None
-    named = {one for one, _ in also}
-    if last := _CORRECTED.search(rest):
-        own = re.search(rf"\b{letter}[).:\]]\s*{re.escape(rest)}(?!\w)", question)
-        named |= set() if own else {last[1]}
-    # In another case it is a name in the choice's own text, as in "B) (a + b)".
-    return None if any(o != letter and o.isupper() == letter.isupper() for o in named) else letter.upper()
 
 
 def _is_literal(text: str) -> bool:

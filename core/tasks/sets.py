@@ -1,10 +1,10 @@
 """Task sets by name: the pocket families, and a user's own tasks in a JSON Lines file.
 
-One task per line: {"question": ..., "answer": ..., "grader": "exact" | "number" | "choice"}; optional `id`,
+One task per line: {"question": ..., "answer": ..., "grader": "exact" | "number" | "choice" | "math"}; optional `id`,
 `family`, `split` and `answer_pattern`, a regular expression that finds the answer in a reply (its first group, or all
 of it, where it matches last) before the usual rules do. A line {"defaults": {...}} gives such fields to all lines after
-it that lack them. Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by its question's own
-text, so that adding lines never moves one. Other fields are ignored.
+it that lack them. Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by its
+question's own text, so that adding lines never moves one. Other fields are ignored.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from core.episode import Grader, Task
 from core.errors import TaskError
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
-from core.tasks.graders import read_choice, read_number
+from core.tasks.choices import read_choice
+from core.tasks.graders import read_number
+from core.tasks.math_text import math_answer
 
 #: Splits of a user's file with the hundredths of the question space that each owns.
 FILE_SPLITS: dict[str, range] = {"evolve": range(60), "validation": range(60, 80), "test": range(80, 100)}
+
+#: What a task file may grade by.
+FILE_GRADERS: tuple[Grader, ...] = ("exact", "number", "choice", "math")
 
 #: What `pocket` and `pocket/NAME` stand for.
 POCKET_SETS: dict[str, tuple[str, ...]] = {
@@ -134,8 +139,10 @@ def _task(fields: dict[str, Any], where: str, stem: str) -> Task:
         raise TaskError(f"{where} has grader 'number', but its answer '{answer}' is not one number.")
     if grader == "choice" and read_choice(answer) is None:
         raise TaskError(f"{where} has grader 'choice', but its answer '{answer}' is not one letter.")
-    if grader not in ("exact", "number", "choice"):
-        raise TaskError(f"{where} has an unknown grader '{grader}': choose exact, number or choice.")
+    if grader == "math" and math_answer(answer) is None:
+        raise TaskError(f"{where} has grader 'math', but its answer '{answer[:80]}' cannot be read.")
+    if grader not in FILE_GRADERS:
+        raise TaskError(f"{where} has an unknown grader '{grader}': choose {', '.join(FILE_GRADERS)}.")
     split = _text(fields, "split", where) if "split" in fields else split_of(question, FILE_SPLITS)
     if split not in FILE_SPLITS:
         raise TaskError(f"{where} has an unknown split '{split}': choose {', '.join(FILE_SPLITS)}.")
@@ -145,7 +152,7 @@ def _task(fields: dict[str, Any], where: str, stem: str) -> Task:
         id=f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:60]}-{content[:10]}",
         question=question,
         answer=answer,
-        grader=cast(Grader, grader),
+        grader=grader,
         family=_text(fields, "family", where) if "family" in fields else "user",
         split=split,
         answer_pattern=_pattern(fields, where) if "answer_pattern" in fields else "",

@@ -96,7 +96,7 @@ def run(
     because a model could not be asked are played by --resume; until then the exit code is 1.
 
     A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}, where the grader is
-    "exact", "number" or "choice".
+    "exact", "number", "choice" or "math".
 
     [dim]$[/] trinity run --policy single:jack --policy random --tasks pocket --n 100
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from core.episode import Grade, Grader, Task
 from core.errors import TaskError
 from core.pocket import FAMILIES, TRAINED_FAMILIES
-from core.tasks.graders import grade_many, normalise_answer, read_choice, read_number
+from core.tasks.choices import read_choice
+from core.tasks.graders import grade_many, normalise_answer, read_number
 from core.tasks.sets import FILE_SPLITS, digest_of_tasks, load_tasks, read_task_file, remembered_tasks
 
 

@@ -43,6 +43,7 @@ _GRADERS: dict[Grader, str] = {
     "exact": "same text",
     "number": "same number",
     "choice": "same choice (A, B, …)",
+    "math": "same mathematics (LaTeX)",
 }
 
 
@@ -138,7 +139,7 @@ def _own_task() -> Task | None:
         "How it is checked",
         list(_GRADERS),
         key="own_grader",
-        help="Whether an answer counts as right: letter by letter, as a number, or as a choice.",
+        help="Whether an answer counts as right: letter by letter, as a number, as a choice, or as an expression.",
         persist_state="session",
         format_func=lambda value: _GRADERS[value],
     )

@@ -1,0 +1,104 @@
+"""Answers graded as a careful reader would: a corpus labelled by hand, and what is hostile, slow or huge."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.episode import Grade, Task
+from core.tasks.choices import options_of, read_choice
+from core.tasks.graders import grade_many
+from core.tasks.math_text import math_answer
+from core.tasks.mathematics import _COMPARER, same_mathematics
+
+CORPUS = Path(__file__).parent / "data" / "answers.jsonl"
+#: Of all answers of the corpus, so many have to be graded as its labels say; none of the wrong ones may pass.
+LEAST = 0.97
+
+
+def graded(lines: list[dict[str, Any]], grader: str = "") -> list[bool]:
+    return grade_many(
+        [
+            Grade(Task("t", one.get("question", ""), one["answer"], grader or one["grader"]), one["said"])  # type: ignore[arg-type]
+            for one in lines
+        ]
+    )
+
+
+@pytest.mark.process
+def test_the_corpus_is_graded_as_labelled_and_no_wrong_answer_passes() -> None:
+    lines = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
+    assert len(lines) > 300
+    verdicts = graded(lines)
+    falsely_right = [
+        one for one, verdict in zip(lines, verdicts, strict=True) if verdict and not one["right"]
+    ]
+    assert falsely_right == []
+    found: Counter[tuple[str, bool]] = Counter(
+        (one["grader"], verdict == one["right"]) for one, verdict in zip(lines, verdicts, strict=True)
+    )
+    for grader in ("math", "number", "choice", "exact"):
+        assert found[grader, True] / (found[grader, True] + found[grader, False]) >= LEAST, grader
+    naive = graded(lines, "exact")
+    rightly = sum(verdict == one["right"] for one, verdict in zip(lines, naive, strict=True))
+    assert rightly < 0.8 * len(lines), "by exact text alone much is lost"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("given_", "right", "verdict"),
+    [
+        (r"\dfrac{1}{2}", "0.5", True),
+        (r"x \in (2, 5)", "(2,5)", True),
+        ("(5,2)", "(2,5)", False),
+        (r"\text{no solution}", "No solution.", True),
+        ("10^{10^{10}}", "10", False),
+        ("9^{9^{9^{9}}}", "1", False),
+        ("99999999!", "1", False),
+        ("__import__('os').system('true')", "0", False),
+        (r"\left(" * 60, "1", False),
+        ("", "1", False),
+        ("not 42", "42", False),
+    ],
+)
+def test_single_answers(given_: str, right: str, verdict: bool) -> None:
+    assert same_mathematics([(given_, right)]) == [verdict]
+
+
+@pytest.mark.process
+def test_a_process_that_dies_or_hangs_loses_one_answer_and_no_more() -> None:
+    assert same_mathematics([("1+1", "2")]) == [True]
+    process = _COMPARER._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert same_mathematics([("2+1", "3"), ("2+2", "4")]) == [True, True]
+    process = _COMPARER._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    assert same_mathematics([("3+4", "7"), ("4+4", "8")]) == [False, True]
+
+
+@given(st.text(max_size=60) | st.text(alphabet=r"\{}()[]^_0123x/,.-+<>=$ frac", max_size=60))
+def test_any_text_is_made_uniform_without_a_fault(text: str) -> None:
+    found = math_answer(text)
+    assert found is None or not (found.latex and "__" in found.latex)
+    assert read_choice(text, "Which? A) Mars B) Jupiter") in (None, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def test_options_are_read_from_the_question() -> None:
+    assert options_of("Which? A) Mars B) Jupiter C) vitamin C") == {
+        "A": "Mars",
+        "B": "Jupiter",
+        "C": "vitamin C",
+    }
+    assert options_of("Which?\n(A) 1\n(B) 2\n(C) A or B") == {"A": "1", "B": "2", "C": "A or B"}
+    assert options_of("What did Plan A. do?") == {}
