@@ -40,6 +40,7 @@ class Commands(LazyGroup):
         "pool": Listed(
             "The models a coordinator chooses between: begin, list, check a pool.", "ui.cli.pool:app"
         ),
+        "tasks": Listed("Tasks of your own: what a file holds, how answers are graded.", "ui.cli.tasks:app"),
         "pocket": Listed("The embedded small world: its cards, and training it again.", "ui.cli.pocket:app"),
         "bench": Listed(
             "Run a benchmark beside its peer.",

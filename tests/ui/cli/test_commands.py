@@ -45,6 +45,8 @@ SUBCOMMANDS = [
     "checkpoints import",
     "pool init",
     "pool list",
+    "tasks list",
+    "tasks check",
     "pool check",
     "pocket cards",
     "pocket temperatures",
