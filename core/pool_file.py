@@ -21,7 +21,7 @@ from core.pool.costs import listed_prices
 from core.pool.mixed import MixedPool
 from core.pool.pool import Pool
 from core.pool.spec import Dialect, ModelSpec
-from core.pool.wire import EXTRA_FIELDS
+from core.pool.wire import OWN_FIELDS
 from core.processes import Processes
 
 
@@ -62,19 +62,33 @@ def load_specs(path: Path) -> tuple[ModelSpec, ...]:
         raise ConfigError(f"The pool file {path} cannot be read: {error}.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The pool file {path} is not valid TOML: {error}.") from None
-    entries = document.pop("model", None)
+    entries, defaults = document.pop("model", None), document.pop("defaults", {})
+    if not isinstance(defaults, dict) or "name" in defaults:
+        raise ConfigError(
+            f"{path}: defaults must be a [defaults] table of fields that models share, without a name."
+        )
     if document:
         raise ConfigError(
-            f"{path}: '{next(iter(document))}' is not known there; models stand in [[model]] tables."
+            f"{path}: '{next(iter(document))}' is not known there; models stand in [[model]] tables, "
+            "what they share in [defaults]."
         )
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"{path} names no models; add a [[model]] table for each (see trinity pool init).")
-    specs = tuple(_spec(path, number, entry) for number, entry in enumerate(entries, start=1))
+    specs = tuple(
+        _spec(path, number, _with_defaults(entry, defaults)) for number, entry in enumerate(entries, start=1)
+    )
     names = [spec.name for spec in specs]
     for number, name in enumerate(names, start=1):
         if name in names[: number - 1]:
             raise ConfigError(f"{path}, model {number} ('{name}'): name is already taken; give each its own.")
     return specs
+
+
+def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with what it does not say itself; a pocket model has fewer fields."""
+    if entry.get("provider", defaults.get("provider")) == "pocket":
+        defaults = {name: value for name, value in defaults.items() if name in _Pocket.model_fields}
+    return {**defaults, **entry}
 
 
 def _name(value: str) -> str:
@@ -105,8 +119,8 @@ def _url(value: str) -> str:
 
 def _extra(value: dict[str, Any]) -> dict[str, Any]:
     for field in value:
-        if field not in EXTRA_FIELDS:
-            raise ValueError(f"cannot set '{field}'; it may set {', '.join(sorted(EXTRA_FIELDS))}")
+        if field in OWN_FIELDS:
+            raise ValueError(f"cannot set '{field}', which the program sets itself (see trinity pool init)")
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
@@ -114,6 +128,23 @@ def _extra(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _header(value: dict[str, str]) -> dict[str, str]:
+    for name, variable in value.items():
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", name) or name.lower() in _OWN_HEADERS:
+            raise ValueError("must name headers such as api-key; those of the request itself cannot be set")
+        _variable(variable)
+    return value
+
+
+def _file(value: str) -> str:
+    if value and not Path(value).expanduser().is_file():
+        raise ValueError("must be a file with certificates (PEM)")
+    return str(Path(value).expanduser()) if value else ""
+
+
+_OWN_HEADERS = frozenset(
+    ("authorization", "content-type", "content-length", "host", "accept-encoding", "connection")
+)
 ModelName = Annotated[str, AfterValidator(_name)]
 Temperature = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
 RoleTemperature = dict[Literal["thinker", "worker", "verifier"], Temperature]
@@ -145,9 +176,13 @@ class _Hosted(_Entry):
     send_temperature: bool = True
     send_seed: bool = False
     stream: bool = True
-    stream_usage: bool = False
+    stream_usage: bool = True
     stream_done: bool = True
     extra: Annotated[dict[str, Any], AfterValidator(_extra)] = Field(default_factory=dict)
+    query: dict[str, str] = Field(default_factory=dict)
+    headers_env: Annotated[dict[str, str], AfterValidator(_header)] = Field(default_factory=dict)
+    proxy: Annotated[str, AfterValidator(lambda value: _url(value) if value else "")] = ""
+    ca_file: Annotated[str, AfterValidator(_file)] = ""
 
 
 class _Pocket(_Entry):

@@ -46,16 +46,24 @@ class Limits:
 
 class CallFailed(Exception):
     """One try failed: `failure` says why, `retry` if another may help, `wait_s` how long the server asks to
-    wait before it, `busy` that the server only wants to be asked less often (429)."""
+    wait before it, `busy` that the server only wants to be asked less often (429), `refused` that it did not accept the
+    request as it stands (400, 422)."""
 
     def __init__(
-        self, failure: Failure, *, retry: bool = False, wait_s: float | None = None, busy: bool = False
+        self,
+        failure: Failure,
+        *,
+        retry: bool = False,
+        wait_s: float | None = None,
+        busy: bool = False,
+        refused: bool = False,
     ) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.retry = retry
         self.wait_s = wait_s
         self.busy = busy
+        self.refused = refused
 
 
 def infrastructure(message: str, *, retry: bool = False) -> CallFailed:
@@ -64,28 +72,30 @@ def infrastructure(message: str, *, retry: bool = False) -> CallFailed:
 
 
 class ChatClient:
-    """The chat completions endpoint of one model. Its key goes to its own origin only and into no message."""
+    """The chat completions endpoint of one model. Its key, and the values of its own `headers`, go to its own origin
+    only and into no message."""
 
-    def __init__(self, spec: ModelSpec, key: str, limits: Limits, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, spec: ModelSpec, key: str, limits: Limits, headers: Mapping[str, str] | None = None
+    ) -> None:
         self._spec = spec
         self._key = key
+        self._headers = dict(headers or {})
+        self._secrets = [one for one in (key, *self._headers.values()) if one]
         self._limits = limits
         try:
-            self._url = httpx.URL(spec.base_url.rstrip("/") + "/chat/completions")
+            self._url = httpx.URL(
+                spec.base_url.rstrip("/") + "/chat/completions", params=dict(spec.query) or None
+            )
         except httpx.InvalidURL:
             raise PoolError(
                 f"Model '{spec.name}': base_url is no address that can be connected to;"
                 " write it like https://api.example.com/v1."
             ) from None
-        allow_private = spec.allow_private or is_private_by_name(self._url.host)
+        context = tls_context(spec.ca_file)
         transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False)
         # httpx has no parameter for the network backend; httpcore's pool, which it wraps, has.
-        transport._pool = httpcore.AsyncConnectionPool(
-            ssl_context=context,
-            max_connections=spec.concurrency,
-            keepalive_expiry=30.0,
-            network_backend=GuardedBackend(allow_private=allow_private),
-        )
+        transport._pool = _connections(spec, context, is_private_by_name(self._url.host))
         self._http = httpx.AsyncClient(
             transport=transport,
             headers={"User-Agent": "trinity-inspector", "Accept-Encoding": "identity"},
@@ -100,7 +110,7 @@ class ChatClient:
     async def call(self, body: Mapping[str, Any], on_piece: Callable[[str], None]) -> Completion:
         """Send `body` once; with `stream` in it, pieces of text go to `on_piece` as they arrive.
         Raises CallFailed; cancelling the task closes the connection."""
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", **self._headers}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         content = json.dumps(body, allow_nan=False).encode()
@@ -218,25 +228,56 @@ class ChatClient:
             retry=should_retry == "true" or (may_retry and should_retry != "false"),
             wait_s=wait_s,
             busy=status == 429,
+            refused=status in (400, 422),
         )
 
     def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "(key)") if self._key else text
+        for secret in self._secrets:
+            text = text.replace(secret, "(key)")
+        return text
 
     def _safe(self, text: str) -> str:
         """Words from outside, cut short, on one line, and withheld where they repeat a part of the key."""
-        key = self._key.lower()
-        starts = range(max(1, len(key) - KEY_FRAGMENT + 1))
-        if key and any(key[start : start + KEY_FRAGMENT] in text.lower() for start in starts):
-            return "(its words are withheld: they repeat the key)"
+        for secret in self._secrets:
+            key = secret.lower()
+            starts = range(max(1, len(key) - KEY_FRAGMENT + 1))
+            if any(key[start : start + KEY_FRAGMENT] in text.lower() for start in starts):
+                return "(its words are withheld: they repeat the key)"
         line = " ".join("".join(c if c.isprintable() else " " for c in well_formed(text)).split())
         return line if len(line) <= QUOTE_CHARS else line[: QUOTE_CHARS - 1] + "…"
 
 
+def _connections(spec: ModelSpec, context: ssl.SSLContext, is_private: bool) -> httpcore.AsyncConnectionPool:
+    """Connections to the model's server, or to its proxy, which then resolves the server's name itself."""
+    allow_private = spec.allow_private or is_private
+    if spec.proxy:
+        at_hand = is_private_by_name(httpx.URL(spec.proxy).host)
+        backend = GuardedBackend(allow_private=spec.allow_private or at_hand)
+        return httpcore.AsyncHTTPProxy(
+            spec.proxy,
+            ssl_context=context,
+            max_connections=spec.concurrency,
+            keepalive_expiry=30.0,
+            network_backend=backend,
+        )
+    return httpcore.AsyncConnectionPool(
+        ssl_context=context,
+        max_connections=spec.concurrency,
+        keepalive_expiry=30.0,
+        network_backend=GuardedBackend(allow_private=allow_private),
+    )
+
+
 @cache
-def tls_context() -> ssl.SSLContext:
-    """The certificates to trust: one set for all clients, from no environment variable. Reading them takes 20 ms."""
-    return httpx.create_ssl_context(trust_env=False)
+def tls_context(ca_file: str = "") -> ssl.SSLContext:
+    """The certificates to trust: one set for all clients, from no environment variable, or those of a file. Reading
+    them takes 20 ms. PoolError for a file without certificates."""
+    if not ca_file:
+        return httpx.create_ssl_context(trust_env=False)
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise PoolError(f"The certificates in {ca_file} cannot be read ({error}); give a PEM file.") from None
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

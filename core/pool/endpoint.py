@@ -50,17 +50,20 @@ class Endpoint:
         self._slots = asyncio.Semaphore(spec.concurrency)
         self._quota = RETRY_QUOTA
         self._paused_until = 0.0
+        self._counts_in_streams = spec.stream_usage
 
     async def reply(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Reply:
         """Ask until there is a reply, a failure that retrying does not mend, or no time left."""
         body = request_body(self.spec, ask, stream=on_piece is not None)
+        if not self._counts_in_streams:
+            body.pop("stream_options", None)
         outcome: Completion | Failure
         async with self._slots:
             started = time.monotonic()
             call = _Call(started + self.spec.timeout_s, on_piece)
             try:
                 async with asyncio.timeout(self.spec.timeout_s):
-                    outcome = await self._completion(body, call)
+                    outcome = await self._counted(body, call)
             except TimeoutError:
                 message = (
                     f"Model '{self.spec.name}' took longer than {self.spec.timeout_s:g} s and was cut off."
@@ -80,6 +83,18 @@ class Endpoint:
             usage=usage(self.spec, outcome.tokens_in, outcome.tokens_out),
             latency_s=latency_s,
         )
+
+    async def _counted(self, body: dict[str, object], call: _Call) -> Completion:
+        """The completion; from a server that does not know `stream_options` without them, also in later calls."""
+        try:
+            return await self._completion(body, call)
+        except CallFailed as error:
+            if not error.refused or "stream_options" not in body:
+                raise
+        without = {name: value for name, value in body.items() if name != "stream_options"}
+        completion = await self._completion(without, call)
+        self._counts_in_streams = False
+        return completion
 
     async def _completion(self, body: Mapping[str, object], call: _Call) -> Completion:
         async for attempt in stamina.retry_context(

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from core.episode import Ask, Reply
 from core.errors import PoolError
-from core.pool.client import ChatClient, Limits, tls_context
+from core.pool.client import ChatClient, Limits
 from core.pool.endpoint import Endpoint
 from core.pool.pool import entry
 from core.pool.spec import ModelSpec
@@ -51,9 +51,9 @@ class HttpPool:
     ) -> None:
         self.specs = tuple(specs)
         limits = limits or Limits()
-        context = tls_context()
+        env = env or {}
         self._endpoints = {
-            spec.name: Endpoint(spec, ChatClient(spec, _key(spec, env or {}), limits, context), limits)
+            spec.name: Endpoint(spec, ChatClient(spec, _key(spec, env), limits, _headers(spec, env)), limits)
             for spec in specs
         }
         self._loop = asyncio.new_event_loop()
@@ -96,18 +96,22 @@ class HttpPool:
 
 
 def _key(spec: ModelSpec, env: Mapping[str, str]) -> str:
-    if not spec.api_key_env:
-        return ""
-    key = env.get(spec.api_key_env, "").strip()
+    return _secret(spec, spec.api_key_env, env) if spec.api_key_env else ""
+
+
+def _headers(spec: ModelSpec, env: Mapping[str, str]) -> dict[str, str]:
+    return {name: _secret(spec, variable, env) for name, variable in spec.headers_env.items()}
+
+
+def _secret(spec: ModelSpec, variable: str, env: Mapping[str, str]) -> str:
+    key = env.get(variable, "").strip()
     if not key:
         raise PoolError(
-            f"Model '{spec.name}' needs a key in the environment variable {spec.api_key_env},"
+            f"Model '{spec.name}' needs a key in the environment variable {variable},"
             " which is not set; export it and try again."
         )
     if not (key.isascii() and key.isprintable()):
-        raise PoolError(
-            f"The key in {spec.api_key_env} holds characters that no header can carry; set it anew."
-        )
+        raise PoolError(f"The key in {variable} holds characters that no header can carry; set it anew.")
     return key
 
 

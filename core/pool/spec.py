@@ -37,19 +37,32 @@ class ModelSpec:
     send_temperature: bool = True
     send_seed: bool = False
     stream: bool = True  # False: the server cannot stream, `Pool.stream` then yields the whole reply
-    stream_usage: bool = False  # ask for usage in a stream (stream_options), which some servers reject
+    stream_usage: bool = (
+        True  # ask for usage in a stream; a server that refuses the request is not asked again
+    )
     stream_done: bool = True  # a stream ends with [DONE]; False: with its finish reason alone
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # further allow-listed body fields
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # further fields of the body
+    query: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the address: Azure's api-version
+    headers_env: Mapping[str, str] = field(
+        default_factory=dict, hash=False
+    )  # header -> variable with its value
+    proxy: str = ""  # address of an http proxy; none is taken from the environment
+    ca_file: str = ""  # certificates to trust instead of the usual ones
 
     def temperature_in(self, role: str) -> float:
         return self.role_temperature.get(role, self.temperature)
+
+
+def _address(spec: ModelSpec) -> list[object]:
+    """What else decides which model answers; nothing where there is nothing, as there once was not."""
+    return [sorted(spec.query.items())] if spec.query else []
 
 
 def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
     """What a pool's models hash to: replies of pools that differ in it cannot stand for each other."""
     described = [
         (one.name, one.model, one.provider, one.base_url, one.dialect, one.temperature, one.max_tokens)
-        + (sorted(one.role_temperature.items()), sorted(one.extra.items()))
+        + (sorted(one.role_temperature.items()), sorted(one.extra.items()), *_address(one))
         for one in specs
     ]
     return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

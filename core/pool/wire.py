@@ -11,21 +11,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from core.episode import Ask
 from core.pool.spec import ModelSpec
 
-#: Body fields an entry of pool.toml may add; everything else of the body is ours.
-EXTRA_FIELDS = frozenset(
+#: Body fields that are ours: an entry of pool.toml has settings for them or may not change them at all.
+OWN_FIELDS = frozenset(
     {
-        "chat_template_kwargs",
-        "frequency_penalty",
-        "min_p",
-        "presence_penalty",
-        "reasoning",
-        "reasoning_effort",
-        "repetition_penalty",
-        "service_tier",
-        "stop",
-        "thinking",
-        "top_k",
-        "top_p",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "model",
+        "n",
+        "response_format",
+        "seed",
+        "stream",
+        "stream_options",
+        "temperature",
+        "tool_choice",
+        "tools",
     }
 )
 
@@ -94,15 +94,25 @@ class _Wire(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
+class _Part(_Wire):
+    """A part of a text that comes in parts; those of other types, such as thinking, have none of it."""
+
+    type: str = "text"
+    text: str | None = None
+
+
 class _Text(_Wire):
-    content: str | None = None
+    content: str | list[_Part] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
     @property
     def answer(self) -> str:
-        return self.content or self.refusal or ""
+        content = self.content
+        if isinstance(content, list):
+            content = "".join(one.text or "" for one in content if one.type in ("text", "output_text"))
+        return content or self.refusal or ""
 
     @property
     def thinking(self) -> str:

@@ -40,12 +40,45 @@ def test_the_template_is_a_pool(tmp_path: Path) -> None:
 
 def test_every_line_of_the_template_that_is_commented_out_is_valid_too(tmp_path: Path) -> None:
     local = pool_template().partition("# A model on your own machine")[2].partition("\n")[2]
-    local = local.partition("# A pocket model")[0]
+    local = local.partition("# A pocket model")[0].replace("company.pem", "")
     lines = [line.removeprefix("# ") for line in local.splitlines() if line.startswith("# ")]
     path = tmp_path / "pool.toml"
     path.write_text("\n".join(lines))
     [spec] = load_specs(path)
     assert (spec.name, spec.stream_done, spec.allow_private, spec.stream) == ("local", False, True, False)
+
+
+def test_what_models_share_stands_once(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text(
+        '[defaults]\nbase_url = "http://127.0.0.1:9/v1"\nmax_tokens = 64\ntemperature = 0.1\n'
+        '[[model]]\nname = "a"\n[[model]]\nname = "b"\nmax_tokens = 128\n'
+        '[[model]]\nname = "sage"\nprovider = "pocket"\nmax_tokens = 9\n'
+    )
+    a, b, sage = load_specs(path)
+    assert (a.base_url, a.max_tokens, a.temperature) == ("http://127.0.0.1:9/v1", 64, 0.1)
+    assert (b.base_url, b.max_tokens) == (a.base_url, 128)
+    assert (sage.provider, sage.max_tokens, sage.temperature) == ("pocket", 9, 0.1)
+    path.write_text('[defaults]\nname = "a"\n[[model]]\nname = "a"\nbase_url = "http://127.0.0.1:9/v1"\n')
+    with pytest.raises(ConfigError, match="without a name"):
+        load_specs(path)
+
+
+def test_an_azure_deployment_is_an_address_a_version_and_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    base = '[[model]]\nname = "a"\nbase_url = "https://x.openai.azure.com/openai/deployments/d"\n'
+    path.write_text(f'{base}query = {{ api-version = "2024-10-21" }}\nheaders_env = {{ api-key = "AZURE" }}')
+    [spec] = load_specs(path)
+    assert (spec.query, spec.headers_env) == ({"api-version": "2024-10-21"}, {"api-key": "AZURE"})
+    for line, says in (
+        ('headers_env = { authorization = "KEY" }', "must name headers such as api-key"),
+        ('headers_env = { api-key = "sk-123" }', "must be the name of an environment variable"),
+        ('ca_file = "nowhere.pem"', "ca_file must be a file with certificates"),
+        ('proxy = "socks"', "proxy must be an http or https address"),
+    ):
+        path.write_text(base + line)
+        with pytest.raises(ConfigError, match=says):
+            load_specs(path)
 
 
 def test_a_role_may_have_a_temperature_of_its_own(tmp_path: Path) -> None:
@@ -99,7 +132,7 @@ MISTAKES = [
     (GOOD + "concurrency = 1000", "concurrency should be less"),
     (GOOD + 'dialect = "loud"', "dialect should be 'general' or 'terse'"),
     (GOOD + 'provider = "magic"', "provider should be 'openai' or 'pocket'"),
-    (GOOD + "extra = { n = 3 }", "extra cannot set 'n'; it may set "),
+    (GOOD + "extra = { n = 3 }", "extra cannot set 'n', which the program sets itself"),
     (GOOD + "extra = { top_p = nan }", "extra holds a date or a number"),
     (GOOD + "extra = { stop = 2026-01-01 }", "extra holds a date or a number"),
     ('[[model]]\nname = "nobody"\nprovider = "pocket"', "no pocket model 'nobody'"),

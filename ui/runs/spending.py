@@ -25,11 +25,12 @@ from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, LivePlan, PooledPl
 
 
 def is_free(spec: ModelSpec) -> bool:
-    """Whether nobody bills for this model: a known price of 0, or a keyless server on this machine."""
-    if spec.price_in == 0 and spec.price_out == 0:
-        return True
+    """Whether nobody bills for this model: it plays in this process, its price is 0, or it has none at all and its
+    server is on this machine and asks for no key."""
+    prices = {spec.price_in, spec.price_out}
     on_this_machine = urlsplit(spec.base_url).hostname in ("127.0.0.1", "localhost", "::1")
-    return spec.provider != "openai" or (on_this_machine and not spec.api_key_env)
+    keyless = on_this_machine and not spec.api_key_env and not spec.headers_env
+    return spec.provider != "openai" or prices == {0} or (prices == {None} and keyless)
 
 
 def paid_models(specs: Iterable[ModelSpec]) -> list[ModelSpec]:
@@ -164,7 +165,8 @@ def agree_to_cost(asked: Price, *, may_ask: bool, agreed: bool) -> str | None:
 
 class MeteredPool:
     """A pool that counts what is spent and never asks what together could go over the ceiling: calls that
-    fit are made first, then those that fit what is left. BudgetError when not a single one does."""
+    fit are made first, then those that fit what is left. BudgetError when not a single one does. A reply without token
+    counts is charged as the most that its call could cost, and counted in `at_bound`."""
 
     def __init__(self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0) -> None:
         self.specs = pool.specs
@@ -172,6 +174,7 @@ class MeteredPool:
         self._by_name = {spec.name: spec for spec in pool.specs}
         self._ceiling_usd = ceiling_usd
         self.spent_usd = spent_usd
+        self.at_bound = 0
 
     def anew(self, spent_usd: float) -> MeteredPool:
         """The pool below its ceiling, of which so much is spent."""
@@ -184,7 +187,7 @@ class MeteredPool:
             end = begin + self._affordable(asks[begin:])
             with closing(self._pool.ask(asks[begin:end])) as replies:
                 for index, reply in replies:
-                    self.spent_usd += reply.usage.cost_usd or 0.0
+                    self._charge(asks[begin + index], reply)
                     yield begin + index, reply
             begin = end
 
@@ -194,8 +197,15 @@ class MeteredPool:
         with closing(self._pool.stream(ask)) as pieces:
             for piece in pieces:
                 if isinstance(piece, Reply):
-                    self.spent_usd += piece.usage.cost_usd or 0.0
+                    self._charge(ask, piece)
                 yield piece
+
+    def _charge(self, ask: Ask, reply: Reply) -> None:
+        spec, cost_usd = self._by_name[ask.model], reply.usage.cost_usd
+        if cost_usd is None and reply.error is None and not is_free(spec):
+            cost_usd = most_usd(spec, ask.messages)
+            self.at_bound += 1
+        self.spent_usd += cost_usd or 0.0
 
     def _affordable(self, asks: Sequence[Ask]) -> int:
         """How many of the asks, from the first on, surely fit what is left together: at least one."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,28 @@ def test_an_entry_decides_which_fields_its_server_sees() -> None:
     [request] = server.requests
     assert request.body.keys() == {"model", "messages", "max_completion_tokens", "seed", "top_p"}
     assert "authorization" not in request.headers
+
+
+def test_a_query_and_headers_of_its_own_are_sent_and_their_secrets_never_shown() -> None:
+    entry_fields: dict[str, Any] = {"query": {"api-version": "2024-10-21"}, "headers_env": {"api-key": "KEY"}}
+    reply, server = talk(ok(f"four {CANARY}"), **entry_fields)
+    [request] = server.requests
+    assert request.path == "/v1/chat/completions?api-version=2024-10-21"
+    assert request.headers["api-key"] == CANARY
+    assert "authorization" not in request.headers
+    assert reply.text == "four (key)"
+    told, _ = talk(fail(400, f"bad {CANARY}"), **entry_fields)
+    assert CANARY not in why(told)
+
+
+def test_a_proxy_is_asked_where_one_is_named() -> None:
+    with faulty_server(ok("by proxy")) as proxy:
+        spec = ModelSpec("m", base_url="http://models.invalid/v1", proxy=f"http://127.0.0.1:{proxy.port}")
+        pool = HttpPool([spec], limits=QUICK)
+        [(_, reply)] = pool.ask([ask()])
+        pool.close()
+    assert reply.text == "by proxy"
+    assert proxy.requests[0].path == "http://models.invalid/v1/chat/completions"
 
 
 def test_repeats_in_an_episode_are_sent_with_seeds_of_their_own() -> None:

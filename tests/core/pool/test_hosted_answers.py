@@ -139,8 +139,30 @@ def test_pieces_come_as_they_are_written() -> None:
     assert isinstance(reply, Reply)
     assert (reply.text, reply.usage.tokens_out) == ("one two three", 7)
     assert server.requests[0].body["stream"] is True
-    assert "stream_options" not in server.requests[0].body
+    assert server.requests[0].body["stream_options"] == {"include_usage": True}
     assert arrivals[1][0] - arrivals[0][0] > 0.25
+
+
+def test_a_server_that_knows_no_stream_options_is_asked_without_and_not_again() -> None:
+    refused, said = fail(400, "Unknown parameter: stream_options"), (stream_head(), events("hi"))
+    with faulty_server(refused, said) as server:
+        pool = HttpPool([entry(server)], limits=QUICK)
+        replies = [[*pool.stream(ask())][-1] for _ in range(2)]
+        pool.close()
+    assert [reply.text for reply in replies if isinstance(reply, Reply)] == ["hi", "hi"]
+    assert ["stream_options" in request.body for request in server.requests] == [True, False, False]
+    _, lasting, _ = stream(fail(400, "No."), fail(400, "No."))
+    assert "400" in why(lasting)
+
+
+def test_an_answer_may_come_in_parts() -> None:
+    parts = [
+        {"type": "thinking", "text": "hm"},
+        {"type": "text", "text": "fo"},
+        {"type": "text", "text": "ur"},
+    ]
+    reply, _ = talk(ok(content=parts))
+    assert reply.text == "four"
 
 
 def test_a_stream_without_done_is_accepted_only_where_the_entry_says_so() -> None:
@@ -165,9 +187,9 @@ def test_an_error_in_the_stream_and_a_server_that_does_not_stream() -> None:
     assert (pieces, reply.text, "stream" in server.requests[0].body) == ([], "whole", False)
 
 
-def test_usage_in_a_stream_is_asked_for_where_the_entry_says_so() -> None:
-    _, _, server = stream((stream_head(), events("x")), stream_usage=True)
-    assert server.requests[0].body["stream_options"] == {"include_usage": True}
+def test_usage_in_a_stream_is_not_asked_for_where_the_entry_says_so() -> None:
+    _, _, server = stream((stream_head(), events("x")), stream_usage=False)
+    assert "stream_options" not in server.requests[0].body
 
 
 # Time

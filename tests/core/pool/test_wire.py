@@ -94,6 +94,7 @@ def test_asks_own_limits_win_over_the_entrys() -> None:
         "temperature": 0.0,
         "top_p": 0.9,
         "stream": True,
+        "stream_options": {"include_usage": True},
     }
     json.dumps(request_body(spec, ask, stream=True)).encode()
 

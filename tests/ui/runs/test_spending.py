@@ -1,0 +1,62 @@
+"""What counts as free, and what is charged where a server tells no token counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from core.episode import Ask, Failure, Message, Reply, Role, Usage
+from core.errors import BudgetError
+from core.pool.spec import ModelSpec
+from ui.runs.spending import MeteredPool, is_free, most_usd
+
+HERE, THERE = "http://127.0.0.1:8000/v1", "https://api.example.com/v1"
+
+
+@pytest.mark.parametrize(
+    ("spec", "free"),
+    [
+        (ModelSpec("m", base_url=HERE), True),
+        (ModelSpec("m", base_url=HERE, api_key_env="KEY"), False),  # a gateway to others
+        (ModelSpec("m", base_url=HERE, price_in=1.0, price_out=1.0), False),
+        (ModelSpec("m", base_url=HERE, price_in=1.0), False),
+        (ModelSpec("m", base_url=THERE), False),
+        (ModelSpec("m", base_url=THERE, price_in=0.0, price_out=0.0), True),
+        (ModelSpec("m", provider="pocket"), True),
+    ],
+)
+def test_free_is_what_has_no_price_on_this_machine_or_a_price_of_nothing(spec: ModelSpec, free: bool) -> None:
+    assert is_free(spec) is free
+
+
+@dataclass
+class _Uncounted:
+    """A pool whose server tells no token counts, or fails."""
+
+    specs: tuple[ModelSpec, ...]
+    error: Failure | None = None
+
+    def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
+        for index, _ in enumerate(asks):
+            yield index, Reply("42", usage=Usage(), error=self.error)
+
+    def stream(self, ask: Ask) -> Iterator[str | Reply]:
+        yield Reply("42", usage=Usage(), error=self.error)
+
+
+def test_a_reply_without_token_counts_is_charged_at_its_bound() -> None:
+    spec = ModelSpec("m", base_url=THERE, price_in=1.0, price_out=10.0, max_tokens=1000)
+    ask = Ask("m", Role.WORKER, (Message("user", "hi"),))
+    bound = most_usd(spec, ask.messages)
+    metered = MeteredPool(_Uncounted((spec,)), ceiling_usd=2.5 * bound)
+    assert [reply.text for _, reply in metered.ask([ask])] == ["42"]
+    assert [one for one in metered.stream(ask) if isinstance(one, Reply)]
+    assert metered.spent_usd == pytest.approx(2 * bound)
+    assert metered.at_bound == 2
+    with pytest.raises(BudgetError):
+        list(metered.ask([ask]))
+    failing = MeteredPool(_Uncounted((spec,), Failure("infrastructure", "Down.")), ceiling_usd=bound)
+    list(failing.ask([ask]))
+    assert (failing.spent_usd, failing.at_bound) == (0.0, 0)
