@@ -42,7 +42,10 @@ StoreOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
 EncoderOption = Annotated[
     str | None,
-    typer.Option(help="Encoder: a Hugging Face folder or hub id. Else TRINITY_ENCODER, else pocket."),
+    typer.Option(
+        help="Encoder: a Hugging Face folder or hub id, or 'pocket'. Else TRINITY_ENCODER, else pocket where all "
+        "models are."
+    ),
 ]
 MaxCostOption = Annotated[
     float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +29,7 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import agree, playing, with_ceiling
+from ui.cli.playing import agree, playing, tell_what_plays, with_ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,6 +188,8 @@ def evolve(
         if known:
             fixed = {key: named.get(key) for key in values if values[key] != AUTO}
             plan = _as_begun(opened, known, plan, settings, fixed)
+        else:
+            plan = replace(plan, encoder=wiring.encoder_for(plan.pool, settings.encoder))
         run_id = _play(opened, plan, known, default_population=chosen.population == AUTO and not known)
         _report(opened, run_id, as_json)
 
@@ -233,6 +236,7 @@ def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_popul
         parts = with_default_population(parts)
     for note in parts.notes:
         say(note)
+    tell_what_plays(parts.plan.pool, parts.pool.specs, parts.encoder)
     agree(price(store, parts.plan, parts.pool.specs), agreed=known is not None)
     with playing(store, parts, known) as played, progress() as bar:
         done = max(0, store.runs.get(played.run).generations - 1)

@@ -29,7 +29,7 @@ from ui.cli.console import (
     tell,
 )
 from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
-from ui.cli.playing import agree, playing, with_ceiling
+from ui.cli.playing import agree, playing, tell_what_plays, with_ceiling
 
 if TYPE_CHECKING:
     from core.episode import Change, ChangeKind
@@ -147,6 +147,7 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
+    tell_what_plays(plan.pool, parts.pool.specs)
     _say_plan(plan)
     agree(price(store, plan, parts.pool.specs), agreed=resume is not None)
     with playing(store, parts, resume) as played, progress() as bar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +14,8 @@ from core.settings import Settings
 from ui.cli.console import say
 
 if TYPE_CHECKING:
+    from core.coordinator.encoder import Encoder
+    from core.pool.spec import ModelSpec
     from storage.store import Store
     from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan
     from ui.runs.play import Ready
@@ -25,6 +27,30 @@ P = TypeVar("P", "BatchPlan", "EvolutionPlan", "ForkPlan")
 def with_ceiling(plan: P, settings: Settings) -> P:
     """A stored plan; a ceiling given now replaces the stored one."""
     return plan if settings.max_cost_usd is None else replace(plan, max_cost_usd=settings.max_cost_usd)
+
+
+def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | None = None) -> None:
+    """Say which models are asked and where they are, what reads the transcripts, and of a pool file that is not
+    used."""
+    from pathlib import Path
+    from urllib.parse import urlsplit
+
+    from core.settings import POCKET_POOL
+
+    hosts = dict.fromkeys(urlsplit(spec.base_url).netloc for spec in specs if spec.provider == "openai")
+    places = [*(["in this process"] if any(one.provider == "pocket" for one in specs) else []), *hosts]
+    names = ", ".join(spec.name for spec in specs)
+    say(f"Pool {pool}: {names} ({', '.join(places) or 'scripted'}).")
+    if pool == POCKET_POOL and Path("pool.toml").is_file():
+        say(
+            "The pool.toml in this folder is not used: give --pool pool.toml, or set TRINITY_POOL, to play with it."
+        )
+    if encoder is not None:
+        millions = sum(weight.numel() for weight in encoder.model.parameters()) / 1e6
+        say(
+            f"Encoder {encoder.identity.name}: {millions:,.1f} million numbers, {encoder.dtype}, on the "
+            f"{encoder.device.upper()}, window {encoder.tokens.max_tokens:,} tokens."
+        )
 
 
 def agree(price: Price, *, agreed: bool = False, may_ask: bool = True) -> None:

@@ -12,7 +12,6 @@ import typer
 from core.analysis.metrics import FEWEST_SEEDS
 from core.episode import Protocol
 from core.errors import ConfigError
-from core.settings import POCKET_POOL
 from ui.cli.console import (
     MOST_TASKS,
     EncoderOption,
@@ -28,7 +27,7 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import agree, playing
+from ui.cli.playing import agree, playing, tell_what_plays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +114,7 @@ def reproduce(
         task_seed=task_seed,
         turns=turns,
         pool=absolute_pool(settings.pool),
-        encoder=settings.encoder or POCKET_POOL,
+        encoder=wiring.encoder_for(settings.pool, settings.encoder),
         tasks=absolute_tasks(tasks),
         held_out=absolute_tasks(held_out),
         protocol=protocol,
@@ -236,6 +235,7 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
     from ui.runs.spending import MeteredPool, Price, estimate
 
     pool = wiring.resolve_pool(suite.pool)
+    tell_what_plays(suite.pool, pool.specs)
     played = list(possible(rows, len(pool.specs), suite))
     episodes = episodes_at_most(played, suite, len(pool.specs)) * len(seeds)
     most = estimate(pool.specs, episodes, suite.turns)

@@ -24,8 +24,9 @@ from ui.cli.console import (
     progress,
     refuse_with_resume,
     say,
+    tell,
 )
-from ui.cli.playing import agree, playing, with_ceiling
+from ui.cli.playing import agree, playing, tell_what_plays, with_ceiling
 
 if TYPE_CHECKING:
     from core.episode import Task
@@ -142,6 +143,8 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
 
     parts = prepare(store, plan)
     validation = _validation(parts, validate)
+    encoders = (getattr(policy, "encoder", None) for policy in parts.policies)
+    tell_what_plays(plan.pool, parts.pool.specs, next((one for one in encoders if one is not None), None))
     agree(price(store, plan, parts.pool.specs, validation), agreed=resume is not None)
     if validation:
         parts = _with_cycles(store, parts, validation)
@@ -256,4 +259,43 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool) -> None:
             for one in rows
         ],
     )
+    _report_lapses(store, run_id)
     say(f"Look into it: trinity episodes --run {run_id}, or trinity ui")
+
+
+def _report_lapses(store: Store, run_id: str) -> None:
+    """What could not be read in the models' replies, if anything, and loudly where it is much."""
+    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses
+
+    found = [one for one in lapses(store, run_id) if one.any]
+    if found:
+        tell()
+        tell("What replies lacked, as a share of the turns in which they could:", "bold")
+        print_table(
+            ["model", *(f">{kind}" for kind in KINDS)],
+            [
+                (one.model, *(percent(share.value) if share.k else "" for share in one.shares.values()))
+                for one in found
+            ],
+        )
+    for one in found:
+        for kind in one.loud:
+            say(
+                f"Warning: {printable(one.model)}, {kind}: {one.shares[kind].k} of {one.shares[kind].n} turns, more "
+                f"than {percent(LOUD)}. Read some: trinity episodes --run {run_id} --where '{_WHERE[kind]}'"
+            )
+    if (cut := cut_transcripts(store, run_id)).k:
+        say(
+            f"Warning: the encoder's window cut the transcript in {cut.k} of {cut.n} turns, so the coordinator did "
+            "not see all of it. Name an encoder with a longer window by --encoder."
+        )
+
+
+#: The turns with each kind of lapse, in the filter language.
+_WHERE = {
+    "no answer": 'any("no_answer" in turn.flags)',
+    "no plan": 'any("no_suggestion" in turn.flags)',
+    "no verdict": 'any("verdict_unreadable" in turn.flags)',
+    "cut": 'any("truncated" in turn.flags)',
+    "failed or refused": 'any("model_error" in turn.flags)',
+}

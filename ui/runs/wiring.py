@@ -126,6 +126,25 @@ def pool_specs(name: str) -> tuple[ModelSpec, ...]:
     return resolve_pool(name).specs
 
 
+def encoder_for(pool: str, encoder: str | None) -> str:
+    """The encoder that a coordinator of this pool is to read with: the one that is named, else the pocket one for
+    pocket models alone. ConfigError for other models without a named one: their prose is not what it was trained on,
+    and far longer than its window."""
+    if encoder:
+        return encoder
+    others = (
+        [spec.name for spec in pool_specs(pool) if spec.provider != "pocket"] if pool != POCKET_POOL else []
+    )
+    if others:
+        raise ConfigError(
+            f"Name the language model that reads the transcripts of {', '.join(others[:3])}"
+            f"{' and others' if len(others) > 3 else ''} by --encoder or TRINITY_ENCODER: a folder, or a hub id such "
+            "as Qwen/Qwen3-0.6B. The pocket encoder was trained on short pocket texts and holds 1,024 of its small "
+            "tokens; 'pocket' takes it all the same."
+        )
+    return POCKET_POOL
+
+
 def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = None) -> None:
     """Put a checkpoint into the store; one that is there already stays as it is."""
     if store.checkpoints.has(checkpoint.id):

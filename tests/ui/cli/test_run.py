@@ -17,7 +17,7 @@ from core.episode import EndReason, Protocol, Role
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store, open_store
-from tests.core.pool.faulty_server import Answer, Request, fail
+from tests.core.pool.faulty_server import Answer, Request, fail, ok
 from tests.ui.sums import Sums, answer
 from ui.runs import wiring
 from ui.runs.batch import BatchParts
@@ -170,7 +170,29 @@ def test_a_finished_run_is_not_resumed(world: Sums) -> None:
     store.close()
     result = world.trinity("run", "--resume", run)
     assert result.code == 1
-    assert result.err == f"trinity: Run {run} is finished: there is nothing to resume.\n"
+    assert result.err.splitlines()[1:] == [f"trinity: Run {run} is finished: there is nothing to resume."]
+
+
+def test_what_plays_is_said_first_and_what_replies_lacked_last(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.folder)
+    told = world.run("--policy", "random", "--n", 2)
+    assert told.err.startswith(
+        f"Pool {world.folder / 'pool.toml'}: adder, guesser (127.0.0.1:{world.server.port})."
+    )
+    assert "Warning" not in told.err
+    pocket = world.trinity("run", "--policy", "random", "--n", 1, "--pool", "pocket", "--tasks", "pocket")
+    assert "(in this process)" in pocket.err
+    assert "The pool.toml in this folder is not used" in pocket.err
+    world.server.answer = lambda _: ok("I would rather not say.")
+    lapsed = world.run("--policy", "single:adder", "--n", 2, "--validate", "0")
+    assert "What replies lacked" in lapsed.out
+    warned = " ".join(lapsed.err.split())
+    assert "Warning: adder, no answer: " in warned
+    assert "more than 5.0 %" in warned
+    where = warned.partition("--where '")[2].partition("'")[0]
+    assert world.trinity("episodes", "--where", where, "--json").json["episodes"]
 
 
 def test_paid_models_ask_for_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +273,7 @@ def test_an_outage_leaves_no_choice_behind(world: Sums) -> None:
     assert len(world.server.requests) > calls + 4, "a choice with lost calls is made again"
     world.server.answer = lambda _: fail(500)
     dead = world.run("--policy", "single:guesser", "--n", 2)
-    assert (dead.code, dead.err.count("\n")) == (1, 1)
+    assert (dead.code, dead.err.count("\n")) == (1, 2)
     assert "No role cycle can be chosen for single:guesser" in dead.err
 
 

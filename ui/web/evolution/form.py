@@ -22,6 +22,7 @@ from core.tasks.sets import digest_of_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line
+from ui.runs import wiring
 from ui.runs.plans import EvolutionPlan
 from ui.runs.spending import price
 from ui.web.evolution.lineage import LEARNERS
@@ -104,7 +105,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
         pool = settings.pool if settings.pool == POCKET_POOL else str(Path(settings.pool).resolve())
         st.caption(
             f"Pool {label(Path(pool).name, 40)}: {label(', '.join(one.name for one in specs), 200)} · encoder "
-            f"{label(settings.encoder or POCKET_POOL, 60)}"
+            f"{label(settings.encoder or (POCKET_POOL if pool == POCKET_POOL else 'not named'), 60)}"
         )
         if tasks is None:
             return None, "Name the file of tasks first."
@@ -113,7 +114,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
                 tasks=tasks,
                 n=n,
                 pool=pool,
-                encoder=settings.encoder or POCKET_POOL,
+                encoder=wiring.encoder_for(pool, settings.encoder),
                 max_cost_usd=settings.max_cost_usd,
                 name=name,
                 **run_settings,

@@ -1,0 +1,102 @@
+"""What a run's replies lacked, model by model: answers, plans and verdicts that nobody could read, and what failed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from core.episode import Flag, Role
+from storage.analysis.verdicts import TurnGroup, turn_groups
+from storage.filters.episode_filter import EpisodeFilter
+from storage.store import Store
+
+#: From this share on a lapse is worth a warning: it costs accuracy, and often a setting mends it.
+LOUD = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`k` of `n` turns."""
+
+    k: int = 0
+    n: int = 0
+
+    @property
+    def value(self) -> float:
+        """From 0 to 1; 0 of none."""
+        return self.k / self.n if self.n else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lapses:
+    """How often a model's replies lacked something, by what, over the turns in which it could have."""
+
+    model: str
+    shares: Mapping[str, Share] = field(default_factory=dict)
+
+    @property
+    def any(self) -> bool:
+        """Whether there was a lapse at all."""
+        return any(share.k for share in self.shares.values())
+
+    @property
+    def loud(self) -> list[str]:
+        """The lapses that are frequent."""
+        return [name for name, share in self.shares.items() if share.value > LOUD]
+
+
+_Test = Callable[[TurnGroup], bool]
+
+
+def _flagged(flag: Flag) -> _Test:
+    return lambda group: flag in group.flags
+
+
+def _as(role: Role) -> _Test:
+    return lambda group: (
+        group.role is role and not {Flag.NOTHING_TO_JUDGE, Flag.MODEL_ERROR} & set(group.flags)
+    )
+
+
+def _asked(group: TurnGroup) -> bool:
+    return Flag.NOTHING_TO_JUDGE not in group.flags
+
+
+#: The kinds of lapses: their name, in which turns they can be, and in which they are.
+KINDS: Mapping[str, tuple[_Test, _Test]] = {
+    "no answer": (_as(Role.WORKER), _flagged(Flag.NO_ANSWER)),
+    "no plan": (_as(Role.THINKER), _flagged(Flag.NO_SUGGESTION)),
+    "no verdict": (_as(Role.VERIFIER), _flagged(Flag.VERDICT_UNREADABLE)),
+    "cut": (_asked, _flagged(Flag.TRUNCATED)),
+    "failed or refused": (_asked, _flagged(Flag.MODEL_ERROR)),
+}
+
+
+def lapses_of(groups: Iterable[TurnGroup]) -> list[Lapses]:
+    """The lapses of each model that spoke in these turns, by its name."""
+    counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: {name: [0, 0] for name in KINDS})
+    for group in groups:
+        for name, (could, did) in KINDS.items():
+            if could(group):
+                counts = counted[group.model][name]
+                counts[0] += group.n if did(group) else 0
+                counts[1] += group.n
+    return [
+        Lapses(model, {name: Share(*counts) for name, counts in of.items()})
+        for model, of in sorted(counted.items())
+    ]
+
+
+def lapses(store: Store, run: str) -> list[Lapses]:
+    """The lapses of each model in the finished episodes of a run. One query."""
+    return lapses_of(turn_groups(store, EpisodeFilter(run=run)))
+
+
+def cut_transcripts(store: Store, run: str) -> Share:
+    """In how many turns of a run the coordinator's encoder could not hold the whole transcript. One query."""
+    groups = turn_groups(store, EpisodeFilter(run=run))
+    return Share(
+        sum(group.n for group in groups if Flag.PROMPT_OVERFLOW in group.flags),
+        sum(group.n for group in groups),
+    )
