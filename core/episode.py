@@ -80,8 +80,8 @@ ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem with a checkable answer. `answer_pattern` is a regular expression that finds an answer in a reply
-    before all other rules do; empty for none."""
+    """One problem. `answer` is the right one; empty: nobody knows it, and nothing is judged. `answer_pattern` is a
+    regular expression that finds an answer in a reply before all other rules do; empty for none."""
 
     id: str
     question: str
@@ -266,8 +266,9 @@ class Episode:
 
     @property
     def reward(self) -> float | None:
-        """Binary terminal reward (paper section 2); None while running or missing."""
-        if self.status is not Status.FINISHED:
+        """Binary terminal reward (paper section 2); None while running or missing, and where nobody knows the right
+        answer."""
+        if self.status is not Status.FINISHED or not self.task.answer:
             return None
         return 1.0 if self.correct else 0.0
 

@@ -194,7 +194,7 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
         text = reading.with_verdict(parent.rules, dialect, was.reply.text, tag, Verdict(change.value))
         reasoning = was.reply.reasoning
     turn = reread_turn(parent, index, Reply(text, reasoning, "edited", Usage(0, 0, 0.0)))
-    if turn.answer_after is not None and turn.correct_after is None:
+    if turn.answer_after is not None and turn.correct_after is None and parent.task.answer:
         turn = replace(turn, correct_after=grade([Grade(parent.task, turn.answer_after)])[0])
     return (turn,)
 

@@ -65,7 +65,8 @@ def play(
     for recorded in episode.turns:
         state.add(recorded)
     answer = state.situation.answer
-    if answer is not None and answer not in state.grades:  # recorded, but never graded
+    can_grade = bool(episode.task.answer)
+    if answer is not None and answer not in state.grades and can_grade:  # recorded, but never graded
         state.grades[answer] = bool((yield Grade(episode.task, answer)))
     while (end := state.ending()) is None:
         choice = yield state.decide()
@@ -89,13 +90,14 @@ def play(
             return replace(state.ended(Status.MISSING, EndReason.ERROR), error=reply.error.message)
         yield Replied(episode.id, index, reply)
         turn = state.read(decision, messages, reply, dialect, situation.tag)
-        if turn.answer_after is not None and turn.answer_after not in state.grades:
+        if turn.answer_after is not None and turn.answer_after not in state.grades and can_grade:
             correct = yield Grade(episode.task, turn.answer_after)
             turn = replace(turn, correct_after=bool(correct))
         state.add(turn)
         yield turn
     over = state.ended(Status.FINISHED, end)
-    return replace(over, correct=over.answer is not None and state.grades[over.answer])
+    right = over.answer is not None and state.grades.get(over.answer, False)
+    return replace(over, correct=right if can_grade else None)
 
 
 def request_at(episode: Episode, index: int) -> Decide:

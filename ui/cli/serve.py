@@ -22,6 +22,9 @@ APP = Path(__file__).resolve().parents[1] / "app.py"
 def ui(
     store: StoreOption = None,
     port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1. Else TRINITY_PORT, else 8501.")] = None,
+    samples: Annotated[
+        bool, typer.Option(help="Import the recorded sample runs into a store that never had them.")
+    ] = True,
 ) -> None:
     """Open the app on http://127.0.0.1:8501. The first start imports the sample runs; stop it with Ctrl-C.
 
@@ -38,7 +41,7 @@ def ui(
             f"Port {settings.port} on {ADDRESS} is in use: stop that program or choose another with --port."
         )
     opened = open_store(settings.store)
-    if wiring.wants_samples(opened, settings):
+    if samples and wiring.wants_samples(opened, settings):
         say("Importing the sample runs (first start only) ...")
         wiring.import_samples(opened, settings)
     opened.close()

@@ -289,6 +289,14 @@ class TestResume:
         assert later.play(ungraded).correct
         assert later.seen == [Grade(TASK, "12")]
 
+    def test_where_nobody_knows_the_answer_nothing_is_judged(self) -> None:
+        hand = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"])
+        end = hand.play(replace(episode(), task=replace(TASK, answer="")))
+        assert (end.status, end.end_reason, end.answer) == (Status.FINISHED, EndReason.ACCEPTED, "12")
+        assert (end.correct, end.reward) == (None, None)
+        assert hand.of(Grade) == []
+        assert [turn.correct_after for turn in end.turns] == [None, None]
+
     def test_a_finished_episode_asks_nothing(self) -> None:
         end = Hand([("ann", W), ("bob", V)], ["answer 12", "so 12 ACCEPT"]).play(episode())
         idle = Hand([], [])

@@ -57,7 +57,8 @@ def _outcome(recording: Recording) -> None:
         f"{outcome_badge(summary)} · {END_WORDS[summary.end_reason] if summary.end_reason else summary.status}"
     )
     st.caption(
-        f"Answer given: {label(summary.answer or '–')} · expected: {label(recording.episode.task.answer)}"
+        f"Answer given: {label(summary.answer or '–')} · expected: "
+        f"{label(recording.episode.task.answer or 'unknown')}"
     )
     st.caption(f"{label(policy_name(summary.policy, summary.generation))} · {label(summary.id)}")
     if summary.flags:

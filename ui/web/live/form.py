@@ -132,7 +132,9 @@ def _own_task() -> Task | None:
         "Expected answer",
         key="own_answer",
         max_chars=2_000,
-        help="What the last Worker's answer is held against; no model is shown it.",
+        placeholder="unknown: nothing is judged",
+        help="What the last Worker's answer is held against; no model is shown it. Leave it empty where you do not "
+        "know it: the play is then not judged.",
         persist_state="session",
     )
     grader = right.selectbox(
@@ -143,7 +145,7 @@ def _own_task() -> Task | None:
         persist_state="session",
         format_func=lambda value: _GRADERS[value],
     )
-    if not question.strip() or not answer.strip():
+    if not question.strip():
         return None
     name = hashlib.sha256(f"{question}\n{answer}\n{grader}".encode()).hexdigest()[:8]
     return Task(f"own-{name}", question.strip(), answer.strip(), grader, "own", "live")

@@ -62,7 +62,7 @@ def _form(store: Store) -> None:
             price(store, replace(plan, task=task or plan.task), specs), settings.max_cost_usd
         )
         if task is None:
-            to_do = "Write the question and the expected answer first."
+            to_do = "Write the question first."
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             play = button("Play", "play", icon="play_arrow", type="primary", disabled=bool(to_do), width=160)
             st.caption(label(to_do, 400) if to_do else what_will_run(specs, plan), width="stretch")

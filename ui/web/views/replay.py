@@ -229,7 +229,7 @@ def _outcome(recording: Recording) -> str:
     elif summary.status is Status.FINISHED:
         given = f"answer **{label(summary.answer, 60)}** " if summary.answer else ""
         parts.append(f":{mark.tone}[{mark.icon}] {given}:{mark.tone}[{mark.word}]")
-        if summary.correct is not True:
+        if summary.correct is not True and episode.task.answer:
             parts.append(f"expected **{label(episode.task.answer, 60)}**")
         if summary.end_reason:
             parts.append(END_WORDS[summary.end_reason])

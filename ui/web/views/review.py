@@ -252,7 +252,11 @@ def _ending(recording: Recording) -> str:
     if summary.status is not Status.FINISHED:
         return badge(STATUS_MARKS[summary.status])
     given = f"answer **{label(summary.answer, 80)}**" if summary.answer else "no answer"
-    parts = [outcome_badge(summary), given, f"expected **{label(recording.episode.task.answer, 80)}**"]
+    parts = [
+        outcome_badge(summary),
+        given,
+        f"expected **{label(recording.episode.task.answer or 'unknown', 80)}**",
+    ]
     if summary.end_reason:
         parts.append(END_WORDS[summary.end_reason])
     return " · ".join(parts)
