@@ -1,7 +1,9 @@
-"""Drivers of the role loop: one live episode, or thousands at once in waves of decisions, calls and grades."""
+"""Drivers of the role loop: one live episode, or thousands at once, decided, asked and graded together."""
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
@@ -28,7 +30,7 @@ from core.episode import (
 from core.errors import BudgetError
 from core.play.policy import Policy
 from core.play.session import Play, Response, play
-from core.pool.pool import Pool, closing
+from core.pool.pool import Flight, Pool, closing, flight_of
 
 GradeMany = Callable[[Sequence[Grade]], list[bool]]
 Stop = Callable[[Episode], EndReason | None]
@@ -131,18 +133,80 @@ def drive_many(
 ) -> Iterator[Event]:
     """Play many episodes side by side, each exactly as it would be played alone.
 
-    In every wave all pending decisions go to `policy` at once, then all pending calls to `pool`, then all
-    pending answers to `grade`. Events of one episode come in order; those of different episodes mix. A reply
-    is reported as soon as the pool gives it."""
-    seats = [_seat(episode, pool, options) for episode in episodes]
-    for seat in seats:
-        if not seat.episode.turns:
+    All decisions that wait go to `policy` at once, all answers that wait to `grade`, and all calls to `pool`, whose
+    replies are taken up as they come: a slow call holds up its own episode and no other. A pool that answers many asks
+    best together is given them so. Events of one episode come in order; those of different episodes mix."""
+    table = _Table(policy, pool, grade, options)
+    waiting = deque(episodes)
+    with contextlib.closing(table.flight):
+        while waiting or table.seats:
+            while waiting and table.has_room:
+                yield from table.seat(waiting.popleft())
+            yield from table.go_on()
+
+
+@dataclass
+class _Table:
+    """The episodes that are being played, and the calls that they wait for."""
+
+    policy: Policy
+    pool: Pool
+    grade: GradeMany
+    options: DriveOptions
+    seats: list[_Seat] = field(default_factory=list)
+    asked: dict[int, _Seat] = field(default_factory=dict)  # who waits for which call
+    flight: Flight = field(init=False)
+    numbered: int = 0
+
+    def __post_init__(self) -> None:
+        self.flight = flight_of(self.pool)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another episode is worth beginning."""
+        return self.flight.capacity is None or len(self.seats) < self.flight.capacity
+
+    def seat(self, episode: Episode) -> Iterator[Event]:
+        """Begin an episode, or go on with one that carries turns."""
+        seat = _seat(episode, self.pool, self.options)
+        if not episode.turns:
             yield EpisodeStarted(seat.episode)
+        self.seats.append(seat)
         yield from seat.advance()
-    while seats := [seat for seat in seats if seat.outcome is None]:
-        yield from _decide_all(seats, policy, options.get("stop"))
-        yield from _ask_all(seats, pool, options)
-        yield from _grade_all(seats, grade)
+
+    def go_on(self) -> Iterator[Event]:
+        """Decide and ask for everyone who waits for that, take up the replies that are there, and grade."""
+        yield from _decide_all(self.seats, self.policy, self.options.get("stop"))
+        yield from self.ask_all()
+        busy = any(seat.request is not None for seat in self.seats)
+        for number, reply in self.flight.ready(wait=not busy):
+            yield from self.asked.pop(number).advance(reply)
+        if not self.flight.under_way:
+            for number in [*self.asked]:
+                yield from self.asked.pop(number).advance(_no_reply("pool"))
+        yield from _grade_all(self.seats, self.grade)
+        self.seats = [seat for seat in self.seats if seat.outcome is None]
+
+    def ask_all(self) -> Iterator[Event]:
+        """Put every call that a seat asks for under way; what is stored, or streamed, is answered here."""
+        calls: list[Ask] = []
+        stored, stop = self.options.get("stored_replies") or {}, self.options.get("stop")
+        for seat in self.seats:
+            if not isinstance(ask := seat.request, Ask):
+                continue
+            if reply := stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)):
+                yield from seat.advance(reply)
+            elif reason := seat.halts(stop):
+                yield from seat.interrupt(reason)
+            elif self.options.get("stream"):
+                yield from _stream(seat, ask, self.pool, stop)
+            else:
+                seat.request = None  # it waits for its reply
+                self.asked[self.numbered] = seat
+                self.numbered += 1
+                calls.append(ask)
+        if calls:
+            self.flight.add(calls)
 
 
 def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> Iterator[Event]:
@@ -157,31 +221,6 @@ def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> It
         decisions: list[Decision] = policy.decide([request for _, request in waiting])
         for (seat, _), decision in zip(waiting, decisions, strict=True):
             yield from seat.advance(decision)
-
-
-def _ask_all(seats: Sequence[_Seat], pool: Pool, options: DriveOptions) -> Iterator[Event]:
-    waiting: list[tuple[_Seat, Ask]] = []
-    stored = options.get("stored_replies") or {}
-    for seat in seats:
-        if isinstance(ask := seat.request, Ask):
-            if reply := stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)):
-                yield from seat.advance(reply)
-            elif reason := seat.halts(options.get("stop")):
-                yield from seat.interrupt(reason)
-            else:
-                waiting.append((seat, ask))
-    if not waiting:
-        return
-    if options.get("stream"):
-        for seat, ask in waiting:
-            yield from _stream(seat, ask, pool, options.get("stop"))
-        return
-    unanswered = dict(enumerate(seat for seat, _ in waiting))
-    with closing(pool.ask([ask for _, ask in waiting])) as replies:
-        for index, reply in replies:
-            yield from unanswered.pop(index).advance(reply)
-    for seat in unanswered.values():
-        yield from seat.advance(_no_reply("pool"))
 
 
 def _stream(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Iterator[Event]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from core.episode import Ask, Reply
-from core.pool.pool import Pool, closing
+from core.pool.pool import Flight, Pool, answers, closing, flight_of
 
 #: Replies are handed to a ledger when so many wait, or when the first of them has waited so long.
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.25
@@ -44,32 +44,18 @@ class CachedPool:
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Yield remembered replies first, then the others as they are ready; equal asks are asked once."""
-        waiting: dict[bytes, list[int]] = {}
-        for index, ask in enumerate(asks):
-            key = self._key(ask)
-            if (reply := self._recall(key)) is not None:
-                yield index, reply
-            else:
-                waiting.setdefault(key, []).append(index)
-        if not waiting:
-            return
-        self.misses += len(waiting)
-        keys = list(waiting)
-        try:
-            with closing(self._pool.ask([asks[waiting[key][0]] for key in keys])) as replies:
-                for place, reply in replies:
-                    self._remember(keys[place], reply)
-                    first, *others = waiting[keys[place]]
-                    self.hits += len(others)
-                    for index in (first, *others):
-                        yield index, reply
-        finally:
-            self._hand_over()
+        flight = self.flight()
+        flight.add(asks)
+        return answers(flight)
+
+    def flight(self) -> _CachedFlight:
+        """Calls under way; a remembered one is ready at once, equal ones are asked once."""
+        return _CachedFlight(self, flight_of(self._pool))
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Stream from the pool behind, or yield a remembered reply at once."""
-        key = self._key(ask)
-        if (known := self._recall(key)) is not None:
+        key = self.key(ask)
+        if (known := self.recall(key)) is not None:
             yield known.text
             yield known
             return
@@ -77,11 +63,12 @@ class CachedPool:
         with closing(self._pool.stream(ask)) as pieces:
             for piece in pieces:
                 if isinstance(piece, Reply):
-                    self._remember(key, piece)
-                    self._hand_over()
+                    self.remember(key, piece)
+                    self.hand_over()
                 yield piece
 
-    def _key(self, ask: Ask) -> bytes:
+    def key(self, ask: Ask) -> bytes:
+        """What calls that get the same reply have in common."""
         temperature, max_tokens = self._limits.get(ask.model, (0.0, 0))
         call = (
             ask.model,
@@ -93,14 +80,16 @@ class CachedPool:
         )
         return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
 
-    def _recall(self, key: bytes) -> Reply | None:
+    def recall(self, key: bytes) -> Reply | None:
+        """The reply of such a call, where it is remembered."""
         reply = self._replies.get(key)
         if reply is not None:
             self._replies.move_to_end(key)
             self.hits += 1
         return reply
 
-    def _remember(self, key: bytes, reply: Reply) -> None:
+    def remember(self, key: bytes, reply: Reply) -> None:
+        """Keep the reply of such a call, unless it is a failure."""
         if reply.error is not None:
             return
         self._replies[key] = reply
@@ -112,9 +101,60 @@ class CachedPool:
             self._fresh_since = time.monotonic()
         self._fresh.append((key, reply))
         if len(self._fresh) >= _HANDED_OVER or time.monotonic() - self._fresh_since >= _HANDED_OVER_S:
-            self._hand_over()
+            self.hand_over()
 
-    def _hand_over(self) -> None:
+    def hand_over(self) -> None:
+        """Give what came to the ledger."""
         if self._ledger is not None and self._fresh:
             fresh, self._fresh = self._fresh, []
             self._ledger.keep(fresh)
+
+
+class _CachedFlight:
+    """The flight of a cached pool over that of the pool behind."""
+
+    def __init__(self, pool: CachedPool, behind: Flight) -> None:
+        self._pool = pool
+        self._behind = behind
+        self._known: list[tuple[int, Reply]] = []
+        self._waiting: dict[bytes, list[int]] = {}  # numbers of equal calls under way
+        self._keys: list[bytes] = []  # of the calls behind, by their numbers there
+        self._added = 0
+        self.capacity = behind.capacity
+
+    @property
+    def under_way(self) -> int:
+        return len(self._known) + sum(map(len, self._waiting.values()))
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        fresh: list[Ask] = []
+        for ask in asks:
+            number, self._added = self._added, self._added + 1
+            key = self._pool.key(ask)
+            if (reply := self._pool.recall(key)) is not None:
+                self._known.append((number, reply))
+            elif key in self._waiting:
+                self._waiting[key].append(number)
+            else:
+                self._waiting[key] = [number]
+                self._keys.append(key)
+                fresh.append(ask)
+        if fresh:
+            self._behind.add(fresh)
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        known, self._known = self._known, []
+        yield from known
+        try:
+            for place, reply in self._behind.ready(wait=wait and not known):
+                numbers = self._waiting.pop(self._keys[place])
+                self._pool.hits += len(numbers) - 1
+                self._pool.misses += 1
+                self._pool.remember(self._keys[place], reply)
+                for number in numbers:
+                    yield number, reply
+        finally:
+            self._pool.hand_over()
+
+    def close(self) -> None:
+        self._behind.close()

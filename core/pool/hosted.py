@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
-from queue import SimpleQueue
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 from typing import TypeVar
 
@@ -14,28 +14,47 @@ from core.episode import Ask, Reply
 from core.errors import PoolError
 from core.pool.client import ChatClient, Limits
 from core.pool.endpoint import Endpoint
-from core.pool.pool import entry
+from core.pool.pool import answers, entry
 from core.pool.spec import ModelSpec
 
 T = TypeVar("T")
 
 
-class _Replies(Iterator[tuple[int, Reply]]):
-    """Replies of calls that are already under way, in the order they come. Closing it cancels the rest."""
+class _HttpFlight:
+    """Calls to hosted models under way; each reply is there the moment it comes."""
 
-    def __init__(self, futures: Mapping[Future[Reply], int], pool: HttpPool) -> None:
-        self._pool = pool  # a forgotten pool shuts down: not while its replies are awaited
-        self._futures = futures
-        self._ready = as_completed(futures)
+    def __init__(self, pool: HttpPool) -> None:
+        self._pool = pool
+        self._numbers: dict[Future[Reply], int] = {}
+        self._done: SimpleQueue[Future[Reply]] = SimpleQueue()
+        self._added = 0
+        self.capacity: int | None = 2 * sum(spec.concurrency for spec in pool.specs)
 
-    def __next__(self) -> tuple[int, Reply]:
-        future = next(self._ready)
-        return self._futures[future], future.result()
+    @property
+    def under_way(self) -> int:
+        return len(self._numbers)
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:
+            future = self._pool.begin(ask)
+            self._numbers[future] = self._added
+            self._added += 1
+            future.add_done_callback(self._done.put)
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        while self._numbers:
+            try:
+                future = self._done.get(block=wait)
+            except Empty:
+                return
+            wait = False
+            yield self._numbers.pop(future), future.result()
 
     def close(self) -> None:
         """Cancel the calls in flight, and first those that wait: else one could begin as another makes room."""
-        for future in reversed([*self._futures]):
+        for future in reversed([*self._numbers]):
             future.cancel()
+        self._numbers.clear()
 
     def __del__(self) -> None:
         self.close()
@@ -64,10 +83,19 @@ class HttpPool:
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Start every call, within each model's concurrency, and yield (index, reply) as each is ready."""
-        endpoints = [self._endpoint(ask) for ask in asks]
-        calls = zip(endpoints, asks, strict=True)
-        futures = {self._start(endpoint.reply(ask)): i for i, (endpoint, ask) in enumerate(calls)}
-        return _Replies(futures, self)
+        for ask in asks:
+            self._endpoint(ask)  # an unknown model is said before any call
+        flight = self.flight()
+        flight.add(asks)
+        return answers(flight)
+
+    def begin(self, ask: Ask) -> Future[Reply]:
+        """Start one call, within its model's concurrency."""
+        return self._start(self._endpoint(ask).reply(ask))
+
+    def flight(self) -> _HttpFlight:
+        """Calls under way, to which more can be added."""
+        return _HttpFlight(self)
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Yield pieces as they arrive, then the whole Reply, which alone counts: after a retry the pieces

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from core.episode import Ask, Reply
-from core.pool.pool import Pool, closing, entry
+from core.pool.pool import Flight, Pool, answers, entry, flight_of
 from core.pool.spec import ModelSpec
+
+
+class _MixedFlight:
+    """Flights of several providers as one; those that answer in batches do so while the others are waited for."""
+
+    def __init__(self, flights: Mapping[str, Flight], provider: Callable[[Ask], str]) -> None:
+        self._flights = flights
+        self._provider = provider
+        self._numbers: dict[str, list[int]] = {name: [] for name in flights}
+        self._added = 0
+        capacities = [one.capacity for one in flights.values() if one.capacity is not None]
+        self.capacity: int | None = None if len(capacities) < len(flights) else sum(capacities)
+
+    @property
+    def under_way(self) -> int:
+        return sum(flight.under_way for flight in self._flights.values())
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:
+            name = self._provider(ask)
+            self._numbers[name].append(self._added)
+            self._added += 1
+            self._flights[name].add([ask])
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        batches = [name for name, one in self._flights.items() if one.capacity is None and one.under_way]
+        hosted = [name for name, one in self._flights.items() if one.capacity is not None]
+        for name in (*batches, *hosted):
+            patient = wait and not batches and name == hosted[-1]
+            for number, reply in self._flights[name].ready(wait=patient):
+                yield self._numbers[name][number], reply
+
+    def close(self) -> None:
+        for flight in self._flights.values():
+            flight.close()
 
 
 class MixedPool:
@@ -21,19 +55,13 @@ class MixedPool:
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply) as each is ready; hosted models answer while those in this process write."""
-        by_provider: dict[str, list[int]] = {}
-        for index, ask in enumerate(asks):
-            by_provider.setdefault(self._provider(ask), []).append(index)
-        with ExitStack() as stack:
-            # A hosted pool starts its calls when asked, others when iterated: ask all, read hosted ones last.
-            flights = []
-            for provider in sorted(by_provider, key=lambda provider: provider == "openai"):
-                indices = by_provider[provider]
-                replies = self._pools[provider].ask([asks[index] for index in indices])
-                flights.append((indices, stack.enter_context(closing(replies))))
-            for indices, replies in flights:
-                for place, reply in replies:
-                    yield indices[place], reply
+        flight = self.flight()
+        flight.add(asks)
+        return answers(flight)
+
+    def flight(self) -> _MixedFlight:
+        """Calls under way at all providers."""
+        return _MixedFlight({name: flight_of(pool) for name, pool in self._pools.items()}, self._provider)
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         yield from self._pools[self._provider(ask)].stream(ask)

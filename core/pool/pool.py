@@ -28,6 +28,81 @@ class Pool(Protocol):
         """Yield pieces of text as they are written, then the whole Reply last."""
 
 
+class Flight(Protocol):
+    """Calls under way, to which more are added as episodes go on: nobody waits for the slowest of a batch.
+
+    `capacity` is how many episodes keep the pool busy, None where it works best on all that there is at once."""
+
+    @property
+    def capacity(self) -> int | None:
+        """How many episodes are worth playing side by side."""
+
+    @property
+    def under_way(self) -> int:
+        """Calls that were added and have no reply yet."""
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        """Begin these calls; their numbers follow those added before, from 0."""
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        """The replies that are there, each with the number of its call; while there is none, `wait` for the next."""
+
+    def close(self) -> None:
+        """Cancel what is under way."""
+
+
+class WaveFlight:
+    """The flight of a pool that answers many asks best together: all that was added, as one batch."""
+
+    capacity: int | None = None
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._waiting: list[Ask] = []
+        self._begun = 0
+
+    @property
+    def under_way(self) -> int:
+        """Calls that were added since the last batch."""
+        return len(self._waiting)
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        """Put these calls into the next batch."""
+        self._waiting += asks
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        """The replies of the whole batch, as they come."""
+        asks, first = self._waiting, self._begun
+        self._waiting, self._begun = [], first + len(asks)
+        if asks:
+            with closing(self._pool.ask(asks)) as replies:
+                for index, reply in replies:
+                    yield first + index, reply
+
+    def close(self) -> None:
+        """Nothing is under way between batches."""
+
+
+def flight_of(pool: Pool) -> Flight:
+    """The pool's own flight, or batches of its asks."""
+    begin = getattr(pool, "flight", None)
+    flight: Flight = WaveFlight(pool) if begin is None else begin()
+    return flight
+
+
+def answers(flight: Flight) -> Iterator[tuple[int, Reply]]:
+    """Every reply of what was added to a flight, as it comes; closing the iterator closes the flight."""
+    try:
+        came = True
+        while came and flight.under_way:
+            came = False
+            for answer in flight.ready():
+                came = True
+                yield answer
+    finally:
+        flight.close()
+
+
 def entry(entries: Mapping[str, T], model: str) -> T:
     """The entry of this model; PoolError when the pool has none."""
     if model not in entries:

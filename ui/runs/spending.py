@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from urllib.parse import urlsplit
 
 from core.episode import BASELINE, FORK, Ask, Message, Reply, Task
@@ -15,7 +15,7 @@ from core.evolution.cycles import CYCLES
 from core.play.forking import turns_left
 from core.play.policies import follows_cycle
 from core.pool.costs import QUESTION_TOKENS, CostBound, estimate_cost
-from core.pool.pool import Pool, closing
+from core.pool.pool import Flight, Pool, answers, closing, flight_of
 from core.pool.spec import ModelSpec
 from storage.reads import forks
 from storage.store import Store
@@ -182,43 +182,89 @@ class MeteredPool:
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Answers of the pool behind, as they are ready."""
-        begin = 0
-        while begin < len(asks):
-            end = begin + self._affordable(asks[begin:])
-            with closing(self._pool.ask(asks[begin:end])) as replies:
-                for index, reply in replies:
-                    self._charge(asks[begin + index], reply)
-                    yield begin + index, reply
-            begin = end
+        flight = self.flight()
+        flight.add(asks)
+        return answers(flight)
+
+    def flight(self) -> _MeteredFlight:
+        """Calls under way, of which none begins that could go over the ceiling together with the others."""
+        return _MeteredFlight(self, flight_of(self._pool))
+
+    def bound_usd(self, ask: Ask) -> float:
+        """The most that a call can cost."""
+        return most_usd(self._by_name[ask.model], ask.messages)
+
+    def fits(self, usd: float) -> bool:
+        """Whether so much more stays below the ceiling."""
+        return self._ceiling_usd is None or self.spent_usd + usd <= self._ceiling_usd
+
+    def refuse(self) -> BudgetError:
+        """Why the next call is not made."""
+        return BudgetError(
+            f"The next call could exceed the ceiling of {dollars(self._ceiling_usd)} "
+            f"({dollars(self.spent_usd)} spent): give a higher one with --max-cost."
+        )
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Pieces of the pool behind, then the whole reply."""
-        self._affordable([ask])
+        if not self.fits(self.bound_usd(ask)):
+            raise self.refuse()
         with closing(self._pool.stream(ask)) as pieces:
             for piece in pieces:
                 if isinstance(piece, Reply):
-                    self._charge(ask, piece)
+                    self.charge(ask, piece)
                 yield piece
 
-    def _charge(self, ask: Ask, reply: Reply) -> None:
+    def charge(self, ask: Ask, reply: Reply) -> None:
+        """Count what a reply has cost."""
         spec, cost_usd = self._by_name[ask.model], reply.usage.cost_usd
         if cost_usd is None and reply.error is None and not is_free(spec):
             cost_usd = most_usd(spec, ask.messages)
             self.at_bound += 1
         self.spent_usd += cost_usd or 0.0
 
-    def _affordable(self, asks: Sequence[Ask]) -> int:
-        """How many of the asks, from the first on, surely fit what is left together: at least one."""
-        if self._ceiling_usd is None:
-            return len(asks)
-        most = accumulate(most_usd(self._by_name[ask.model], ask.messages) for ask in asks)
-        fitting = sum(self.spent_usd + together <= self._ceiling_usd for together in most)
-        if asks and not fitting:
-            raise BudgetError(
-                f"The next call could exceed the ceiling of {dollars(self._ceiling_usd)} "
-                f"({dollars(self.spent_usd)} spent): give a higher one with --max-cost."
-            )
-        return fitting
+
+class _MeteredFlight:
+    """The flight of a metered pool: calls begin in their order, each when what it could cost fits beside all that is
+    under way. BudgetError once nothing is under way and the next one does not fit."""
+
+    def __init__(self, pool: MeteredPool, behind: Flight) -> None:
+        self._pool = pool
+        self._behind = behind
+        self._held: deque[Ask] = deque()
+        self._begun: list[Ask] = []
+        self._at_most = 0.0  # of all that is under way
+        self.capacity = behind.capacity
+
+    @property
+    def under_way(self) -> int:
+        return len(self._held) + self._behind.under_way
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        self._held.extend(asks)
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        self._begin()
+        if self._held and not self._behind.under_way:
+            raise self._pool.refuse()
+        for number, reply in self._behind.ready(wait=wait):
+            ask = self._begun[number]
+            self._at_most -= self._pool.bound_usd(ask)
+            self._pool.charge(ask, reply)
+            yield number, reply
+
+    def close(self) -> None:
+        self._behind.close()
+
+    def _begin(self) -> None:
+        fitting: list[Ask] = []
+        while self._held and self._pool.fits(self._at_most + self._pool.bound_usd(self._held[0])):
+            ask = self._held.popleft()
+            self._at_most += self._pool.bound_usd(ask)
+            fitting.append(ask)
+        if fitting:
+            self._begun += fitting
+            self._behind.add(fitting)
 
 
 def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:

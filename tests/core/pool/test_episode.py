@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from core.episode import Delta, Episode, EpisodeFinished, Status, Task
+from core.episode import Delta, Episode, EpisodeFinished, EpisodeStarted, Replied, Status, Task
 from core.play.drive import drive, drive_many
 from core.play.policies import PLAN_WORK_CHECK, cycle_policy
 from core.pool.client import Limits
@@ -46,7 +48,48 @@ def pool_at(url: str) -> HttpPool:
     )
 
 
-def finished(events: list[object]) -> list[Episode]:
+def test_a_slow_call_holds_up_its_own_episode_and_no_other() -> None:
+    """Nobody waits for a batch: the quick episodes are over before the first reply of the slow one is there."""
+    slow = "What is 1 + 1, slowly?"
+
+    def answer(request: Request) -> Answer:
+        said = model(request)
+        return (1.0, *said) if slow in request.body["messages"][1]["content"] else said
+
+    quick = episodes(4)
+    first = replace(quick[0], id="slow", task=Task("slow", slow, "42"))
+    with faulty_server(answer) as server:
+        pool = pool_at(server.url)
+        policy = cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK)
+        happened = list(drive_many([first, *quick[1:]], policy, pool, grade))
+        pool.close()
+    replied = next(
+        i for i, one in enumerate(happened) if isinstance(one, Replied) and one.episode_id == "slow"
+    )
+    over = [
+        i for i, one in enumerate(happened) if isinstance(one, EpisodeFinished) and one.episode.id != "slow"
+    ]
+    assert len(over) == 3
+    assert max(over) < replied
+    assert all(one.status is Status.FINISHED for one in finished(happened))
+
+
+def test_no_more_episodes_are_begun_than_keep_the_models_busy() -> None:
+    with faulty_server(model) as server:
+        limits = Limits(wait_initial_s=0.01, wait_max_s=0.02)
+        pool = HttpPool(
+            [ModelSpec(name, base_url=server.url, concurrency=1) for name in MODELS], limits=limits
+        )
+        policy = cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK)
+        begun = most = 0
+        for event in drive_many(episodes(20), policy, pool, grade):
+            begun += isinstance(event, EpisodeStarted) - isinstance(event, EpisodeFinished)
+            most = max(most, begun)
+        pool.close()
+    assert most == 2 * len(MODELS)
+
+
+def finished(events: Sequence[object]) -> list[Episode]:
     return [event.episode for event in events if isinstance(event, EpisodeFinished)]
 
 

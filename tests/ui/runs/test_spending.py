@@ -57,6 +57,12 @@ def test_a_reply_without_token_counts_is_charged_at_its_bound() -> None:
     assert metered.at_bound == 2
     with pytest.raises(BudgetError):
         list(metered.ask([ask]))
+    flight = MeteredPool(_Uncounted((spec,)), ceiling_usd=2.5 * bound).flight()
+    flight.add([ask] * 3)  # two fit beside each other, and then nothing does
+    assert [number for number, _ in flight.ready()] == [0, 1]
+    assert flight.under_way == 1
+    with pytest.raises(BudgetError):
+        list(flight.ready())
     failing = MeteredPool(_Uncounted((spec,), Failure("infrastructure", "Down.")), ceiling_usd=bound)
     list(failing.ask([ask]))
     assert (failing.spent_usd, failing.at_bound) == (0.0, 0)
