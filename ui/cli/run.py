@@ -157,7 +157,9 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
                 right += bool(event.episode.correct)
                 note = f"{printable(event.episode.policy)}, {right} of {over} right"
                 bar.update(line, advance=1, note=note)
-    _report(store, played.run, parts.plan, as_json)
+    # That a pocket specialist cannot play a role is part of its world, and no setting mends it.
+    mendable = {spec.name for spec in parts.pool.specs if spec.provider != "pocket"}
+    _report(store, played.run, parts.plan, as_json, mendable)
     if not played.complete:
         raise typer.Exit(1)
 
@@ -213,7 +215,7 @@ def _with_cycles(store: Store, parts: BatchParts, validation: list[Task]) -> Bat
     return replace(parts, plan=plan, policies=resolve_policies(store, plan))
 
 
-def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool) -> None:
+def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable: set[str]) -> None:
     """Accuracies per policy, in the order they were asked for."""
     from core.analysis.metrics import wilson_interval
     from ui.presentation.words import dollars
@@ -259,12 +261,12 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool) -> None:
             for one in rows
         ],
     )
-    _report_lapses(store, run_id)
+    _report_lapses(store, run_id, mendable)
     say(f"Look into it: trinity episodes --run {run_id}, or trinity ui")
 
 
-def _report_lapses(store: Store, run_id: str) -> None:
-    """What could not be read in the models' replies, if anything, and loudly where it is much."""
+def _report_lapses(store: Store, run_id: str, mendable: set[str]) -> None:
+    """What could not be read in the models' replies, if anything, and loudly where it is much and can be mended."""
     from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses
 
     found = [one for one in lapses(store, run_id) if one.any]
@@ -279,7 +281,7 @@ def _report_lapses(store: Store, run_id: str) -> None:
             ],
         )
     for one in found:
-        for kind in one.loud:
+        for kind in one.loud if one.model in mendable else ():
             say(
                 f"Warning: {printable(one.model)}, {kind}: {one.shares[kind].k} of {one.shares[kind].n} turns, more "
                 f"than {percent(LOUD)}. Read some: trinity episodes --run {run_id} --where '{_WHERE[kind]}'"
