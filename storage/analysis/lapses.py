@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from core.episode import Flag, Role
-from storage.analysis.verdicts import TurnGroup, turn_groups
-from storage.filters.episode_filter import EpisodeFilter
-from storage.store import Store
+from storage.analysis.verdicts import TurnGroup
 
 #: From this share on a lapse is worth a warning: it costs accuracy, and often a setting mends it.
 LOUD = 0.05
@@ -88,15 +86,7 @@ def lapses_of(groups: Iterable[TurnGroup]) -> list[Lapses]:
     ]
 
 
-def lapses(store: Store, run: str) -> list[Lapses]:
-    """The lapses of each model in the finished episodes of a run. One query."""
-    return lapses_of(turn_groups(store, EpisodeFilter(run=run)))
-
-
-def cut_transcripts(store: Store, run: str) -> Share:
-    """In how many turns of a run the coordinator's encoder could not hold the whole transcript. One query."""
-    groups = turn_groups(store, EpisodeFilter(run=run))
-    return Share(
-        sum(group.n for group in groups if Flag.PROMPT_OVERFLOW in group.flags),
-        sum(group.n for group in groups),
-    )
+def cut_transcripts(groups: Iterable[TurnGroup]) -> Share:
+    """In how many of these turns the coordinator's encoder could not hold the whole transcript."""
+    counts = [(group.n if Flag.PROMPT_OVERFLOW in group.flags else 0, group.n) for group in groups]
+    return Share(sum(k for k, _ in counts), sum(n for _, n in counts))

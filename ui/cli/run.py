@@ -267,9 +267,12 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable:
 
 def _report_lapses(store: Store, run_id: str, mendable: set[str]) -> None:
     """What could not be read in the models' replies, if anything, and loudly where it is much and can be mended."""
-    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses
+    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses_of
+    from storage.analysis.verdicts import turn_groups
+    from storage.filters.episode_filter import EpisodeFilter
 
-    found = [one for one in lapses(store, run_id) if one.any]
+    groups = turn_groups(store, EpisodeFilter(run=run_id))
+    found = [one for one in lapses_of(groups) if one.any]
     if found:
         tell()
         tell("What replies lacked, as a share of the turns in which they could:", "bold")
@@ -286,7 +289,7 @@ def _report_lapses(store: Store, run_id: str, mendable: set[str]) -> None:
                 f"Warning: {printable(one.model)}, {kind}: {one.shares[kind].k} of {one.shares[kind].n} turns, more "
                 f"than {percent(LOUD)}. Read some: trinity episodes --run {run_id} --where '{_WHERE[kind]}'"
             )
-    if (cut := cut_transcripts(store, run_id)).k:
+    if (cut := cut_transcripts(groups)).k:
         say(
             f"Warning: the encoder's window cut the transcript in {cut.k} of {cut.n} turns, so the coordinator did "
             "not see all of it. Name an encoder with a longer window by --encoder."
