@@ -47,6 +47,9 @@ class EndReason(StrEnum):
     ERROR = "error"
     DEADLINE = "deadline"
     COST_CEILING = "cost_ceiling"
+    TOOL_CALLS = (
+        "tool_calls"  # a Worker asks whoever asked to call tools, and to come back with their results
+    )
 
 
 class Status(StrEnum):
@@ -71,10 +74,13 @@ class Flag(StrEnum):
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
 
 
-Grader = Literal["exact", "number", "choice", "math", "code"]
+#: How answers are judged; `open`: the answer is a whole reply to somebody, which nothing here can judge.
+Grader = Literal["exact", "number", "choice", "math", "code", "open"]
 
 #: By which rule a Worker's answer was found in its reply (`core.play.reading.find_answer`).
-AnswerRule = Literal["pattern", "tag", "open tag", "box", "json", "hashes", "sentence", "letter", "bare"]
+AnswerRule = Literal[
+    "pattern", "tag", "open tag", "box", "json", "hashes", "sentence", "letter", "bare", "whole"
+]
 ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 
 
@@ -134,6 +140,9 @@ class Reply:
     finish_reason: str = "stop"
     usage: Usage = Usage()
     latency_s: float = 0.0
+    tool_calls: str = (
+        ""  # JSON list of the calls it asks for; `text` tells them in words, and is what is kept
+    )
     error: Failure | None = None
 
 
@@ -319,6 +328,7 @@ class Ask:
     sample: int = 0
     max_tokens: int | None = None  # None: the model entry's own limit
     temperature: float | None = None
+    tools: str = ""  # JSON list of the tools that the model may ask to be called
 
 
 @dataclass(frozen=True, slots=True)

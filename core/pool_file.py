@@ -21,6 +21,7 @@ from core.pool.costs import listed_prices
 from core.pool.mixed import MixedPool
 from core.pool.pool import Pool
 from core.pool.spec import Dialect, ModelSpec
+from core.pool.throttle import Service
 from core.pool.wire import OWN_FIELDS
 from core.processes import Processes
 
@@ -63,6 +64,7 @@ def load_specs(path: Path) -> tuple[ModelSpec, ...]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The pool file {path} is not valid TOML: {error}.") from None
     entries, defaults = document.pop("model", None), document.pop("defaults", {})
+    providers = _providers(path, document.pop("provider", []))
     if not isinstance(defaults, dict) or "name" in defaults:
         raise ConfigError(
             f"{path}: defaults must be a [defaults] table of fields that models share, without a name."
@@ -70,12 +72,13 @@ def load_specs(path: Path) -> tuple[ModelSpec, ...]:
     if document:
         raise ConfigError(
             f"{path}: '{next(iter(document))}' is not known there; models stand in [[model]] tables, "
-            "what they share in [defaults]."
+            "what they share in [defaults] or in [[provider]] tables."
         )
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"{path} names no models; add a [[model]] table for each (see trinity pool init).")
     specs = tuple(
-        _spec(path, number, _with_defaults(entry, defaults)) for number, entry in enumerate(entries, start=1)
+        _spec(path, number, _with_defaults(entry, defaults), providers)
+        for number, entry in enumerate(entries, start=1)
     )
     names = [spec.name for spec in specs]
     for number, name in enumerate(names, start=1):
@@ -89,6 +92,28 @@ def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[s
     if entry.get("provider", defaults.get("provider")) == "pocket":
         defaults = {name: value for name, value in defaults.items() if name in _Pocket.model_fields}
     return {**defaults, **entry}
+
+
+def _providers(path: Path, tables: Any) -> dict[str, tuple[Service, dict[str, Any]]]:
+    """What a file's [[provider]] tables say: the limits of each, and what its models share besides."""
+    found: dict[str, tuple[Service, dict[str, Any]]] = {}
+    for number, table in enumerate(tables if isinstance(tables, list) else [tables], start=1):
+        limits = (
+            {k: v for k, v in table.items() if k in _Limits.model_fields} if isinstance(table, dict) else {}
+        )
+        try:
+            service = Service(**_Limits.model_validate(limits).model_dump())
+        except ValidationError as error:
+            named = f" ('{limits['name']}')" if isinstance(limits.get("name"), str) else ""
+            raise ConfigError(
+                f"{path}, provider {number}{named}: {next(_mistakes(error, _Limits))}."
+            ) from None
+        if service.name in found or service.name in ("openai", "pocket"):
+            raise ConfigError(
+                f"{path}, provider {number} ('{service.name}'): name is already taken; give each its own."
+            )
+        found[service.name] = service, {k: v for k, v in table.items() if k not in limits}
+    return found
 
 
 def _name(value: str) -> str:
@@ -170,6 +195,7 @@ class _Hosted(_Entry):
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
     attempts: Annotated[int, Field(ge=1, le=10)] = 4
     price_in: Price | None = None
+    price_cached: Price | None = None
     price_out: Price | None = None
     allow_private: bool = False
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -185,6 +211,13 @@ class _Hosted(_Entry):
     ca_file: Annotated[str, AfterValidator(_file)] = ""
 
 
+class _Limits(_Entry):
+    name: ModelName
+    concurrency: Annotated[int, Field(ge=1, le=1024)] | None = None
+    requests_per_minute: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    tokens_per_minute: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
+
+
 class _Pocket(_Entry):
     name: ModelName
     provider: Literal["pocket"]
@@ -193,7 +226,17 @@ class _Pocket(_Entry):
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
 
 
-def _spec(path: Path, number: int, entry: dict[str, Any]) -> ModelSpec:
+def _spec(
+    path: Path, number: int, entry: dict[str, Any], providers: Mapping[str, tuple[Service, dict[str, Any]]]
+) -> ModelSpec:
+    service = None
+    if (named := entry.get("provider")) in providers:
+        service, shared = providers[str(named)]
+        entry = {**shared, **entry, "provider": "openai"}
+    elif providers and named not in (None, "openai", "pocket"):
+        raise ConfigError(
+            f"{path}, model {number}: there is no provider '{named}'; it has {', '.join(providers)}."
+        )
     kind = _Pocket if entry.get("provider") == "pocket" else _Hosted  # which also says what else it may be
     try:
         checked = kind.model_validate(entry)
@@ -203,7 +246,7 @@ def _spec(path: Path, number: int, entry: dict[str, Any]) -> ModelSpec:
     if isinstance(checked, _Pocket):
         given = checked.model_dump(exclude={"name", "provider"}, exclude_none=True)
         return replace(pocket_spec(checked.name), **given)
-    spec = ModelSpec(**checked.model_dump())
+    spec = ModelSpec(**checked.model_dump(), service=service)
     if spec.price_in is not None and spec.price_out is not None:
         return spec
     price_in, price_out = listed_prices(spec.model or spec.name, spec.base_url)

@@ -1,4 +1,4 @@
-"""The store: one opened database and its parts (runs, episodes, checkpoints, evolution, labels, reviews, views)."""
+"""The store: one opened database and its parts, from runs and episodes to the keys of the endpoint."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from storage.rows.engine import address, connect, database_url, is_read_only, ur
 from storage.rows.summaries import Health
 from storage.rows.watch import Watch
 from storage.shelves.checkpoints import Checkpoints
+from storage.shelves.endpoint import Endpoint
 from storage.shelves.episodes import Episodes
 from storage.shelves.generations import Evolution
 from storage.shelves.health import read_health
@@ -37,6 +38,7 @@ class Store:
     labels: Labels
     reviews: Reviews
     views: Views
+    endpoint: Endpoint
     watch: Watch
 
     @property
@@ -82,5 +84,6 @@ def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
         labels=Labels(engine, now),
         reviews=Reviews(engine),
         views=Views(engine, now),
+        endpoint=Endpoint(engine, now),
         watch=Watch(engine),
     )

@@ -262,6 +262,7 @@ def test_a_command_imports_no_other_command() -> None:
         "ui.cli.console",
         "ui.cli.doctor",
         "ui.cli.lazy",
+        "ui.cli.retries",
         "ui.program",
     ]
 

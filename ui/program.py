@@ -13,6 +13,9 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from types import FrameType
 
+#: How this machine calls itself.
+LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
+
 PACKAGES = ("streamlit", "torch", "transformers", "sqlalchemy", "httpx", "numpy")
 
 

@@ -39,6 +39,9 @@ from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 
+#: The share of a generation's episodes that may be missing before they are played once more.
+MISSING_AT_MOST = 0.02
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation(GenerationStats):
@@ -162,7 +165,7 @@ def _next(
         episodes += own
     policy = Population(template, vectors, encoder, candidate_of)
     calls, hits, given, forwards = pool.misses, pool.hits, encoder.states_given, encoder.forwards
-    played = play_all(episodes, policy, pool, grade)
+    played = _with_missing_again(episodes, play_all(episodes, policy, pool, grade), policy, pool, grade)
     values = rewards(played).reshape(state.population, -1)
     weights = {"diversity": config.diversity, "turn_cost": config.turn_cost}
     by_candidate = [played[start : start + per_candidate] for start in range(0, len(played), per_candidate)]
@@ -186,6 +189,19 @@ def _next(
         decisions=encoder.states_given - given,
         forwards=encoder.forwards - forwards,
     )
+
+
+def _with_missing_again(
+    episodes: Sequence[Episode], played: list[Episode], policy: Population, pool: CachedPool, grade: GradeMany
+) -> list[Episode]:
+    """The played episodes; where more than a few are missing, those are played once more, as far as their replies are
+    not remembered."""
+    missing = [place for place, one in enumerate(played) if one.status is Status.MISSING]
+    if len(missing) <= MISSING_AT_MOST * len(played) or len(missing) == len(played):
+        return played
+    again = play_all([episodes[place] for place in missing], policy, pool, grade)
+    other = dict(zip(missing, again, strict=True))
+    return [other.get(place, one) for place, one in enumerate(played)]
 
 
 def _check_played(played: Sequence[Episode], generation: int | None) -> None:

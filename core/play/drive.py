@@ -6,7 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypedDict, Unpack
+from typing import Protocol, TypedDict, Unpack
 
 from core.episode import (
     Ask,
@@ -34,6 +34,7 @@ from core.pool.pool import Flight, Pool, closing, flight_of
 
 GradeMany = Callable[[Sequence[Grade]], list[bool]]
 Stop = Callable[[Episode], EndReason | None]
+Terms = Callable[[Episode, Ask], Ask | EndReason]
 #: Replies by what was asked: (episode id, turn index, model, messages).
 StoredReplies = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
 
@@ -52,9 +53,11 @@ class DriveOptions(Masks, total=False):
     with its committed turns. `stored_replies` were paid for and stored before their turn was completed: they are used
     instead of asking the same again. `temperatures`: at which one turn's model is asked, by episode id and turn index.
     With `stream`, models are asked one after the other, text arrives as Delta events, `stop` is asked at each of them
-    too, and a call that the pool refuses to pay for (BudgetError) ends its episode as interrupted."""
+    too, and a call that the pool refuses to pay for (BudgetError) ends its episode as interrupted. `terms` is told of
+    each call before it is made: it gives the call as it shall be made, or why the episode ends instead."""
 
     stop: Stop | None
+    terms: Terms | None
     stored_replies: StoredReplies | None
     temperatures: Mapping[tuple[str, int], float] | None
     stream: bool
@@ -136,12 +139,55 @@ def drive_many(
     All decisions that wait go to `policy` at once, all answers that wait to `grade`, and all calls to `pool`, whose
     replies are taken up as they come: a slow call holds up its own episode and no other. A pool that answers many asks
     best together is given them so. Events of one episode come in order; those of different episodes mix."""
+    yield from drive_arriving(_Listed(deque(episodes)), policy, pool, grade, **options)
+
+
+class Arrivals(Protocol):
+    """Episodes that come one after another, also while others are being played."""
+
+    def take(self, *, wait: bool) -> Episode | None:
+        """The next one; None when there is none now, and with `wait` when none will come any more."""
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call this whenever something came, from any thread."""
+
+
+@dataclass(slots=True)
+class _Listed:
+    """Episodes that are all there."""
+
+    episodes: deque[Episode]
+
+    def take(self, *, wait: bool) -> Episode | None:
+        return self.episodes.popleft() if self.episodes else None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Nothing ever comes."""
+
+
+def drive_arriving(
+    arrivals: Arrivals,
+    policy: Policy,
+    pool: Pool,
+    grade: GradeMany,
+    *,
+    give_up: Stop | None = None,
+    **options: Unpack[DriveOptions],
+) -> Iterator[Event]:
+    """`drive_many` for episodes that come while others are played, until no more will come.
+
+    `give_up` is asked, whenever something came, of each episode that waits for a reply: a reason cancels its call and
+    ends it as interrupted."""
     table = _Table(policy, pool, grade, options)
-    waiting = deque(episodes)
+    arrivals.watch(table.flight.wake)
     with contextlib.closing(table.flight):
-        while waiting or table.seats:
-            while waiting and table.has_room:
-                yield from table.seat(waiting.popleft())
+        while True:
+            while table.has_room and (arrived := arrivals.take(wait=not table.seats)) is not None:
+                yield from table.seat(arrived)
+            if not table.seats:
+                return
+            if give_up is not None:
+                yield from table.give_up(give_up)
             yield from table.go_on()
 
 
@@ -187,10 +233,19 @@ class _Table:
         yield from _grade_all(self.seats, self.grade)
         self.seats = [seat for seat in self.seats if seat.outcome is None]
 
+    def give_up(self, reason_to: Stop) -> Iterator[Event]:
+        """End those that wait for a reply and have a reason to; their calls are cancelled."""
+        for number, seat in [*self.asked.items()]:
+            if reason := reason_to(seat.so_far):
+                del self.asked[number]
+                self.flight.cancel(number)
+                yield from seat.interrupt(reason)
+
     def ask_all(self) -> Iterator[Event]:
         """Put every call that a seat asks for under way; what is stored, or streamed, is answered here."""
         calls: list[Ask] = []
         stored, stop = self.options.get("stored_replies") or {}, self.options.get("stop")
+        terms = self.options.get("terms")
         for seat in self.seats:
             if not isinstance(ask := seat.request, Ask):
                 continue
@@ -198,13 +253,15 @@ class _Table:
                 yield from seat.advance(reply)
             elif reason := seat.halts(stop):
                 yield from seat.interrupt(reason)
+            elif isinstance(agreed := terms(seat.so_far, ask) if terms else ask, EndReason):
+                yield from seat.interrupt(agreed)
             elif self.options.get("stream"):
-                yield from _stream(seat, ask, self.pool, stop)
+                yield from _stream(seat, agreed, self.pool, stop)
             else:
                 seat.request = None  # it waits for its reply
                 self.asked[self.numbered] = seat
                 self.numbered += 1
-                calls.append(ask)
+                calls.append(agreed)
         if calls:
             self.flight.add(calls)
 

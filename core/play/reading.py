@@ -170,11 +170,23 @@ def find_answer(text: str, grader: Grader, pattern: str = "") -> tuple[str, Answ
         own = found[-1][1 if found[-1].re.groups else 0] if found else ""
         if own and own.strip():
             return own.strip(), "pattern"
+    if grader == "open":
+        return _whole(text)
     for rule, find in _RULES.items():
         answer = find(text, grader).strip()
         if answer and answer.casefold() not in _PLACEHOLDERS:
             return answer, rule
     return None
+
+
+def _whole(text: str) -> tuple[str, AnswerRule] | None:
+    """A reply to somebody: what stands in its tag, also one that is never closed, else all of it."""
+    if tagged := _in_tag(text, "open"):
+        return tagged, "tag"
+    opened = _OPEN_TAG.search(_ESCAPED_TAG.sub(r"<\1>", text))
+    if opened and (rest := opened[1].strip()):
+        return rest, "open tag"
+    return (text.strip(), "whole") if text.strip() else None
 
 
 def _in_tag(text: str, _: Grader) -> str:

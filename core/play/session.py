@@ -201,6 +201,8 @@ class _EpisodeState:
         """Why the episode is over; None while it goes on."""
         if self.turns and self.turns[-1].verdict is Verdict.ACCEPT:
             return EndReason.ACCEPTED
+        if self.turns and self.turns[-1].reply.tool_calls:
+            return EndReason.TOOL_CALLS
         if self.turns and self.released and Flag.NOTHING_TO_JUDGE in self.turns[-1].flags:
             return EndReason.VERIFIER_FIRST
         return EndReason.BUDGET if len(self.turns) >= self.episode.turn_budget else None
@@ -253,7 +255,7 @@ class _EpisodeState:
         if asked:
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
             cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
-            text = "" if cut else _visible_text(reply)
+            text = "" if cut or reply.tool_calls else _visible_text(reply)  # a call of tools is no answer
             found = reading.read_reply(
                 self.episode.rules, dialect, role, text, tag, grader=task.grader, pattern=task.answer_pattern
             )

@@ -19,6 +19,8 @@ METADATA = frozenset(
     + ("fd00:ec2::254", "fd20:ce::254")
 )
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+#: An outdated way to write IPv4 addresses as IPv6, which some systems still follow.
+COMPATIBLE = ipaddress.ip_network("::/96")
 
 
 class AddressRefused(Exception):
@@ -50,7 +52,8 @@ def _embedded(address: Address) -> tuple[Address, ...]:
     """The IPv4 address that an IPv6 address leads to by mapping, 6to4, Teredo or NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return ()
-    nat64 = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else None
+    last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    nat64 = last if address in NAT64 or (address in COMPATIBLE and int(last) > 1) else None
     teredo = address.teredo[1] if address.teredo else None
     return tuple(form for form in (address.ipv4_mapped, address.sixtofour, teredo, nat64) if form is not None)
 

@@ -77,6 +77,7 @@ class CachedPool:
             max_tokens if ask.max_tokens is None else ask.max_tokens,
             ask.seed,
             ask.sample,
+            *([ask.tools] if ask.tools else []),
         )
         return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
 
@@ -155,6 +156,19 @@ class _CachedFlight:
                     yield number, reply
         finally:
             self._pool.hand_over()
+
+    def wake(self) -> None:
+        self._behind.wake()
+
+    def cancel(self, number: int) -> None:
+        """Give up one call; it goes on behind where an equal one waits for it too."""
+        self._known = [one for one in self._known if one[0] != number]
+        for key, numbers in [*self._waiting.items()]:
+            if number in numbers:
+                numbers.remove(number)
+                if not numbers:
+                    del self._waiting[key]
+                    self._behind.cancel(self._keys.index(key))
 
     def close(self) -> None:
         self._behind.close()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import stamina
@@ -13,8 +14,11 @@ import stamina
 from core.episode import Ask, Failure, Reply, Usage
 from core.pool.client import CallFailed, ChatClient, Limits
 from core.pool.spec import ModelSpec
+from core.pool.throttle import Service, Throttle
 from core.pool.wire import Completion, request_body
 
+#: Tokens of a reply that are reckoned with before any has come.
+REPLY_TOKENS = 300.0
 #: Retries a model may have outstanding before its calls fail at once: an outage must not become a storm.
 RETRY_QUOTA = 30.0
 QUOTA_PER_SUCCESS = 0.1
@@ -29,6 +33,7 @@ class _Call:
 
     deadline: float  # on the monotonic clock
     on_piece: Callable[[str], None] | None
+    tokens: float  # about so many
     tries: int = 1
     faults: int = 0  # failed tries, but for those a server asked to repeat later
     shown_by: int | None = None
@@ -41,15 +46,18 @@ class _Call:
 
 
 class Endpoint:
-    """One model: its client, its slots for calls in flight, its retry quota, a pause its server asked for."""
+    """One model: its client, its slots for calls in flight, its retry quota, and the pace of its provider."""
 
-    def __init__(self, spec: ModelSpec, client: ChatClient, limits: Limits) -> None:
+    def __init__(
+        self, spec: ModelSpec, client: ChatClient, limits: Limits, throttle: Throttle | None = None
+    ) -> None:
         self.spec = spec
+        self._throttle = throttle or Throttle(Service(spec.name))
+        self._reply_tokens = REPLY_TOKENS  # of the replies so far, the mean over the last few
         self.client = client
         self._limits = limits
         self._slots = asyncio.Semaphore(spec.concurrency)
         self._quota = RETRY_QUOTA
-        self._paused_until = 0.0
         self._counts_in_streams = spec.stream_usage
 
     async def reply(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Reply:
@@ -58,9 +66,11 @@ class Endpoint:
         if not self._counts_in_streams:
             body.pop("stream_options", None)
         outcome: Completion | Failure
-        async with self._slots:
+        guessed = sum(len(message.content) for message in ask.messages) / 4 + self._reply_tokens
+        async with self._slots, self._throttle.slots or nullcontext():
+            await self._throttle.turn(guessed)  # its patience begins when it is asked
             started = time.monotonic()
-            call = _Call(started + self.spec.timeout_s, on_piece)
+            call = _Call(started + self.spec.timeout_s, on_piece, guessed)
             try:
                 async with asyncio.timeout(self.spec.timeout_s):
                     outcome = await self._counted(body, call)
@@ -80,8 +90,9 @@ class Endpoint:
             text=outcome.text,
             reasoning=outcome.reasoning,
             finish_reason=outcome.finish_reason,
-            usage=usage(self.spec, outcome.tokens_in, outcome.tokens_out),
+            usage=usage(self.spec, outcome.tokens_in, outcome.tokens_out, outcome.tokens_cached),
             latency_s=latency_s,
+            tool_calls=outcome.tool_calls,
         )
 
     async def _counted(self, body: dict[str, object], call: _Call) -> Completion:
@@ -106,8 +117,13 @@ class Endpoint:
             wait_jitter=self._limits.wait_initial_s,
         ):
             with attempt:
-                await asyncio.sleep(max(0.0, self._paused_until - time.monotonic()))
+                if call.tries > 1:
+                    await self._throttle.turn(call.tokens)
                 completion = await self.client.call(body, call.show)
+        self._throttle.went_through()
+        if completion.tokens_in is not None and completion.tokens_out is not None:
+            self._throttle.used(call.tokens, completion.tokens_in + completion.tokens_out)
+            self._reply_tokens += 0.2 * (completion.tokens_out - self._reply_tokens)
         self._quota = min(RETRY_QUOTA, self._quota + call.faults + QUOTA_PER_SUCCESS)
         return completion
 
@@ -119,22 +135,24 @@ class Endpoint:
         wait_s = None if error.wait_s is None else max(error.wait_s, self._limits.wait_initial_s)
         if wait_s is not None and (wait_s > self._limits.retry_after_s or now + wait_s >= call.deadline):
             return False
-        if wait_s is None or not error.busy:  # "come back later" is no fault: only the deadline ends that
+        if error.busy or wait_s is not None:  # for every call to this provider
+            wait_s = self._throttle.too_many(wait_s)
+        if not error.busy:  # "come back later" is no fault: only the deadline ends that
             if call.faults + 1 >= self.spec.attempts or self._quota < 1:
                 return False
             call.faults += 1
             self._quota -= 1
         call.tries += 1
-        if wait_s is None:
-            return True
-        self._paused_until = max(self._paused_until, now + wait_s)  # for every call to this model
-        return wait_s
+        return True if wait_s is None else max(wait_s, 0.001)
 
 
-def usage(spec: ModelSpec, tokens_in: int | None, tokens_out: int | None) -> Usage:
-    """Tokens and their price in USD; the price is None when tokens or prices are unknown."""
+def usage(spec: ModelSpec, tokens_in: int | None, tokens_out: int | None, cached: int = 0) -> Usage:
+    """Tokens and their price in USD; the price is None when tokens or prices are unknown. `cached`: of the tokens sent,
+    those that the server bills at its lower price."""
     if tokens_in is None or tokens_out is None:
         return Usage()
     if spec.price_in is None or spec.price_out is None:
         return Usage(tokens_in, tokens_out)
-    return Usage(tokens_in, tokens_out, (tokens_in * spec.price_in + tokens_out * spec.price_out) / 1e6)
+    price_cached = spec.price_in if spec.price_cached is None else spec.price_cached
+    sent = (tokens_in - cached) * spec.price_in + cached * price_cached
+    return Usage(tokens_in, tokens_out, (sent + tokens_out * spec.price_out) / 1e6)

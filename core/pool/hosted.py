@@ -16,6 +16,7 @@ from core.pool.client import ChatClient, Limits
 from core.pool.endpoint import Endpoint
 from core.pool.pool import answers, entry
 from core.pool.spec import ModelSpec
+from core.pool.throttle import Throttle
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class _HttpFlight:
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
         self._numbers: dict[Future[Reply], int] = {}
-        self._done: SimpleQueue[Future[Reply]] = SimpleQueue()
+        self._done: SimpleQueue[Future[Reply] | None] = SimpleQueue()  # None: woken
         self._added = 0
         self.capacity: int | None = 2 * sum(spec.concurrency for spec in pool.specs)
 
@@ -48,7 +49,16 @@ class _HttpFlight:
             except Empty:
                 return
             wait = False
-            yield self._numbers.pop(future), future.result()
+            if future is not None and (number := self._numbers.pop(future, None)) is not None:
+                yield number, future.result()
+
+    def wake(self) -> None:
+        self._done.put(None)
+
+    def cancel(self, number: int) -> None:
+        for future in [one for one, own in self._numbers.items() if own == number]:
+            del self._numbers[future]
+            future.cancel()
 
     def close(self) -> None:
         """Cancel the calls in flight, and first those that wait: else one could begin as another makes room."""
@@ -71,8 +81,14 @@ class HttpPool:
         self.specs = tuple(specs)
         limits = limits or Limits()
         env = env or {}
+        shared = {spec.service: Throttle(spec.service) for spec in specs if spec.service is not None}
         self._endpoints = {
-            spec.name: Endpoint(spec, ChatClient(spec, _key(spec, env), limits, _headers(spec, env)), limits)
+            spec.name: Endpoint(
+                spec,
+                ChatClient(spec, _key(spec, env), limits, _headers(spec, env)),
+                limits,
+                shared[spec.service] if spec.service else None,
+            )
             for spec in specs
         }
         self._loop = asyncio.new_event_loop()

@@ -39,6 +39,15 @@ class _MixedFlight:
             for number, reply in self._flights[name].ready(wait=patient):
                 yield self._numbers[name][number], reply
 
+    def wake(self) -> None:
+        for flight in self._flights.values():
+            flight.wake()
+
+    def cancel(self, number: int) -> None:
+        for name, numbers in self._numbers.items():
+            if number in numbers:
+                self._flights[name].cancel(numbers.index(number))
+
     def close(self) -> None:
         for flight in self._flights.values():
             flight.close()

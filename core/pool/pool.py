@@ -45,7 +45,14 @@ class Flight(Protocol):
         """Begin these calls; their numbers follow those added before, from 0."""
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
-        """The replies that are there, each with the number of its call; while there is none, `wait` for the next."""
+        """The replies that are there, each with the number of its call; while there is none, `wait` for the next, or
+        until woken."""
+
+    def wake(self) -> None:
+        """From any thread: whoever waits in `ready` shall look around."""
+
+    def cancel(self, number: int) -> None:
+        """Give up one call: no reply of it will come."""
 
     def close(self) -> None:
         """Cancel what is under way."""
@@ -58,8 +65,8 @@ class WaveFlight:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._waiting: list[Ask] = []
-        self._begun = 0
+        self._waiting: dict[int, Ask] = {}
+        self._added = 0
 
     @property
     def under_way(self) -> int:
@@ -68,16 +75,24 @@ class WaveFlight:
 
     def add(self, asks: Sequence[Ask]) -> None:
         """Put these calls into the next batch."""
-        self._waiting += asks
+        self._waiting |= dict(enumerate(asks, start=self._added))
+        self._added += len(asks)
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         """The replies of the whole batch, as they come."""
-        asks, first = self._waiting, self._begun
-        self._waiting, self._begun = [], first + len(asks)
-        if asks:
-            with closing(self._pool.ask(asks)) as replies:
+        batch, self._waiting = self._waiting, {}
+        if batch:
+            numbers = [*batch]
+            with closing(self._pool.ask([*batch.values()])) as replies:
                 for index, reply in replies:
-                    yield first + index, reply
+                    yield numbers[index], reply
+
+    def wake(self) -> None:
+        """Nobody waits here: a batch is worked on until it is done."""
+
+    def cancel(self, number: int) -> None:
+        """Leave a call out of the next batch."""
+        self._waiting.pop(number, None)
 
     def close(self) -> None:
         """Nothing is under way between batches."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from core.pool.throttle import Service
+
 Dialect = Literal["general", "terse"]
 Provider = Literal["openai", "pocket", "scripted"]
 
@@ -31,6 +33,7 @@ class ModelSpec:
     concurrency: int = 8  # calls in flight at once
     price_in: float | None = None
     price_out: float | None = None
+    price_cached: float | None = None  # of tokens sent that its server had read before; None: as price_in
     attempts: int = 4  # tries per call, the first included
     allow_private: bool = False  # may a host *name* lead to a private or loopback address
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -48,6 +51,7 @@ class ModelSpec:
     )  # header -> variable with its value
     proxy: str = ""  # address of an http proxy; none is taken from the environment
     ca_file: str = ""  # certificates to trust instead of the usual ones
+    service: Service | None = None  # whose limits it shares with other models
 
     def temperature_in(self, role: str) -> float:
         return self.role_temperature.get(role, self.temperature)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -43,6 +43,8 @@ class Completion:
     finish_reason: str
     tokens_in: int | None
     tokens_out: int | None
+    tool_calls: str = ""  # JSON list
+    tokens_cached: int = 0  # of those sent, what the server had read before
 
 
 def well_formed(text: str) -> str:
@@ -58,6 +60,8 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
         spec.token_limit_field: ask.max_tokens if ask.max_tokens is not None else spec.max_tokens,
         **spec.extra,
     }
+    if ask.tools:
+        body |= {"tools": json.loads(ask.tools), "tool_choice": "auto"}
     if spec.send_temperature:
         body["temperature"] = ask.temperature if ask.temperature is not None else spec.temperature
     if spec.send_seed:
@@ -101,8 +105,20 @@ class _Part(_Wire):
     text: str | None = None
 
 
+class _Function(_Wire):
+    name: str = Field(min_length=1, max_length=200)
+    arguments: str = Field(default="{}", max_length=1_000_000)
+
+
+class _ToolCall(_Wire):
+    id: str = Field(min_length=1, max_length=200)
+    type: str = "function"
+    function: _Function
+
+
 class _Text(_Wire):
     content: str | list[_Part] | None = None
+    tool_calls: list[_ToolCall] | None = Field(default=None, max_length=128)
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -119,7 +135,12 @@ class _Text(_Wire):
         return self.reasoning_content or self.reasoning or ""
 
 
+class _Cached(_Wire):
+    cached_tokens: int | None = Field(default=None, ge=0, le=10**9)
+
+
 class _Usage(_Wire):
+    prompt_tokens_details: _Cached | None = None
     prompt_tokens: int = Field(ge=0, le=10**9)
     completion_tokens: int = Field(ge=0, le=10**9)
 
@@ -159,7 +180,14 @@ def read_completion(data: bytes) -> Completion:
     """The answer in a whole JSON body; raises Malformed when anything of it is missing or ambiguous."""
     answer = _validated(_Answer, strict_json(data))
     choice = answer.choices[0]
-    return _completion(choice.message.answer, choice.message.thinking, choice.finish_reason, answer.usage)
+    message = choice.message
+    completion = _completion(message.answer, message.thinking, choice.finish_reason, answer.usage)
+    if not message.tool_calls:
+        return completion
+    calls = [call.model_dump() for call in message.tool_calls]
+    words = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls]
+    text = "\n".join([*filter(None, [completion.text]), *words])
+    return replace(completion, text=well_formed(text), tool_calls=well_formed(json.dumps(calls)))
 
 
 def _completion(text: str, reasoning: str, finish_reason: str, usage: _Usage | None) -> Completion:
@@ -169,7 +197,14 @@ def _completion(text: str, reasoning: str, finish_reason: str, usage: _Usage | N
         finish_reason=finish_reason,
         tokens_in=usage.prompt_tokens if usage else None,
         tokens_out=usage.completion_tokens if usage else None,
+        tokens_cached=_cached(usage),
     )
+
+
+def _cached(usage: _Usage | None) -> int:
+    """Never more than was sent."""
+    told = usage.prompt_tokens_details.cached_tokens if usage and usage.prompt_tokens_details else None
+    return min(told or 0, usage.prompt_tokens) if usage else 0
 
 
 class StreamReader:

@@ -112,6 +112,8 @@ def _grade(grade: Grade) -> bool | None:
             if given.strip() == right.strip():
                 return True
             return None if _is_literal(given) and not given.strip().isdigit() else False
+        case "open":  # nobody knows the one right text
+            return False
 
 
 def normalise_answer(text: str) -> str:

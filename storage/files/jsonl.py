@@ -173,9 +173,13 @@ Line = HeaderLine | Body | EndLine
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
+#: What a value holds while it is played, and no store keeps.
+_NOT_KEPT: dict[str, Any] = {"episode": {"turns": {"__all__": {"reply": {"tool_calls"}}}}}
+
+
 def dump_line(line: Line) -> bytes:
     """A line's bytes with its newline."""
-    return line.model_dump_json().encode() + b"\n"
+    return line.model_dump_json(exclude=_NOT_KEPT if line.kind == "episode" else None).encode() + b"\n"
 
 
 def parse_line(content: bytes, version: int = VERSION) -> Line:

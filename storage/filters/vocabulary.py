@@ -76,7 +76,7 @@ BY_HAND = ("override", "swapped")
 #: An episode that totals count: no fork, and no play whose problem, settings or decisions a person chose.
 IS_MEASURED = not_(
     or_(
-        episode.c.run_id.in_(select(run.c.id).where(run.c.kind.in_(("fork", "live")))),
+        episode.c.run_id.in_(select(run.c.id).where(run.c.kind.in_(("fork", "live", "serve")))),
         episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0,
     )
 )

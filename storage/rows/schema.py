@@ -63,7 +63,9 @@ run = Table(
     "run",
     metadata,
     Column("id", String, primary_key=True),
-    Column("kind", String, nullable=False, doc="What it is: run, evolve, live, import, fork or reencode"),
+    Column(
+        "kind", String, nullable=False, doc="What it is: run, evolve, live, import, fork, reencode or serve"
+    ),
     Column("status", String, nullable=False),
     Column("config", Text, nullable=False),  # JSON object
     Column("created", Float, nullable=False),
@@ -78,7 +80,7 @@ run = Table(
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
-    CheckConstraint("kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode')", name="kind"),
+    CheckConstraint("kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode', 'serve')", name="kind"),
     CheckConstraint(
         "status IN ('queued', 'running', 'finished', 'interrupted', 'cancelled', 'failed')", name="status"
     ),
@@ -338,6 +340,35 @@ second_opinion = Table(
     Column("prompt_digest", String, nullable=False, doc="Digest of what the other coordinator read"),
     Column("device", String, nullable=False, doc="Where it was read: cpu, cuda …"),
     Index(None, "run_id"),
+)
+
+# Who may ask the endpoint. The key itself is nowhere: it is told once, when it is made.
+api_key = Table(
+    "api_key",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("digest", String, nullable=False, doc="SHA-256 of the key's secret part"),
+    Column("created", Float, nullable=False),
+    Column("revoked", Float, doc="Since when it is refused, Unix seconds"),
+    Column("max_cost_usd", Float, doc="What all its requests may cost together; empty: no ceiling"),
+    Column("max_turns", Integer, doc="The most turns that one of its requests may take"),
+    Column("deadline_s", Float, doc="How long one of its requests may take, in seconds"),
+    Column("leave_out", Text, nullable=False, doc="JSON list of models and providers that it does without"),
+)
+
+# What a request has cost stays known when its episode is deleted: ceilings are over it.
+served = Table(
+    "served",
+    metadata,
+    Column("episode_id", String, primary_key=True),
+    Column("key_id", String, doc="The key it was asked with; empty: none"),
+    Column("door", String, nullable=False, doc="Which address was asked: chat or responses"),
+    Column("model", String, nullable=False, doc="The model that was asked for: a tier or a checkpoint"),
+    Column("at", Float, nullable=False, doc="When it was asked, Unix seconds"),
+    _zeroed("charged_usd", Float, "What counts against ceilings, US dollars: unknown use at its bound"),
+    Index(None, "key_id"),
+    Index(None, "at"),
 )
 
 

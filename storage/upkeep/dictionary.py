@@ -29,6 +29,8 @@ TABLE_MEANINGS: dict[str, str] = {
     "label": "One thing a person said about an episode, a turn or words of its reply; never changed",
     "view": "A list of episodes kept under a name",
     "second_opinion": "What another checkpoint would have chosen at a recorded turn",
+    "api_key": "Who may ask the endpoint, and within which limits",
+    "served": "A request to the endpoint that was played as an episode",
 }
 
 #: What a column of this name means in every table that does not say more of it (`Column.doc`).

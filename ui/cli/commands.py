@@ -16,6 +16,8 @@ class Commands(LazyGroup):
 
     listed = {
         "ui": Listed("Open the app on http://127.0.0.1:8501.", "ui.cli.serve:ui"),
+        "serve": Listed("Serve the pool as one OpenAI-compatible model.", "ui.cli.endpoint:serve"),
+        "keys": Listed("Keys of the endpoint: make, list, revoke.", "ui.cli.keys:app"),
         "worker": Listed("Play queued runs one by one: live problems, forks, evolutions."),
         "run": Listed("Play tasks under one or more policies, record every turn, print accuracies."),
         "evolve": Listed("Evolve a coordinator by separable CMA-ES, resumable bit for bit."),
@@ -72,6 +74,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
+    context: typer.Context,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say on stderr what is being done.")] = False,
     version: Annotated[  # eager: its callback has answered before a command is looked for
         bool,
@@ -82,3 +85,7 @@ def main(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+    if not verbose:
+        from ui.cli.retries import RetrySummary
+
+        context.with_resource(RetrySummary())

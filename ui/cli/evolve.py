@@ -229,6 +229,7 @@ def _known(store: Store, name: str, *, resume: bool, may_begin: bool) -> str | N
 def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_population: bool) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
     from ui.runs.evolution import prepare, with_default_population
+    from ui.runs.expectation import expectation
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
@@ -237,7 +238,8 @@ def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_popul
     for note in parts.notes:
         say(note)
     tell_what_plays(parts.plan.pool, parts.pool.specs, parts.encoder)
-    agree(price(store, parts.plan, parts.pool.specs), agreed=known is not None)
+    expected = expectation(store, parts.plan, parts.pool.specs)
+    agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
     with playing(store, parts, known) as played, progress() as bar:
         done = max(0, store.runs.get(played.run).generations - 1)
         line = bar.add_task("generations", total=parts.plan.evolution.generations, completed=done, note="")
@@ -287,6 +289,8 @@ def describe(generation: Generation) -> str:
     """One line about a generation."""
     import numpy as np
 
+    from core.evolution.evolve import MISSING_AT_MOST
+
     parts = [f"generation {generation.index}"]
     fitness = [value for value in generation.fitness if np.isfinite(value)]
     if fitness:
@@ -294,6 +298,10 @@ def describe(generation: Generation) -> str:
     if generation.validation is not None:
         parts.append(f"validation {percent(generation.validation.accuracy)} of {generation.validation.n}")
     parts.append(f"step size {generation.state.step_size:.3g}")
+    if lost := sum(generation.missing):
+        share = lost / max(1, len(generation.missing) * generation.tasks_per_candidate)
+        loud = "Warning: " if share > MISSING_AT_MOST else ""
+        parts.append(f"{loud}{lost} episodes missing ({percent(share)}), as models could not be asked")
     for block, step in generation.steps.items():
         parts.append(
             f"first steps of the {block} {step.step_size:.3g} spread the logits by {step.logit_spread:.2g}"

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
     from core.pool.spec import ModelSpec
     from storage.store import Store
+    from ui.runs.expectation import Expectation
     from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan
     from ui.runs.play import Ready
-    from ui.runs.spending import Price
+    from ui.runs.spending import MeteredPool, Price
 
 P = TypeVar("P", "BatchPlan", "EvolutionPlan", "ForkPlan")
 
@@ -53,14 +54,31 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
         )
 
 
-def agree(price: Price, *, agreed: bool = False, may_ask: bool = True) -> None:
-    """For models that cost money: say the most this can cost, and ask for a yes unless there is a ceiling or an earlier
-    yes. BudgetError when nobody can be asked."""
+def tell_what_was_reckoned(pool: MeteredPool) -> None:
+    """Say of how many replies the cost is a bound, because their servers gave no counts of tokens."""
+    if n := pool.at_bound:
+        say(
+            f"{n} {'reply' if n == 1 else 'replies'} came without counts of tokens: each is charged as the most that "
+            "its call could cost."
+        )
+
+
+def agree(
+    price: Price, expected: Expectation | None = None, *, agreed: bool = False, may_ask: bool = True
+) -> None:
+    """For models that cost money: say the most this can cost and what to expect, and ask for a yes unless there is a
+    ceiling or an earlier yes. BudgetError when nobody can be asked."""
     from ui.runs.spending import agree_to_cost
 
     ask = may_ask and sys.stdin.isatty() and not agreed
     if sentence := agree_to_cost(price, may_ask=ask, agreed=agreed):
         say(sentence)
+        if expected is not None:
+            say(expected.sentence())
+        elif price.most.calls:
+            say(
+                "Nothing is recorded of these models yet: play a few tasks first (--n 10) to know what to expect."
+            )
         if ask and price.ceiling_usd is None:
             typer.confirm("Start?", abort=True, err=True)
 

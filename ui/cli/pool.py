@@ -74,11 +74,23 @@ def key_state(variable: str) -> str:
 
 
 @app.command()
-def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
+def check(
+    pool: PoolOption = None,
+    roles: Annotated[
+        bool,
+        typer.Option("--roles", help="Play each role once with each model, its reply whole and streamed."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Ask every model one small question, to see that each can be asked at all. Exit code 1 when one cannot.
 
     [dim]$[/] trinity pool check --pool pool.toml
+
+    [dim]$[/] trinity pool check --pool pool.toml --roles
     """
+    if roles:
+        _check_roles(pool, as_json)
+        return
     from core.pool.check import check_pool
     from ui.presentation.words import dollars
     from ui.runs import wiring
@@ -97,4 +109,49 @@ def check(pool: PoolOption = None, as_json: JsonOption = False) -> None:
         tell()
         print_table(["model", "", ">seconds", ">cost", "reply"], rows)
     if not all(one["ok"] for one in results):
+        raise typer.Exit(1)
+
+
+def _check_roles(pool: str | None, as_json: bool) -> None:
+    """Whether each model's plan, answer and verdict can be read."""
+    from core.play.role_check import RoleCheck, check_roles
+    from ui.presentation.words import dollars, role_word
+    from ui.runs import wiring
+
+    found: list[RoleCheck] = []
+    for one in check_roles(wiring.resolve_pool(wiring.settings(pool=pool).pool)):
+        found.append(one)
+        how = "streamed" if one.streamed else "whole"
+        say(f"{one.model} as {role_word(one.role)}, {how}: {one.problem or 'ok'}")
+    if as_json:
+        print_json(
+            [
+                {
+                    "model": one.model,
+                    "role": one.role.value,
+                    "streamed": one.streamed,
+                    "ok": not one.problem,
+                    "problem": one.problem or None,
+                    "latency_s": one.reply.latency_s,
+                    "cost_usd": one.reply.usage.cost_usd,
+                }
+                for one in found
+            ]
+        )
+    else:
+        tell()
+        rows = [
+            (
+                one.model,
+                role_word(one.role),
+                "streamed" if one.streamed else "whole",
+                one.problem or "ok",
+                f"{one.reply.latency_s:.2f}",
+                dollars(one.reply.usage.cost_usd),
+                one.reply.text[-60:] if one.problem and one.reply.error is None else "",
+            )
+            for one in found
+        ]
+        print_table(["model", "role", "reply", "", ">seconds", ">cost", "what it ended with"], rows)
+    if any(one.problem for one in found):
         raise typer.Exit(1)

@@ -26,7 +26,7 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import agree, playing, tell_what_plays, with_ceiling
+from ui.cli.playing import agree, playing, tell_what_plays, tell_what_was_reckoned, with_ceiling
 
 if TYPE_CHECKING:
     from core.episode import Task
@@ -139,13 +139,15 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
     """Choose role cycles on validation tasks, play what the plan still lacks, and print accuracies."""
     from core.episode import EpisodeFinished, Status
     from ui.runs.batch import prepare
+    from ui.runs.expectation import expectation
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
     validation = _validation(parts, validate)
     encoders = (getattr(policy, "encoder", None) for policy in parts.policies)
     tell_what_plays(plan.pool, parts.pool.specs, next((one for one in encoders if one is not None), None))
-    agree(price(store, plan, parts.pool.specs, validation), agreed=resume is not None)
+    expected = expectation(store, plan, parts.pool.specs, len(validation))
+    agree(price(store, plan, parts.pool.specs, validation), expected, agreed=resume is not None)
     if validation:
         parts = _with_cycles(store, parts, validation)
     with playing(store, parts, resume) as played, progress() as bar:
@@ -157,6 +159,7 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
                 right += bool(event.episode.correct)
                 note = f"{printable(event.episode.policy)}, {right} of {over} right"
                 bar.update(line, advance=1, note=note)
+    tell_what_was_reckoned(parts.pool)
     # That a pocket specialist cannot play a role is part of its world, and no setting mends it.
     mendable = {spec.name for spec in parts.pool.specs if spec.provider != "pocket"}
     _report(store, played.run, parts.plan, as_json, mendable)
@@ -222,13 +225,16 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable:
 
     order = {name: place for place, name in enumerate(plan.policies)}
     rows = sorted(store.runs.policies(run_id), key=lambda one: order.get(one.policy, len(order)))
+    each = len(plan.load_tasks())
+    cut = {one.policy: each - one.n - one.missing for one in rows if one.n + one.missing < each}
+    cut |= dict.fromkeys({*plan.policies} - {one.policy for one in rows}, each)
     if as_json:
         print_json(
             [
                 {
                     "policy": one.policy,
-                    "accuracy": one.accuracy,
-                    "ci95": wilson_interval(one.correct, one.n),
+                    "accuracy": None if one.policy in cut else one.accuracy,
+                    "ci95": None if one.policy in cut else wilson_interval(one.correct, one.n),
                     "n": one.n,
                     "turns_mean": one.mean_turns,
                 }
@@ -250,8 +256,11 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable:
         [
             (
                 one.policy,
-                percent(one.accuracy),
-                interval(wilson_interval(one.correct, one.n)),
+                # Of those that ended early because they were short, no share can be told.
+                "cut short" if one.policy in cut else percent(one.accuracy),
+                f"{one.correct} right"
+                if one.policy in cut
+                else interval(wilson_interval(one.correct, one.n)),
                 one.n,
                 one.missing or "",
                 "-" if one.mean_turns is None else f"{one.mean_turns:.2f}",
@@ -261,6 +270,11 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable:
             for one in rows
         ],
     )
+    if cut:
+        say(
+            f"{sum(cut.values())} of {each * len(plan.policies)} episodes were cut or never begun. Those that ended "
+            "are the shorter ones, so no accuracy is told of their policies: resume the run to play the rest."
+        )
     _report_lapses(store, run_id, mendable)
     say(f"Look into it: trinity episodes --run {run_id}, or trinity ui")
 

@@ -54,6 +54,7 @@ def ui(
         "logger.hideWelcomeMessage": True,
     }
     os.environ |= {"TRINITY_STORE": settings.store, "TRINITY_POOL": settings.pool}
+    os.environ["TRINITY_PORT"] = str(settings.port)  # the endpoint tells where its episodes can be seen
     from ui.app import app
 
     sys.argv = [str(APP)]  # beside it Streamlit looks for its configuration
@@ -63,12 +64,12 @@ def ui(
         app.run(config=options)
 
 
-def port_in_use(port: int) -> bool:
+def port_in_use(port: int, host: str = ADDRESS) -> bool:
     """Whether another program listens on the port. A port that is only cooling down counts as free."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((ADDRESS, port))
+            probe.bind((host, port))
         except OSError:
             return True
     return False

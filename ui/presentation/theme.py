@@ -125,6 +125,7 @@ END_WORDS: dict[EndReason, str] = {
     EndReason.ERROR: "ended by an error",
     EndReason.DEADLINE: "out of time",
     EndReason.COST_CEILING: "cost ceiling reached",
+    EndReason.TOOL_CALLS: "asks for tools to be called",
 }
 
 #: What the letters of the roles mean.
@@ -136,6 +137,7 @@ READ_BY: dict[AnswerRule | None, str] = {
     "box": "answer found in \\boxed{}",
     "json": "answer found in JSON",
     "hashes": "answer found behind ####",
+    "whole": "the whole reply is the answer",
     "sentence": "answer found in a sentence",
     "letter": "answer found as a lone letter",
     "bare": "the whole reply is the answer",

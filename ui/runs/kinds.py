@@ -14,6 +14,7 @@ from ui.runs.plans import (
     LivePlan,
     ReproducePlan,
     RereadPlan,
+    ServePlan,
     known_plan,
 )
 
@@ -72,6 +73,8 @@ RUN_KINDS: dict[str, KindOfRun] = {
     "reencode": KindOfRun(
         "reading again", "reading", "policy", ":material/menu_book:", resumes=True, player="ui.runs.rereading"
     ),
+    # Played by the endpoint itself: nothing of it can be resumed, as nobody waits for the answers any more.
+    "serve": KindOfRun("endpoint", "serving", "episodes", ":material/api:"),
     "import": KindOfRun("imported episodes", "importing", "episodes", ":material/table_rows:"),
     # Written whole once it is played: none is ever left half done.
     "reproduction": KindOfRun("row of a table", "playing", "episodes", ":material/table_rows:"),
@@ -105,6 +108,8 @@ def about(run: RunSummary, cut: int = 60) -> str:
             words = plan.name or plan.tasks
         case BatchPlan() as plan:
             words = plan.tasks
+        case ServePlan() as plan:
+            words = ", ".join(plan.tiers)
         case _:
             words = ""
     return one_line(words, cut)

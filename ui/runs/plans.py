@@ -254,7 +254,19 @@ class ReproducePlan:
     kind: Literal["reproduction"] = "reproduction"
 
 
-RunPlan = BatchPlan | LivePlan | EvolutionPlan | ForkPlan | RereadPlan | ReproducePlan
+@dataclass(frozen=True, slots=True)
+class ServePlan:
+    """Requests to the endpoint, from its start to its end. `tiers` are the models that it offers, by name: the policy
+    and the turn budget of each."""
+
+    pool: str
+    models: tuple[str, ...]
+    tiers: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    encoder: str | None = None
+    kind: Literal["serve"] = "serve"
+
+
+RunPlan = BatchPlan | LivePlan | EvolutionPlan | ForkPlan | RereadPlan | ReproducePlan | ServePlan
 #: Plans whose models may cost money.
 PooledPlan = BatchPlan | LivePlan | EvolutionPlan | ForkPlan
 P = TypeVar("P", bound=RunPlan)

@@ -20,6 +20,7 @@ from core.pool.spec import ModelSpec
 from storage.reads import forks
 from storage.store import Store
 from ui.presentation.words import dollars
+from ui.program import LOCAL_NAMES
 from ui.runs import wiring
 from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, LivePlan, PooledPlan, RunPlan
 
@@ -28,7 +29,7 @@ def is_free(spec: ModelSpec) -> bool:
     """Whether nobody bills for this model: it plays in this process, its price is 0, or it has none at all and its
     server is on this machine and asks for no key."""
     prices = {spec.price_in, spec.price_out}
-    on_this_machine = urlsplit(spec.base_url).hostname in ("127.0.0.1", "localhost", "::1")
+    on_this_machine = urlsplit(spec.base_url).hostname in LOCAL_NAMES
     keyless = on_this_machine and not spec.api_key_env and not spec.headers_env
     return spec.provider != "openai" or prices == {0} or (prices == {None} and keyless)
 
@@ -174,11 +175,18 @@ class MeteredPool:
         self._by_name = {spec.name: spec for spec in pool.specs}
         self._ceiling_usd = ceiling_usd
         self.spent_usd = spent_usd
-        self.at_bound = 0
+        self._at_bound: list[Ask] = []  # one for all that are made anew of it
 
     def anew(self, spent_usd: float) -> MeteredPool:
         """The pool below its ceiling, of which so much is spent."""
-        return MeteredPool(self._pool, self._ceiling_usd, spent_usd)
+        other = MeteredPool(self._pool, self._ceiling_usd, spent_usd)
+        other._at_bound = self._at_bound
+        return other
+
+    @property
+    def at_bound(self) -> int:
+        """How many replies are charged as the most that their calls could cost."""
+        return len(self._at_bound)
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Answers of the pool behind, as they are ready."""
@@ -220,7 +228,7 @@ class MeteredPool:
         spec, cost_usd = self._by_name[ask.model], reply.usage.cost_usd
         if cost_usd is None and reply.error is None and not is_free(spec):
             cost_usd = most_usd(spec, ask.messages)
-            self.at_bound += 1
+            self._at_bound.append(ask)
         self.spent_usd += cost_usd or 0.0
 
 
@@ -231,8 +239,9 @@ class _MeteredFlight:
     def __init__(self, pool: MeteredPool, behind: Flight) -> None:
         self._pool = pool
         self._behind = behind
-        self._held: deque[Ask] = deque()
-        self._begun: list[Ask] = []
+        self._held: deque[tuple[int, Ask]] = deque()
+        self._begun: list[tuple[int, Ask]] = []  # by their numbers in the flight behind
+        self._added = 0
         self._at_most = 0.0  # of all that is under way
         self.capacity = behind.capacity
 
@@ -241,30 +250,42 @@ class _MeteredFlight:
         return len(self._held) + self._behind.under_way
 
     def add(self, asks: Sequence[Ask]) -> None:
-        self._held.extend(asks)
+        self._held.extend(enumerate(asks, start=self._added))
+        self._added += len(asks)
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         self._begin()
         if self._held and not self._behind.under_way:
             raise self._pool.refuse()
         for number, reply in self._behind.ready(wait=wait):
-            ask = self._begun[number]
+            own, ask = self._begun[number]
             self._at_most -= self._pool.bound_usd(ask)
             self._pool.charge(ask, reply)
-            yield number, reply
+            yield own, reply
+
+    def wake(self) -> None:
+        self._behind.wake()
+
+    def cancel(self, number: int) -> None:
+        """Give up one call. One that has begun is charged as the most that it could cost: its server may bill it."""
+        self._held = deque(one for one in self._held if one[0] != number)
+        for place, (own, ask) in enumerate(self._begun):
+            if own == number:
+                self._behind.cancel(place)
+                self._at_most -= self._pool.bound_usd(ask)
+                self._pool.spent_usd += self._pool.bound_usd(ask)
 
     def close(self) -> None:
         self._behind.close()
 
     def _begin(self) -> None:
-        fitting: list[Ask] = []
-        while self._held and self._pool.fits(self._at_most + self._pool.bound_usd(self._held[0])):
-            ask = self._held.popleft()
-            self._at_most += self._pool.bound_usd(ask)
-            fitting.append(ask)
+        fitting: list[tuple[int, Ask]] = []
+        while self._held and self._pool.fits(self._at_most + self._pool.bound_usd(self._held[0][1])):
+            fitting.append(self._held.popleft())
+            self._at_most += self._pool.bound_usd(fitting[-1][1])
         if fitting:
             self._begun += fitting
-            self._behind.add(fitting)
+            self._behind.add([ask for _, ask in fitting])
 
 
 def most_usd(spec: ModelSpec, messages: Sequence[Message]) -> float:

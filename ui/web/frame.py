@@ -42,6 +42,7 @@ HELP = {
     "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
     "routing": "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
     "verifier": "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",
+    "pool": "How each model has been answering, its errors, times and cost, and what would happen without it.",
     "separability": "Hidden states and logits as points: do task families and chosen models lie apart?",
     "review": "Read a queue of episodes and label them, blind if you like; see how far reviewers agree.",
     "data": "Episodes out as JSON Lines, CSV, Parquet or web pages; files of others in.",
@@ -86,6 +87,7 @@ MENU = {
         _page("results", "Results", "leaderboard"),
         _page("routing", "Routing", "route"),
         _page("verifier", "Verifier & cost", "fact_check"),
+        _page("pool", "Pool", "dns"),
         _page("separability", "Separability", "scatter_plot"),
     ],
     "More": [

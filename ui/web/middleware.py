@@ -23,8 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 from streamlit import config, file_util
 
-#: How a browser on this machine may call it; `server.allowedHosts` of Streamlit's configuration names others.
-LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
+from ui.program import LOCAL_NAMES
 
 
 class OwnPageOnly:
@@ -35,6 +34,7 @@ class OwnPageOnly:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        # `server.allowedHosts` of Streamlit's configuration names other ways to call it.
         self._names = frozenset(config.get_option("server.allowedHosts") or LOCAL_NAMES)
         self._headers = {
             "Content-Security-Policy": content_security_policy(),

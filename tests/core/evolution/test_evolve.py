@@ -1,6 +1,7 @@
 """The evolution loop on a real (tiny) encoder and a scripted pool: learning, stopping, resuming, failures."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
@@ -159,6 +160,28 @@ def test_infrastructure_failures_are_missing_and_not_zero(encoder: Encoder) -> N
     assert sum(generation.missing) > 0
     assert generation.episodes
     assert generation.episodes.missing == sum(generation.missing)
+
+
+def test_an_outage_of_a_moment_is_played_again(encoder: Encoder) -> None:
+    """Every first call fails for a while: the episodes that it cost are played once more, and no reply twice."""
+    down = [25]
+    answered: list[Ask] = []
+
+    def flaky(ask: Ask) -> Line:
+        if down[0] and len(answered) >= 20:
+            down[0] -= 1
+            return Failure("infrastructure", "The network is down.")
+        answered.append(ask)
+        return "answer 1"
+
+    template = Checkpoint.begin([spec.name for spec in SPECS], encoder.identity)
+    config = replace(CONFIG, generations=1)
+    pool = ScriptedPool(SPECS, flaky)
+    *_, generation = evolve(config, template, encoder=encoder, pool=pool, grade=grade_many, tasks=TASKS[:16])
+    assert down[0] == 0
+    assert sum(generation.missing) == 0
+    keys = Counter((ask.model, ask.messages, ask.sample, ask.seed) for ask in answered)
+    assert max(keys.values()) == 1
 
 
 def test_a_missing_episode_is_neither_short_nor_unaccepted() -> None:

@@ -157,6 +157,21 @@ def test_verdicts_of_models_that_take_liberties() -> None:
             assert read_reply(PAPER, "general", Role.VERIFIER, changed, TAG).verdict is Verdict.REVISE
 
 
+@pytest.mark.parametrize(
+    ("reply", "found", "rule"),
+    [
+        ("Dear you,\n\nall is well.", "Dear you,\n\nall is well.", "whole"),
+        ("Thinking.<answer>Dear you,\n\nall is well.</answer>", "Dear you,\n\nall is well.", "tag"),
+        ("<answer>Cut in\n\nthe mid", "Cut in\n\nthe mid", "open tag"),
+        ("<think>hm</think> Yes \\boxed{4}.", "Yes \\boxed{4}.", "whole"),
+        (" ", None, None),
+    ],
+)
+def test_an_open_answer_is_the_whole_reply(reply: str, found: str | None, rule: str | None) -> None:
+    reading = read_reply(PAPER, "general", Role.WORKER, reply, grader="open")
+    assert (reading.answer, reading.answer_rule) == (found, rule)
+
+
 def test_answers_of_models_that_take_liberties() -> None:
     """Each is found as a careful reader would find it, and where there is none, none is."""
 
@@ -174,7 +189,7 @@ def test_answers_of_models_that_take_liberties() -> None:
         assert bare(reading.answer) == bare(one["found"]), one
         assert (Flag.NO_ANSWER in reading.flags) == (one["found"] is None)
         rules.add(reading.answer_rule)
-    assert rules == {None, *ANSWER_RULES} - {"pattern"}
+    assert rules == {None, *ANSWER_RULES} - {"pattern", "whole"}
 
 
 def test_a_tasks_own_pattern_finds_its_answer_first() -> None:

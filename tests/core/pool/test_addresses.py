@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.episode import Ask, Message, Role
+from core.errors import PoolError
 from core.pool.addresses import is_private_by_name, refusal
 from core.pool.client import Limits
 from core.pool.hosted import HttpPool
@@ -118,3 +119,79 @@ def test_one_forbidden_address_among_several_refuses_the_name(monkeypatch: pytes
 def test_a_name_that_does_not_resolve_is_said() -> None:
     for host in ("no-such-host.invalid", "a..b", "x" * 300):
         assert "cannot be resolved" in _error(f"http://{host}/v1")
+
+
+def _forms(address: str) -> list[str]:
+    """The ways in which resolvers understand an IPv4 address besides its usual one."""
+    a, b, c, d = (int(part) for part in address.split("."))
+    whole = int(ipaddress.ip_address(address))
+    return [
+        str(whole), hex(whole), f"0{whole:o}", f"{a}.{whole & 0xFFFFFF}", f"{a}.{b}.{(c << 8) + d}",
+        f"{a:#x}.{b:#x}.{c:#x}.{d:#x}", f"0{a:o}.0{b:o}.0{c:o}.0{d:o}", f"{a:#x}.{b}.0{c:o}.{d}", f"{address}.",
+    ]  # fmt: skip
+
+
+def _mapped(address: str) -> list[str]:
+    whole = int(ipaddress.ip_address(address))
+    high, low = whole >> 16, whole & 0xFFFF
+    return [
+        f"[::ffff:{address}]",
+        f"[::ffff:{high:x}:{low:x}]",
+        f"[64:ff9b::{high:x}:{low:x}]",
+        f"[2002:{high:x}:{low:x}::]",
+        f"[::{address}]",
+    ]
+
+
+#: Addresses that hand out a cloud's credentials, in every form; and private ones in disguise.
+METADATA = [
+    *_forms("169.254.169.254"),
+    *_mapped("169.254.169.254"),
+    *_forms("100.100.100.200"),
+    *_forms("168.63.129.16"),
+    *("[fe80::1]", "[fd00:ec2::254]", "[fd20:ce::254]", "192.0.0.192", "169.254.170.2", "0.0.0.0"),
+]
+DISGUISED = [
+    *_forms("127.0.0.1")[:-1],
+    *_forms("10.0.0.1")[:-1],
+    *_forms("192.168.1.1")[:-1],
+    *("internal.example", "rebinding.example"),
+]
+
+
+def _refused(url: str, **fields: Any) -> str:
+    """Why nothing came of it: also what is no address at all."""
+    try:
+        return _error(url, **fields)
+    except PoolError as error:
+        return str(error)
+
+
+def test_sixty_forms_of_addresses_and_no_forbidden_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names lead into the private network, one of them only from its second look-up on (DNS rebinding)."""
+    assert len(METADATA) + len(DISGUISED) >= 60
+    reached: list[object] = []
+    looked_up = socket.getaddrinfo
+    asked: list[str] = []
+
+    def resolve(host: Any, port: Any, *arguments: Any, **more: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        asked.append(str(name))
+        if str(name).endswith(".example"):
+            first = name == "rebinding.example" and asked.count(str(name)) == 1
+            found = "93.184.216.34" if first else "10.0.0.7"
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (found, port or 0))]
+        return looked_up(host, port, *arguments, **more)
+
+    def connect(_: socket.socket, address: object) -> None:
+        reached.append(address)
+        raise OSError("not in a test")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    for host in METADATA:
+        assert _refused(f"http://{host}/v1", allow_private=True), host
+    for host in DISGUISED:
+        for _ in range(2 if host == "rebinding.example" else 1):
+            assert _refused(f"http://{host}/v1"), host
+    assert [one for one in reached if one[0] != "93.184.216.34"] == []  # type: ignore[index]

@@ -38,6 +38,7 @@ VIEWS: dict[str, str] = {
         "evolution",
         "routing",
         "verifier",
+        "pool",
         "separability",
         "results",
         "live",

@@ -188,7 +188,8 @@ def _facts(store: Store, seen: Watched) -> list[str]:
     parts.append(f":gray[{label(by, 200)}]")
     if not seen.steered or plan.repeats > 1:  # else the bar says it
         parts.append(f":gray[turn {len(recording.outlines)} of at most {recording.episode.turn_budget}]")
-    parts.append(f":gray[expected answer {label(recording.episode.task.answer, 40)}]")
+    if recording.episode.task.answer:
+        parts.append(f":gray[expected answer {label(recording.episode.task.answer, 40)}]")
     if paid_models(pool_specs(plan.pool)):
         most = "" if plan.max_cost_usd is None else f" of at most {dollars(plan.max_cost_usd)}"
         parts.append(f":gray[spent {label(dollars(store.runs.spent_usd(seen.run.id)) + most)}]")

@@ -88,7 +88,9 @@ def fork_switch(
     n = facets.forks + facets.by_hand * both
     if not n and where.forks in (None, "without"):
         return
-    what = " and ".join(["Forks"] * (not both or facets.forks > 0) + ["live plays"] * both).capitalize()
+    what = " and ".join(
+        ["Forks"] * (not both or facets.forks > 0) + ["live plays, requests"] * both
+    ).capitalize()
     words = {"with": f"with {n:,}"}
     if facets.forks or where.forks == "only":
         words["only"] = f"only the {facets.forks:,} forks" if both else f"only these {facets.forks:,}"
@@ -261,7 +263,7 @@ def _value_word(name: str, value: str) -> str:
         case "text":
             return f"“{value}”"
         case "forks" if value == "without":
-            return "and live plays left out"
+            return "and live plays and requests left out"
         case _:
             return value
 

@@ -68,9 +68,11 @@ class Scope:
         return len(self.sides) == 2
 
 
-def scope_bar(store: Store) -> Scope:
-    """Draw the bar and give what it says; all of it stands in the address."""
-    where = for_totals(EpisodeFilter.from_query(st.query_params.to_dict()))
+def scope_bar(store: Store, *, everything: bool = False) -> Scope:
+    """Draw the bar and give what it says; all of it stands in the address. `everything`: also what totals leave out,
+    such as live plays, forks and requests to the endpoint, unless the address says otherwise."""
+    asked = EpisodeFilter.from_query(st.query_params.to_dict())
+    where = replace(asked, forks=asked.forks or "with") if everything else for_totals(asked)
     generation_of = generations(store.checkpoints.list())
 
     def say(policy: str) -> str:
@@ -93,7 +95,8 @@ def scope_bar(store: Store) -> Scope:
         _choice("Task family", "family", where.family, facets.family, lambda value: one_line(value, 30))
     with columns[3]:
         _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
-    fork_switch(where, facets, _change, totals=True)
+    if not everything:
+        fork_switch(where, facets, _change, totals=True)
     _others(where)
     if a and b:
         sides = tuple(

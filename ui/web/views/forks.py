@@ -147,11 +147,11 @@ def _form_page(store: Store, ep: str) -> None:
     st.markdown(f"#### {label(parent.task.question, 220)}")
     with st.container(horizontal=True, gap="medium"):
         replay_link("See it in Replay", ep, index + 1)
-        st.markdown(
-            f":gray[{label(policy_name(parent.policy, recording.summary.generation), 60)} · expected answer "
-            f"{label(parent.task.answer, 40)}]",
-            width="content",
+        known = (
+            f"expected answer {label(parent.task.answer, 40)}" if parent.task.answer else "no known answer"
         )
+        policy = label(policy_name(parent.policy, recording.summary.generation), 60)
+        st.markdown(f":gray[{policy} · {known}]", width="content")
     turn_strip(
         [lane(recording.outlines[:total], recording.models)],
         index,

@@ -29,6 +29,7 @@ from ui.runs import queue, wiring
 from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.lease import process_words
 from ui.web.components.transport import Keys, key_table, plain_strip_toggle
+from ui.web.endpoint.panels import endpoint_panel
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.text import markdown_table
@@ -40,6 +41,7 @@ PARTS = {
     "health": "Store",
     "room": "Make room",
     "work": "Runs and workers",
+    "endpoint": "Endpoint",
     "keys": "Keys",
     "you": "You",
     "about": "Versions and caches",
@@ -62,6 +64,8 @@ def show() -> None:
         _work(store)
     elif part == "room":
         prune_panel(store)
+    elif part == "endpoint":
+        endpoint_panel(store)
     elif part == "keys":
         _keys()
     elif part == "you":

@@ -1,0 +1,78 @@
+"""Each role played once by each model of a pool: can its plan, its answer and its verdict be read?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from core.episode import ROLE_ORDER, Ask, Flag, Protocol, Reply, Role, Task
+from core.play.reading import Reading, read_reply
+from core.play.roles import Situation, call_tag, messages_for
+from core.pool.pool import Pool, closing
+from core.pool.spec import ModelSpec
+
+#: Small enough for every model, and with an answer that a Verifier can judge.
+TASK = Task("role-check", "How much is 17 + 25?", "42", "number")
+#: What a reply lacks, in words.
+LACKS: dict[Flag, str] = {
+    Flag.NO_SUGGESTION: "no readable plan",
+    Flag.NO_ANSWER: "no readable answer",
+    Flag.VERDICT_UNREADABLE: "no readable verdict",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCheck:
+    """One call: a model in a role, its reply whole or streamed, and what was read from it."""
+
+    model: str
+    role: Role
+    streamed: bool
+    reply: Reply
+    reading: Reading
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, in a few words; empty where nothing is."""
+        if self.reply.error is not None:
+            return self.reply.error.message
+        if self.reply.finish_reason == "length":
+            return "cut at its token limit: raise max_tokens"
+        return ", ".join(LACKS[flag] for flag in self.reading.flags if flag in LACKS)
+
+
+def check_roles(pool: Pool) -> Iterator[RoleCheck]:
+    """Every model in every role, as the calls are answered: all of them whole, then, of servers, streamed."""
+    calls = [(spec, role, _ask(spec, role)) for spec in pool.specs for role in ROLE_ORDER]
+    with closing(pool.ask([ask for *_, ask in calls])) as replies:
+        for index, reply in replies:
+            spec, role, ask = calls[index]
+            yield _checked(spec, role, ask, reply, streamed=False)
+    for spec, role, ask in calls:
+        if spec.provider == "openai" and spec.stream:
+            with closing(pool.stream(ask)) as pieces:
+                for piece in pieces:
+                    if isinstance(piece, Reply):
+                        yield _checked(spec, role, ask, piece, streamed=True)
+
+
+def _situation(role: Role) -> Situation:
+    answer = TASK.answer if role is Role.VERIFIER else None
+    situation = Situation(
+        TASK, suggestion="Add the tens, then the ones." if role is Role.WORKER else "", answer=answer
+    )
+    return Situation(
+        TASK, suggestion=situation.suggestion, answer=answer, tag=call_tag(f"role-check/{role}", situation)
+    )
+
+
+def _ask(spec: ModelSpec, role: Role) -> Ask:
+    messages = messages_for(spec.dialect, role, _situation(role))
+    return Ask(spec.name, role, messages, temperature=spec.role_temperature.get(role))
+
+
+def _checked(spec: ModelSpec, role: Role, ask: Ask, reply: Reply, *, streamed: bool) -> RoleCheck:
+    text = "" if reply.error is not None else reply.text
+    tag = _situation(role).tag
+    reading = read_reply(Protocol.PAPER, spec.dialect, role, text, tag, grader=TASK.grader)
+    return RoleCheck(ask.model, role, streamed, reply, reading)

@@ -1,0 +1,172 @@
+"""Keys of the endpoint, and the requests that were asked with them.
+
+A key is told once, when it is made; the store holds a digest of its secret part. A revoked key stays in the list, so
+that its requests keep their owner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, func, insert, select, update
+
+from core.errors import StoreError
+from storage.rows.engine import fetch_mappings, fetch_scalar, writing
+from storage.rows.mapping import Rows
+from storage.rows.schema import api_key, served
+
+LONGEST_NAME = 80
+#: How a key looks: the product, the key's id, its secret.
+_KEY = re.compile(r"trinity-([a-z2-7]{8})-([A-Za-z0-9_-]{43})")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What requests of a key may take: of money all together (US dollars), of turns and seconds each; None where it has
+    no limit of its own. `leave_out` are models and providers that it does without."""
+
+    max_cost_usd: float | None = None
+    max_turns: int | None = None
+    deadline_s: float | None = None
+    leave_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key without its secret, with how often it was used and what that cost (US dollars)."""
+
+    id: str
+    name: str
+    created: float
+    revoked: float | None
+    limits: Limits
+    requests: int = 0
+    charged_usd: float = 0.0
+    last_used: float | None = None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Keys and requests of the endpoint (`store.endpoint`)."""
+
+    engine: Engine
+    now: Callable[[], float]
+
+    def add_key(self, name: str, limits: Limits = Limits()) -> tuple[ApiKey, str]:
+        """Make a key; it, and the text to ask with, which nobody can read again. StoreError for a name that is none."""
+        words = " ".join(name.split())
+        if not words or len(words) > LONGEST_NAME or not words.isprintable():
+            raise StoreError(f"A key needs a name of 1 to {LONGEST_NAME} visible characters.")
+        identity = "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(8))
+        secret, at = secrets.token_urlsafe(32), self.now()
+        row = {
+            "id": identity,
+            "name": words,
+            "digest": _digest(secret),
+            "created": at,
+            "max_cost_usd": limits.max_cost_usd,
+            "max_turns": limits.max_turns,
+            "deadline_s": limits.deadline_s,
+            "leave_out": json.dumps(limits.leave_out),
+        }
+        with writing(self.engine) as connection:
+            connection.execute(insert(api_key), row)
+        return ApiKey(identity, words, at, None, limits), f"trinity-{identity}-{secret}"
+
+    def keys(self) -> Sequence[ApiKey]:
+        """All keys with their use, newest first."""
+        use = (
+            select(
+                served.c.key_id,
+                func.count().label("requests"),
+                func.sum(served.c.charged_usd).label("charged_usd"),
+                func.max(served.c.at).label("last_used"),
+            )
+            .group_by(served.c.key_id)
+            .subquery()
+        )
+        query = select(api_key, use.c.requests, use.c.charged_usd, use.c.last_used).outerjoin(
+            use, use.c.key_id == api_key.c.id
+        )
+        rows = fetch_mappings(self.engine, query.order_by(api_key.c.created.desc(), api_key.c.id))
+        return [_key(row) for row in rows]
+
+    def has_keys(self) -> bool:
+        """Whether any key is valid."""
+        query = select(func.count()).select_from(api_key).where(api_key.c.revoked.is_(None))
+        return bool(fetch_scalar(self.engine, query))
+
+    def revoke(self, key_id: str) -> ApiKey:
+        """Refuse a key from now on. StoreError when there is none of this id or name, or several of this name."""
+        found = [one for one in self.keys() if key_id in (one.id, one.name) and one.revoked is None]
+        if len(found) != 1:
+            raise StoreError(
+                f"No valid key is called '{key_id[:40]}'; see trinity keys list."
+                if not found
+                else f"Several keys are called '{key_id[:40]}': give the id of one, see trinity keys list."
+            )
+        with writing(self.engine) as connection:
+            connection.execute(update(api_key).where(api_key.c.id == found[0].id).values(revoked=self.now()))
+        return found[0]
+
+    def find(self, text: str) -> ApiKey | None:
+        """The valid key of this text; None for any other. Digests are compared in constant time."""
+        parts = _KEY.fullmatch(text)
+        rows = fetch_mappings(self.engine, select(api_key).where(api_key.c.id == (parts[1] if parts else "")))
+        row = next(iter(rows), None)
+        expected = row["digest"] if row else _digest("")
+        same = hmac.compare_digest(_digest(parts[2] if parts else text), expected)
+        return _key(row) if row and same and row["revoked"] is None else None
+
+    def note(self, episode_id: str, key_id: str | None, door: str, model: str) -> None:
+        """Remember that an episode is a request's."""
+        row = {"episode_id": episode_id, "key_id": key_id, "door": door, "model": model, "at": self.now()}
+        with writing(self.engine) as connection:
+            connection.execute(insert(served), row)
+
+    def charge(self, episode_id: str, usd: float) -> None:
+        """Add to what a request has cost, durably: ceilings are kept over it."""
+        with writing(self.engine, durable=True) as connection:
+            connection.execute(
+                update(served)
+                .where(served.c.episode_id == episode_id)
+                .values(charged_usd=served.c.charged_usd + usd)
+            )
+
+    def charged_usd(self, key_id: str | None = None) -> float:
+        """What the requests of a key, or all, have cost so far."""
+        query = select(func.coalesce(func.sum(served.c.charged_usd), 0.0))
+        if key_id is not None:
+            query = query.where(served.c.key_id == key_id)
+        return float(fetch_scalar(self.engine, query) or 0.0)
+
+
+def looks_like_key(text: str) -> bool:
+    """Whether a text has the form of a key of ours."""
+    return _KEY.fullmatch(text) is not None
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _key(row: Rows) -> ApiKey:
+    limits = Limits(
+        row["max_cost_usd"], row["max_turns"], row["deadline_s"], tuple(json.loads(row["leave_out"]))
+    )
+    return ApiKey(
+        row["id"],
+        row["name"],
+        row["created"],
+        row["revoked"],
+        limits,
+        row.get("requests") or 0,
+        row.get("charged_usd") or 0.0,
+        row.get("last_used"),
+    )

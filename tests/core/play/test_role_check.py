@@ -1,0 +1,47 @@
+"""Does the check of roles play each role with each model, and say what cannot be read?"""
+
+from __future__ import annotations
+
+import json
+
+from core.episode import Role
+from core.play.role_check import check_roles
+from core.pool.hosted import HttpPool
+from tests.core.pool.faulty_server import Answer, Request, events, faulty_server, ok, stream_head
+from tests.core.pool.hosted_calls import QUICK, entry
+from tests.ui.endpoint.server import role_of, team
+
+
+def test_every_role_whole_and_streamed() -> None:
+    def models(request: Request) -> Answer:
+        answer = team("<answer>42</answer>")(request)
+        if request.body["model"] == "chatty" and role_of(request) == "Verifier":
+            answer = ok("It is fine, I think.")
+        if request.body.get("stream"):
+            text = _text_of(answer)
+            return (stream_head() + events(text),)
+        return answer
+
+    with faulty_server(models) as server:
+        pool = HttpPool([entry(server, "good"), entry(server, "chatty")], limits=QUICK)
+        found = list(check_roles(pool))
+        pool.close()
+    assert len(found) == 2 * 3 * 2
+    problems = {(one.model, one.role, one.streamed): one.problem for one in found if one.problem}
+    assert problems == {
+        ("chatty", Role.VERIFIER, False): "no readable verdict",
+        ("chatty", Role.VERIFIER, True): "no readable verdict",
+    }
+
+
+def test_a_server_that_is_not_there() -> None:
+    with faulty_server(()) as server:
+        gone = entry(server, attempts=1)
+    pool = HttpPool([gone], limits=QUICK)
+    assert all("cannot be reached" in one.problem for one in check_roles(pool))
+    pool.close()
+
+
+def _text_of(answer: Answer) -> str:
+    body = bytes(answer[-1]).partition(b"\r\n\r\n")[2]  # type: ignore[arg-type]
+    return str(json.loads(body)["choices"][0]["message"]["content"])

@@ -1,0 +1,117 @@
+"""Are a provider's limits kept to where they are known, and learned where they are not, with few calls in vain?"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from core.pool.client import Limits
+from core.pool.hosted import HttpPool
+from core.pool.throttle import Service, Throttle
+from core.pool_file import load_specs
+from tests.core.pool.faulty_server import Answer, Request, fail, faulty_server, ok
+from tests.core.pool.hosted_calls import QUICK, ask, entry
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_known_rates_space_the_calls() -> None:
+    clock = Clock()
+    paced = Throttle(Service("p", requests_per_minute=120), clock)
+    assert [paced.reserve(1) - 100 for _ in range(4)] == [0.0, 0.5, 1.0, 1.5]
+    counted = Throttle(Service("p", tokens_per_minute=6000), clock)
+    assert [counted.reserve(50) - 100 for _ in range(3)] == [0.0, 0.5, 1.0]
+    counted.used(50, 150)  # it took more than was reckoned with
+    assert counted.reserve(50) - 100 == pytest.approx(2.5)
+    free = Throttle(Service("p"), clock)
+    assert [free.reserve(10**6) - 100 for _ in range(3)] == [0.0] * 3
+
+
+@pytest.mark.parametrize("permitted", [1.2, 7.0, 40.0])
+def test_an_unknown_rate_is_learned(permitted: float) -> None:
+    """A server that lets `permitted` calls a second through, by a window of a second, and says nothing else."""
+    clock = Clock()
+    throttle = Throttle(Service("p"), clock)
+    allowed: list[float] = []
+    through = refused = 0
+    began = clock.now
+    while clock.now - began < 120:
+        clock.now = max(clock.now + 1e-6, throttle.reserve(1))
+        allowed = [at for at in allowed if clock.now - at < 5]
+        if len(allowed) < 5 * permitted:
+            allowed.append(clock.now)
+            throttle.went_through()
+            through += 1
+        else:
+            clock.now += throttle.too_many(None)
+            refused += 1
+        clock.now += 0.001
+    assert through >= 0.8 * 120 * permitted
+    assert refused <= 0.1 * through + 10
+
+
+def test_a_server_that_only_says_429_loses_no_call() -> None:
+    """Forty calls where eight a second are let through: none is lost, although each call has two tries only."""
+    answered: list[float] = []
+
+    def limited(_: Request) -> Answer:
+        now = time.monotonic()
+        if sum(now - at < 1.0 for at in answered) >= 8:
+            return fail(429, "slow down")
+        answered.append(now)
+        return ok()
+
+    with faulty_server(limited) as server:
+        pool = HttpPool([entry(server, concurrency=8, attempts=2, timeout_s=30.0)], limits=QUICK)
+        began = time.monotonic()
+        replies = [reply for _, reply in pool.ask([ask(text=str(n)) for n in range(40)])]
+        took = time.monotonic() - began
+        pool.close()
+        assert [reply.error for reply in replies] == [None] * 40
+        assert took < 16  # five seconds at the permitted rate
+        assert len(server.requests) <= 40 + 24
+
+
+def test_models_of_a_provider_share_its_limits(tmp_path: Path) -> None:
+    with faulty_server(ok()) as server:
+        file = tmp_path / "pool.toml"
+        file.write_text(
+            f'[[provider]]\nname = "here"\nbase_url = "{server.url}"\nrequests_per_minute = 600\nconcurrency = 2\n'
+            '[[model]]\nname = "a"\nprovider = "here"\n[[model]]\nname = "b"\nprovider = "here"\n'
+        )
+        specs = load_specs(file)
+        assert specs[0].base_url == server.url
+        assert specs[0].service == specs[1].service == Service("here", 2, 600.0)
+        pool = HttpPool(specs, limits=Limits())
+        began = time.monotonic()
+        replies = list(pool.ask([ask("a" if n % 2 else "b", str(n)) for n in range(10)]))
+        assert time.monotonic() - began >= 0.85  # ten calls, ten a second
+        assert len(replies) == 10
+        assert server.most_in_flight <= 2
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[provider]]\nname = "p"\nrequests_per_minute = 0\n', "provider 1 ('p'): requests_per_minute"),
+        ('[[provider]]\nconcurrency = 3\n', "name is missing"),
+        ('[[provider]]\nname = "p"\n[[provider]]\nname = "p"\n', "already taken"),
+        ('[[provider]]\nname = "p"\n[[model]]\nname = "m"\nprovider = "q"\n', "no provider 'q'"),
+        ('[[provider]]\nname = "p"\nsurprise = 1\nbase_url = "http://h/v1"\n[[model]]\nname = "m"\nprovider = "p"\n',
+         "'surprise' is not a known field"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_provider_tables(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "pool.toml").write_text(text)
+    with pytest.raises(ConfigError, match=said.replace("(", r"\(").replace(")", r"\)")):
+        load_specs(tmp_path / "pool.toml")

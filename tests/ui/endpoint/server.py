@@ -1,0 +1,150 @@
+"""A real endpoint on loopback, over a real store, in front of models that a local server plays."""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from openai import OpenAI
+
+from storage.store import Store
+from tests.builders.stores import new_store
+from tests.core.pool.faulty_server import Answer, FaultyServer, Request, faulty_server, ok
+from ui.endpoint.api import endpoint_app
+from ui.endpoint.service import Service
+from ui.endpoint.tiers import Endpoint, Tier
+
+platform.processor()  # runs a program once, which the client would do in the middle of a test
+
+#: A price in USD per million tokens, at which a call of `USAGE` costs 25 millionths.
+PRICES = "price_in = 1.0\nprice_out = 2.0"
+CALL_USD = (11 * 1.0 + 7 * 2.0) / 1e6
+
+
+def role_of(request: Request) -> str:
+    """The role that a model is asked to be."""
+    system = request.body["messages"][0]["content"]
+    return next(role for role in ("Thinker", "Worker", "Verifier") if f"you are the {role}" in system)
+
+
+def team(
+    answer: str = "<answer>forty-two</answer>", accept: bool = True, wait_s: float = 0.0
+) -> Callable[[Request], Answer]:
+    """Models that keep to their roles: a plan, this reply of a Worker, and a verdict."""
+
+    def reply(request: Request) -> Answer:
+        role = role_of(request)
+        if role == "Verifier":
+            tag = request.body["messages"][0]["content"].rsplit("VERDICT-", 1)[1].split(":")[0]
+            text = f"It holds.\nVERDICT-{tag}: {'ACCEPT' if accept else 'REVISE'}"
+        else:
+            text = {"Thinker": "<suggestion>Count.</suggestion>", "Worker": answer}[role]
+        return (wait_s, *ok(text)) if wait_s else ok(text)
+
+    return reply
+
+
+@dataclass
+class Served:
+    """A running endpoint."""
+
+    url: str
+    store: Store
+    service: Service
+    models: FaultyServer
+
+    @cached_property
+    def client(self) -> OpenAI:
+        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+
+    def close(self) -> None:
+        if "client" in self.__dict__:
+            self.client.close()
+
+    def ask(self, text: str = "How many?", **fields: Any) -> Any:
+        fields = {"model": "trinity", "messages": [{"role": "user", "content": text}], **fields}
+        return self.client.chat.completions.create(**fields)
+
+
+@contextmanager
+def served(
+    path: Path,
+    *answers: Answer | Callable[[Request], Answer],
+    endpoint: Endpoint | None = None,
+    models: str = "ab",
+    entry: str = "",
+    local: bool = True,
+    needs_key: bool = False,
+    max_cost_usd: float | None = None,
+) -> Iterator[Served]:
+    """Serve until the block ends. The tier `trinity` is model a alone: Thinker, Worker, Verifier, and again."""
+    with faulty_server(*(answers or (team(),))) as behind:
+        tables = [
+            f'[[model]]\nname = "{name}"\nbase_url = "{behind.url}"\nattempts = 1\n{entry}\n'
+            for name in models
+        ]
+        (path / "pool.toml").write_text("\n".join(tables))
+        store = new_store(path / "trinity.db")
+        tiers = endpoint or Endpoint(
+            tier=(Tier(name="trinity", policy="single:a"), Tier(name="both", policy="round-robin"))
+        )
+        service = Service(store, str(path / "pool.toml"), tiers, max_cost_usd=max_cost_usd)
+        app = endpoint_app(service, prefix="/v1", local=local, needs_key=needs_key)
+        with (
+            _listening(app) as port,
+            closing(Served(f"http://127.0.0.1:{port}", store, service, behind)) as one,
+        ):
+            yield one
+        service.close()
+        store.close()
+
+
+@contextmanager
+def _listening(app: Any) -> Iterator[int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    until = time.monotonic() + 10
+    while not server.started and time.monotonic() < until:
+        time.sleep(0.01)
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def raw(
+    url: str, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, dict[str, str], Any]:
+    """One request as it is: status, headers in lower case, JSON (or text)."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    lines = [f"{method} {path} HTTP/1.1", f"Content-Length: {len(body)}", "Connection: close"]
+    given = {"Host": f"{host}:{port}", "Content-Type": "application/json"}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines += [f"{name}: {value}" for name, value in given.items()]
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        data = b""
+        while more := connection.recv(65536):
+            data += more
+    head, _, content = data.partition(b"\r\n\r\n")
+    start, *rest = head.decode().split("\r\n")
+    found = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
+    text = content.decode()
+    try:
+        return int(start.split()[1]), found, json.loads(text)
+    except ValueError:
+        return int(start.split()[1]), found, text

@@ -1,0 +1,211 @@
+"""`trinity serve` and `trinity keys` as a person types them, and what hostile bodies do to a served pool."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+
+from storage.store import open_store
+from tests.builders.stores import new_store
+from tests.core.pool.faulty_server import faulty_server
+from tests.ui.endpoint.server import PRICES, raw, served, team
+from tests.ui.pages import command
+from ui.endpoint.tiers import read_endpoint
+from ui.endpoint.wire import NEUTRAL
+
+#: Bodies for each address; the full figure is taken with 350.
+EXAMPLES = int(os.environ.get("TRINITY_EXAMPLES", "25"))
+
+
+def test_keys_are_made_listed_and_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
+    assert command(["keys", "add", "laptop", "--max-cost", "2", "--leave-out", "a", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["key"].startswith("trinity-")
+    assert command(["keys", "list", "--json"]) == 0
+    [listed] = json.loads(capsys.readouterr().out)
+    assert (listed["name"], listed["limits"]["max_cost_usd"], listed["revoked"]) == ("laptop", 2.0, None)
+    assert made["key"] not in json.dumps(listed)
+    assert command(["keys", "revoke", "laptop"]) == 0
+    assert command(["keys", "revoke", "laptop"]) == 1
+    assert "No valid key is called 'laptop'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--host", "0.0.0.0"], "trinity keys add"),
+        (["--config", "{tmp}/none.toml"], "There is no file"),
+        (["--config", "{tmp}/bad.toml"], "turns"),
+        (["--config", "{tmp}/unknown.toml"], "which the pool does not have"),
+        ([], "No checkpoint in the store"),
+    ],
+)
+def test_what_cannot_be_served_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    (tmp_path / "bad.toml").write_text('[[tier]]\nname = "t"\nturns = 0\n')
+    (tmp_path / "unknown.toml").write_text('[[tier]]\nname = "t"\nmodels = ["nobody"]\n')
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
+    given_arguments = [one.replace("{tmp}", str(tmp_path)) for one in arguments]
+    assert command(["serve", "--port", str(_free_port()), *given_arguments]) == 1
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_written_config_is_what_is_served_without_one(tmp_path: Path) -> None:
+    assert command(["serve", "--write-config", str(tmp_path / "tiers.toml")]) == 0
+    assert read_endpoint(tmp_path / "tiers.toml", tmp_path) == read_endpoint(None, tmp_path)
+    assert command(["serve", "--write-config", str(tmp_path / "tiers.toml")]) == 1  # it is there already
+
+
+@pytest.mark.process
+def test_the_pocket_pool_is_served_and_stopped_in_order(tmp_path: Path) -> None:
+    new_store(tmp_path / "t.db").close()
+    (tmp_path / "endpoint.toml").write_text('[[tier]]\nname = "trinity"\npolicy = "single:jack"\nturns = 3\n')
+    port = _free_port()
+    with _serving(tmp_path, port, "--config", str(tmp_path / "endpoint.toml")) as server:
+        body = json.dumps(
+            {"model": "trinity", "messages": [{"role": "user", "content": "How much is 2 + 3?"}]}
+        )
+        url = f"http://127.0.0.1:{port}"
+        status, headers, answer = raw(url, "POST", "/v1/chat/completions", body.encode())
+        assert status == 200, answer
+        episode = headers["x-trinity-episode"]
+        assert headers["x-trinity-url"].endswith(f"/replay?ep={episode}")
+        assert raw(url, "GET", "/v1/healthz")[2]["status"] == "ok"
+        server.send_signal(signal.SIGINT)
+        server.wait(timeout=30)
+    store = open_store(tmp_path / "t.db")
+    [run] = store.runs.list()
+    assert (run.kind, run.status) == ("serve", "finished")
+    assert store.episodes.get(episode).task.question == "How much is 2 + 3?"
+    store.close()
+
+
+@pytest.mark.process
+def test_killed_it_never_spends_more_than_its_ceiling_and_what_was_under_way(tmp_path: Path) -> None:
+    """Killed five times at work: what the models were paid for stays below the ceiling of all and one call each."""
+    price = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 7"  # seven dollars a call, as it may cost and costs
+    ceiling, kills = 100.0, 5
+    with faulty_server(team(wait_s=0.05)) as behind:
+        (tmp_path / "pool.toml").write_text(
+            f'[[model]]\nname = "a"\nbase_url = "{behind.url}"\nattempts = 1\n{price}\n'
+        )
+        (tmp_path / "endpoint.toml").write_text(
+            '[[tier]]\nname = "trinity"\npolicy = "single:a"\nturns = 3\n'
+        )
+        options = ["--pool", str(tmp_path / "pool.toml"), "--config", str(tmp_path / "endpoint.toml")]
+        body = b'{"model": "trinity", "messages": [{"role": "user", "content": "?"}]}'
+        for kill in range(kills):
+            port = _free_port()
+            with _serving(tmp_path, port, *options, "--max-cost", str(ceiling)) as server:
+                url = f"http://127.0.0.1:{port}"
+                connection = socket.create_connection(("127.0.0.1", port))
+                head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+                connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                time.sleep(0.04 + 0.03 * kill)
+                server.kill()
+                server.wait()
+                connection.close()
+        port = _free_port()
+        with _serving(tmp_path, port, *options, "--max-cost", str(ceiling)) as server:
+            url, status = f"http://127.0.0.1:{port}", 200
+            while status == 200:
+                status, _, answer = raw(url, "POST", "/v1/chat/completions", body)
+            assert (status, answer["error"]["code"]) == (429, "cost_ceiling")
+            server.terminate()
+            server.wait(timeout=30)
+        assert 7 * len(behind.requests) <= ceiling + 7 * kills
+        store = open_store(
+            tmp_path / "trinity.db" if (tmp_path / "trinity.db").exists() else tmp_path / "t.db"
+        )
+        assert store.endpoint.charged_usd() <= ceiling
+        store.close()
+
+
+def test_no_body_makes_the_server_fail(tmp_path: Path) -> None:
+    """Bodies drawn from /openapi.json for a model that exists: none is answered with a server's error."""
+    with served(tmp_path, team('<answer>{"n": 1}</answer>'), entry=PRICES) as one:
+        schema = schemathesis.openapi.from_url(f"{one.url}/openapi.json")
+        answered: dict[str, int] = {}
+        for found in schema.get_all_operations():
+            operation: Any = found.ok()  # type: ignore[union-attr]
+            answered[operation.label] = 0
+
+            @settings(
+                max_examples=EXAMPLES,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
+            @given(case=operation.as_strategy())
+            def ask(case: Any) -> None:
+                if isinstance(case.body, dict) and "model" in case.body:
+                    case.body["model"] = "trinity"
+                    # What the models could fail to fit, and what only a value of no effect would let through.
+                    for unwanted in ("response_format", "text", *NEUTRAL):
+                        case.body.pop(unwanted, None)
+                answer = case.call(base_url=one.url)
+                answered[case.operation.label] += answer.status_code == 200
+                assert answer.status_code < 500 or "deadline_exceeded" in answer.text, (
+                    answer.text
+                )  # as it wished
+
+            ask()
+        # Most drawn bodies ask for something that is refused; some must have been played, or nothing was tried.
+        assert answered["POST /v1/chat/completions"] + answered["POST /v1/responses"] >= 5, answered
+        assert one.service.engine.in_progress == 0
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class _serving:
+    """`trinity serve` until the block ends."""
+
+    def __init__(self, folder: Path, port: int, *options: str) -> None:
+        environment = {**os.environ, "TRINITY_STORE": str(folder / "t.db"), "XDG_DATA_HOME": str(folder)}
+        self._log = (folder / "serve.log").open("ab")
+        self._port = port
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ui.cli", "serve", "--port", str(port), *options],
+            env=environment,
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and self._process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return self._process
+            time.sleep(0.05)
+        raise AssertionError(Path(self._log.name).read_text())
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()

@@ -1,0 +1,95 @@
+"""Does what is expected come near what is then spent?"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert
+
+from storage.analysis.call_means import pool_means, share_of_calls_made
+from storage.rows.engine import writing
+from storage.rows.schema import generation
+from storage.store import Store, open_store
+from tests.builders.stores import begin_run, new_store
+from tests.core.pool.faulty_server import faulty_server
+from tests.ui.endpoint.server import CALL_USD, PRICES, team
+from tests.ui.pages import command
+from ui.runs.expectation import expectation
+from ui.runs.plans import BatchPlan, plan_of
+from ui.runs.wiring import pool_specs
+
+
+def test_a_second_run_is_expected_to_cost_what_it_then_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = "\n".join(
+        f'{{"question": "{n} + 3?", "answer": "5", "grader": "number", "split": "test"}}' for n in range(12)
+    )
+    (tmp_path / "tasks.jsonl").write_text(tasks)
+    with faulty_server(team("<answer>5</answer>")) as server:
+        (tmp_path / "pool.toml").write_text(f'[[model]]\nname = "m"\nbase_url = "{server.url}"\n{PRICES}\n')
+        monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
+        arguments = ["run", "--pool", str(tmp_path / "pool.toml"), "--tasks", str(tmp_path / "tasks.jsonl")]
+        arguments += ["--policy", "single:m", "--max-cost", "1"]
+        assert command([*arguments, "--n", "3"]) == 0
+        assert "Nothing is recorded of these models yet" in " ".join(capsys.readouterr().err.split())
+        assert command([*arguments, "--n", "12", "--seed", "1"]) == 0
+        told = " ".join(capsys.readouterr().err.split())
+        store = open_store(tmp_path / "t.db")
+        newest = store.runs.list()[0]
+        spent = store.runs.spent_usd(newest.id)
+        found = re.search(r"To expect: about (\d+) calls, \$([\d.]+) and", told)
+        assert found is not None, told
+        assert float(found[2]) == pytest.approx(spent, rel=0.2)
+        assert int(found[1]) == pytest.approx(spent / CALL_USD, rel=0.1)
+        plan = plan_of(newest, BatchPlan)
+        again = expectation(store, plan, pool_specs(plan.pool))
+        assert again is not None
+        assert again.cost_usd == pytest.approx(spent, rel=0.2)
+        store.close()
+
+
+def test_means_are_of_this_pool_alone(samples: Store) -> None:
+    assert pool_means(samples, "another") is None
+
+
+def test_the_share_of_calls_that_evolutions_made(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "t.db")
+    assert share_of_calls_made(store) is None
+    begin_run(store, "r1", "evolve", {})
+    counts = [
+        {"calls": 90, "calls_saved": 0},
+        {"calls": 30, "calls_saved": 70},
+        {"calls": 10, "calls_saved": 90},
+        {},
+    ]
+    with writing(store.engine) as connection:
+        for index, stats in enumerate(counts):  # what came before the first generation is not counted
+            numbers = dict.fromkeys(("best", "mean", "median", "sigma", "evaluations", "wall_s"), 0)
+            row = {"run_id": "r1", "idx": index, "stats": json.dumps(stats), **numbers}
+            connection.execute(insert(generation), row)
+    assert share_of_calls_made(store) == pytest.approx(40 / 200)
+    store.close()
+
+
+def test_no_accuracy_is_told_of_what_a_ceiling_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = "\n".join(
+        f'{{"question": "{n} + 3?", "answer": "5", "grader": "number", "split": "test"}}' for n in range(12)
+    )
+    (tmp_path / "tasks.jsonl").write_text(tasks)
+    price = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 7\nconcurrency = 1"
+    with faulty_server(team("<answer>5</answer>")) as server:
+        (tmp_path / "pool.toml").write_text(f'[[model]]\nname = "m"\nbase_url = "{server.url}"\n{price}\n')
+        monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
+        arguments = ["run", "--pool", str(tmp_path / "pool.toml"), "--tasks", str(tmp_path / "tasks.jsonl")]
+        assert command([*arguments, "--policy", "single:m", "--max-cost", "70"]) == 1
+        out = capsys.readouterr()
+        assert "cut short" in out.out
+        assert re.search(r"\d+ of 12 episodes were cut or never begun", " ".join(out.err.split()))
+        assert "%" not in out.out.split("cut short")[1].split("\n")[0]
+        assert len(server.requests) <= 10

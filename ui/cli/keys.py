@@ -1,0 +1,106 @@
+"""`trinity keys`: who may ask the endpoint, and within which limits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ui.cli.console import JsonOption, StoreOption, opened_store, print_json, print_table, say
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Keys of the endpoint. On this machine's own address none is needed; on any other, every request needs one."
+    "\n\n[dim]$[/] trinity keys add laptop --max-cost 5",
+)
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    max_cost: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="What all its requests may cost together.")
+    ] = None,
+    turns: Annotated[int | None, typer.Option(min=1, max=100, help="The most turns of a request.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long a request may take.")
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(help="A model, or a provider's host, that it does without.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key and print it, once: the store holds only a digest of it.
+
+    [dim]$[/] trinity keys add laptop --max-cost 5 --leave-out api.example.com
+    """
+    from storage.shelves.endpoint import Limits
+    from ui.runs import wiring
+
+    with opened_store(wiring.settings(store=store).store) as opened:
+        key, text = opened.endpoint.add_key(name, Limits(max_cost, turns, deadline, tuple(leave_out or ())))
+    if as_json:
+        print_json({"id": key.id, "name": key.name, "key": text})
+        return
+    say("Keep this key: it is shown this once and cannot be read again.")
+    typer.echo(text)
+
+
+@app.command("list")
+def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List the keys with their limits and use, never the keys themselves.
+
+    [dim]$[/] trinity keys list
+    """
+    from ui.presentation.words import ago, dollars
+    from ui.runs import wiring
+
+    with opened_store(wiring.settings(store=store).store) as opened:
+        keys, now = opened.endpoint.keys(), opened.now()
+    if as_json:
+        print_json(list(keys))
+        return
+    rows = [
+        (
+            one.id,
+            one.name,
+            "revoked" if one.revoked else "valid",
+            one.requests,
+            dollars(one.charged_usd),
+            "" if one.limits.max_cost_usd is None else dollars(one.limits.max_cost_usd),
+            one.limits.max_turns or "",
+            "" if one.limits.deadline_s is None else f"{one.limits.deadline_s:g} s",
+            ", ".join(one.limits.leave_out),
+            ago(one.last_used, now) if one.last_used else "never",
+        )
+        for one in keys
+    ]
+    columns = [
+        "id",
+        "name",
+        "",
+        ">requests",
+        ">cost",
+        ">ceiling",
+        ">turns",
+        ">deadline",
+        "does without",
+        "last used",
+    ]
+    print_table(columns, rows)
+
+
+@app.command()
+def revoke(
+    key: Annotated[str, typer.Argument(help="The id or the name of the key.")], store: StoreOption = None
+) -> None:
+    """Refuse a key from now on; what was asked with it stays.
+
+    [dim]$[/] trinity keys revoke laptop
+    """
+    from ui.runs import wiring
+
+    with opened_store(wiring.settings(store=store).store) as opened:
+        found = opened.endpoint.revoke(key)
+    say(f"Key {found.id} ({found.name}) is refused from now on.")

@@ -1,0 +1,322 @@
+"""What a played request says to its client: the answer, the use of tokens, and who did what."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.episode import EndReason, Episode, EpisodeFinished, Event, Flag, Role, Status, Turn, TurnStarted
+from ui.endpoint.engine import Order
+from ui.endpoint.errors import ApiError, out_of_money
+from ui.endpoint.formats import AnswerFormat
+
+#: The characters of an answer that a stream sends at a time.
+PIECE = 48
+
+
+@dataclass
+class Course:
+    """A request while it is played: its turns so far, and how it ended."""
+
+    order: Order
+    inspector: str
+    answer_format: AnswerFormat | None = None
+    turns: list[Turn] = field(default_factory=list)
+    ended: Episode | None = None
+    out_of_time: bool = False
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def id(self) -> str:
+        """The episode's id."""
+        return self.order.episode.id
+
+    @property
+    def url(self) -> str:
+        """Where the inspector shows it; empty where no inspector is known."""
+        return f"{self.inspector.rstrip('/')}/replay?ep={self.id}" if self.inspector else ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that lead to the episode."""
+        return {"x-trinity-episode": self.id, **({"x-trinity-url": self.url} if self.url else {})}
+
+    def take(self, event: Event) -> dict[str, Any] | None:
+        """Take in what happened; the progress worth telling of it."""
+        match event:
+            case TurnStarted():
+                decision = event.decision
+                told = {"turn": event.index, "model": decision.model, "role": decision.role.value}
+                return {"type": "turn.started", **told, **_odds(self.order.episode, decision)}
+            case Turn():
+                self.turns.append(event)
+                return {"type": "turn.finished", **self._turn(event)}
+            case EpisodeFinished():
+                self.ended = event.episode
+        return None
+
+    @property
+    def end_reason(self) -> str:
+        """Why it ended."""
+        if self.ended is None:
+            return (EndReason.DEADLINE if self.out_of_time else EndReason.ERROR).value
+        return (self.ended.end_reason or EndReason.ERROR).value
+
+    @property
+    def answered_by(self) -> Turn | None:
+        """The turn that gave the answer."""
+        given = [
+            one for one in self.turns if one.decision.role is Role.WORKER and Flag.NO_ANSWER not in one.flags
+        ]
+        return given[-1] if given else None
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]]:
+        """The tools that a Worker asks to have called, where that ended it."""
+        last = self.turns[-1].reply if self.turns else None
+        return list(json.loads(last.tool_calls)) if last and last.tool_calls else []
+
+    def outcome(self) -> str | None:
+        """The answer; None where tools are to be called first. ApiError where the request came to nothing."""
+        return None if self.tool_calls else self.answer()
+
+    def answer(self) -> str:
+        """The answer in the form that was asked for. ApiError where the request came to nothing."""
+        turn = self.answered_by
+        text = turn.answer_after if turn else None
+        if text is None:
+            raise self._nothing()
+        if self.answer_format is None:
+            return text
+        fitting = self.answer_format.read(text)
+        if fitting is None:
+            raise ApiError(
+                502,
+                f"The models gave no JSON of the form that was asked for (episode {self.id}): try again, with more "
+                "turns or a simpler schema.",
+                "server_error",
+                "invalid_answer_format",
+                headers=self.headers,
+            )
+        return fitting
+
+    @property
+    def finish_reason(self) -> str:
+        """As OpenAI names it: stop, tool_calls, or length where the answer was cut."""
+        if self.tool_calls:
+            return "tool_calls"
+        turn = self.answered_by
+        return "length" if turn and Flag.TRUNCATED in turn.flags else "stop"
+
+    def usage(self) -> dict[str, int]:
+        """Tokens of the call that gave the answer, and of all others (`orchestration`)."""
+        own = self.turns[-1] if self.tool_calls else self.answered_by
+        others = [one.reply.usage for one in self.turns if one is not own]
+        used = own.reply.usage if own else None
+        return {
+            "input": used.tokens_in if used else 0,
+            "output": used.tokens_out if used else 0,
+            "orchestration_input": sum(one.tokens_in for one in others),
+            "orchestration_output": sum(one.tokens_out for one in others),
+        }
+
+    def trace(self) -> dict[str, Any]:
+        """The vendor object: who played, turn by turn, at what cost, and why it ended."""
+        costs = [turn.reply.usage.cost_usd for turn in self.turns if turn.messages]
+        return {
+            "episode": self.id,
+            "url": self.url or None,
+            "model": self.order.model,
+            "policy": self.order.policy.id,
+            "end_reason": self.end_reason,
+            "error": self.ended.error if self.ended else None,
+            "turn_budget": self.order.episode.turn_budget,
+            "left_out": list(self.order.episode.left_out),
+            "cost_usd": None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs),
+            "turns": [self._turn(turn) for turn in self.turns],
+        }
+
+    def _turn(self, turn: Turn) -> dict[str, Any]:
+        usage = turn.reply.usage
+        return {
+            "turn": turn.index,
+            "model": turn.decision.model,
+            "role": turn.decision.role.value,
+            "verdict": turn.verdict.value if turn.verdict else None,
+            "answered": turn.decision.role is Role.WORKER and Flag.NO_ANSWER not in turn.flags,
+            "flags": [flag.value for flag in turn.flags],
+            "input_tokens": usage.tokens_in,
+            "output_tokens": usage.tokens_out,
+            "cost_usd": usage.cost_usd,
+            "latency_s": round(turn.reply.latency_s, 3),
+            **_odds(self.order.episode, turn.decision),
+        }
+
+    def _nothing(self) -> ApiError:
+        """Why there is no answer."""
+        where = f" (episode {self.id})"
+        ended = self.ended
+        if self.end_reason == EndReason.DEADLINE:
+            message = f"The deadline came before any answer{where}: allow more seconds, or fewer turns."
+            return ApiError(504, message, "timeout_error", "deadline_exceeded", headers=self.headers)
+        if self.end_reason == EndReason.COST_CEILING:
+            return out_of_money(f"The next call could exceed the cost ceiling{where}: allow more, or wait.")
+        if self.end_reason == EndReason.CANCELLED:
+            return ApiError(503, f"The request was cancelled{where}.", "server_error", "cancelled")
+        if ended is not None and ended.status is Status.MISSING:
+            message = f"A model of the pool could not be asked{where}: {ended.error}"
+            return ApiError(502, message, "server_error", "pool_unavailable", headers=self.headers)
+        if ended is None:
+            return ApiError(500, f"The endpoint broke off{where}: ask again.", "server_error", "broke_off")
+        message = f"No model gave a readable answer within the turn budget{where}: allow more turns."
+        return ApiError(502, message, "server_error", "no_answer", headers=self.headers)
+
+
+def _odds(episode: Episode, decision: Any) -> dict[str, Any]:
+    """The coordinator's probabilities by name; empty for policies without."""
+    models = dict(zip(episode.models, (round(p, 6) for p in decision.model_probs), strict=False))
+    roles = dict(
+        zip(("worker", "thinker", "verifier"), (round(p, 6) for p in decision.role_probs), strict=False)
+    )
+    return {"probabilities": {"model": models, "role": roles}} if models or roles else {}
+
+
+# Chat completions
+
+
+def chat_usage(course: Course) -> dict[str, Any]:
+    """The `usage` object of a chat completion."""
+    used = course.usage()
+    return {
+        "prompt_tokens": used["input"],
+        "completion_tokens": used["output"],
+        "total_tokens": sum(used.values()),
+        "prompt_tokens_details": {
+            "cached_tokens": 0,
+            "orchestration_input_tokens": used["orchestration_input"],
+            "orchestration_input_cached_tokens": 0,
+        },
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "orchestration_output_tokens": used["orchestration_output"],
+        },
+    }
+
+
+def chat_completion(course: Course) -> dict[str, Any]:
+    """The whole body of a chat completion. ApiError where there is no answer."""
+    message: dict[str, Any] = {"role": "assistant", "content": course.outcome(), "refusal": None}
+    if course.tool_calls:
+        message["tool_calls"] = course.tool_calls
+    choice = {"index": 0, "message": message, "finish_reason": course.finish_reason, "logprobs": None}
+    return {
+        "id": f"chatcmpl-{course.id}",
+        "object": "chat.completion",
+        "created": course.created,
+        "model": course.order.model,
+        "choices": [choice],
+        "usage": chat_usage(course),
+        "trinity": course.trace(),
+    }
+
+
+def chat_chunk(
+    course: Course, delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any
+) -> str:
+    """One piece of a streamed chat completion, as JSON. Without a delta it carries progress alone."""
+    choices = [{"index": 0, "delta": delta or {}, "finish_reason": finish, "logprobs": None}]
+    return json.dumps(
+        {
+            "id": f"chatcmpl-{course.id}",
+            "object": "chat.completion.chunk",
+            "created": course.created,
+            "model": course.order.model,
+            "choices": choices,
+            **more,
+        }
+    )
+
+
+def pieces(text: str) -> list[str]:
+    """A text in the pieces that a stream sends."""
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+
+
+# Responses
+
+
+def response_object(course: Course, status: str, text: str | None = None) -> dict[str, Any]:
+    """The object of the Responses API, in progress or over; `text` is the answer, None where there is none."""
+    over = status == "completed"
+    used = course.usage()
+    usage = {
+        "input_tokens": used["input"],
+        "input_tokens_details": {
+            "cached_tokens": 0,
+            "cache_write_tokens": 0,
+            "orchestration_input_tokens": used["orchestration_input"],
+            "orchestration_input_cached_tokens": 0,
+        },
+        "output_tokens": used["output"],
+        "output_tokens_details": {
+            "reasoning_tokens": 0,
+            "orchestration_output_tokens": used["orchestration_output"],
+        },
+        "total_tokens": sum(used.values()),
+    }
+    cut = course.finish_reason == "length" and text is not None
+    return {
+        "id": f"resp_{course.id}",
+        "object": "response",
+        "created_at": course.created,
+        "status": "incomplete" if cut else status,
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "instructions": None,
+        "metadata": dict(course.order.episode.meta),
+        "model": course.order.model,
+        "output": output_items(course, text) if over else [],
+        "parallel_tool_calls": False,
+        "temperature": course.order.temperature,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "usage": usage if over else None,
+        **({"trinity": course.trace()} if over else {}),
+    }
+
+
+def output_items(course: Course, text: str | None) -> list[dict[str, Any]]:
+    """What a response gives: a message, or the calls that it asks for."""
+    if text is not None:
+        return [output_item(course, text, "completed")]
+    return [
+        {
+            "id": f"fc_{course.id}_{number}",
+            "type": "function_call",
+            "call_id": call["id"],
+            "name": call["function"]["name"],
+            "arguments": call["function"]["arguments"],
+            "status": "completed",
+        }
+        for number, call in enumerate(course.tool_calls)
+    ]
+
+
+def output_item(course: Course, text: str | None, status: str) -> dict[str, Any]:
+    """The message that an answer is; without text while it is being sent."""
+    content = [] if text is None else [output_part(text)]
+    return {
+        "id": f"msg_{course.id}",
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": content,
+    }
+
+
+def output_part(text: str) -> dict[str, Any]:
+    """The text of a message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

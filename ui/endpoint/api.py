@@ -1,0 +1,275 @@
+"""The routes of the endpoint: chat completions, responses, decisions and models, as OpenAI's clients ask for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from sse_starlette.sse import EventSourceResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from core.errors import TrinityError
+from core.pool.wire import well_formed
+from storage.shelves.endpoint import ApiKey
+from ui.endpoint.answers import Course, chat_completion, response_object
+from ui.endpoint.conversation import Said, conversation, question_of
+from ui.endpoint.decisions import answer_to, decision_at
+from ui.endpoint.errors import ApiError, refused, unsupported
+from ui.endpoint.formats import answer_format
+from ui.endpoint.guard import Guard
+from ui.endpoint.service import Asked, Service
+from ui.endpoint.streams import KEEP_ALIVE_S, Listener, chat_stream, play_whole, response_stream
+from ui.endpoint.wire import (
+    NEUTRAL,
+    ChatRequest,
+    DecisionRequest,
+    FlatTool,
+    Function,
+    InputItem,
+    InputMessage,
+    ResponsesRequest,
+    Tool,
+)
+from ui.program import version
+
+
+def endpoint_app(
+    service: Service, *, prefix: str = "", local: bool = True, needs_key: bool = False
+) -> ASGIApp:
+    """The endpoint as an application: its routes below `prefix`, behind the guard. `local`: it listens on this
+    machine's own address; `needs_key`: nothing is answered without one."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(service.close)
+
+    app = FastAPI(
+        title="Trinity Inspector",
+        description="Many models behind one endpoint: a coordinator chooses who plans, works and checks.",
+        version=version(),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.include_router(_routes(service), prefix=prefix)
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(TrinityError, _own_error)
+    app.add_exception_handler(Exception, _fault)
+    return Guard(app, service.store, local=local, needs_key=needs_key)
+
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": "An error of OpenAI's form"}
+    for status in (400, 401, 403, 404, 413, 429, 502, 503, 504)
+}
+
+
+def _routes(service: Service) -> APIRouter:
+    router = APIRouter(responses=_ERRORS)
+
+    @router.post("/chat/completions")
+    async def chat(body: ChatRequest, request: Request) -> Response:
+        """Answer a conversation; with `stream`, as it comes."""
+        _check_neutral(body)
+        if body.max_tokens is not None and body.max_completion_tokens is not None:
+            raise refused("Give max_completion_tokens or max_tokens, not both.", "max_tokens")
+        asked = Asked(
+            model=body.model,
+            messages=conversation(body.messages),
+            tools=_tools(body.tools, body.tool_choice),
+            vendor=body.trinity,
+            door="chat",
+            effort=body.reasoning_effort,
+            temperature=body.temperature,
+            max_tokens=body.max_completion_tokens or body.max_tokens,
+            seed=body.seed,
+            answer_format=answer_format(body.response_format, "response_format"),
+            keep=body.store,
+            metadata=_notes(body),
+        )
+        course, listener = await _begin(service, asked, request)
+        if body.stream:
+            options = body.stream_options
+            told = chat_stream(
+                service.engine,
+                course,
+                listener,
+                include_usage=bool(options and options.include_usage),
+                progress=body.trinity.progress,
+            )
+            return EventSourceResponse(told, headers=course.headers, ping=KEEP_ALIVE_S, sep="\n")
+        await play_whole(request, service.engine, course, listener)
+        return JSONResponse(chat_completion(course), headers=course.headers)
+
+    @router.post("/responses")
+    async def responses(body: ResponsesRequest, request: Request) -> Response:
+        """The same by the Responses API."""
+        _check_neutral(body)
+        asked = Asked(
+            model=body.model,
+            messages=_input_messages(body.input, body.instructions),
+            tools=_tools([_nested(one) for one in body.tools or ()], body.tool_choice),
+            vendor=body.trinity,
+            door="responses",
+            effort=body.reasoning.effort if body.reasoning else None,
+            temperature=body.temperature,
+            max_tokens=body.max_output_tokens,
+            answer_format=answer_format(body.text.format if body.text else None, "text.format"),
+            keep=body.store,
+            metadata=_notes(body),
+        )
+        course, listener = await _begin(service, asked, request)
+        if body.stream:
+            told = response_stream(service.engine, course, listener, progress=body.trinity.progress)
+            return EventSourceResponse(told, headers=course.headers, ping=KEEP_ALIVE_S, sep="\n")
+        await play_whole(request, service.engine, course, listener)
+        return JSONResponse(response_object(course, "completed", course.outcome()), headers=course.headers)
+
+    @router.post("/decisions")
+    async def decisions(body: DecisionRequest, request: Request) -> Response:
+        """Which model and role the coordinator would choose first, with probabilities. No model is asked."""
+        question = question_of(_input_messages(body.input))
+        key: ApiKey | None = request.state.key
+        out = [*body.trinity.leave_out, *(key.limits.leave_out if key else ())]
+
+        def decide() -> dict[str, Any]:
+            tier = service.offer.tier(body.model)
+            policy = service.policy(tier, body.trinity.argmax)
+            left_out = service.offer.left_out(tier, policy.models, out)
+            with service.engine.deciding:
+                decision = decision_at(policy, question, left_out)
+            answers = [answer_to(one, policy, decision, at) for at, one in enumerate(body.questions)]
+            usage = {
+                "input_tokens": decision.prompt_tokens,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": 0,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": decision.prompt_tokens,
+            }
+            about = {"policy": policy.id, "models": list(policy.models), "cut": decision.prompt_overflow}
+            return {"model": body.model, "answers": answers, "usage": usage, "trinity": about}
+
+        return JSONResponse(await run_in_threadpool(decide))
+
+    @router.get("/models")
+    async def models() -> Response:
+        """The tiers, and the checkpoints that can be asked for."""
+        return JSONResponse({"object": "list", "data": await run_in_threadpool(_models, service)})
+
+    @router.get("/models/{name:path}")
+    async def model(name: str) -> Response:
+        """One of them."""
+        tier = await run_in_threadpool(service.offer.tier, name)
+        return JSONResponse(_model(tier.name, turns=tier.turns, models=list(tier.models)))
+
+    @router.get("/healthz")
+    async def healthz() -> Response:
+        """Whether the endpoint is up and its store can be read."""
+        await run_in_threadpool(service.store.endpoint.has_keys)
+        return JSONResponse({"status": "ok", "version": version()})
+
+    return router
+
+
+async def _begin(service: Service, asked: Asked, request: Request) -> tuple[Course, Listener]:
+    listener = Listener()
+    key: ApiKey | None = request.state.key
+    order = await run_in_threadpool(service.order, asked, key, listener.tell)
+    return Course(order, service.endpoint.inspector, asked.answer_format), listener
+
+
+def _tools(given: Sequence[Tool] | None, choice: object) -> str:
+    """The tools as a server is told of them, JSON; empty without any."""
+    if not given or choice == "none":
+        return ""
+    return well_formed(json.dumps([one.model_dump(exclude_none=True) for one in given]))
+
+
+def _nested(tool: FlatTool) -> Tool:
+    return Tool(type="function", function=Function(**tool.model_dump(exclude={"type"})))
+
+
+def _input_messages(given: str | Sequence[InputItem], instructions: str | None = None) -> list[Said]:
+    sent: list[InputItem] = [InputMessage(role="user", content=given)] if isinstance(given, str) else [*given]
+    if instructions:
+        sent.insert(0, InputMessage(role="system", content=instructions))
+    return conversation(sent)
+
+
+def _check_neutral(body: BaseModel) -> None:
+    """ApiError for a field that would change the answer and cannot."""
+    for name, (values, instead) in NEUTRAL.items():
+        value = getattr(body, name, None)
+        if value not in values:
+            raise unsupported(name, f"'{name}' is not supported here: {instead}.")
+
+
+def _notes(body: ChatRequest | ResponsesRequest) -> dict[str, str]:
+    """What a client notes about its request, kept with the episode."""
+    named = {"user": body.user, "safety_identifier": body.safety_identifier}
+    notes = {**(body.metadata or {}), **{name: value for name, value in named.items() if value}}
+    return {well_formed(name): well_formed(value) for name, value in notes.items()}
+
+
+def _models(service: Service) -> list[dict[str, Any]]:
+    tiers = [
+        _model(one.name, turns=one.turns, models=list(one.models), policy=service.offer.policy_of(one))
+        for one in service.endpoint.tier
+    ]
+    return tiers + [_model(name) for name in service.offer.pins()]
+
+
+def _model(name: str, **more: Any) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "trinity-inspector", "trinity": more}
+
+
+async def _api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body(), error.status, headers=dict(error.headers))
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    mistake = error.errors()[0]
+    where = ".".join(str(part) for part in mistake["loc"] if part != "body")
+    match mistake["type"]:
+        case "extra_forbidden":
+            found = unsupported(where, f"'{where}' is not supported here: leave it out.")
+        case "json_invalid":
+            found = refused("The body is not valid JSON.")
+        case "missing":
+            found = refused(f"'{where or 'the body'}' is missing.", where or None)
+        case _:
+            found = refused(f"'{where or 'the body'}' cannot be used: {mistake['msg']}.", where or None)
+    return await _api_error(request, found)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {
+        404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/decisions or /v1/models.",
+        405: "This address is not asked so: see /openapi.json.",
+    }.get(error.status_code, str(error.detail))
+    return await _api_error(request, ApiError(error.status_code, message, headers=dict(error.headers or {})))
+
+
+async def _own_error(request: Request, error: Exception) -> Response:
+    return await _api_error(request, ApiError(503, str(error), "server_error", "not_ready"))
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    message = f"The endpoint failed ({type(error).__name__}); what it says of it stands in its log."
+    return await _api_error(request, ApiError(500, message, "server_error"))

@@ -1,0 +1,295 @@
+"""Plays the requests of an endpoint: one thread, one loop, all of them side by side and each on its own terms.
+
+Decisions that wait are made in one forward pass, and a slow model holds up its own request and no other. Every event is
+in the store before whoever asked hears of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
+
+from core.episode import (
+    ROLE_ORDER,
+    Ask,
+    Decide,
+    Decision,
+    EndReason,
+    Episode,
+    EpisodeFinished,
+    Event,
+    Replied,
+    Role,
+)
+from core.errors import TrinityError
+from core.ids import episode_id
+from core.play.drive import drive_arriving
+from core.play.policy import Policy
+from core.pool.pool import Pool
+from core.pool.spec import digest_of_specs
+from core.tasks.graders import grade_many
+from storage.recorder import heartbeats, record
+from storage.rows.summaries import RunStatus
+from storage.store import Store
+from ui.endpoint.ledger import Ledger
+from ui.endpoint.private import without_texts
+from ui.runs.lease import finish, owner
+from ui.runs.plans import ServePlan
+from ui.runs.queue import Ticket, enqueue
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Order:
+    """A request to be played. `deadline` is on the monotonic clock; `tell` hears each event after it is stored, and at
+    the end None, from the thread that plays."""
+
+    episode: Episode
+    policy: Policy
+    door: str
+    model: str
+    tell: Callable[[Event | None], None]
+    deadline: float
+    key: str | None = None
+    max_cost_usd: float | None = None
+    key_max_cost_usd: float | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None  # of a Worker's reply
+    tools: str = ""  # JSON list of what a Worker may ask to be called
+    keep_texts: bool = True
+    cancelled: bool = False
+
+    def reason_to_stop(self, now: float) -> EndReason | None:
+        """Why it shall end now; None when it shall not."""
+        if self.cancelled:
+            return EndReason.CANCELLED
+        return EndReason.DEADLINE if now >= self.deadline else None
+
+
+@dataclass
+class _Inbox:
+    """Orders on their way to the thread that plays: `drive_arriving`'s arrivals."""
+
+    arrived: SimpleQueue[Order | None] = field(default_factory=SimpleQueue)
+    begin: Callable[[Order], None] = lambda order: None
+    wake: Callable[[], None] = lambda: None
+    closed: bool = False
+
+    def take(self, *, wait: bool) -> Episode | None:
+        """The next order's episode; None when there is none now, or no more will come."""
+        while not self.closed:
+            try:
+                order = self.arrived.get(block=wait)
+            except Empty:
+                return None
+            if order is not None:
+                self.begin(order)
+                return order.episode
+        return None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call this whenever something came."""
+        self.wake = wake
+
+    def put(self, order: Order | None) -> None:
+        """Hand over an order, or None to have the thread look around."""
+        self.arrived.put(order)
+        self.wake()
+
+
+@dataclass(frozen=True)
+class _Dispatch:
+    """The policy of all requests together: each episode's own decides, about the models it may choose."""
+
+    models: tuple[str, ...]
+    orders: dict[str, Order]
+    lock: threading.Lock
+    id: str = "endpoint"
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """One decision per request, those of one policy in one batch."""
+        decided: dict[int, Decision] = {}
+        by_policy: dict[int, list[int]] = {}
+        for place, request in enumerate(requests):
+            by_policy.setdefault(id(self.orders[request.episode_id].policy), []).append(place)
+        for places in by_policy.values():
+            asked = [self._masked(requests[place]) for place in places]
+            with self.lock:
+                made = self.orders[asked[0].episode_id].policy.decide(asked)
+            decided |= dict(zip(places, made, strict=True))
+        return [decided[place] for place in range(len(requests))]
+
+    def _masked(self, request: Decide) -> Decide:
+        episode = self.orders[request.episode_id].episode
+        mask = tuple(model not in episode.left_out for model in episode.models) if episode.left_out else ()
+        answered = any(entry.role is Role.WORKER and entry.text for entry in request.transcript.entries)
+        last = request.index == episode.turn_budget - 1
+        # Whoever asks gets an answer: a last turn without one is a Worker's.
+        roles = tuple(role is Role.WORKER for role in ROLE_ORDER) if last and not answered else ()
+        return replace(request, model_mask=mask, role_mask=roles)
+
+
+class Engine:
+    """Plays orders in a thread of its own, as one run of the store. Made and closed by whoever serves."""
+
+    def __init__(
+        self, store: Store, plan: ServePlan, pool: Pool, *, max_cost_usd: float | None = None
+    ) -> None:
+        self.deciding = threading.Lock()  # encoders are used by one thread at a time
+        self._store, self._plan, self._pool = store, plan, pool
+        by_name = {spec.name: spec for spec in pool.specs}
+        self._ledger = Ledger(store, by_name, max_cost_usd, store.endpoint.charged_usd())
+        self._orders: dict[str, Order] = {}
+        self._lock = threading.Lock()
+        self._inbox: _Inbox | None = None
+        self._thread: threading.Thread | None = None
+        self._run = ""
+        self._number = 0
+
+    @property
+    def in_progress(self) -> int:
+        """How many requests are being played, or wait to be."""
+        return len(self._orders)
+
+    def new_id(self) -> str:
+        """The id of the next request's episode. The first one begins a run."""
+        with self._lock:
+            if self._inbox is None or self._thread is None or not self._thread.is_alive():
+                self._start()
+            self._number += 1
+            return episode_id(self._run, self._number - 1)
+
+    @property
+    def run(self) -> str:
+        """The run that requests are recorded in; empty before the first."""
+        return self._run
+
+    def submit(self, order: Order) -> None:
+        """Play it. What comes of it is told to `order.tell`."""
+        self._orders[order.episode.id] = order
+        inbox, thread = self._inbox, self._thread
+        if inbox is not None and thread is not None and thread.is_alive():
+            inbox.put(order)
+        if thread is None or not thread.is_alive():  # it broke meanwhile
+            self._orders.pop(order.episode.id, None)
+            order.tell(None)
+
+    def cancel(self, episode: str) -> None:
+        """End a request before its next call; a call over a network is broken off."""
+        order, inbox = self._orders.get(episode), self._inbox
+        if order is not None and inbox is not None:
+            order.cancelled = True
+            inbox.put(None)
+
+    def look(self) -> None:
+        """Have the thread look who is out of time."""
+        if self._inbox is not None:
+            self._inbox.put(None)
+
+    def close(self) -> None:
+        """End all requests and the run; waits until that is written down."""
+        with self._lock:
+            inbox, thread = self._inbox, self._thread
+            if inbox is None or thread is None:
+                return
+            for order in [*self._orders.values()]:
+                order.cancelled = True
+            inbox.closed = True
+            inbox.put(None)
+        thread.join(timeout=30.0)
+
+    def _start(self) -> None:
+        run, _ = enqueue(self._store, self._plan, Ticket.new(), owner=owner())
+        self._store.runs.note_pool(run, digest_of_specs(self._pool.specs))
+        self._run, self._number, self._inbox = run, 0, _Inbox(begin=self._begin)
+        self._thread = threading.Thread(
+            target=self._play, args=(run, self._inbox), name="endpoint", daemon=True
+        )
+        self._thread.start()
+
+    def _begin(self, order: Order) -> None:
+        self._store.endpoint.note(order.episode.id, order.key, order.door, order.model)
+
+    def _play(self, run: str, inbox: _Inbox) -> None:
+        """The thread: play until closed. A fault ends the requests at hand and the run; the next request begins
+        another."""
+        status, error = RunStatus.FINISHED, None
+        try:
+            with heartbeats(self._store, run, owner()):
+                self._serve(inbox)
+        except TrinityError as fault:
+            status, error = RunStatus.INTERRUPTED, str(fault)
+            log.error("The endpoint stopped: %s", fault)
+        except Exception as fault:
+            status, error = RunStatus.INTERRUPTED, f"It broke off: {type(fault).__name__}."
+            log.exception("The endpoint broke off")
+        finally:
+            inbox.closed = True
+            with contextlib.suppress(TrinityError):
+                finish(self._store, run, status, error)
+            for name in [*self._orders]:
+                self._orders.pop(name).tell(None)
+
+    def _serve(self, inbox: _Inbox) -> None:
+        models = tuple(spec.name for spec in self._pool.specs)
+        events = drive_arriving(
+            inbox,
+            _Dispatch(models, self._orders, self.deciding),
+            self._pool,
+            grade_many,
+            stop=self._reason,
+            terms=self._terms,
+            give_up=self._reason,
+        )
+        told: list[Event] = []
+
+        def stored() -> Generator[Event]:
+            """Each event as the store may know it; `told` is what the one who asked hears."""
+            for event in events:
+                told[:] = [event]
+                order = self._orders[_episode_of(event)]
+                kept = event if order.keep_texts else without_texts(event, self._store.now())
+                if kept is not None:
+                    yield kept
+
+        for _ in record(self._store, stored(), owner=owner()):
+            self._heard(told[0])
+
+    def _heard(self, event: Event) -> None:
+        name = _episode_of(event)
+        if isinstance(event, Replied):
+            self._ledger.replied(name, event.reply)
+        over = isinstance(event, EpisodeFinished)
+        if over:
+            self._ledger.over(name)
+        order = self._orders.pop(name) if over else self._orders[name]
+        order.tell(event)
+        if over:
+            order.tell(None)
+
+    def _reason(self, episode: Episode) -> EndReason | None:
+        return self._orders[episode.id].reason_to_stop(time.monotonic())
+
+    def _terms(self, episode: Episode, ask: Ask) -> Ask | EndReason:
+        order = self._orders[episode.id]
+        tokens = ask.max_tokens
+        if ask.role is Role.WORKER and order.max_tokens is not None:
+            own = next(spec.max_tokens for spec in self._pool.specs if spec.name == ask.model)
+            tokens = min(own, order.max_tokens)
+        temperature = ask.temperature if order.temperature is None else order.temperature
+        tools = order.tools if ask.role is Role.WORKER else ""
+        ask = replace(ask, max_tokens=tokens, temperature=temperature, tools=tools)
+        if not self._ledger.allows(episode.id, order.key, ask, order.max_cost_usd, order.key_max_cost_usd):
+            return EndReason.COST_CEILING
+        return ask
+
+
+def _episode_of(event: Event) -> str:
+    named = getattr(event, "episode_id", None)
+    return str(named) if named is not None else str(event.episode.id)  # type: ignore[union-attr]

@@ -1,0 +1,53 @@
+"""Errors as clients of OpenAI's API expect them: a status, a type, a code and one sentence that says what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.pool.wire import well_formed
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """A request that is refused, or that came to nothing. `param` names the field it is about."""
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    code: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        """The JSON object that says it."""
+        param = None if self.param is None else well_formed(self.param)
+        return {
+            "error": {
+                "message": well_formed(self.message),
+                "type": self.type,
+                "param": param,
+                "code": self.code,
+            }
+        }
+
+
+def refused(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """A request that cannot be meant so (400)."""
+    return ApiError(400, message, code=code, param=param)
+
+
+def unsupported(param: str, message: str) -> ApiError:
+    """A field, or a value of one, that nothing here honours (400): it is never ignored."""
+    return ApiError(400, message, code="unsupported_parameter", param=param)
+
+
+def not_found(message: str, param: str = "model", code: str = "model_not_found") -> ApiError:
+    """Something of this name is not here (404)."""
+    return ApiError(404, message, code=code, param=param)
+
+
+def out_of_money(message: str) -> ApiError:
+    """A ceiling leaves nothing to spend (429, as OpenAI answers where a quota is used up)."""
+    return ApiError(429, message, "insufficient_quota", "cost_ceiling", headers={"x-should-retry": "false"})

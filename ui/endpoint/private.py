@@ -1,0 +1,70 @@
+"""Requests whose texts are not kept: the store learns who decided what and what it cost, and nothing that was said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from core.episode import (
+    Decision,
+    Episode,
+    EpisodeFinished,
+    EpisodeStarted,
+    Event,
+    Replied,
+    Reply,
+    Turn,
+    TurnStarted,
+)
+
+#: Stands in lists where the question would.
+NOT_KEPT = "(not kept)"
+
+
+def without_texts(event: Event, now: float) -> Event | None:
+    """The event as the store may know it; None where nothing of it may be known. `now` is in Unix seconds."""
+    match event:
+        case EpisodeStarted():
+            return EpisodeStarted(_episode(event.episode, now))
+        case TurnStarted():
+            return replace(event, messages=(), decision=_decision(event.decision))
+        case Replied():
+            return replace(event, reply=_reply(event.reply))
+        case Turn():
+            return _turn(event)
+        case EpisodeFinished():
+            return EpisodeFinished(_episode(event.episode, now))
+        case _:
+            return None
+
+
+def _episode(episode: Episode, now: float) -> Episode:
+    day = datetime.fromtimestamp(now, UTC).date().isoformat()
+    return replace(
+        episode,
+        task=replace(episode.task, id="not-kept", question=NOT_KEPT),
+        turns=tuple(_turn(turn) for turn in episode.turns),
+        answer=None if episode.answer is None else NOT_KEPT,
+        removed={"texts": day, "prompts": day, "states": day},
+    )
+
+
+def _turn(turn: Turn) -> Turn:
+    return replace(
+        turn,
+        decision=_decision(turn.decision),
+        messages=(),
+        reply=_reply(turn.reply),
+        suggestion="",
+        verdict_raw="",
+        answer_after=None if turn.answer_after is None else NOT_KEPT,
+    )
+
+
+def _decision(decision: Decision) -> Decision:
+    """Without the hidden state, from which something of the text could be read."""
+    return replace(decision, hidden_state=b"", prompt_digest="")
+
+
+def _reply(reply: Reply) -> Reply:
+    return replace(reply, text="", reasoning="", tool_calls="")

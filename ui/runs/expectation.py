@@ -1,0 +1,156 @@
+"""What a plan will probably cost and how long it will take, part by part, from what is recorded of its models.
+
+The price bounds what can be spent; this says what to expect. Where nothing is recorded of a pool, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
+from core.evolution.cycles import CYCLES
+from core.play.policies import SINGLE, follows_cycle
+from core.pool.spec import ModelSpec, digest_of_specs
+from storage.analysis.call_means import PoolMeans, pool_means, share_of_calls_made
+from storage.store import Store
+from ui.presentation.words import dollars
+from ui.runs.plans import BatchPlan, EvolutionPlan, RunPlan
+from ui.runs.spending import is_free
+
+#: An evolution's controls, and the cycles that are tried, ask again for much that was asked before.
+CALLS_OF_CONTROLS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a plan: the calls that it will make, and what they will cost in US dollars (None: no price)."""
+
+    name: str
+    calls: float
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What to expect of a plan; `hours` at the pool's concurrency, `recorded` replies are behind it."""
+
+    parts: tuple[Part, ...]
+    hours: float
+    recorded: int
+
+    @property
+    def calls(self) -> float:
+        """In all."""
+        return sum(part.calls for part in self.parts)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """In all; None where a price is not known."""
+        costs = [part.cost_usd for part in self.parts]
+        return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
+
+    def sentence(self) -> str:
+        """All of it in words."""
+        parts = ""
+        if len(self.parts) > 1:
+            told = (f"{part.name} {dollars(part.cost_usd)}" for part in self.parts if part.calls)
+            parts = f" ({', '.join(told)})"
+        return (
+            f"To expect: about {self.calls:,.0f} calls, {dollars(self.cost_usd)}{parts} and {_time(self.hours)}, by "
+            f"{self.recorded:,} recorded replies of these models."
+        )
+
+
+def expectation(
+    store: Store, plan: RunPlan, specs: Sequence[ModelSpec], choosing: int = 0
+) -> Expectation | None:
+    """What to expect of a plan over the models of its pool; None where nothing is recorded of them, and for plans that
+    are too small to ask. `choosing` is the number of tasks on which cycles of roles are chosen first."""
+    means = pool_means(store, digest_of_specs(specs))
+    if means is None:
+        return None
+    match plan:
+        case BatchPlan():
+            parts = _batch(plan, specs, means, choosing)
+        case EvolutionPlan():
+            parts = _evolution(store, plan, specs, means)
+        case _:
+            return None
+    calls = sum(part.calls for part in parts)
+    side_by_side = sum(spec.concurrency for spec in specs)
+    latency = sum(one.n * one.latency_s for one in means.models.values()) / means.n
+    return Expectation(tuple(parts), calls * latency / side_by_side / 3600, means.n)
+
+
+def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans, choosing: int) -> list[Part]:
+    n, per_episode = len(plan.load_tasks()), means.calls_per_episode
+    names = [spec.name for spec in specs]
+    played = 0.0
+    cost: float | None = 0.0
+    for policy in plan.policies:
+        own = [policy.removeprefix(SINGLE)] if policy.startswith(SINGLE) else names
+        call = _call_usd(specs, means, own)
+        played += n * per_episode
+        cost = None if cost is None or call is None else cost + n * per_episode * call
+    parts = [Part("episodes", played, cost)]
+    trying = sum(follows_cycle(name) for name in plan.policies) * len(CYCLES) * choosing
+    if trying:
+        calls = trying * per_episode * CALLS_OF_CONTROLS
+        call = _call_usd(specs, means, names)
+        parts.append(Part("choosing cycles", calls, None if call is None else calls * call))
+    return parts
+
+
+def _evolution(store: Store, plan: EvolutionPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:
+    config, (_, validation, _) = plan.evolution, plan.task_sets()
+    per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
+    made = share_of_calls_made(store)
+    rounds = 1 + math.ceil(config.generations / config.validate_every)
+    episodes = {
+        "fitness": config.generations * config.population * per_candidate * (1.0 if made is None else made),
+        "validation": float(rounds * len(validation)),
+        "labels": float(label_episodes(len(specs), config.label_questions))
+        if config.label_questions
+        else 0.0,
+        "controls": CALLS_OF_CONTROLS * controls_at_most(len(specs), len(validation))
+        if plan.controls
+        else 0.0,
+    }
+    call = _call_usd(specs, means, [spec.name for spec in specs if spec.name not in plan.barred])
+    return [
+        Part(name, n * means.calls_per_episode, None if call is None else n * means.calls_per_episode * call)
+        for name, n in episodes.items()
+        if n
+    ]
+
+
+def _call_usd(specs: Sequence[ModelSpec], means: PoolMeans, names: Iterable[str]) -> float | None:
+    """The mean cost of a call to these models; None where a price is not known or none of them is recorded."""
+    by_name = {spec.name: spec for spec in specs}
+    costs = []
+    for name in names:
+        spec, recorded = by_name.get(name), means.models.get(name)
+        if spec is None or recorded is None:
+            continue
+        if is_free(spec):
+            costs.append(0.0)
+        elif spec.price_in is None or spec.price_out is None:
+            return None
+        else:
+            costs.append((recorded.tokens_in * spec.price_in + recorded.tokens_out * spec.price_out) / 1e6)
+    return sum(costs) / len(costs) if costs else None
+
+
+def _time(hours: float) -> str:
+    if hours >= 1:
+        return f"{hours:.1f} hours"
+    minutes = hours * 60
+    return (
+        f"{minutes:.0f} minutes"
+        if minutes >= 1.5
+        else "about a minute"
+        if minutes >= 0.5
+        else "under a minute"
+    )

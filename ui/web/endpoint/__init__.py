@@ -1,0 +1,1 @@
+"""What pages show of the endpoint: its tiers and its keys."""

@@ -1,0 +1,204 @@
+"""Pool: how each model has been answering, what it costs in which role, and what would happen without it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import streamlit as st
+
+from core.episode import Role
+from core.errors import TrinityError
+from core.pocket import MODELS
+from core.settings import POCKET_POOL
+from storage.analysis.costs import spending_by
+from storage.analysis.lapses import LOUD, Lapses, lapses_of
+from storage.analysis.model_health import ModelHealth, model_health
+from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
+from storage.store import Store
+from ui.presentation.theme import label, percent
+from ui.presentation.words import ago, cost_words, role_word
+from ui.runs import wiring
+from ui.web.kit import state
+from ui.web.kit.cache import cached
+from ui.web.kit.chart import plot
+from ui.web.kit.figures import literal
+from ui.web.kit.matrix import ROLES, MatrixCell, matrix
+from ui.web.kit.tables import link, number, row_table, text
+from ui.web.kit.widgets import ink, nothing_here
+from ui.web.pickers.scope import Scope, ScopeSide, scope_bar
+from ui.web.routing.worth import without_model
+
+_health = cached(model_health)
+_groups = cached(turn_groups)
+#: Verifier turns that judged an answer.
+_JUDGED = (
+    VerdictOutcome.ACCEPTED_RIGHT,
+    VerdictOutcome.ACCEPTED_WRONG,
+    VerdictOutcome.REVISED_RIGHT,
+    VerdictOutcome.REVISED_WRONG,
+)
+
+
+def show() -> None:
+    """Render the page."""
+    store = state.store()
+    st.title("Pool")
+    st.caption(
+        "How each model has been answering, what it costs in which role, and what would happen without it."
+    )
+    scope = scope_bar(store, everything=True)
+    found = [_health(store, side.where) for side in scope.sides]
+    if not any(found):
+        nothing_here("No model was asked in these episodes.", ":material/filter_alt_off:")
+        with st.container(horizontal=True):
+            state.page_link("pool", "All episodes", icon=":material/dns:")
+            state.page_link("home", "See how to record or load some", icon=":material/home:")
+        return
+    for side, of in zip(scope.sides, found, strict=True):
+        if scope.compared:
+            st.markdown(f"**{side.title}**")
+        _side(store, side, of)
+    without_model(store, scope)
+    _links(scope)
+
+
+def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
+    groups = _groups(store, side.where)
+    lapses = {one.model: one for one in lapses_of(groups)}
+    for one in found:
+        _warn(one, lapses.get(one.model))
+    st.subheader("How have they been answering?")
+    now = time.time()
+    spent = spending_by(groups, lambda group: group.model)
+    row_table(
+        {
+            "model": text("Model", pinned=True),
+            "calls": number("Calls", "localized"),
+            "p50": number("Seconds, median", "%.2f"),
+            "p95": number("Seconds, 95 of 100", "%.2f", help="95 of 100 calls took no longer"),
+            "errors": text("Errors", help="Calls that failed, or could not be made at all"),
+            "no answer": text("No answer", help="As a Worker, of its replies"),
+            "no plan": text("No plan", help="As a Thinker, of its replies"),
+            "no verdict": text("No verdict", help="As a Verifier, of its replies"),
+            "cut": text("Cut", help="Replies that hit their token limit"),
+            "accepts": text("Accepts", help="As a Verifier: of the answers it judged"),
+            "cost": "Cost",
+            "last": "Last asked",
+            "open": link("Episodes", "List"),
+        },
+        [
+            (
+                one.model,
+                one.calls,
+                one.latency_p50_s,
+                one.latency_p95_s,
+                percent(one.error_share) if one.failed + one.lost else "none",
+                *(
+                    _share(lapses.get(one.model), kind)
+                    for kind in ("no answer", "no plan", "no verdict", "cut")
+                ),
+                _accepts(groups, one.model),
+                cost_words(spent[one.model].cost_usd) if one.model in spent else "",
+                ago(one.last, now),
+                side.episodes(f'any(turn.model == "{one.model}")'),
+            )
+            for one in found
+        ],
+        key=f"pool_health{side.letter}",
+        height=420,
+    )
+    _where_it_goes(side, groups, [one.model for one in found])
+
+
+def _warn(one: ModelHealth, lapses: Lapses | None) -> None:
+    """What is wrong with a model, in a sentence each."""
+    if one.lost:
+        st.warning(
+            f"**{label(one.model, 30)}** could not be asked {one.lost:,} time{'s' if one.lost > 1 else ''}: those "
+            "episodes are missing.",
+            icon=":material/cloud_off:",
+        )
+    if one.model in _specialists():
+        return  # what a pocket specialist cannot do is part of its world, no setting mends it
+    loud = [name for name in (lapses.loud if lapses else ()) if name != "failed or refused"]
+    if loud and lapses:
+        shares = ", ".join(f"{name} in {percent(lapses.shares[name].value)}" for name in loud)
+        st.warning(
+            f"**{label(one.model, 30)}** often gives what cannot be read ({shares}). More than {percent(LOUD)} is "
+            "worth a look at its replies and its settings.",
+            icon=":material/unknown_document:",
+        )
+
+
+def _specialists() -> set[str]:
+    """The names that are pocket models here."""
+    try:
+        hosted = {
+            spec.name for spec in wiring.pool_specs(wiring.settings().pool) if spec.provider != POCKET_POOL
+        }
+    except TrinityError:
+        hosted = set()
+    return {*MODELS} - hosted
+
+
+def _share(lapses: Lapses | None, kind: str) -> str:
+    share = lapses.shares[kind] if lapses else None
+    if share is None or not share.n:
+        return "–"
+    return percent(share.value) if share.k else "none"
+
+
+def _accepts(groups: Sequence[TurnGroup], model: str) -> str:
+    judged = [one for one in groups if one.model == model and one.judgement in _JUDGED]
+    n = sum(one.n for one in judged)
+    accepted = (VerdictOutcome.ACCEPTED_RIGHT, VerdictOutcome.ACCEPTED_WRONG)
+    return percent(sum(one.n for one in judged if one.judgement in accepted) / n) if n else "–"
+
+
+def _where_it_goes(side: ScopeSide, groups: Sequence[TurnGroup], models: Sequence[str]) -> None:
+    """Tokens, or dollars where any are known, by model and role."""
+    spent = {
+        (model, role): spending_by(
+            [one for one in groups if (one.model, one.role) == (model, role)], lambda group: group.model
+        ).get(model)
+        for model in models
+        for role in ROLES
+    }
+    in_dollars = any(one and one.cost_usd for one in spent.values())
+    st.subheader("Where does it go?")
+    unit = "dollars" if in_dollars else "tokens"
+    st.caption(f"Share of {unit}, by role and model.")
+
+    def amount(model: str, role: Role) -> float:
+        one = spent[model, role]
+        return 0.0 if one is None else float(one.cost_usd or 0.0) if in_dollars else float(one.tokens)
+
+    total = sum(amount(*place) for place in spent) or 1.0
+    cells = [
+        [
+            MatrixCell(
+                amount(model, role) / total,
+                percent(amount(model, role) / total),
+                f"{literal(model, 30)} as {role_word(role)}: {percent(amount(model, role) / total)} of {unit}",
+            )
+            for model in models
+        ]
+        for role in ROLES
+    ]
+    plot(
+        matrix(cells, [role_word(role) for role in ROLES], [literal(one, 14) for one in models], ink()),
+        key=f"pool_spend{side.letter}",
+        alt=f"Share of {unit} by model and role",
+    )
+
+
+def _links(scope: Scope) -> None:
+    with st.container(horizontal=True):
+        scope.sides[0].link("Missing episodes", status="missing")
+        state.page_link("routing", "Who is called in which role", icon=":material/route:")
+        state.page_link("settings", "Tiers and keys of the endpoint", icon=":material/api:", part="endpoint")
+
+
+if __name__ == "__main__":
+    state.run(show)
