@@ -45,8 +45,8 @@ from ui.program import version
 def endpoint_app(
     service: Service, *, prefix: str = "", local: bool = True, needs_key: bool = False
 ) -> ASGIApp:
-    """The endpoint as an application: its routes below `prefix`, behind the guard. `local`: it listens on this
-    machine's own address; `needs_key`: nothing is answered without one."""
+    """The endpoint as an application: its routes below `prefix`, its health there and at the top, all behind the
+    guard. `local`: it listens on this machine's own address; `needs_key`: nothing is answered without one."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -63,6 +63,8 @@ def endpoint_app(
         openapi_url="/openapi.json",
     )
     app.include_router(_routes(service), prefix=prefix)
+    for place in {prefix, ""}:
+        app.include_router(_health(service), prefix=place)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -174,6 +176,12 @@ def _routes(service: Service) -> APIRouter:
         """One of them."""
         tier = await run_in_threadpool(service.offer.tier, name)
         return JSONResponse(_model(tier.name, turns=tier.turns, models=list(tier.models)))
+
+    return router
+
+
+def _health(service: Service) -> APIRouter:
+    router = APIRouter()
 
     @router.get("/healthz")
     async def healthz() -> Response:

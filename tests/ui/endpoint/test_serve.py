@@ -89,7 +89,8 @@ def test_the_pocket_pool_is_served_and_stopped_in_order(tmp_path: Path) -> None:
         assert status == 200, answer
         episode = headers["x-trinity-episode"]
         assert headers["x-trinity-url"].endswith(f"/replay?ep={episode}")
-        assert raw(url, "GET", "/v1/healthz")[2]["status"] == "ok"
+        for path in ("/healthz", "/v1/healthz"):
+            assert raw(url, "GET", path)[2]["status"] == "ok"
         server.send_signal(signal.SIGINT)
         server.wait(timeout=30)
     store = open_store(tmp_path / "t.db")
