@@ -70,6 +70,7 @@ class Flag(StrEnum):
     NO_SUGGESTION = "no_suggestion"  # a Thinker reply without a readable suggestion
     TRUNCATED = "truncated"  # the reply hit its token limit
     PROMPT_OVERFLOW = "prompt_overflow"  # the transcript did not fit the encoder and was cut
+    PROMPT_SHORTENED = "prompt_shortened"  # the transcript did not fit the model's window and was cut
     SELF_VERIFIED = "self_verified"  # the Verifier judged its own model's answer
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
 

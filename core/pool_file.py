@@ -191,6 +191,7 @@ class _Hosted(_Entry):
     temperature: Temperature = 0.7
     role_temperature: RoleTemperature = Field(default_factory=dict)
     max_tokens: TokenLimit = 4096
+    context_window: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
     attempts: Annotated[int, Field(ge=1, le=10)] = 4
@@ -247,6 +248,11 @@ def _spec(
         given = checked.model_dump(exclude={"name", "provider"}, exclude_none=True)
         return replace(pocket_spec(checked.name), **given)
     spec = ModelSpec(**checked.model_dump(), service=service)
+    if spec.prompt_tokens == 0:
+        raise ConfigError(
+            f"{path}, model {number} ('{spec.name}'): context_window must be larger than max_tokens, which is "
+            f"{spec.max_tokens}: a prompt and its reply share the window."
+        )
     if spec.price_in is not None and spec.price_out is not None:
         return spec
     price_in, price_out = listed_prices(spec.model or spec.name, spec.base_url)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.episode import ROLE_ORDER, Ask, Flag, Protocol, Reply, Role, Task
 from core.play.reading import Reading, read_reply
-from core.play.roles import Situation, call_tag, messages_for
+from core.play.roles import Situation, dialect_and_tag, messages_for
 from core.pool.pool import Pool, closing
 from core.pool.spec import ModelSpec
 
@@ -46,33 +46,28 @@ def check_roles(pool: Pool) -> Iterator[RoleCheck]:
     calls = [(spec, role, _ask(spec, role)) for spec in pool.specs for role in ROLE_ORDER]
     with closing(pool.ask([ask for *_, ask in calls])) as replies:
         for index, reply in replies:
-            spec, role, ask = calls[index]
-            yield _checked(spec, role, ask, reply, streamed=False)
+            _, role, ask = calls[index]
+            yield _checked(role, ask, reply, streamed=False)
     for spec, role, ask in calls:
         if spec.provider == "openai" and spec.stream:
             with closing(pool.stream(ask)) as pieces:
                 for piece in pieces:
                     if isinstance(piece, Reply):
-                        yield _checked(spec, role, ask, piece, streamed=True)
-
-
-def _situation(role: Role) -> Situation:
-    answer = TASK.answer if role is Role.VERIFIER else None
-    situation = Situation(
-        TASK, suggestion="Add the tens, then the ones." if role is Role.WORKER else "", answer=answer
-    )
-    return Situation(
-        TASK, suggestion=situation.suggestion, answer=answer, tag=call_tag(f"role-check/{role}", situation)
-    )
+                        yield _checked(role, ask, piece, streamed=True)
 
 
 def _ask(spec: ModelSpec, role: Role) -> Ask:
-    messages = messages_for(spec.dialect, role, _situation(role))
+    situation = Situation(
+        TASK,
+        suggestion="Add the tens, then the ones." if role is Role.WORKER else "",
+        answer=TASK.answer if role is Role.VERIFIER else None,
+    )
+    messages = messages_for(spec.dialect, role, situation, key=f"role-check/{role}")
     return Ask(spec.name, role, messages, temperature=spec.role_temperature.get(role))
 
 
-def _checked(spec: ModelSpec, role: Role, ask: Ask, reply: Reply, *, streamed: bool) -> RoleCheck:
+def _checked(role: Role, ask: Ask, reply: Reply, *, streamed: bool) -> RoleCheck:
     text = "" if reply.error is not None else reply.text
-    tag = _situation(role).tag
-    reading = read_reply(Protocol.PAPER, spec.dialect, role, text, tag, grader=TASK.grader)
+    dialect, tag = dialect_and_tag(ask.messages)
+    reading = read_reply(Protocol.PAPER, dialect, role, text, tag, grader=TASK.grader)
     return RoleCheck(ask.model, role, streamed, reply, reading)

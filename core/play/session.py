@@ -19,6 +19,7 @@ from core.episode import (
     Decision,
     EndReason,
     Episode,
+    Failure,
     Flag,
     Grade,
     Message,
@@ -35,8 +36,8 @@ from core.episode import (
     Verdict,
 )
 from core.errors import CheckpointError, ConfigError
-from core.play import reading, roles
-from core.pool.spec import Dialect, ModelSpec
+from core.play import general, reading, roles
+from core.pool.spec import ModelSpec
 
 Request = Decide | Ask | Grade | TurnStarted | Replied | Turn
 Response = Decision | Reply | bool | None
@@ -72,24 +73,23 @@ def play(
         choice = yield state.decide()
         assert isinstance(choice, Decision)
         decision = state.heed_suggested_role(choice)
-        index, dialect = len(state.turns), specs[decision.model].dialect
-        situation = state.tagged_situation(dialect)
-        # The authors' code judges any Worker reply, the paper an answer.
-        judged = situation.response if state.released else situation.answer
-        nothing_to_judge = decision.role is Role.VERIFIER and judged is None
-        messages = () if nothing_to_judge else roles.messages_for(dialect, decision.role, situation)
+        index, spec = len(state.turns), specs[decision.model]
+        nothing_to_judge = decision.role is Role.VERIFIER and state.judged is None
+        messages = () if nothing_to_judge else state.messages(decision, spec)
         yield TurnStarted(episode.id, index, decision, messages)
-        reply: Response = NOT_ASKED
+        reply: Response
         if messages:
-            ask = state.ask(decision, messages, specs[decision.model])
+            ask = state.ask(decision, messages, spec)
             if temperatures and index in temperatures:
                 ask = replace(ask, temperature=temperatures[index])
             reply = yield ask
+        else:
+            reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
         assert isinstance(reply, Reply)
         if reply.error is not None and reply.error.kind == "infrastructure":
             return replace(state.ended(Status.MISSING, EndReason.ERROR), error=reply.error.message)
         yield Replied(episode.id, index, reply)
-        turn = state.read(decision, messages, reply, dialect, situation.tag)
+        turn = state.read(decision, messages, reply)
         if turn.answer_after is not None and turn.answer_after not in state.grades and can_grade:
             correct = yield Grade(episode.task, turn.answer_after)
             turn = replace(turn, correct_after=bool(correct))
@@ -122,7 +122,7 @@ def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:
     for recorded in episode.turns[:index]:
         state.add(recorded)
     turn = episode.turns[index]
-    return state.read(turn.decision, turn.messages, reply, *roles.dialect_and_tag(turn.messages))
+    return state.read(turn.decision, turn.messages, reply)
 
 
 def recorded_requests(episode: Episode) -> list[Decide]:
@@ -232,10 +232,16 @@ class _EpisodeState:
                 return decision
         return replace(decision, role=role, origin="suggested_role")
 
-    def tagged_situation(self, dialect: Dialect) -> roles.Situation:
-        if self.released or dialect == "terse":
-            return self.situation
-        return replace(self.situation, tag=roles.call_tag(self.key, self.situation))
+    @property
+    def judged(self) -> str | None:
+        """What a Verifier would judge: the authors' code any Worker reply, the paper an answer."""
+        return self.situation.response if self.released else self.situation.answer
+
+    def messages(self, decision: Decision, spec: ModelSpec) -> tuple[Message, ...]:
+        """What the model is sent; nothing where its window cannot hold it."""
+        return roles.messages_for(
+            spec.dialect, decision.role, self.situation, key=self.key, room=spec.prompt_tokens
+        )
 
     def ask(self, decision: Decision, messages: tuple[Message, ...], spec: ModelSpec) -> Ask:
         return Ask(
@@ -247,12 +253,11 @@ class _EpisodeState:
             temperature=spec.role_temperature.get(decision.role),
         )
 
-    def read(
-        self, decision: Decision, messages: tuple[Message, ...], reply: Reply, dialect: Dialect, tag: str
-    ) -> Turn:
+    def read(self, decision: Decision, messages: tuple[Message, ...], reply: Reply) -> Turn:
         """The finished turn, all but the grade of an answer not seen before."""
-        role, asked, task, found = decision.role, bool(messages), self.episode.task, reading.NOTHING_TO_JUDGE
-        if asked:
+        role, task, found = decision.role, self.episode.task, reading.NOTHING_TO_JUDGE
+        if reply != NOT_ASKED:
+            dialect, tag = roles.dialect_and_tag(messages)
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
             cut = role is Role.VERIFIER and reply.finish_reason == "length" and not self.released
             text = "" if cut or reply.tool_calls else _visible_text(reply)  # a call of tools is no answer
@@ -266,7 +271,10 @@ class _EpisodeState:
             Flag.MODEL_ERROR: reply.error is not None,
             Flag.TRUNCATED: reply.finish_reason == "length",
             Flag.PROMPT_OVERFLOW: decision.prompt_overflow,
-            Flag.SELF_VERIFIED: asked and role is Role.VERIFIER and decision.model == self.answered_by,
+            Flag.PROMPT_SHORTENED: general.is_shortened(messages),
+            Flag.SELF_VERIFIED: bool(messages)
+            and role is Role.VERIFIER
+            and decision.model == self.answered_by,
         }
         return Turn(
             episode_id=self.episode.id,
@@ -292,6 +300,15 @@ class _EpisodeState:
             end_reason=reason,
             answer=self.situation.answer,
         )
+
+
+def _too_long_for(spec: ModelSpec) -> Reply:
+    """The failure of a call that is not made."""
+    message = (
+        f"Model '{spec.name}' was not asked: question, latest answer and duty alone need more tokens than its window "
+        f"of {spec.context_window} leaves beside a reply of {spec.max_tokens}; leave it out, or lower its max_tokens."
+    )
+    return replace(NOT_ASKED, finish_reason="error", error=Failure("model", message))
 
 
 def _visible_text(reply: Reply) -> str:

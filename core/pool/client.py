@@ -24,12 +24,21 @@ ERROR_BYTES = 64 * 1024  # as much of an error body as is read
 QUOTE_CHARS = 200  # as much of a server's own words as is shown
 KEY_FRAGMENT = 8  # this many characters of a key in a row give it away
 
+#: How servers say that a prompt does not fit their model, in small letters.
 OVERFLOW_WORDS = (
-    "context_length_exceeded",
-    "context length",
-    "context window",
-    "maximum context",
-    "too many tokens",
+    "context_length_exceeded",  # OpenAI, Azure, Groq
+    "context length",  # OpenAI, vLLM, SGLang, Mistral, DeepSeek, Ollama, LM Studio
+    "context window",  # OpenAI, OpenRouter
+    "context size",  # llama.cpp
+    "context limit",  # Anthropic, of prompt and reply together
+    "prompt is too long",  # Anthropic
+    "input is too long",  # Bedrock
+    "input token count",  # Google
+    "maximum model length",  # vLLM
+    "maximum prompt length",  # xAI
+    "max_seq_len",  # TensorRT-LLM
+    "max_new_tokens` must be",  # TGI
+    "too many tokens",  # Cohere
 )
 FILTER_WORDS = ("content_filter", "content_policy", "content management policy")
 
@@ -206,7 +215,11 @@ class ChatClient:
             )
         if status in (400, 413, 422) and any(word in words.lower() for word in OVERFLOW_WORDS):
             return CallFailed(
-                Failure("model", f"{self._name} cannot hold a prompt this long ({status}){quote}.")
+                Failure(
+                    "model",
+                    f"{self._name} cannot hold a prompt this long ({status}){quote}; give its context_window in the"
+                    " pool file, and prompts are shortened to fit.",
+                )
             )
         if status in (400, 422) and any(word in words.lower() for word in FILTER_WORDS):
             return CallFailed(

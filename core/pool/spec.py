@@ -29,6 +29,9 @@ class ModelSpec:
     temperature: float = 0.7
     role_temperature: Mapping[str, float] = field(default_factory=dict, hash=False)  # by role
     max_tokens: int = 4096
+    context_window: int | None = (
+        None  # tokens of prompt and reply together; None: not known, nothing is shortened
+    )
     timeout_s: float = 120.0  # wall clock of one call, its retries and waits included
     concurrency: int = 8  # calls in flight at once
     price_in: float | None = None
@@ -53,20 +56,25 @@ class ModelSpec:
     ca_file: str = ""  # certificates to trust instead of the usual ones
     service: Service | None = None  # whose limits it shares with other models
 
+    @property
+    def prompt_tokens(self) -> int | None:
+        """How many tokens a prompt may have beside the longest reply; None where that is not known."""
+        return None if self.context_window is None else max(0, self.context_window - self.max_tokens)
+
     def temperature_in(self, role: str) -> float:
         return self.role_temperature.get(role, self.temperature)
 
 
-def _address(spec: ModelSpec) -> list[object]:
-    """What else decides which model answers; nothing where there is nothing, as there once was not."""
-    return [sorted(spec.query.items())] if spec.query else []
+def _further(spec: ModelSpec) -> list[object]:
+    """What else decides who answers and what it reads; nothing where there is nothing, as there once was not."""
+    return [one for one in (sorted(spec.query.items()), spec.context_window) if one]
 
 
 def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
     """What a pool's models hash to: replies of pools that differ in it cannot stand for each other."""
     described = [
         (one.name, one.model, one.provider, one.base_url, one.dialect, one.temperature, one.max_tokens)
-        + (sorted(one.role_temperature.items()), sorted(one.extra.items()), *_address(one))
+        + (sorted(one.role_temperature.items()), sorted(one.extra.items()), *_further(one))
         for one in specs
     ]
     return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

@@ -90,3 +90,12 @@ def cut_transcripts(groups: Iterable[TurnGroup]) -> Share:
     """In how many of these turns the coordinator's encoder could not hold the whole transcript."""
     counts = [(group.n if Flag.PROMPT_OVERFLOW in group.flags else 0, group.n) for group in groups]
     return Share(sum(k for k, _ in counts), sum(n for _, n in counts))
+
+
+def shortened_prompts(groups: Iterable[TurnGroup]) -> dict[str, Share]:
+    """In how many of its turns each model was sent a shortened transcript, for those that ever were."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for group in groups:
+        counts[group.model][0] += group.n if Flag.PROMPT_SHORTENED in group.flags else 0
+        counts[group.model][1] += group.n
+    return {model: Share(k, n) for model, (k, n) in sorted(counts.items()) if k}

@@ -165,7 +165,7 @@ async def _direct(http: httpx.AsyncClient, port: int) -> dict[str, Any]:
     """The three calls of a request, one after another, without an endpoint."""
     began = time.monotonic()
     for role in ROLES:
-        messages = [{"role": "system", "content": f"you are the {role} VERDICT-abcd: "}]
+        messages = [{"role": "user", "content": f"you are the {role} VERDICT-abcd: "}]
         answer = await http.post(f"http://127.0.0.1:{port}/v1/chat/completions", json={"messages": messages})
         assert answer.status_code == 200
     return {"whole": time.monotonic() - began}
@@ -185,9 +185,9 @@ def _serve_models(port: int, wait_s: float) -> None:
     from starlette.routing import Route
 
     async def chat(request: Request) -> Response:
-        system = (await request.json())["messages"][0]["content"]
-        role = next(role for role in ROLES if f"you are the {role}" in system)
-        tag = system.rpartition("VERDICT-")[2].split(":")[0]
+        prompt = (await request.json())["messages"][-1]["content"]
+        role = next(role for role in ROLES if f"you are the {role}" in prompt)
+        tag = prompt.rpartition("VERDICT-")[2].split(":")[0]
         texts = {"Thinker": "<suggestion>Count.</suggestion>", "Worker": "<answer>forty-two</answer>"}
         text = texts.get(role, f"It holds.\nVERDICT-{tag}: ACCEPT")
         await asyncio.sleep(wait_s)

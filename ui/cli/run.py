@@ -281,7 +281,7 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable:
 
 def _report_lapses(store: Store, run_id: str, mendable: set[str]) -> None:
     """What could not be read in the models' replies, if anything, and loudly where it is much and can be mended."""
-    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses_of
+    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses_of, shortened_prompts
     from storage.analysis.verdicts import turn_groups
     from storage.filters.episode_filter import EpisodeFilter
 
@@ -303,6 +303,11 @@ def _report_lapses(store: Store, run_id: str, mendable: set[str]) -> None:
                 f"Warning: {printable(one.model)}, {kind}: {one.shares[kind].k} of {one.shares[kind].n} turns, more "
                 f"than {percent(LOUD)}. Read some: trinity episodes --run {run_id} --where '{_WHERE[kind]}'"
             )
+    for model, share in shortened_prompts(groups).items():
+        say(
+            f"Warning: {printable(model)} was sent a shortened transcript in {share.k} of {share.n} turns, as its "
+            f"window holds no more. Read some: trinity episodes --run {run_id} --where '{_SHORTENED}'"
+        )
     if (cut := cut_transcripts(groups)).k:
         say(
             f"Warning: the encoder's window cut the transcript in {cut.k} of {cut.n} turns, so the coordinator did "
@@ -310,6 +315,7 @@ def _report_lapses(store: Store, run_id: str, mendable: set[str]) -> None:
         )
 
 
+_SHORTENED = 'any("prompt_shortened" in turn.flags)'
 #: The turns with each kind of lapse, in the filter language.
 _WHERE = {
     "no answer": 'any("no_answer" in turn.flags)',

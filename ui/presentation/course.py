@@ -95,7 +95,7 @@ _ANSWERS: dict[bool | None, tuple[str, Tone]] = {
     None: ("○", "quiet"),
 }
 _UNREADABLE = {Flag.VERDICT_UNREADABLE, Flag.NO_ANSWER, Flag.NO_SUGGESTION}
-_CUT = {Flag.TRUNCATED, Flag.PROMPT_OVERFLOW}
+_CUT = {Flag.TRUNCATED, Flag.PROMPT_OVERFLOW, Flag.PROMPT_SHORTENED}
 #: The tones of a verdict's mark, by its colour on a page.
 _TONES: dict[str, Tone] = {"green": "good", "red": "bad", "orange": "warn"}
 _SHAPES: dict[Role, Shape] = {Role.THINKER: "circle", Role.WORKER: "square", Role.VERIFIER: "triangle"}

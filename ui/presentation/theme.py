@@ -149,6 +149,7 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.NO_SUGGESTION: "no readable plan",
     Flag.TRUNCATED: "reply cut at its token limit",
     Flag.PROMPT_OVERFLOW: "transcript cut to fit the encoder",
+    Flag.PROMPT_SHORTENED: "transcript shortened to fit the model's window",
     Flag.SELF_VERIFIED: "judged its own model's answer",
     Flag.MODEL_ERROR: "model failed",
 }

@@ -1,17 +1,14 @@
-"""What roles are told, against hostile texts too, and the whole of the released protocol."""
+"""What roles are told in the terse dialect, and the whole of the released protocol."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from core.episode import Flag, Grader, Protocol, Role, Task, TranscriptEntry, Verdict
+from core.episode import Flag, Protocol, Role, Task, TranscriptEntry, Verdict
 from core.play.reading import read_reply
-from core.play.roles import Situation, call_tag, messages_for, router_messages
+from core.play.roles import Situation, messages_for, router_messages
 
 TASK = Task("t", "What is 5 + 7?", "12", "number")
-TAG = "k3j5q7zz"
 PAPER, RELEASED = Protocol.PAPER, Protocol.RELEASED
 
 
@@ -50,46 +47,10 @@ def test_thinking_is_not_passed_on() -> None:
     said = "<think>secret</think>so <answer>12</answer>"
     entries = (TranscriptEntry(Role.WORKER, "m", said),)
     for protocol in Protocol:
-        now = Situation(TASK, protocol, entries, response=said, thoughts=(said,), tag=TAG)
+        now = Situation(TASK, protocol, entries, response=said, thoughts=(said,))
         for role in Role:
             text = "".join(message.content for message in messages_for("general", role, now))
             assert "secret" not in text
-
-
-class TestQuotation:
-    @given(st.text(), st.text(), st.text(), st.lists(st.text(), max_size=4), st.sampled_from(list(Role)))
-    def test_no_text_can_close_its_quotation(
-        self, question: str, suggestion: str, answer: str, said: list[str], role: Role
-    ) -> None:
-        entries = tuple(TranscriptEntry(Role.WORKER, "m", text) for text in said)
-        now = Situation(Task("t", question, "1"), PAPER, entries, suggestion, answer)
-        tag = call_tag("7/t/3", now)
-        system, user = messages_for(
-            "general", role, Situation(now.task, PAPER, entries, suggestion, answer, tag=tag)
-        )
-        quoted = [question, *said, *([suggestion] if role is Role.WORKER and suggestion else []), answer]
-        assert user.content.count(tag) == 2 * len(quoted)
-        for text in quoted:
-            assert f"BEGIN {tag}\n{text}\nEND {tag}" in user.content or "think>" in text
-        assert tag in system.content
-
-    def test_the_tag_follows_call_and_text(self) -> None:
-        now = Situation(TASK)
-        assert call_tag("7/t/3", now) == call_tag("7/t/3", now)
-        assert call_tag("7/t/3", now) != call_tag("7/t/4", now)
-        assert call_tag("7/t/3", now) != call_tag("7/t/3", Situation(TASK, answer="12"))
-
-    def test_model_names_do_not_travel(self) -> None:
-        now = Situation(TASK, entries=(TranscriptEntry(Role.WORKER, "secret-model", "hi"),), tag=TAG)
-        assert "secret-model" not in "".join(m.content for m in messages_for("general", Role.VERIFIER, now))
-
-    @pytest.mark.parametrize("grader", ["exact", "number", "choice", "code"])
-    def test_every_grader_says_how_to_answer(self, grader: Grader) -> None:
-        system = messages_for("general", Role.WORKER, Situation(Task("t", "q", "1", grader), tag=TAG))[
-            0
-        ].content
-        assert "<answer>" in system
-        assert "{" not in system
 
 
 class TestReleased:

@@ -207,7 +207,7 @@ class TestPaper:
             try:
                 request = game.send(response)
                 if isinstance(request, Ask) and request.role is V:
-                    hand.replies[0] = verdict(request.messages[0].content)
+                    hand.replies[0] = verdict(request.messages[-1].content)
                 response = hand.answer(request)
             except StopIteration as end:
                 final: Episode = end.value

@@ -22,7 +22,7 @@ MODELS = ("planner", "solver", "judge")
 
 def model(request: Request) -> Answer:
     """A model that follows its instructions, as server-sent events when asked for them."""
-    duty = request.body["messages"][0]["content"]
+    duty = request.body["messages"][-1]["content"]
     if "you are the Thinker" in duty:
         text = "<suggestion>add them</suggestion>"
     elif "you are the Worker" in duty:
@@ -54,7 +54,7 @@ def test_a_slow_call_holds_up_its_own_episode_and_no_other() -> None:
 
     def answer(request: Request) -> Answer:
         said = model(request)
-        return (1.0, *said) if slow in request.body["messages"][1]["content"] else said
+        return (1.0, *said) if slow in request.body["messages"][-1]["content"] else said
 
     quick = episodes(4)
     first = replace(quick[0], id="slow", task=Task("slow", slow, "42"))

@@ -33,8 +33,8 @@ CALL_USD = (11 * 1.0 + 7 * 2.0) / 1e6
 
 def role_of(request: Request) -> str:
     """The role that a model is asked to be."""
-    system = request.body["messages"][0]["content"]
-    return next(role for role in ("Thinker", "Worker", "Verifier") if f"you are the {role}" in system)
+    prompt = request.body["messages"][-1]["content"]
+    return next(role for role in ("Thinker", "Worker", "Verifier") if f"you are the {role}" in prompt)
 
 
 def team(
@@ -45,7 +45,7 @@ def team(
     def reply(request: Request) -> Answer:
         role = role_of(request)
         if role == "Verifier":
-            tag = request.body["messages"][0]["content"].rsplit("VERDICT-", 1)[1].split(":")[0]
+            tag = request.body["messages"][-1]["content"].rsplit("VERDICT-", 1)[1].split(":")[0]
             text = f"It holds.\nVERDICT-{tag}: {'ACCEPT' if accept else 'REVISE'}"
         else:
             text = {"Thinker": "<suggestion>Count.</suggestion>", "Worker": answer}[role]

@@ -29,6 +29,7 @@ _SHORT_FLAGS = {
     Flag.VERDICT_UNREADABLE.value: "verdict unreadable",
     Flag.SELF_VERIFIED.value: "self-verified",
     Flag.PROMPT_OVERFLOW.value: "transcript cut",
+    Flag.PROMPT_SHORTENED.value: "prompt shortened",
     Flag.TRUNCATED.value: "reply cut",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
