@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from core.pool.check import check_pool
 from core.pool.costs import estimate_cost, listed_prices
 from core.pool.hosted import HttpPool
 from core.pool.mixed import MixedPool
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, digest_of_specs
 from core.pool_file import load_pool, load_specs, pool_template
 from core.tasks.graders import grade_many
 from tests.builders.pools import ScriptedPool
@@ -62,6 +63,16 @@ def test_what_models_share_stands_once(tmp_path: Path) -> None:
     path.write_text('[defaults]\nname = "a"\n[[model]]\nname = "a"\nbase_url = "http://127.0.0.1:9/v1"\n')
     with pytest.raises(ConfigError, match="without a name"):
         load_specs(path)
+
+
+def test_a_known_window_is_shared_by_prompt_and_reply_and_makes_another_pool(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text(GOOD)
+    [unknown] = load_specs(path)
+    path.write_text(GOOD + "max_tokens = 1000\ncontext_window = 8192")
+    [known] = load_specs(path)
+    assert (unknown.prompt_tokens, known.prompt_tokens) == (None, 7192)
+    assert digest_of_specs([known]) != digest_of_specs([replace(known, context_window=None)])
 
 
 def test_an_azure_deployment_is_an_address_a_version_and_a_header(tmp_path: Path) -> None:
@@ -128,6 +139,8 @@ MISTAKES = [
     ('[[model]]\nname = "atlas"\nprovider = "pocket"\nmax_tokens = 65\n', "max_tokens should be less than"),
     (GOOD + "max_tokens = 1.5", "max_tokens should be a valid integer"),
     (GOOD + "max_tokens = true", "max_tokens should be a valid integer"),
+    (GOOD + "context_window = 4096", "context_window must be larger than max_tokens, which is 4096"),
+    (GOOD + "context_window = 0", "context_window should be greater"),
     (GOOD + "timeout_s = 0", "timeout_s should be greater than 0"),
     (GOOD + "concurrency = 1000", "concurrency should be less"),
     (GOOD + 'dialect = "loud"', "dialect should be 'general' or 'terse'"),

@@ -77,11 +77,36 @@ def test_text_that_no_database_can_hold_is_mended() -> None:
     assert reply.text == "a\ufffdb\ufffdc\U0001f600"
 
 
-def test_a_model_that_cannot_take_the_prompt_is_at_fault_itself() -> None:
-    for message in ("This model's maximum context length is 8192 tokens", "triggered content_filter"):
-        reply, _ = talk(fail(400, message))
-        assert reply.error is not None
-        assert reply.error.kind == "model"
+def test_a_model_that_refuses_the_prompt_is_at_fault_itself() -> None:
+    reply, _ = talk(fail(400, "triggered content_filter"))
+    assert reply.error is not None
+    assert reply.error.kind == "model"
+
+
+#: How servers of these kinds word it, in 2023 to 2026.
+TOO_LONG = (
+    "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+    "The decoder prompt (length 9000) is longer than the maximum model length of 8192.",
+    "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+    "the request exceeds the available context size (4096 tokens), try increasing it",
+    "prompt is too long: 210000 tokens > 200000 maximum",
+    "input length and `max_tokens` exceed context limit: 174167 + 64000 > 200000",
+    "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    "Input is too long for requested model.",
+    "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+    "length of prompt_tokens (163280) must be less than max_seq_len (32768).",
+    "`inputs` tokens + `max_new_tokens` must be <= 4097.",
+)
+
+
+@pytest.mark.parametrize("message", TOO_LONG)
+def test_a_prompt_that_is_too_long_is_told_in_one_sentence_and_not_sent_again(message: str) -> None:
+    reply, server = talk(fail(400, message))
+    assert "cannot hold a prompt this long (400)" in why(reply)
+    assert why(reply).endswith("give its context_window in the pool file, and prompts are shortened to fit.")
+    assert reply.error is not None
+    assert reply.error.kind == "model"
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("sized", [True, False])

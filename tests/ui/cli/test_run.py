@@ -195,6 +195,18 @@ def test_what_plays_is_said_first_and_what_replies_lacked_last(
     assert world.trinity("episodes", "--where", where, "--json").json["episodes"]
 
 
+def test_transcripts_that_were_shortened_to_fit_a_window_are_told(world: Sums) -> None:
+    pool = world.folder / "pool.toml"
+    terse = 'dialect = "terse"'
+    pool.write_text(pool.read_text().replace(terse, "max_tokens = 100\ncontext_window = 1400", 1))
+    world.server.answer = lambda _: ok("word " * 600 + "<answer>1</answer>")
+    told = world.run("--policy", "single:adder", "--n", 2, "--validate", "0")
+    warned = " ".join(told.err.split())
+    assert "Warning: adder was sent a shortened transcript in " in warned
+    where = warned.partition("shortened transcript")[2].partition("--where '")[2].partition("'")[0]
+    assert len(world.trinity("episodes", "--where", where, "--json").json["episodes"]) == 2
+
+
 def test_paid_models_ask_for_a_ceiling(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUMS_KEY", "k")
     world.price(10.0)
