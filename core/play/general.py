@@ -86,8 +86,6 @@ def prompt(
     where even the question, the latest advice and answer, and the duty need more. `key` is the call's own.
 
     The oldest turns between the first and the last are left out first, then the middle of the longest texts."""
-    texts = [without_thinking(entry.text) for entry in entries]
-    headings = [f"Turn {number}, {entry.role.capitalize()}:" for number, entry in enumerate(entries, start=1)]
     problem = _quoted(_CONVERSATION if task.grader == "open" else _PROBLEM, task.question)
     latest = []
     if role is Role.WORKER and suggestion:
@@ -96,32 +94,41 @@ def prompt(
         latest.append(_quoted("The latest answer:", answer))
 
     def composed(turns: int, longest: int) -> tuple[Message, ...]:
-        """Without so many turns behind the first, and of each other text at most `longest` characters."""
-        gone = sum(map(len, texts[1 : 1 + turns]))
-        said = [
-            _quoted(heading, _without_middle(text, longest))
-            for heading, text in zip(headings, texts, strict=True)
-        ]
-        if turns:
-            which = f"Turns 2 to {turns + 1} are" if turns > 1 else "Turn 2 is"
-            said[1 : 1 + turns] = [f"[{which} left out here: {gone:,} characters.]"]
-        kept = [*texts[:1], *texts[1 + turns :]]
-        gone += sum(max(0, len(text) - longest) for text in kept)
-        note = [f"{_SHORTENED}{gone:,} characters are left out above, where it says so.]"] if gone else []
-        above = "\n\n".join([problem, *said, *latest, *note])
+        said, gone = _transcript(entries, turns, longest)
+        sections = [problem, *said, *latest]
+        if turns or gone:
+            sections.append(f"{_SHORTENED}{gone:,} characters are left out above, where it says so.]")
+        above = "\n\n".join(sections)
         duty = _DUTY[role].format(tag=tag_of(key, above), answer_format=ANSWER_FORMAT[task.grader])
         return (Message("system", _SYSTEM), Message("user", f"{above}\n\n{duty}"))
 
     def too_long(messages: tuple[Message, ...]) -> bool:
-        needed = sum(estimated_tokens(message.content) for message in messages) + TEMPLATE_TOKENS
+        needed = TEMPLATE_TOKENS + sum(estimated_tokens(message.content) for message in messages)
         return room is not None and needed > room
 
-    whole, most = max(map(len, texts), default=0), max(0, len(texts) - 2)
+    most, whole = max(0, len(entries) - 2), max((len(entry.text) for entry in entries), default=0)
     for turns in range(most + 1):
         if not too_long(messages := composed(turns, whole)):
             return messages
     fitting = bisect_left(range(whole), True, key=lambda longest: too_long(composed(most, longest)))
     return composed(most, fitting - 1) if fitting else ()
+
+
+def _transcript(entries: Sequence[TranscriptEntry], turns: int, longest: int) -> tuple[list[str], int]:
+    """What was said, without so many turns behind the first and with at most `longest` characters of each other text;
+    and how many characters that leaves out."""
+    said, gone, of_turns = list[str](), 0, 0
+    for number, entry in enumerate(entries, start=1):
+        text = without_thinking(entry.text)
+        if 1 < number <= turns + 1:
+            of_turns += len(text)
+        else:
+            said.append(_quoted(f"Turn {number}, {entry.role.capitalize()}:", _without_middle(text, longest)))
+            gone += max(0, len(text) - longest)
+    if turns:
+        which = f"Turns 2 to {turns + 1} are" if turns > 1 else "Turn 2 is"
+        said.insert(1, f"[{which} left out here: {of_turns:,} characters.]")
+    return said, gone + of_turns
 
 
 def estimated_tokens(text: str) -> int:

@@ -41,8 +41,10 @@ def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
 def messages_for(
     dialect: Dialect, role: Role, situation: Situation, *, key: str = "", room: int | None = None
 ) -> tuple[Message, ...]:
-    """The messages that put a model into a role; `key` is the call's own. The full instructions keep to `room` tokens
-    where it is given, and are empty where they cannot."""
+    """The messages that put a model into a role; `key` is the call's own.
+
+    The paper's protocol in full instructions keeps to `room` tokens where it is given, and there are no messages where
+    it cannot; nothing else is ever shortened."""
     if dialect == "terse":
         return _terse(role, situation)
     if situation.protocol is Protocol.RELEASED:

@@ -311,6 +311,12 @@ class TestWindow:
         assert f"context window, {gone:,} characters" in messages[-1].content
         assert 1400 < tokens(messages) <= 1500
 
+    def test_a_turn_that_said_nothing_is_left_out_with_a_note_too(self) -> None:
+        said = [(W, "a"), (V, ""), (W, "b" * 90), (W, "c")]
+        messages = prompt(T, said, room=tokens(prompt(T, said)) - 1)
+        assert general.is_shortened(messages)
+        assert tokens(messages) < tokens(prompt(T, said))
+
     def test_other_scripts_are_counted_by_their_bytes(self) -> None:
         assert general.estimated_tokens("速度" * 10) == 60
         assert general.estimated_tokens("9" * 10) == 10

@@ -15,12 +15,17 @@ from sqlalchemy import Engine
 from sqlalchemy.event import listen, remove
 from streamlit.testing.v1 import AppTest
 
-from core.episode import Protocol
+from core.episode import Episode, Protocol, Role, Task
 from core.errors import StoreError
+from core.play.drive import drive
+from core.play.policies import cycle_policy
+from core.pool.spec import ModelSpec
 from storage.recorder import record
 from storage.shelves.labels import Place
 from storage.store import Store, open_store
-from tests.builders.recorded import episode, events_of
+from tests.builders.play import grade
+from tests.builders.pools import ScriptedPool
+from tests.builders.recorded import RUN, episode, events_of
 from tests.hostile import HOSTILE
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
@@ -357,6 +362,19 @@ def test_rules_other_than_the_papers_are_named(app: AppTest, recorded: Store) ->
         _, _, words = shown(opened(app, ep=name)).partition("sampled, seed 7")
         assert words.partition("]")[0] == rules
     recorded.episodes.delete(["e-rules"])
+
+
+def test_a_transcript_that_was_shortened_for_its_model_is_noted_at_its_turn(
+    app: AppTest, recorded: Store
+) -> None:
+    pool = ScriptedPool([ModelSpec("m", max_tokens=100, context_window=1400)], lambda _: "word " * 600)
+    task = Task("t-window", "What is 5 + 7?", "12")
+    born = Episode("e-window", RUN, task, "p", ("m",), turn_budget=2)
+    list(record(recorded, drive(born, cycle_policy("p", ("m",), (Role.THINKER,)), pool, grade)))
+    note = "transcript shortened to fit the model's window"
+    assert note not in shown(opened(app, ep="e-window", t="1"))
+    assert note in shown(opened(app, ep="e-window", t="2"))
+    recorded.episodes.delete(["e-window"])
 
 
 def test_a_running_episode_is_read_anew_and_a_finished_one_kept(recorded: Store) -> None:
