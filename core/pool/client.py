@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -88,10 +89,20 @@ class ChatClient:
         self, spec: ModelSpec, key: str, limits: Limits, headers: Mapping[str, str] | None = None
     ) -> None:
         self._spec = spec
-        self._key = key
-        self._headers = dict(headers or {})
-        self._secrets = [one for one in (key, *self._headers.values()) if one]
+        own = dict(headers or {})
+        self._secrets = [one for one in (key, *own.values()) if one]
         self._limits = limits
+        self._headers = httpx.Headers(
+            {
+                "Accept": "*/*",
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                "User-Agent": "trinity-inspector",
+            }
+        )
+        self._headers.update(own)
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
         try:
             self._url = httpx.URL(
                 spec.base_url.rstrip("/") + "/chat/completions", params=dict(spec.query) or None
@@ -102,29 +113,25 @@ class ChatClient:
                 " write it like https://api.example.com/v1."
             ) from None
         context = tls_context(spec.ca_file)
-        transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False)
+        # Not by way of httpx's client, which keeps cookies and reads addresses of redirects even to leave them alone.
+        self._transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False)
         # httpx has no parameter for the network backend; httpcore's pool, which it wraps, has.
-        transport._pool = _connections(spec, context, is_private_by_name(self._url.host))
-        self._http = httpx.AsyncClient(
-            transport=transport,
-            headers={"User-Agent": "trinity-inspector", "Accept-Encoding": "identity"},
-            timeout=httpx.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s), pool=None),
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._transport._pool = _connections(spec, context, is_private_by_name(self._url.host))
+        timeout = httpx.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s), pool=None)
+        self._extensions = {"timeout": timeout.as_dict()}
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        await self._transport.aclose()
 
     async def call(self, body: Mapping[str, Any], on_piece: Callable[[str], None]) -> Completion:
         """Send `body` once; with `stream` in it, pieces of text go to `on_piece` as they arrive.
         Raises CallFailed; cancelling the task closes the connection."""
-        headers = {"Content-Type": "application/json", **self._headers}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
         content = json.dumps(body, allow_nan=False).encode()
+        request = httpx.Request(
+            "POST", self._url, content=content, headers=self._headers, extensions=self._extensions
+        )
         try:
-            async with self._http.stream("POST", self._url, content=content, headers=headers) as response:
+            async with aclosing(await self._transport.handle_async_request(request)) as response:
                 if response.status_code != httpx.codes.OK:
                     raise self._status_failure(response, await self._error_text(response))
                 return await self._completion(response, on_piece)
@@ -134,7 +141,10 @@ class ChatClient:
             raise infrastructure(
                 f"{self._name} cannot be read: its answer {self._safe(str(error))}.", retry=True
             ) from None
-        except httpx.TransportError as error:
+        except (
+            httpx.TransportError,
+            ssl.SSLError,
+        ) as error:  # the latter where a record is broken after the handshake
             reason = self._safe(str(error)) or type(error).__name__
             raise infrastructure(
                 f"{self._name} cannot be reached: {reason}; check base_url and that the server runs.",
@@ -195,7 +205,7 @@ class ChatClient:
         """The server's own error message, as much as is safe to show; "" when there are none."""
         try:
             value = strict_json(await self._whole(response, ERROR_BYTES))
-        except (CallFailed, Malformed, httpx.TransportError):
+        except (CallFailed, Malformed, httpx.TransportError, ssl.SSLError):
             return ""
         error = value.get("error", value.get("detail")) if isinstance(value, dict) else None
         if isinstance(error, dict):
@@ -229,7 +239,7 @@ class ChatClient:
             return infrastructure(
                 f"{self._name} has no such address or model (404){quote}; check base_url and model."
             )
-        may_retry = status in (408, 409, 429) or status >= 500
+        may_retry = status in (408, 409, 425, 429) or status >= 500
         should_retry = response.headers.get("x-should-retry")
         wait_s = retry_after_s(response.headers)
         wait_words = "" if wait_s is None else f" and asks to wait {wait_s:g} s"

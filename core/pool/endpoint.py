@@ -37,6 +37,7 @@ class _Call:
     tries: int = 1
     faults: int = 0  # failed tries, but for those a server asked to repeat later
     shown_by: int | None = None
+    refusal: str = ""  # why the last try failed
 
     def show(self, piece: str) -> None:
         """Pass on the pieces of one try only: a later one says it all again."""
@@ -78,7 +79,7 @@ class Endpoint:
                 message = (
                     f"Model '{self.spec.name}' took longer than {self.spec.timeout_s:g} s and was cut off."
                 )
-                outcome = Failure("infrastructure", message)
+                outcome = Failure("infrastructure", f"{message} {call.refusal}".rstrip())
             except CallFailed as error:
                 outcome = error.failure
             latency_s = time.monotonic() - started
@@ -143,6 +144,7 @@ class Endpoint:
             call.faults += 1
             self._quota -= 1
         call.tries += 1
+        call.refusal = error.failure.message
         return True if wait_s is None else max(wait_s, 0.001)
 
 

@@ -162,13 +162,18 @@ def _secret(spec: ModelSpec, variable: str, env: Mapping[str, str]) -> str:
 def _run(loop: asyncio.AbstractEventLoop, clients: Sequence[ChatClient]) -> None:
     """The background thread: serve calls until the loop is stopped, then leave nothing open."""
 
+    async def cancel_all() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for one in others:
+            one.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
     async def finish() -> None:
-        calls = asyncio.all_tasks() - {asyncio.current_task()}
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        await cancel_all()
         for client in clients:
             await client.aclose()
+        await loop.shutdown_asyncgens()
+        await cancel_all()  # what is closed by the garbage collector is closed in a task of its own
         await loop.shutdown_default_executor()
 
     asyncio.set_event_loop(loop)

@@ -212,7 +212,7 @@ class StreamReader:
 
     def __init__(self, *, needs_done: bool = True) -> None:
         self._needs_done = needs_done
-        self._line = b""
+        self._line: list[bytes] = []  # parts of a line that has not ended
         self._event: list[bytes] = []
         self._answer: list[str] = []
         self._thinking: list[str] = []
@@ -222,15 +222,17 @@ class StreamReader:
 
     def feed(self, data: bytes) -> list[str]:
         """Take more bytes, give the pieces of text they complete; raises Malformed."""
-        *lines, self._line = (self._line + data).split(b"\n")
         before = len(self._answer)
-        for line in lines:
-            self._take(line.rstrip(b"\r"))
+        end, *lines = data.split(b"\n")
+        self._line.append(end)
+        for start in lines:
+            self._end_line()
+            self._line.append(start)
         return [well_formed(piece) for piece in self._answer[before:]]
 
     def finish(self) -> Completion:
         """The whole answer once the stream is over; raises Malformed when it was cut before its end."""
-        self._take(self._line.rstrip(b"\r"))
+        self._end_line()
         if not self._finish_reason:
             raise Malformed("was cut off: the stream ended without a finish reason")
         if self._needs_done and not self.done:
@@ -241,7 +243,9 @@ class StreamReader:
         answer, thinking = "".join(self._answer), "".join(self._thinking)
         return _completion(answer, thinking, self._finish_reason, self._usage)
 
-    def _take(self, line: bytes) -> None:
+    def _end_line(self) -> None:
+        line = b"".join(self._line).rstrip(b"\r")
+        self._line.clear()
         if not line:  # a blank line ends an event
             event, self._event = b"\n".join(self._event), []
             if event and not self.done:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import select
 import socket
+import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-#: Bytes are sent, numbers are seconds to wait; then the connection is closed, unless they say that it is KEPT.
-Answer = Sequence[bytes | float]
+#: Bytes are sent, numbers are seconds to wait; then the connection is closed, unless they say that it is KEPT. After a
+#: last "reset" it is not closed but broken off; "noise" are bytes beside its encryption.
+Step = bytes | float | Literal["reset", "noise"]
+Answer = Sequence[Step]
 KEPT = b"\r\nConnection: keep-alive\r\n"
 HANG_UP: Answer = ()
+#: The key and the certificate of a server that encrypts.
+LOOPBACK = Path(__file__).with_name("loopback.pem")
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
 
@@ -34,6 +41,7 @@ class FaultyServer:
 
     port: int
     answer: Callable[[Request], Answer]
+    tls: ssl.SSLContext | None = None
     requests: list[Request] = field(default_factory=list)
     hang_ups: int = 0  # clients that left before their answer was over
     in_flight: int = 0
@@ -44,9 +52,14 @@ class FaultyServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}/v1"
 
     def serve(self, connection: socket.socket) -> None:
+        if self.tls is not None:
+            try:
+                connection = self.tls.wrap_socket(connection, server_side=True)
+            except OSError:  # the client does not trust it
+                return
         with connection:
             while (request := _read_request(connection)) is not None:
                 with self.lock:
@@ -85,8 +98,14 @@ class FaultyServer:
 
 
 @contextmanager
-def faulty_server(*answers: Answer | Callable[[Request], Answer]) -> Iterator[FaultyServer]:
+def faulty_server(
+    *answers: Answer | Callable[[Request], Answer], encrypted: bool = False
+) -> Iterator[FaultyServer]:
     """Serve until the block ends; every thread is gone then."""
+    tls = None
+    if encrypted:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(LOOPBACK)
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     given: list[Answer | Callable[[Request], Answer]] = list(answers)
 
@@ -94,7 +113,7 @@ def faulty_server(*answers: Answer | Callable[[Request], Answer]) -> Iterator[Fa
         current = given.pop(0) if len(given) > 1 else given[0]
         return current(request) if callable(current) else current
 
-    server = FaultyServer(listener.getsockname()[1], answer)
+    server = FaultyServer(listener.getsockname()[1], answer, tls)
     stopping = threading.Event()
     threads: list[threading.Thread] = []
 
@@ -144,11 +163,17 @@ def _read_request(connection: socket.socket) -> Request | None:
     return Request(start.split()[1], headers, json.loads(body) if body else None)
 
 
-def _send(connection: socket.socket, step: bytes | float) -> bool:
+def _send(connection: socket.socket, step: Step) -> bool:
     """Do one step of an answer; False when the client has left."""
     try:
         if isinstance(step, bytes):
             connection.sendall(step)
+            return True
+        if step == "reset":  # to close without lingering sends RST
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return True
+        if step == "noise":
+            socket.socket.sendall(connection, b"\xff" * 64)
             return True
         until = time.monotonic() + step
         while (left := until - time.monotonic()) > 0:

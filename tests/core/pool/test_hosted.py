@@ -14,10 +14,9 @@ import pytest
 
 from core.errors import PoolError
 from core.pool.client import Limits
-from core.pool.endpoint import RETRY_QUOTA
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
-from tests.core.pool.faulty_server import HANG_UP, Answer, Request, chat, fail, faulty_server, ok, respond
+from tests.core.pool.faulty_server import Answer, Request, chat, fail, faulty_server, ok, respond
 from tests.core.pool.hosted_calls import CANARY, QUICK, ask, entry, left, talk, why
 
 # What is sent
@@ -100,21 +99,6 @@ def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatc
 # What is tried again
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
-def test_passing_faults_are_tried_again(status: int) -> None:
-    reply, server = talk(fail(status), fail(status), ok("at last"))
-    assert (reply.text, reply.error, len(server.requests)) == ("at last", None, 3)
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 418, 422])
-def test_lasting_faults_are_not(status: int) -> None:
-    reply, server = talk(fail(status, "bad thing"), ok())
-    assert f"{status}" in why(reply)
-    assert reply.error is not None
-    assert reply.error.kind == "infrastructure"
-    assert len(server.requests) == 1
-
-
 def test_retrying_ends_with_the_servers_reason() -> None:
     reply, server = talk(fail(500, "disk on fire"), attempts=3)
     assert "disk on fire" in why(reply)
@@ -136,14 +120,6 @@ def test_retry_after_is_waited_for_by_every_call_to_the_model() -> None:
     assert replies == ["fine"] * 3
     assert len(times) == 4
     assert times[1] - times[0] >= 0.6
-
-
-def test_retry_after_may_be_a_date() -> None:
-    dates = {"Date": "Fri, 20 Nov 2026 20:00:00 GMT", "Retry_After": "Fri, 20 Nov 2026 20:00:01 GMT"}
-    started = time.monotonic()
-    reply, _ = talk(fail(503, **dates), ok())
-    assert reply.error is None
-    assert time.monotonic() - started >= 1
 
 
 @pytest.mark.parametrize("wait", ["61", "9"])  # longer than the cap, longer than the call may take
@@ -184,20 +160,6 @@ def test_a_limit_that_never_lifts_ends_at_the_deadline() -> None:
     assert reply.error is not None
     assert reply.latency_s < 1.0
     assert 3 <= len(server.requests) <= 6
-
-
-def test_an_outage_does_not_become_a_storm() -> None:
-    with faulty_server(fail(500)) as server:
-        pool = HttpPool([entry(server, concurrency=16, timeout_s=30.0)], limits=QUICK)
-        replies = [reply for _, reply in pool.ask([ask()] * 60)]
-        pool.close()
-    assert all(reply.error for reply in replies)
-    assert len(server.requests) <= 60 + RETRY_QUOTA
-
-
-def test_hang_ups_are_tried_again() -> None:
-    reply, server = talk(HANG_UP, (b"HTTP/1.1 200 OK\r\nContent-Le",), ok())
-    assert (reply.error, len(server.requests)) == (None, 3)
 
 
 def test_no_server_is_said_with_its_address() -> None:

@@ -13,7 +13,6 @@ from tests.core.pool.faulty_server import (
     Answer,
     Request,
     chat,
-    chunked,
     events,
     fail,
     faulty_server,
@@ -29,31 +28,6 @@ from tests.core.pool.hosted_calls import QUICK, ask, entry, left, stream, talk, 
 def test_length_is_kept_and_reasoning_set_apart() -> None:
     reply, _ = talk(ok("cut of", finish_reason="length", reasoning_content="hmm"))
     assert (reply.text, reply.finish_reason, reply.reasoning) == ("cut of", "length", "hmm")
-
-
-WRONG = {
-    "nan": b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": NaN}',
-    "infinity": b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "n": -Infinity}',
-    "duplicate": chat("x").replace(b'"content": "x"', b'"content": "REVISE", "content": "ACCEPT"'),
-    "deep": b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
-    "digits": b'{"choices": [], "n": ' + b"9" * 5000 + b"}",
-    "utf8": chat("x").replace(b'"x"', b'"\xff\xfe"'),
-    "no choice": b'{"choices": []}',
-    "no finish": chat("x", finish_reason=None),
-    "number": chat("x").replace(b'"content": "x"', b'"content": 1'),
-    "negative usage": chat("x").replace(b"11", b"-1"),
-    "list": b"[]",
-    "empty": b"",
-    "text": b"Internal server error",
-    "two": chat("x") + chat("y"),
-}
-
-
-@pytest.mark.parametrize("fault", WRONG)
-def test_malformed_json_is_never_a_reply(fault: str) -> None:
-    reply, server = talk((respond(WRONG[fault]),), attempts=2)
-    assert "its answer" in why(reply)
-    assert len(server.requests) == 2
 
 
 def test_what_is_not_json_is_not_read() -> None:
@@ -107,44 +81,6 @@ def test_a_prompt_that_is_too_long_is_told_in_one_sentence_and_not_sent_again(me
     assert reply.error is not None
     assert reply.error.kind == "model"
     assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("sized", [True, False])
-def test_no_truncated_json_is_accepted(sized: bool) -> None:
-    whole = respond(chat("The answer is 42."), sized=sized)
-    _no_partial_text([(whole[:end],) for end in range(len(whole))], "The answer is 42.", streaming=False)
-
-
-@pytest.mark.parametrize("mode", ["closed", "sized", "chunked", "clean"])
-def test_no_truncated_stream_is_accepted(mode: str) -> None:
-    body = events("The answer ", "is 42.")
-    cuts: list[Answer]
-    match mode:
-        case "closed":
-            cuts = [(stream_head(), body[:end]) for end in range(len(body))]
-        case "sized":
-            cuts = [(stream_head(Content_Length=str(len(body))), body[:end]) for end in range(len(body))]
-        case "chunked":
-            whole = chunked(body[:100], body[100:])
-            cuts = [(stream_head(Transfer_Encoding="chunked"), whole[:end]) for end in range(len(whole))]
-        case _:
-            head = stream_head(Transfer_Encoding="chunked")
-            cuts = [(head, chunked(body[:end])) for end in range(len(body))]
-    _no_partial_text(cuts, "The answer is 42.", streaming=True)
-
-
-def _no_partial_text(cuts: list[Answer], text: str, *, streaming: bool) -> None:
-    """Every cut answer is a failure, or has lost nothing but what follows the text."""
-    waiting = iter(cuts)
-    with faulty_server(lambda request: next(waiting)) as server:
-        pool = HttpPool([entry(server, attempts=1, concurrency=8)], limits=QUICK)
-        replies = [reply for _, reply in pool.ask([ask()] * len(cuts))]
-        pool.close()
-    assert len(replies) == len(cuts) > 100
-    accepted = [reply for reply in replies if reply.error is None]
-    assert all(reply.text == text and reply.finish_reason == "stop" for reply in accepted)
-    assert all(reply.text == "" for reply in replies if reply.error is not None)
-    assert len(accepted) <= (9 if streaming else 0)  # line ends and the closing chunk follow "[DONE]"
 
 
 # Streaming
@@ -218,24 +154,6 @@ def test_usage_in_a_stream_is_not_asked_for_where_the_entry_says_so() -> None:
 
 
 # Time
-
-
-@pytest.mark.parametrize("kind", ["json", "stream"])
-def test_a_slow_drip_is_cut_at_the_deadline(kind: str) -> None:
-    body = respond(chat("x" * 500)) if kind == "json" else stream_head() + events(*"x" * 50)
-    drip: list[bytes | float] = []
-    for start in range(0, len(body), 20):
-        drip += [body[start : start + 20], 0.05]
-    reply, server = talk(tuple(drip), timeout_s=0.7)
-    assert "longer than 0.7 s" in why(reply)
-    assert 0.7 <= reply.latency_s < 1.2
-    assert server.hang_ups == 1
-
-
-def test_silence_is_cut_at_the_deadline() -> None:
-    reply, _ = talk((5.0,), timeout_s=0.5)
-    assert "longer than 0.5 s" in why(reply)
-    assert reply.latency_s < 1.0
 
 
 def test_calls_run_side_by_side_up_to_the_models_limit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -65,6 +66,13 @@ def test_well_formed_text_can_be_stored(text: str) -> None:
     assert "\0" not in mended
     assert mended.encode().decode() == mended
     assert well_formed(mended) == mended
+
+
+def test_a_long_line_takes_no_longer_in_small_packets() -> None:
+    reader, began = StreamReader(), time.monotonic()
+    for _ in range(40_000):
+        reader.feed(b"x" * 100)
+    assert time.monotonic() - began < 5  # 0.04 s; to look through it again with each packet took 45 s
 
 
 def test_a_character_may_be_split_over_two_pieces() -> None:
