@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -17,13 +18,18 @@ import httpx
 from core.episode import Failure
 from core.errors import PoolError
 from core.pool.addresses import AddressRefused, GuardedBackend, is_private_by_name
+from core.pool.redaction import RedactedPieces, Secrets
 from core.pool.spec import ModelSpec
-from core.pool.wire import Completion, Malformed, StreamReader, read_completion, strict_json, well_formed
+from core.pool.wire import Completion, Malformed, StreamReader, read_completion, strict_json
 
 CONNECT_TIMEOUT_S = 10.0
 ERROR_BYTES = 64 * 1024  # as much of an error body as is read
-QUOTE_CHARS = 200  # as much of a server's own words as is shown
-KEY_FRAGMENT = 8  # this many characters of a key in a row give it away
+
+#: What httpx raises where a connection fails, and what it lets through of one whose encryption breaks.
+_BROKEN = (httpx.TransportError, ssl.SSLError)
+
+# It tells of the heads of answers, in which a server may repeat a key: nobody hears it, at whatever level.
+logging.getLogger("httpcore").setLevel(logging.WARNING)
 
 #: How servers say that a prompt does not fit their model, in small letters.
 OVERFLOW_WORDS = (
@@ -90,7 +96,7 @@ class ChatClient:
     ) -> None:
         self._spec = spec
         own = dict(headers or {})
-        self._secrets = [one for one in (key, *own.values()) if one]
+        self._secrets = Secrets(tuple(one for one in (key, *own.values()) if one))
         self._limits = limits
         self._headers = httpx.Headers(
             {
@@ -139,13 +145,10 @@ class ChatClient:
             raise infrastructure(f"{self._name} cannot be asked: {error}.") from None
         except Malformed as error:
             raise infrastructure(
-                f"{self._name} cannot be read: its answer {self._safe(str(error))}.", retry=True
+                f"{self._name} cannot be read: its answer {self._secrets.quoted(str(error))}.", retry=True
             ) from None
-        except (
-            httpx.TransportError,
-            ssl.SSLError,
-        ) as error:  # the latter where a record is broken after the handshake
-            reason = self._safe(str(error)) or type(error).__name__
+        except _BROKEN as error:
+            reason = self._secrets.quoted(str(error)) or type(error).__name__
             raise infrastructure(
                 f"{self._name} cannot be reached: {reason}; check base_url and that the server runs.",
                 retry=True,
@@ -167,28 +170,33 @@ class ChatClient:
             completion = read_completion(await self._whole(response, self._limits.response_bytes))
         else:
             raise infrastructure(
-                f"{self._name} answered {self._safe(kind)} and not JSON; check that base_url leads to the API."
+                f"{self._name} answered {self._secrets.quoted(kind)} and not JSON;"
+                " check that base_url leads to the API."
             )
         if completion.finish_reason == "content_filter" and not completion.text:
             raise CallFailed(Failure("model", f"{self._name} gave no text: its content filter stopped it."))
         return replace(
             completion,
-            text=self._without_key(completion.text),
-            reasoning=self._without_key(completion.reasoning),
-            finish_reason=self._without_key(completion.finish_reason),
+            text=self._secrets.without(completion.text),
+            reasoning=self._secrets.without(completion.reasoning),
+            finish_reason=self._secrets.without(completion.finish_reason),
+            tool_calls=self._secrets.without(completion.tool_calls),
         )
 
     async def _stream(self, response: httpx.Response, on_piece: Callable[[str], None]) -> Completion:
-        reader = StreamReader(needs_done=self._spec.stream_done)
+        reader, shown = StreamReader(needs_done=self._spec.stream_done), RedactedPieces(self._secrets)
         received = 0
         async for data in response.aiter_raw():
             received += len(data)
             self._check_size(received, self._limits.response_bytes)
-            for piece in reader.feed(data):
-                on_piece(self._without_key(piece))
+            for piece in filter(None, map(shown.feed, reader.feed(data))):
+                on_piece(piece)
             if reader.done:
                 break
-        return reader.finish()
+        completion = reader.finish()
+        if rest := shown.rest():
+            on_piece(rest)
+        return completion
 
     async def _whole(self, response: httpx.Response, most: int) -> bytes:
         body = bytearray()
@@ -205,12 +213,12 @@ class ChatClient:
         """The server's own error message, as much as is safe to show; "" when there are none."""
         try:
             value = strict_json(await self._whole(response, ERROR_BYTES))
-        except (CallFailed, Malformed, httpx.TransportError, ssl.SSLError):
+        except (CallFailed, Malformed, *_BROKEN):
             return ""
         error = value.get("error", value.get("detail")) if isinstance(value, dict) else None
         if isinstance(error, dict):
             error = " ".join(str(error[part]) for part in ("code", "message") if error.get(part))
-        return self._safe(error) if isinstance(error, str) else ""
+        return self._secrets.quoted(error) if isinstance(error, str) else ""
 
     def _status_failure(self, response: httpx.Response, words: str) -> CallFailed:
         status = response.status_code
@@ -253,21 +261,6 @@ class ChatClient:
             busy=status == 429,
             refused=status in (400, 422),
         )
-
-    def _without_key(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "(key)")
-        return text
-
-    def _safe(self, text: str) -> str:
-        """Words from outside, cut short, on one line, and withheld where they repeat a part of the key."""
-        for secret in self._secrets:
-            key = secret.lower()
-            starts = range(max(1, len(key) - KEY_FRAGMENT + 1))
-            if any(key[start : start + KEY_FRAGMENT] in text.lower() for start in starts):
-                return "(its words are withheld: they repeat the key)"
-        line = " ".join("".join(c if c.isprintable() else " " for c in well_formed(text)).split())
-        return line if len(line) <= QUOTE_CHARS else line[: QUOTE_CHARS - 1] + "…"
 
 
 def _connections(spec: ModelSpec, context: ssl.SSLContext, is_private: bool) -> httpcore.AsyncConnectionPool:

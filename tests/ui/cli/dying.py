@@ -92,6 +92,22 @@ class Nursery:
         else:
             self._ended(self._born(command, commits, after=kind == "after commit"))
 
+    @contextmanager
+    def alive(self, command: Sequence[object]) -> Iterator[None]:
+        """Run a command until the block ends, and end it by SIGKILL, if it has not come to its end by itself."""
+        born = self._born(command, 0, after=False)
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(born, signal.SIGKILL)
+            self._line()
+
+    def lives(self, command: Sequence[object]) -> int:
+        """Run a command to its end; its exit code."""
+        self._born(command, 0, after=False)
+        return int(self._line())
+
     def _die_in_call(self, command: Sequence[object], after: int) -> None:
         child: list[int] = []
         started = len(self.world.server.requests)
@@ -122,7 +138,7 @@ class Nursery:
         return int(self._line())
 
     def _ended(self, _child: int) -> None:
-        assert int(self._line()) == -signal.SIGKILL, (self.world.folder / "said").read_text()
+        assert int(self._line()) == -signal.SIGKILL, self.world.said
 
     def _line(self) -> str:
         assert self.process.stdout is not None

@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from storage.store import open_store
 from tests.builders.stores import new_store
-from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import PRICES, raw, served, team
 from tests.ui.pages import command
 from ui.endpoint.tiers import read_endpoint
@@ -98,47 +97,6 @@ def test_the_pocket_pool_is_served_and_stopped_in_order(tmp_path: Path) -> None:
     assert (run.kind, run.status) == ("serve", "finished")
     assert store.episodes.get(episode).task.question == "How much is 2 + 3?"
     store.close()
-
-
-@pytest.mark.process
-def test_killed_it_never_spends_more_than_its_ceiling_and_what_was_under_way(tmp_path: Path) -> None:
-    """Killed five times at work: what the models were paid for stays below the ceiling of all and one call each."""
-    price = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 7"  # seven dollars a call, as it may cost and costs
-    ceiling, kills = 100.0, 5
-    with faulty_server(team(wait_s=0.05)) as behind:
-        (tmp_path / "pool.toml").write_text(
-            f'[[model]]\nname = "a"\nbase_url = "{behind.url}"\nattempts = 1\n{price}\n'
-        )
-        (tmp_path / "endpoint.toml").write_text(
-            '[[tier]]\nname = "trinity"\npolicy = "single:a"\nturns = 3\n'
-        )
-        options = ["--pool", str(tmp_path / "pool.toml"), "--config", str(tmp_path / "endpoint.toml")]
-        body = b'{"model": "trinity", "messages": [{"role": "user", "content": "?"}]}'
-        for kill in range(kills):
-            port = _free_port()
-            with _serving(tmp_path, port, *options, "--max-cost", str(ceiling)) as server:
-                url = f"http://127.0.0.1:{port}"
-                connection = socket.create_connection(("127.0.0.1", port))
-                head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
-                connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                time.sleep(0.04 + 0.03 * kill)
-                server.kill()
-                server.wait()
-                connection.close()
-        port = _free_port()
-        with _serving(tmp_path, port, *options, "--max-cost", str(ceiling)) as server:
-            url, status = f"http://127.0.0.1:{port}", 200
-            while status == 200:
-                status, _, answer = raw(url, "POST", "/v1/chat/completions", body)
-            assert (status, answer["error"]["code"]) == (429, "cost_ceiling")
-            server.terminate()
-            server.wait(timeout=30)
-        assert 7 * len(behind.requests) <= ceiling + 7 * kills
-        store = open_store(
-            tmp_path / "trinity.db" if (tmp_path / "trinity.db").exists() else tmp_path / "t.db"
-        )
-        assert store.endpoint.charged_usd() <= ceiling
-        store.close()
 
 
 def test_no_body_makes_the_server_fail(tmp_path: Path) -> None:
