@@ -79,6 +79,9 @@ def test_a_broken_store_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_app_stays_on_this_machine() -> None:
     config = tomllib.loads((APP.parent / ".streamlit" / "config.toml").read_text("utf-8"))
     assert config["browser"]["gatherUsageStats"] is False
+    assert (
+        config["client"]["showErrorDetails"] == "none"
+    )  # a fault of ours shows nothing of what it was about
     assert config["server"]["address"] == "127.0.0.1"
     assert "http" not in config["theme"]["font"]
 
