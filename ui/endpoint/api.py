@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -73,6 +74,8 @@ def endpoint_app(
     return Guard(app, service.store, local=local, needs_key=needs_key)
 
 
+#: How a field of ours is named; "str" is a form.
+_FIELD = re.compile("(?!str$)[a-z_]+")
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": "An error of OpenAI's form"}
     for status in (400, 401, 403, 404, 413, 429, 502, 503, 504)
@@ -251,9 +254,14 @@ async def _api_error(_: Request, error: Exception) -> Response:
 
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    mistake = error.errors()[0]
-    where = ".".join(str(part) for part in mistake["loc"] if part != "body")
+    # Of the forms that a value could have had, the one that it came nearest to.
+    mistake = max(error.errors(), key=lambda one: len(one["loc"]))
+    where = _field(mistake["loc"], extra=mistake["type"] == "extra_forbidden")
     match mistake["type"]:
+        case "model_attributes_type" if not where:
+            found = refused(
+                "The body is no JSON object: send one, with the header Content-Type: application/json."
+            )
         case "extra_forbidden":
             found = unsupported(where, f"'{where}' is not supported here: leave it out.")
         case "json_invalid":
@@ -263,6 +271,17 @@ async def _validation_error(request: Request, error: Exception) -> Response:
         case _:
             found = refused(f"'{where or 'the body'}' cannot be used: {mistake['msg']}.", where or None)
     return await _api_error(request, found)
+
+
+def _field(place: Sequence[str | int], *, extra: bool) -> str:
+    """A field as its sender wrote it, without the names that pydantic gives to the forms that it could have."""
+    parts = place[1:]
+    named = [
+        part
+        for part in parts
+        if isinstance(part, int) or _FIELD.fullmatch(part) or (extra and part is parts[-1])
+    ]
+    return ".".join(map(str, named))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
