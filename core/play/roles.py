@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.episode import Grader, Message, Protocol, Role, Task, TranscriptEntry
+from core.episode import FixedGrader, Grader, Message, Protocol, Role, Task, TranscriptEntry
 from core.play import terse
 from core.play.reading import last_tagged, without_thinking
 from core.pool.spec import Dialect
@@ -80,14 +80,22 @@ def _terse(role: Role, situation: Situation) -> tuple[Message, ...]:
 
 # Dialect `general`: full instructions for models that follow them.
 
-_ANSWER_FORMAT: dict[Grader, str] = {
+_ANSWER_FORMAT: dict[FixedGrader, str] = {
     "exact": "the final answer alone, without explanation",
     "number": "one number alone, without unit or words",
     "choice": "the letter of the right choice alone",
     "math": "the value or expression alone, in LaTeX where it needs any",
     "code": "the value alone, as Python would print it",
+    "program": "one whole Python 3 program in a code fence, with the standard library alone, which reads standard "
+    "input and prints, or defines what the problem asks for",
     "open": "the whole reply that the person who wrote last shall read, and nothing that is not for them",
 }
+
+
+def _answer_format(grader: Grader) -> str:
+    """What an answer looks like; to a grader of the user's own, as to one that compares texts."""
+    return next((words for name, words in _ANSWER_FORMAT.items() if name == grader), _ANSWER_FORMAT["exact"])
+
 
 _TEAM = (
     "You are one of several language models that solve a problem in turns. Everything between a line "
@@ -125,7 +133,7 @@ _DUTY: dict[Role, str] = {
 
 def _general(role: Role, situation: Situation) -> tuple[Message, ...]:
     tag = situation.tag
-    duty = _DUTY[role].format(tag=tag, answer_format=_ANSWER_FORMAT[situation.task.grader])
+    duty = _DUTY[role].format(tag=tag, answer_format=_answer_format(situation.task.grader))
     parts = [f"The problem:\n{_quoted(situation.task.question, tag)}"]
     parts += [
         f"Turn {number}, {entry.role.capitalize()}:\n{_quoted(without_thinking(entry.text), tag)}"
@@ -204,5 +212,5 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
     if situation.suggestion and role is not Role.THINKER:
         advice = f"<suggestion>{situation.suggestion}</suggestion>"
         content += f"\nWhen drafting your response, think of the following: {advice}"
-    system = _SYSTEM.format(answer_format=_ANSWER_FORMAT[situation.task.grader])
+    system = _SYSTEM.format(answer_format=_answer_format(situation.task.grader))
     return (Message("system", system), Message("user", content))
