@@ -100,6 +100,11 @@ def _load_file(path: Path, split: str, n: int | None, seed: int) -> list[Task]:
     return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}/{task.id}".encode()).digest())[:n]
 
 
+def tasks_in_file(spec: str) -> list[Task]:
+    """Every task of a set that is a file; none of the program's own sets, which are drawn."""
+    return read_task_file(Path(spec)) if spec.endswith(".jsonl") else []
+
+
 def read_task_file(path: Path) -> list[Task]:
     """Every task of a JSON Lines file, in its order. Raises TaskError that names the first bad line."""
     try:
@@ -154,7 +159,7 @@ def _task(fields: dict[str, Any], where: str, path: Path) -> Task:
     split = _text(fields, "split", where) if "split" in fields else split_of(question, FILE_SPLITS)
     if split not in FILE_SPLITS:
         raise TaskError(f"{where} has an unknown split '{split}': choose {', '.join(FILE_SPLITS)}.")
-    own = [_function(grader, path, where).digest] if own_grader(grader) else []
+    own = [read_function(grader, path, where).digest] if own_grader(grader) else []
     content = hashlib.sha256("\x1f".join((question, answer, grader, *own)).encode()).hexdigest()
     name = _text(fields, "id", where) if "id" in fields else path.stem
     return Task(
@@ -196,12 +201,12 @@ def read_answer(fields: dict[str, Any], grader: Grader, where: str) -> str:
 
 def own_functions(spec: str) -> dict[Task, OwnFunction]:
     """The user's own functions that grade the tasks of a set: those that its file names."""
-    path = Path(spec)
-    tasks = read_task_file(path) if spec.endswith(".jsonl") else []
-    return {task: find_function(task.grader, path.parent) for task in tasks if own_grader(task.grader)}
+    tasks, folder = tasks_in_file(spec), Path(spec).parent
+    return {task: find_function(task.grader, folder) for task in tasks if own_grader(task.grader)}
 
 
-def _function(grader: Grader, path: Path, where: str) -> OwnFunction:
+def read_function(grader: Grader, path: Path, where: str) -> OwnFunction:
+    """The function of the user's own that a line of the file `path` names. TaskError when it is not there."""
     try:
         return find_function(grader, path.parent)
     except ValueError as error:
