@@ -27,7 +27,8 @@ from core.errors import TaskError
 from core.tasks.children import start_child
 
 _RUNNER = Path(__file__).with_name("program_runner.py").read_text(encoding="utf-8")
-_START_S = 20.0
+#: Seconds that its start may take, and that its runner may be silent beyond the time of a test.
+_START_S, _GRACE_S = 20.0, 2.0
 _NOBODY = 65534
 #: Root is bound by no limit on processes, and could be the owner of what it sees.
 _NOT_ROOT: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": ()}
@@ -107,6 +108,8 @@ def _outputs(
                 pass_fds=(writing,),
                 **_NOT_ROOT if os.geteuid() == 0 else {},
             )
+        except OSError as error:
+            raise NoSandbox(_why_not(str(error.strerror))) from None
         finally:
             os.close(writing)
         with sandbox:
@@ -114,7 +117,8 @@ def _outputs(
                 threading.Thread(target=_hand_over, args=[sandbox, job], daemon=True).start()
                 said = _said(results.fileno(), nonce, limits)
                 if next(said, None) != "ready":
-                    raise NoSandbox(_why_not(sandbox))
+                    sandbox.kill()
+                    raise NoSandbox(_why_not(_complaint(sandbox)))
                 yield from said
             finally:
                 sandbox.kill()  # and with it everybody inside
@@ -153,8 +157,10 @@ def _hand_over(sandbox: subprocess.Popen[bytes], job: Mapping[str, Any]) -> None
 
 
 def _said(results: int, nonce: str, limits: Limits) -> Iterator[str | None]:
-    """What the runner says, until it ends, is out of time, or says what it never would."""
-    for line in _lines(results, time.monotonic() + _START_S + limits.total_s, 8 * limits.FSIZE):
+    """What the runner says, until it ends, is silent for too long, or says what it never would."""
+    held, now = bytearray(), time.monotonic()
+    silent, over = now + _START_S, now + _START_S + limits.total_s
+    while (line := _line(results, held, min(silent, over), 8 * limits.FSIZE)) is not None:
         try:
             told = json.loads(line)
         except (ValueError, RecursionError):
@@ -162,30 +168,36 @@ def _said(results: int, nonce: str, limits: Limits) -> Iterator[str | None]:
         if not isinstance(told, list) or len(told) != 2 or told[0] != nonce:
             return
         yield told[1] if isinstance(told[1], str) else None
+        now = time.monotonic()
+        silent, over = now + limits.wall_s + _GRACE_S, min(over, now + limits.total_s)
 
 
-def _lines(descriptor: int, deadline: float, longest: int) -> Iterator[bytes]:
-    held = bytearray()
+def _line(descriptor: int, held: bytearray, deadline: float, longest: int) -> bytes | None:
+    """The next line, of which `held` has come already; None when there is none in time."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0 and len(held) <= longest:
-        piece = os.read(descriptor, 1 << 20) if waiting.poll(1000 * left) else b""
-        if not piece:
-            return
-        *whole, rest = piece.split(b"\n")
-        for end in whole:
-            yield bytes(held + end)
-            held.clear()
-        held += rest
+    while b"\n" not in held[-(1 << 20) :]:
+        left = deadline - time.monotonic()
+        if left <= 0 or len(held) > longest or not waiting.poll(1000 * left):
+            return None
+        if not (piece := os.read(descriptor, 1 << 20)):
+            return None
+        held += piece
+    line, _, rest = bytes(held).partition(b"\n")
+    held[:] = rest
+    return line
 
 
-def _why_not(sandbox: subprocess.Popen[bytes]) -> str:
-    """Why nothing could be run, in one sentence, by what bubblewrap said."""
-    sandbox.kill()
+def _complaint(sandbox: subprocess.Popen[bytes]) -> str:
+    """The first line that bubblewrap complains with."""
     assert sandbox.stderr is not None
-    words = os.read(sandbox.stderr.fileno(), 400).decode(errors="replace").strip().split("\n")[0]
+    words = os.read(sandbox.stderr.fileno(), 400).decode(errors="replace").strip()
+    return words.split("\n")[0] or "it says nothing"
+
+
+def _why_not(words: str) -> str:
     return (
-        f"Programs are graded only in a sandbox, and bubblewrap cannot make one here ({words or 'it says nothing'}): "
-        "install bubblewrap 0.8 or newer and allow user namespaces (in a container, by its security options; on "
-        "Ubuntu 24.04 and newer, by an AppArmor profile for bwrap), or grade on another machine."
+        f"Programs are graded only in a sandbox, and bubblewrap cannot make one here ({words}): install bubblewrap 0.8 "
+        "or newer and allow user namespaces (in a container, by its security options; on Ubuntu 24.04 and newer, by an "
+        "AppArmor profile for bwrap), or grade on another machine."
     )

@@ -125,9 +125,9 @@ def _same_word(given: str, expected: str) -> bool:
 
 
 def _near(given: float, expected: float) -> bool:
-    if math.isnan(given) or math.isnan(expected):
-        return math.isnan(given) and math.isnan(expected)
     try:
+        if math.isnan(given) and math.isnan(expected):
+            return True
         return math.isclose(given, expected, rel_tol=_RELATIVE, abs_tol=_NEAR_ZERO)
     except OverflowError:  # of an integer beyond all floats
         return False
