@@ -4,6 +4,7 @@ user's own are run."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
@@ -29,26 +30,34 @@ def grading_of(tasks: Sequence[Task], own: OwnFunctions = NO_OWN) -> GradeMany:
     for task in tasks:
         if own_grader(task.grader) and task not in own:
             raise TaskError(_may_not_be_called(task))
-    return partial(_graded, own)
+    return _Grading(own)
 
 
-def _graded(own: OwnFunctions, grades: Sequence[Grade]) -> list[bool | Failure | Verdict]:
-    slow = {place: found for place, grade in enumerate(grades) if (found := _slow(own, grade)) is not None}
-    quick = iter(grade_many([grade for place, grade in enumerate(grades) if place not in slow]))
-    return [slow[place] if place in slow else next(quick) for place in range(len(grades))]
+@dataclass(frozen=True, eq=False)
+class _Grading:
+    """Grades answers; what functions of the user's own say of the same answer is asked once, and not for the next run:
+    they may depend on more than their file."""
 
+    own: OwnFunctions
 
-def _slow(own: OwnFunctions, grade: Grade) -> Failure | Verdict | None:
-    """The verdict of what is run in the background; None for all else."""
-    task, said = grade.task, grade.answer
-    if task.grader == "program":
-        return BACKGROUND.verdict((task.answer, said), partial(_passes, said, task.answer))
-    if own_grader(task.grader) is None:
-        return None
-    if (function := own.get(task)) is None:
-        return Failure("infrastructure", _may_not_be_called(task))
-    key = (function, task.question, task.answer, said)
-    return BACKGROUND.verdict(key, partial(function.grade, said, task.answer, task.question))
+    def __call__(self, grades: Sequence[Grade]) -> list[bool | Failure | Verdict]:
+        slow = {
+            place: found for place, grade in enumerate(grades) if (found := self._slow(grade)) is not None
+        }
+        quick = iter(grade_many([grade for place, grade in enumerate(grades) if place not in slow]))
+        return [slow[place] if place in slow else next(quick) for place in range(len(grades))]
+
+    def _slow(self, grade: Grade) -> Failure | Verdict | None:
+        """The verdict of what is run in the background; None for all else."""
+        task, said = grade.task, grade.answer
+        if task.grader == "program":
+            return BACKGROUND.verdict((task.answer, said), partial(_passes, said, task.answer))
+        if own_grader(task.grader) is None:
+            return None
+        if (function := self.own.get(task)) is None:
+            return Failure("infrastructure", _may_not_be_called(task))
+        key = (self, task.question, task.answer, said, function)
+        return BACKGROUND.verdict(key, partial(function.grade, said, task.answer, task.question))
 
 
 def _passes(said: str, tests: str) -> bool | Failure:

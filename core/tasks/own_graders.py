@@ -3,7 +3,7 @@ process of its own, with a time limit.
 
 The function takes what was said and the expected answer, and the question if it takes a third: all texts; it answers
 with a bool. It is trusted code, with this process's environment. What it raises, or anything else that it answers, is
-no verdict: the episode is missing.
+no verdict: the episode is missing. A change of its file, though not of what that imports, makes other tasks.
 """
 
 from __future__ import annotations

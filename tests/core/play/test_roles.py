@@ -83,7 +83,7 @@ class TestQuotation:
         now = Situation(TASK, entries=(TranscriptEntry(Role.WORKER, "secret-model", "hi"),), tag=TAG)
         assert "secret-model" not in "".join(m.content for m in messages_for("general", Role.VERIFIER, now))
 
-    @pytest.mark.parametrize("grader", ["exact", "number", "choice", "code"])
+    @pytest.mark.parametrize("grader", ["exact", "number", "choice", "code", "program", "python:own.py:same"])
     def test_every_grader_says_how_to_answer(self, grader: Grader) -> None:
         system = messages_for("general", Role.WORKER, Situation(Task("t", "q", "1", grader), tag=TAG))[
             0
