@@ -33,16 +33,16 @@ from core.play.policy import Policy
 from core.play.session import Play, Response, play
 from core.pool.pool import Flight, Pool, closing, flight_of
 
-#: Whether each answer is right, or why nobody can tell; a future where that takes long.
-GradeMany = Callable[[Sequence[Grade]], Sequence[bool | Failure | Future[bool | Failure]]]
-
+#: Whether an answer is right, or why nobody can tell, once somebody has worked it out.
+PendingVerdict = Future[bool | Failure]
+GradeMany = Callable[[Sequence[Grade]], Sequence[bool | Failure | PendingVerdict]]
 Stop = Callable[[Episode], EndReason | None]
 Terms = Callable[[Episode, Ask], Ask | EndReason]
 #: Replies by what was asked: (episode id, turn index, model, messages).
 StoredReplies = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
 
 
-def settled(verdicts: Sequence[bool | Failure | Future[bool | Failure]]) -> list[bool]:
+def settled(verdicts: Sequence[bool | Failure | PendingVerdict]) -> list[bool]:
     """Verdicts once they have all come. TaskError where nobody can tell."""
     found = [one.result() if isinstance(one, Future) else one for one in verdicts]
     for one in found:
@@ -213,9 +213,7 @@ class _Table:
     options: DriveOptions
     seats: list[_Seat] = field(default_factory=list)
     asked: dict[int, _Seat] = field(default_factory=dict)  # who waits for which call
-    graded: list[tuple[Future[bool | Failure], _Seat]] = field(
-        default_factory=list
-    )  # who waits for which verdict
+    judged: list[tuple[PendingVerdict, _Seat]] = field(default_factory=list)  # who waits for which verdict
     flight: Flight = field(init=False)
     numbered: int = 0
 
@@ -225,7 +223,7 @@ class _Table:
     @property
     def has_room(self) -> bool:
         """Whether another episode is worth beginning."""
-        return self.flight.capacity is None or len(self.seats) - len(self.graded) < self.flight.capacity
+        return self.flight.capacity is None or len(self.seats) - len(self.judged) < self.flight.capacity
 
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
@@ -242,8 +240,8 @@ class _Table:
         yield from _decide_all(self.seats, self.policy, self.options.get("stop"))
         yield from self.ask_all()
         busy = any(seat.request is not None for seat in self.seats)
-        if self.graded and not busy and not self.flight.under_way:
-            wait([verdict for verdict, _ in self.graded], return_when=FIRST_COMPLETED)
+        if self.judged and not busy and not self.flight.under_way:
+            wait([verdict for verdict, _ in self.judged], return_when=FIRST_COMPLETED)
         for number, reply in self.flight.ready(wait=not busy):
             yield from self.asked.pop(number).advance(reply)
         if not self.flight.under_way:
@@ -292,19 +290,19 @@ class _Table:
         for (seat, _), verdict in zip(waiting, self.grade([request for _, request in waiting]), strict=True):
             if isinstance(verdict, Future):
                 seat.request = None  # it waits for its verdict
-                self.graded.append((verdict, seat))
+                self.judged.append((verdict, seat))
                 verdict.add_done_callback(lambda _: self.flight.wake())
             else:
                 yield from seat.advance(verdict)
 
     def take_up_verdicts(self) -> Iterator[Event]:
         """Go on with those whose verdict has come."""
-        waiting, self.graded = self.graded, []
+        waiting, self.judged = self.judged, []
         for verdict, seat in waiting:
             if verdict.done():
                 yield from seat.advance(verdict.result())
             else:
-                self.graded.append((verdict, seat))
+                self.judged.append((verdict, seat))
 
 
 def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> Iterator[Event]:

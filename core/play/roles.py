@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.episode import FixedGrader, Grader, Message, Protocol, Role, Task, TranscriptEntry
+from core.episode import Grader, Message, Protocol, Role, Task, TranscriptEntry
 from core.play import terse
 from core.play.reading import last_tagged, without_thinking
 from core.pool.spec import Dialect
@@ -80,7 +80,8 @@ def _terse(role: Role, situation: Situation) -> tuple[Message, ...]:
 
 # Dialect `general`: full instructions for models that follow them.
 
-_ANSWER_FORMAT: dict[FixedGrader, str] = {
+#: By grader; functions of the user's own are given what one that compares texts is.
+_ANSWER_FORMAT: dict[str, str] = {
     "exact": "the final answer alone, without explanation",
     "number": "one number alone, without unit or words",
     "choice": "the letter of the right choice alone",
@@ -93,8 +94,7 @@ _ANSWER_FORMAT: dict[FixedGrader, str] = {
 
 
 def _answer_format(grader: Grader) -> str:
-    """What an answer looks like; to a grader of the user's own, as to one that compares texts."""
-    return next((words for name, words in _ANSWER_FORMAT.items() if name == grader), _ANSWER_FORMAT["exact"])
+    return _ANSWER_FORMAT.get(grader, _ANSWER_FORMAT["exact"])
 
 
 _TEAM = (

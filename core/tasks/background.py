@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from core.episode import Failure
+from core.play.drive import PendingVerdict
 from core.processes import cores
 
 #: So many verdicts are remembered.
 _REMEMBERED = 50_000
 
-Verdict = Future[bool | Failure]
+Judge = Callable[[], bool | Failure]
 
 
 @dataclass
@@ -22,39 +22,42 @@ class Background:
     """Verdicts under way and those that came, each by what was graded: the same is worked out once. Its threads end
     with this process, whatever they are at."""
 
-    _known: dict[Hashable, Verdict] = field(default_factory=dict)
-    _waiting: SimpleQueue[tuple[Verdict, Callable[[], bool | Failure]]] = field(default_factory=SimpleQueue)
+    _known: dict[Hashable, bool] = field(default_factory=dict)
+    _under_way: dict[Hashable, PendingVerdict] = field(default_factory=dict)
+    _waiting: SimpleQueue[tuple[Hashable, Judge]] = field(default_factory=SimpleQueue)
     _threads: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def verdict(self, key: Hashable, grade: Callable[[], bool | Failure]) -> Verdict:
-        """What `grade` says, once it has said it. A failure is not remembered."""
+    def verdict(self, key: Hashable, judge: Judge) -> bool | PendingVerdict:
+        """What `judge` says, or will have said. A failure is not remembered."""
         with self._lock:
-            found = self._known.get(key)
-            if found is None or (found.done() and not _is_verdict(found)):
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                found = self._known[key] = Future()
-                self._waiting.put((found, grade))
-                self._start()
-        return found
-
-    def _start(self) -> None:
-        if self._threads < cores():
-            self._threads += 1
-            threading.Thread(target=self._work, name=f"grading {self._threads}", daemon=True).start()
+            if key in self._known:
+                return self._known[key]
+            if key not in self._under_way:
+                self._under_way[key] = PendingVerdict()
+                self._waiting.put((key, judge))
+                if self._threads < cores():
+                    self._threads += 1
+                    threading.Thread(target=self._work, daemon=True).start()
+            return self._under_way[key]
 
     def _work(self) -> None:
         while True:
-            verdict, grade = self._waiting.get()
+            key, judge = self._waiting.get()
             try:
-                verdict.set_result(grade())
+                found = judge()
             except Exception as error:  # whoever waits for the verdict meets it
-                verdict.set_exception(error)
+                self._over(key).set_exception(error)
+            else:
+                self._over(key, found).set_result(found)
 
-
-def _is_verdict(found: Verdict) -> bool:
-    return found.exception() is None and isinstance(found.result(), bool)
+    def _over(self, key: Hashable, found: bool | Failure | None = None) -> PendingVerdict:
+        with self._lock:
+            if isinstance(found, bool):
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[key] = found
+            return self._under_way.pop(key)
 
 
 BACKGROUND = Background()

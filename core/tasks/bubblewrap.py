@@ -113,8 +113,9 @@ def _outputs(
         finally:
             os.close(writing)
         with sandbox:
+            writer = threading.Thread(target=_hand_over, args=[sandbox, job], daemon=True)
+            writer.start()
             try:
-                threading.Thread(target=_hand_over, args=[sandbox, job], daemon=True).start()
                 said = _said(results.fileno(), nonce, limits)
                 if next(said, None) != "ready":
                     sandbox.kill()
@@ -122,21 +123,13 @@ def _outputs(
                 yield from said
             finally:
                 sandbox.kill()  # and with it everybody inside
+                writer.join()
 
 
 def _command(python: Path, limits: Limits) -> list[str]:
     """bubblewrap's command line up to the interpreter's own options."""
-    home = python.parents[1]
-    seen = (
-        "/lib",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib64",
-        "/etc/ld.so.cache",
-        home / "lib",
-        home / "lib64",
-        python,
-    )
+    system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
+    seen = (*system, python.parents[1] / "lib", python.parents[1] / "lib64", python)
     return [
         shutil.which("bwrap") or "bwrap",
         *("--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--unshare-ipc"),
@@ -191,7 +184,8 @@ def _line(descriptor: int, held: bytearray, deadline: float, longest: int) -> by
 def _complaint(sandbox: subprocess.Popen[bytes]) -> str:
     """The first line that bubblewrap complains with."""
     assert sandbox.stderr is not None
-    words = os.read(sandbox.stderr.fileno(), 400).decode(errors="replace").strip()
+    ready, _, _ = select.select([sandbox.stderr], [], [], _GRACE_S)
+    words = os.read(sandbox.stderr.fileno(), 400).decode(errors="replace").strip() if ready else ""
     return words.split("\n")[0] or "it says nothing"
 
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from core.episode import Failure, Grade, Task, own_grader
 from core.errors import TaskError
-from core.play.drive import GradeMany
-from core.tasks.background import BACKGROUND, Verdict
+from core.play.drive import GradeMany, PendingVerdict
+from core.tasks.background import BACKGROUND
 from core.tasks.bubblewrap import NoSandbox, check_sandbox
 from core.tasks.graders import grade_many
 from core.tasks.own_graders import OwnFunction
@@ -40,14 +40,14 @@ class _Grading:
 
     own: OwnFunctions
 
-    def __call__(self, grades: Sequence[Grade]) -> list[bool | Failure | Verdict]:
+    def __call__(self, grades: Sequence[Grade]) -> list[bool | Failure | PendingVerdict]:
         slow = {
             place: found for place, grade in enumerate(grades) if (found := self._slow(grade)) is not None
         }
         quick = iter(grade_many([grade for place, grade in enumerate(grades) if place not in slow]))
         return [slow[place] if place in slow else next(quick) for place in range(len(grades))]
 
-    def _slow(self, grade: Grade) -> Failure | Verdict | None:
+    def _slow(self, grade: Grade) -> bool | Failure | PendingVerdict | None:
         """The verdict of what is run in the background; None for all else."""
         task, said = grade.task, grade.answer
         if task.grader == "program":

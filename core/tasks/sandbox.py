@@ -1,6 +1,7 @@
 """Evaluates small Python expressions: allow-listed over the syntax tree, then run in a resource-limited child process.
 
-Only for pocket expressions (numbers, strings, lists, comprehensions, a few functions). It is no sandbox for programs.
+Only for pocket expressions (numbers, strings, lists, comprehensions, a few functions); programs have
+`core.tasks.bubblewrap`.
 """
 
 from __future__ import annotations

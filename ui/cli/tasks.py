@@ -14,19 +14,14 @@ from ui.cli.console import JsonOption, print_json, print_table, tell
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Tasks of your own: what a file holds, and how answers to it are graded.
-
-    A line is {"question": ..., "answer": ..., "grader": ...}. Graders:
-
-    - exact, number, choice, math: the answer is a text, a number, a letter, an expression in LaTeX
-
-    - program: the model writes a Python program; "tests" stands in place of "answer", a list such as
-      [{"input": "3 4\\n", "output": "7\\n"}, "assert add(3, 4) == 7"]; they are run in a sandbox (bubblewrap)
-
-    - python:FILE.py:FUNCTION: a function of your own beside the task file, which takes what was said, the answer and,
-      if it has a third parameter, the question, and returns True or False
-
-    [dim]$[/] trinity tasks list my.jsonl""",
+    help="Tasks of your own: what a file holds, and how answers to it are graded.\n\n"
+    'A line is {"question": ..., "answer": ..., "grader": ...}. Graders:\n\n'
+    "- exact, number, choice, math: a text, a number, a letter, an expression in LaTeX\n\n"
+    '- program: a Python program that the model writes, with "tests" in place of "answer", such as '
+    '[{"input": "3 4\\n", "output": "7\\n"}, "assert add(3, 4) == 7"]; run in a sandbox (bubblewrap)\n\n'
+    "- python:FILE.py:FUNCTION: a function of your own beside the task file: it takes what was said, the answer and, "
+    "if it has a third parameter, the question, and returns True or False\n\n"
+    "[dim]$[/] trinity tasks list my.jsonl",
 )
 
 #: So many disagreements are printed; --json has all.

@@ -57,22 +57,24 @@ def grading_of_episodes(store: Store, episodes: Iterable[Episode]) -> GradeMany:
 
 
 def _sets_behind(store: Store, episode: Episode) -> list[str]:
-    """The task sets of the run that an episode, or the one that it was forked from, was played in; none for an
-    imported one."""
-    while episode.fork is not None:
-        found = forks.parents(store, [episode.fork.parent])
-        if not found:
+    """The task sets of the run that an episode, or the one that it was forked from, was played in; none where one of
+    them is imported."""
+    seen: set[str] = set()
+    while episode.id not in seen:
+        seen.add(episode.id)
+        try:
+            run = store.runs.get(episode.run_id)
+        except StoreError:
             return []
-        episode = found[episode.fork.parent]
-    try:
-        run = store.runs.get(episode.run_id)
-    except StoreError:
-        return []
-    match known_plan(run) if run.heartbeat else None:  # an imported run was never alive here
-        case BatchPlan() | EvolutionPlan() as plan:
-            return [plan.tasks]
-        case ReproducePlan() as plan:
-            return [plan.suite.tasks, plan.suite.held_out]
+        if run.heartbeat is None:  # an imported run was never alive here
+            return []
+        match known_plan(run):
+            case BatchPlan() | EvolutionPlan() as plan:
+                return [plan.tasks]
+            case ReproducePlan() as plan:
+                return [plan.suite.tasks, plan.suite.held_out]
+        parents = forks.parents(store, [episode.fork.parent]) if episode.fork else {}
+        episode = next(iter(parents.values()), episode)
     return []
 
 
