@@ -5,10 +5,11 @@ All values are frozen and comparable. Text, numbers and enums only: no tensors, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Literal, NewType, TypeGuard, get_args
 
 
 class Role(StrEnum):
@@ -75,20 +76,39 @@ class Flag(StrEnum):
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
 
 
-#: How answers are judged; `open`: the answer is a whole reply to somebody, which nothing here can judge.
-Grader = Literal["exact", "number", "choice", "math", "code", "open"]
+#: How answers are judged. `code`: a value of Python; `program`: a program that passes tests; `open`: the answer is a
+#: whole reply to somebody, which nothing here can judge.
+FixedGrader = Literal["exact", "number", "choice", "math", "code", "program", "open"]
+#: `python:FILE.py:FUNCTION`: a function of the user's own, in a file beside the task file.
+OwnGrader = NewType("OwnGrader", str)
+Grader = FixedGrader | OwnGrader
+
+_OWN_GRADER = re.compile(r"python:(?P<file>[^\n]{1,200}\.py):(?P<function>[A-Za-z_]\w{0,79})", re.ASCII)
+
+
+def own_grader(grader: str) -> tuple[str, str] | None:
+    """File and function of a grader of the user's own; None for any other."""
+    found = _OWN_GRADER.fullmatch(grader)
+    return (found["file"], found["function"]) if found else None
+
+
+def is_grader(name: str) -> TypeGuard[Grader]:
+    """Whether there can be a grader of this name."""
+    return name in get_args(FixedGrader) or own_grader(name) is not None
+
 
 #: By which rule a Worker's answer was found in its reply (`core.play.reading.find_answer`).
 AnswerRule = Literal[
-    "pattern", "tag", "open tag", "box", "json", "hashes", "sentence", "letter", "bare", "whole"
+    "pattern", "tag", "open tag", "fence", "box", "json", "hashes", "sentence", "letter", "bare", "whole"
 ]
 ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem. `answer` is the right one; empty: nobody knows it, and nothing is judged. `answer_pattern` is a
-    regular expression that finds an answer in a reply before all other rules do; empty for none."""
+    """One problem. `answer` is the right one, for a `program` the JSON list of its tests; empty: nobody knows it, and
+    nothing is judged. `answer_pattern` is a regular expression that finds an answer in a reply before all other rules
+    do; empty for none."""
 
     id: str
     question: str
@@ -125,8 +145,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call gave no usable reply. `model`: the model's own fault, played on as an empty reply.
-    `infrastructure`: network, limits, deadline; the episode becomes missing, never reward 0."""
+    """Why a call gave no usable reply, or a grader no verdict. `model`: the model's own fault, played on as an empty
+    reply. `infrastructure`: network, limits, deadline, the grader; the episode becomes missing, never reward 0."""
 
     kind: Literal["model", "infrastructure"]
     message: str
@@ -334,7 +354,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """Is this answer right? Answered with a bool."""
+    """Is this answer right? Answered with a bool, or with why nobody can tell."""
 
     task: Task
     answer: str

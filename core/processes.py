@@ -32,6 +32,12 @@ PATIENCE_S = 120.0
 #: So many helpers may die before no more are started.
 MOST_DEATHS = 3
 
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 # A folder called `core` where the user happens to stand must not be taken for ours: -P, and this process's own path.
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from core.processes import serve_jobs; serve_jobs()"
 

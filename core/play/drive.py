@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypedDict, Unpack
 
@@ -27,16 +28,27 @@ from core.episode import (
     Turn,
     TurnStarted,
 )
-from core.errors import BudgetError
+from core.errors import BudgetError, TaskError
 from core.play.policy import Policy
 from core.play.session import Play, Response, play
 from core.pool.pool import Flight, Pool, closing, flight_of
 
-GradeMany = Callable[[Sequence[Grade]], list[bool]]
+#: Whether an answer is right, or why nobody can tell, once somebody has worked it out.
+PendingVerdict = Future[bool | Failure]
+GradeMany = Callable[[Sequence[Grade]], Sequence[bool | Failure | PendingVerdict]]
 Stop = Callable[[Episode], EndReason | None]
 Terms = Callable[[Episode, Ask], Ask | EndReason]
 #: Replies by what was asked: (episode id, turn index, model, messages).
 StoredReplies = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
+
+
+def settled(verdicts: Sequence[bool | Failure | PendingVerdict]) -> list[bool]:
+    """Verdicts once they have all come. TaskError where nobody can tell."""
+    found = [one.result() if isinstance(one, Future) else one for one in verdicts]
+    for one in found:
+        if isinstance(one, Failure):
+            raise TaskError(one.message)
+    return [one is True for one in found]
 
 
 class Masks(TypedDict, total=False):
@@ -201,6 +213,7 @@ class _Table:
     options: DriveOptions
     seats: list[_Seat] = field(default_factory=list)
     asked: dict[int, _Seat] = field(default_factory=dict)  # who waits for which call
+    judged: list[tuple[PendingVerdict, _Seat]] = field(default_factory=list)  # who waits for which verdict
     flight: Flight = field(init=False)
     numbered: int = 0
 
@@ -210,7 +223,7 @@ class _Table:
     @property
     def has_room(self) -> bool:
         """Whether another episode is worth beginning."""
-        return self.flight.capacity is None or len(self.seats) < self.flight.capacity
+        return self.flight.capacity is None or len(self.seats) - len(self.judged) < self.flight.capacity
 
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
@@ -221,16 +234,20 @@ class _Table:
         yield from seat.advance()
 
     def go_on(self) -> Iterator[Event]:
-        """Decide and ask for everyone who waits for that, take up the replies that are there, and grade."""
+        """Take up verdicts, decide and ask for everyone who waits for that, take up the replies that are there, and
+        grade."""
+        yield from self.take_up_verdicts()
         yield from _decide_all(self.seats, self.policy, self.options.get("stop"))
         yield from self.ask_all()
         busy = any(seat.request is not None for seat in self.seats)
+        if self.judged and not busy and not self.flight.under_way:
+            wait([verdict for verdict, _ in self.judged], return_when=FIRST_COMPLETED)
         for number, reply in self.flight.ready(wait=not busy):
             yield from self.asked.pop(number).advance(reply)
         if not self.flight.under_way:
             for number in [*self.asked]:
                 yield from self.asked.pop(number).advance(_no_reply("pool"))
-        yield from _grade_all(self.seats, self.grade)
+        yield from self.grade_all()
         self.seats = [seat for seat in self.seats if seat.outcome is None]
 
     def give_up(self, reason_to: Stop) -> Iterator[Event]:
@@ -265,6 +282,28 @@ class _Table:
         if calls:
             self.flight.add(calls)
 
+    def grade_all(self) -> Iterator[Event]:
+        """Have every answer graded that waits for it; what takes long is worked on meanwhile."""
+        waiting = [(seat, seat.request) for seat in self.seats if isinstance(seat.request, Grade)]
+        if not waiting:
+            return
+        for (seat, _), verdict in zip(waiting, self.grade([request for _, request in waiting]), strict=True):
+            if isinstance(verdict, Future):
+                seat.request = None  # it waits for its verdict
+                self.judged.append((verdict, seat))
+                verdict.add_done_callback(lambda _: self.flight.wake())
+            else:
+                yield from seat.advance(verdict)
+
+    def take_up_verdicts(self) -> Iterator[Event]:
+        """Go on with those whose verdict has come."""
+        waiting, self.judged = self.judged, []
+        for verdict, seat in waiting:
+            if verdict.done():
+                yield from seat.advance(verdict.result())
+            else:
+                self.judged.append((verdict, seat))
+
 
 def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> Iterator[Event]:
     waiting: list[tuple[_Seat, Decide]] = []
@@ -296,13 +335,6 @@ def _stream(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Iterator[Ev
         yield from seat.interrupt(EndReason.COST_CEILING)
         return
     yield from seat.advance(reply)
-
-
-def _grade_all(seats: Sequence[_Seat], grade: GradeMany) -> Iterator[Event]:
-    waiting = [(seat, seat.request) for seat in seats if isinstance(seat.request, Grade)]
-    if waiting:
-        for (seat, _), correct in zip(waiting, grade([request for _, request in waiting]), strict=True):
-            yield from seat.advance(correct)
 
 
 def _no_reply(where: str) -> Reply:

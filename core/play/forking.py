@@ -34,7 +34,7 @@ from core.episode import (
 from core.errors import ConfigError
 from core.play import reading, roles
 from core.play.deciders import decider_at, deciders_of_fork
-from core.play.drive import GradeMany
+from core.play.drive import GradeMany, settled
 from core.play.policy import WrappedPolicy
 from core.play.session import reread_turn
 
@@ -195,7 +195,7 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
         reasoning = was.reply.reasoning
     turn = reread_turn(parent, index, Reply(text, reasoning, "edited", Usage(0, 0, 0.0)))
     if turn.answer_after is not None and turn.correct_after is None and parent.task.answer:
-        turn = replace(turn, correct_after=grade([Grade(parent.task, turn.answer_after)])[0])
+        turn = replace(turn, correct_after=settled(grade([Grade(parent.task, turn.answer_after)]))[0])
     return (turn,)
 
 

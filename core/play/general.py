@@ -31,13 +31,15 @@ _SYSTEM = (
 _PROBLEM = "The problem:"
 _CONVERSATION = "The problem is this conversation with a person. Do what it asks for:"
 
-#: How a Worker is asked to give its answer, by the task's grader; the released protocol asks for the same.
-ANSWER_FORMAT: dict[Grader, str] = {
+#: By grader; functions of the user's own are given what one that compares texts is.
+_ANSWER_FORMAT: dict[str, str] = {
     "exact": "the final answer alone, without explanation",
     "number": "one number alone, without unit or words",
     "choice": "the letter of the right choice alone",
     "math": "the value or expression alone, in LaTeX where it needs any",
     "code": "the value alone, as Python would print it",
+    "program": "one whole Python 3 program in a code fence, with the standard library alone, which reads standard "
+    "input and prints, or defines what the problem asks for",
     "open": "the whole reply that the person who wrote last shall read, and nothing that is not for them",
 }
 _DUTY: dict[Role, str] = {
@@ -99,7 +101,7 @@ def prompt(
         if turns or gone:
             sections.append(f"{_SHORTENED}{gone:,} characters are left out above, where it says so.]")
         above = "\n\n".join(sections)
-        duty = _DUTY[role].format(tag=tag_of(key, above), answer_format=ANSWER_FORMAT[task.grader])
+        duty = _DUTY[role].format(tag=tag_of(key, above), answer_format=answer_format(task.grader))
         return (Message("system", _SYSTEM), Message("user", f"{above}\n\n{duty}"))
 
     def too_long(messages: tuple[Message, ...]) -> bool:
@@ -129,6 +131,11 @@ def _transcript(entries: Sequence[TranscriptEntry], turns: int, longest: int) ->
         which = f"Turns 2 to {turns + 1} are" if turns > 1 else "Turn 2 is"
         said.insert(1, f"[{which} left out here: {of_turns:,} characters.]")
     return said, gone + of_turns
+
+
+def answer_format(grader: Grader) -> str:
+    """How a Worker is asked to give its answer; the released protocol asks for the same."""
+    return _ANSWER_FORMAT.get(grader, _ANSWER_FORMAT["exact"])
 
 
 def estimated_tokens(text: str) -> int:

@@ -6,8 +6,11 @@ the letter and of those that take liberties with it are both read; what could me
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import textwrap
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -135,6 +138,11 @@ _TAG_PAIR = re.compile(
 )
 _OPEN_TAG = re.compile(r"<answer\b[^<>]{0,80}>((?:(?!<answer\b).)*)\Z", re.IGNORECASE | re.DOTALL | re.ASCII)
 _ESCAPED_TAG = re.compile(r"&lt;(/?answer)&gt;", re.IGNORECASE)
+#: A block of code, also one that is never closed.
+_CODE_BLOCK = re.compile(
+    r"^[ \t]*(?P<fence>```+|~~~+)[^\n`]*\n(?P<code>.*?)(?:^[ \t]*(?P=fence)[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 _BOX = re.compile(r"\\(?:boxed|fbox|answer)\s*\{")
 #: Words that introduce an answer, in the languages that models fall into most.
 _INTRODUCED = re.compile(
@@ -172,6 +180,8 @@ def find_answer(text: str, grader: Grader, pattern: str = "") -> tuple[str, Answ
             return own.strip(), "pattern"
     if grader == "open":
         return _whole(text)
+    if grader == "program":
+        return _program(text)
     for rule, find in _RULES.items():
         answer = find(text, grader).strip()
         if answer and answer.casefold() not in _PLACEHOLDERS:
@@ -187,6 +197,41 @@ def _whole(text: str) -> tuple[str, AnswerRule] | None:
     if opened and (rest := opened[1].strip()):
         return rest, "open tag"
     return (text.strip(), "whole") if text.strip() else None
+
+
+def _program(text: str) -> tuple[str, AnswerRule] | None:
+    """A program: what stands in its tag, also one that is never closed; else the last block of code; else all of the
+    reply, where it is one."""
+    bare = _ESCAPED_TAG.sub(r"<\1>", text)
+    rules: dict[AnswerRule, list[str]] = {
+        "tag": _TAG_PAIR.findall(bare),
+        "open tag": _OPEN_TAG.findall(bare),
+        "fence": [text] if _CODE_BLOCK.search(text) else [],
+        "whole": [text] if _is_program(text) else [],
+    }
+    for rule, found in rules.items():
+        programs = [unfenced(one) for one in found]
+        if given := [one for one in programs if one and one.casefold() not in _PLACEHOLDERS]:
+            return given[-1], rule
+    return None
+
+
+def unfenced(text: str) -> str:
+    """A program without the code fence around it, with its lines as they are; of several blocks, the last program."""
+    blocks = [found["code"] for found in _CODE_BLOCK.finditer(text)] or [text]
+    program = next((one for one in reversed(blocks) if _is_program(one)), blocks[-1])
+    return textwrap.dedent(program.strip("\n")).rstrip()
+
+
+def _is_program(text: str) -> bool:
+    """Whether a text is a program that does something, and no words that happen to be one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(textwrap.dedent(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.Call | ast.FunctionDef | ast.ClassDef) for node in ast.walk(tree))
 
 
 def _in_tag(text: str, _: Grader) -> str:

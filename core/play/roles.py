@@ -126,5 +126,5 @@ def _released(role: Role, situation: Situation) -> tuple[Message, ...]:
     if situation.suggestion and role is not Role.THINKER:
         advice = f"<suggestion>{situation.suggestion}</suggestion>"
         content += f"\nWhen drafting your response, think of the following: {advice}"
-    system = _SYSTEM.format(answer_format=general.ANSWER_FORMAT[situation.task.grader])
+    system = _SYSTEM.format(answer_format=general.answer_format(situation.task.grader))
     return (Message("system", system), Message("user", content))

@@ -1,6 +1,6 @@
 """The role loop as a generator without input or output: it asks, a driver answers (trinity.md 1.6, 1.10).
 
-    Decide(...) -> Decision      Ask(...) -> Reply      Grade(...) -> bool      everything else -> None
+    Decide(...) -> Decision   Ask(...) -> Reply   Grade(...) -> bool or Failure   everything else -> None
 
 The order within a turn: Decide, TurnStarted, Ask, Replied, Grade (for an answer not seen before), Turn.
 """
@@ -40,7 +40,7 @@ from core.play import general, reading, roles
 from core.pool.spec import ModelSpec
 
 Request = Decide | Ask | Grade | TurnStarted | Replied | Turn
-Response = Decision | Reply | bool | None
+Response = Decision | Reply | bool | Failure | None
 Play = Generator[Request, Response, Episode]
 
 #: The reply of a Verifier's turn before any answer: the turn is spent, but no model is asked.
@@ -59,8 +59,8 @@ def play(
 
     Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all.
     `temperatures`: by turn index, where the model shall not be asked at the one its pool entry says. An
-    infrastructure failure returns the episode as missing, without the turn it fell in. Raises ConfigError for
-    an episode that cannot be played."""
+    infrastructure failure, of a model or of the grader, returns the episode as missing, without the turn it fell in.
+    Raises ConfigError for an episode that cannot be played."""
     _check(episode, specs, model_mask, role_mask)
     state = _EpisodeState(episode, tuple(model_mask), tuple(role_mask))
     for recorded in episode.turns:
@@ -68,7 +68,10 @@ def play(
     answer = state.situation.answer
     can_grade = bool(episode.task.answer)
     if answer is not None and answer not in state.grades and can_grade:  # recorded, but never graded
-        state.grades[answer] = bool((yield Grade(episode.task, answer)))
+        correct = yield Grade(episode.task, answer)
+        if isinstance(correct, Failure):
+            return state.missing(correct)
+        state.grades[answer] = bool(correct)
     while (end := state.ending()) is None:
         choice = yield state.decide()
         assert isinstance(choice, Decision)
@@ -87,11 +90,13 @@ def play(
             reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
         assert isinstance(reply, Reply)
         if reply.error is not None and reply.error.kind == "infrastructure":
-            return replace(state.ended(Status.MISSING, EndReason.ERROR), error=reply.error.message)
+            return state.missing(reply.error)
         yield Replied(episode.id, index, reply)
         turn = state.read(decision, messages, reply)
         if turn.answer_after is not None and turn.answer_after not in state.grades and can_grade:
             correct = yield Grade(episode.task, turn.answer_after)
+            if isinstance(correct, Failure):
+                return state.missing(correct)
             turn = replace(turn, correct_after=bool(correct))
         state.add(turn)
         yield turn
@@ -300,6 +305,9 @@ class _EpisodeState:
             end_reason=reason,
             answer=self.situation.answer,
         )
+
+    def missing(self, failure: Failure) -> Episode:
+        return replace(self.ended(Status.MISSING, EndReason.ERROR), error=failure.message)
 
 
 def _too_long_for(spec: ModelSpec) -> Reply:

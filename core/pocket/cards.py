@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from core.episode import Grade, Role, Task
 from core.errors import ConfigError
 from core.play import terse
-from core.play.drive import GradeMany
+from core.play.drive import GradeMany, settled
 from core.pocket import ENCODER, FAMILIES, WEIGHTS
 from core.pocket.families import BY_NAME
 from core.pocket.recipes import Recipe
@@ -138,7 +138,7 @@ def measure_skills(model: LanguageModel, family: str, spec: ModelSpec, grade: Gr
             )
             for i, (one, reply) in enumerate(zip(problems, replies, strict=True))
         ]
-        return fmean(grade(grades))
+        return fmean(settled(grade(grades)))
 
     def judged(shown: Sequence[str], verdict: str) -> float:
         prompts = [terse.check_prompt(p.question, a) for p, a in zip(problems, shown, strict=True)]

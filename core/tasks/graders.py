@@ -1,4 +1,7 @@
-"""Is this answer right? Exact text, numbers, mathematics, choices and Python values, without asking any model."""
+"""Is this answer right? Exact text, numbers, mathematics, choices and Python values, without asking any model.
+
+What takes longer, programs and functions of the user's own, is in `core.tasks.grading`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from fractions import Fraction
 from itertools import takewhile
 
 from core.episode import Grade
+from core.errors import TaskError
 from core.tasks.choices import read_choice
 from core.tasks.math_text import unit_of
 from core.tasks.mathematics import same_mathematics
@@ -80,7 +84,7 @@ _DENIED = re.compile(r"\b(?:not|never|no|isnt|doesnt|cannot|cant)\b", re.IGNOREC
 
 def grade_many(grades: Sequence[Grade]) -> list[bool]:
     """One verdict per answer, in order; all Python values of the batch are evaluated in one child process, and all
-    mathematics is compared in another."""
+    mathematics is compared in another. TaskError for a grader that is not one of these."""
     verdicts = [_grade(grade) for grade in grades]
     unsure = [index for index, verdict in enumerate(verdicts) if verdict is None]
     maths = [index for index in unsure if grades[index].task.grader == "math"]
@@ -114,6 +118,7 @@ def _grade(grade: Grade) -> bool | None:
             return None if _is_literal(given) and not given.strip().isdigit() else False
         case "open":  # nobody knows the one right text
             return False
+    raise TaskError(f"Task {grade.task.id} can be graded only where its run is played ({grade.task.grader}).")
 
 
 def normalise_answer(text: str) -> str:

@@ -3,10 +3,7 @@ process of its own."""
 
 from __future__ import annotations
 
-import atexit
 import json
-import select
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import TaskError
+from core.tasks.children import LineChild
 from core.tasks.math_text import math_answer
 
 #: Seconds that a comparison may take before its process is ended, and that the process may take to begin.
@@ -44,9 +42,9 @@ def same_mathematics(pairs: Sequence[tuple[str, str]]) -> list[bool]:
 
 @dataclass
 class _Comparer:
-    """The process, begun when it is first needed and again after one that had to be ended."""
+    """The process that compares, and what it said."""
 
-    _process: subprocess.Popen[bytes] | None = None
+    child: LineChild
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict)
 
@@ -59,55 +57,14 @@ class _Comparer:
         if pair not in self._known:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            self._known[pair] = self._asked(pair)
-        return self._known[pair]
-
-    def _asked(self, pair: tuple[str, str]) -> bool:
-        process = self._begun()
-        assert process.stdin is not None
-        try:
-            process.stdin.write(json.dumps(pair).encode() + b"\n")
-            process.stdin.flush()
-            return self._line(process, LIMIT_S) == b"true"
-        except OSError:  # it ended itself, by the limit on its memory
-            self.end()
-            return False
-
-    def _begun(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            self.end()
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", str(Path(__file__).with_name("math_worker.py"))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={},
-                cwd="/",
-                start_new_session=True,
-            )
-            if self._line(self._process, START_S) != b"ready":
+            if self.child.begin() != b"ready":
                 raise TaskError(
                     "Mathematical answers cannot be graded: math-verify did not start. Install the program anew."
                 )
-        return self._process
-
-    def _line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
-        """The next line, or nothing from a process that is then ended."""
-        assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], seconds)
-        line = process.stdout.readline().strip() if ready else b""
-        if not line:
-            self.end()
-        return line
-
-    def end(self) -> None:
-        """End the process, if there is one."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            with process:  # its pipes are closed, and it is waited for
-                pass
+            self._known[pair] = self.child.ask(json.dumps(pair).encode(), LIMIT_S) == b"true"
+        return self._known[pair]
 
 
-_COMPARER = _Comparer()
-atexit.register(_COMPARER.end)
+_COMPARER = _Comparer(
+    LineChild([sys.executable, "-I", str(Path(__file__).with_name("math_worker.py"))], START_S)
+)

@@ -1,6 +1,7 @@
 """Evaluates small Python expressions: allow-listed over the syntax tree, then run in a resource-limited child process.
 
-Only for pocket expressions (numbers, strings, lists, comprehensions, a few functions). It is no sandbox for programs.
+Only for pocket expressions (numbers, strings, lists, comprehensions, a few functions); programs have
+`core.tasks.bubblewrap`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+
+from core.tasks.children import start_child
 
 FUNCTIONS = ("abs", "len", "list", "max", "min", "range", "sorted", "sum")
 MAX_CHARACTERS = 400
@@ -88,15 +91,7 @@ def evaluate_many(expressions: Sequence[str]) -> list[str | None]:
 
 def _run(expressions: Sequence[str]) -> list[str | None]:
     """One child for the whole batch; fewer values than expressions when a limit ended it."""
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _CHILD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={},
-        cwd="/",
-        start_new_session=True,
-    )
+    child = start_child([sys.executable, "-I", "-S", "-c", _CHILD])
     try:
         out, _ = child.communicate("\n".join(map(json.dumps, expressions)).encode(), timeout=WALL_CLOCK_S)
     except subprocess.TimeoutExpired:

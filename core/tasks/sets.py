@@ -1,10 +1,23 @@
 """Task sets by name: the pocket families, and a user's own tasks in a JSON Lines file.
 
-One task per line: {"question": ..., "answer": ..., "grader": "exact" | "number" | "choice" | "math"}; optional `id`,
-`family`, `split` and `answer_pattern`, a regular expression that finds the answer in a reply (its first group, or all
-of it, where it matches last) before the usual rules do. A line {"defaults": {...}} gives such fields to all lines after
-it that lack them. Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by its
-question's own text, so that adding lines never moves one. Other fields are ignored.
+One task per line: {"question": ..., "answer": ..., "grader": ...}; optional `id`, `family`, `split` and
+`answer_pattern`, a regular expression that finds the answer in a reply (its first group, or all of it, where it matches
+last) before the usual rules do. A line {"defaults": {...}} gives such fields to all lines after it that lack them.
+Without `split`, a line belongs to evolve (60 %), validation (20 %) or test (20 %) by its question's own text, so that
+adding lines never moves one. Other fields are ignored.
+
+Graders:
+
+    exact, number, choice, math
+        The answer is a text, a number, a letter, an expression in LaTeX.
+    program
+        The answer is a Python program of the model's. Instead of `answer` there is `tests`, a list that it has to pass
+        whole: {"input": "3 4\\n", "output": "7\\n"} is what it reads and prints; "assert add(3, 4) == 7" calls what it
+        defines, with a literal on the right. Programs run in a sandbox (bubblewrap, Linux) with 6 s of CPU and 1 GB of
+        memory for each test; decimals may differ by a millionth.
+    python:FILE.py:FUNCTION
+        A function of one's own in a file beside the task file: it takes what was said, the answer and, if it has a
+        third parameter, the question, and returns True or False. It runs with all your rights, and 30 s for an answer.
 """
 
 from __future__ import annotations
@@ -18,19 +31,22 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from core.episode import Grader, Task
+from core.episode import FixedGrader, Grader, Task, is_grader, own_grader
 from core.errors import TaskError
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
 from core.tasks.choices import read_choice
 from core.tasks.graders import read_number
 from core.tasks.math_text import math_answer
+from core.tasks.own_graders import OwnFunction, find_function
+from core.tasks.programs import read_tests
 
 #: Splits of a user's file with the hundredths of the question space that each owns.
 FILE_SPLITS: dict[str, range] = {"evolve": range(60), "validation": range(60, 80), "test": range(80, 100)}
 
-#: What a task file may grade by.
-FILE_GRADERS: tuple[Grader, ...] = ("exact", "number", "choice", "math")
+#: What a task file may grade by, besides functions of one's own.
+FILE_GRADERS: tuple[FixedGrader, ...] = ("exact", "number", "choice", "math", "program")
+GRADER_WORDS = f"{', '.join(FILE_GRADERS)} or python:FILE.py:FUNCTION"
 
 #: What `pocket` and `pocket/NAME` stand for.
 POCKET_SETS: dict[str, tuple[str, ...]] = {
@@ -84,6 +100,11 @@ def _load_file(path: Path, split: str, n: int | None, seed: int) -> list[Task]:
     return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}/{task.id}".encode()).digest())[:n]
 
 
+def tasks_in_file(spec: str) -> list[Task]:
+    """Every task of a set that is a file; none of the program's own sets, which are drawn."""
+    return read_task_file(Path(spec)) if spec.endswith(".jsonl") else []
+
+
 def read_task_file(path: Path) -> list[Task]:
     """Every task of a JSON Lines file, in its order. Raises TaskError that names the first bad line."""
     try:
@@ -103,7 +124,7 @@ def read_task_file(path: Path) -> list[Task]:
         if fields.keys() == {"defaults"}:
             defaults = _defaults(fields["defaults"], where)
             continue
-        task = _task(defaults | fields, where, path.stem)
+        task = _task(defaults | fields, where, path)
         first = seen.setdefault(normalise_question(task.question), number)
         if first != number:
             raise TaskError(f"{where} asks the same question as line {first}: remove one of them.")
@@ -132,22 +153,15 @@ def _defaults(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _task(fields: dict[str, Any], where: str, stem: str) -> Task:
-    question, answer = _text(fields, "question", where), _text(fields, "answer", where)
-    grader = _text(fields, "grader", where)
-    if grader == "number" and read_number(answer) is None:
-        raise TaskError(f"{where} has grader 'number', but its answer '{answer}' is not one number.")
-    if grader == "choice" and read_choice(answer) is None:
-        raise TaskError(f"{where} has grader 'choice', but its answer '{answer}' is not one letter.")
-    if grader == "math" and math_answer(answer) is None:
-        raise TaskError(f"{where} has grader 'math', but its answer '{answer[:80]}' cannot be read.")
-    if grader not in FILE_GRADERS:
-        raise TaskError(f"{where} has an unknown grader '{grader}': choose {', '.join(FILE_GRADERS)}.")
+def _task(fields: dict[str, Any], where: str, path: Path) -> Task:
+    question, grader = _text(fields, "question", where), read_grader(fields, where)
+    answer = read_answer(fields, grader, where)
     split = _text(fields, "split", where) if "split" in fields else split_of(question, FILE_SPLITS)
     if split not in FILE_SPLITS:
         raise TaskError(f"{where} has an unknown split '{split}': choose {', '.join(FILE_SPLITS)}.")
-    content = hashlib.sha256("\x1f".join((question, answer, grader)).encode()).hexdigest()
-    name = _text(fields, "id", where) if "id" in fields else stem
+    own = [read_function(grader, path, where).digest] if own_grader(grader) else []
+    content = hashlib.sha256("\x1f".join((question, answer, grader, *own)).encode()).hexdigest()
+    name = _text(fields, "id", where) if "id" in fields else path.stem
     return Task(
         id=f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:60]}-{content[:10]}",
         question=question,
@@ -157,6 +171,46 @@ def _task(fields: dict[str, Any], where: str, stem: str) -> Task:
         split=split,
         answer_pattern=_pattern(fields, where) if "answer_pattern" in fields else "",
     )
+
+
+def read_grader(fields: dict[str, Any], where: str) -> Grader:
+    """The grader of a line. TaskError for one that no task file may have."""
+    grader = _text(fields, "grader", where)
+    if not is_grader(grader) or not (grader in FILE_GRADERS or own_grader(grader)):
+        raise TaskError(f"{where} has an unknown grader '{grader[:80]}': choose {GRADER_WORDS}.")
+    return grader
+
+
+def read_answer(fields: dict[str, Any], grader: Grader, where: str) -> str:
+    """The right answer of a line, for a program its tests as JSON. TaskError for one that its grader cannot use."""
+    if grader == "program":
+        try:
+            read_tests(fields.get("tests"))
+        except ValueError as error:
+            raise TaskError(f"{where} has grader 'program' and {error}.") from None
+        return json.dumps(fields["tests"], ensure_ascii=False)
+    answer = _text(fields, "answer", where)
+    if grader == "number" and read_number(answer) is None:
+        raise TaskError(f"{where} has grader 'number', but its answer '{answer}' is not one number.")
+    if grader == "choice" and read_choice(answer) is None:
+        raise TaskError(f"{where} has grader 'choice', but its answer '{answer}' is not one letter.")
+    if grader == "math" and math_answer(answer) is None:
+        raise TaskError(f"{where} has grader 'math', but its answer '{answer[:80]}' cannot be read.")
+    return answer
+
+
+def own_functions(spec: str) -> dict[Task, OwnFunction]:
+    """The user's own functions that grade the tasks of a set: those that its file names."""
+    tasks, folder = tasks_in_file(spec), Path(spec).parent
+    return {task: find_function(task.grader, folder) for task in tasks if own_grader(task.grader)}
+
+
+def read_function(grader: Grader, path: Path, where: str) -> OwnFunction:
+    """The function of the user's own that a line of the file `path` names. TaskError when it is not there."""
+    try:
+        return find_function(grader, path.parent)
+    except ValueError as error:
+        raise TaskError(f"{where} {error}.") from None
 
 
 def _pattern(fields: dict[str, Any], where: str) -> str:

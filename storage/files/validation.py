@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn
+from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn, is_grader
 from storage.files.jsonl import ID, Body, EpisodeLine, GenerationLine, LabelLine, RunLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
 
@@ -102,6 +102,8 @@ def _episode(line: EpisodeLine) -> None:
             raise unusable("episode.fork.parent", "the id of another episode is allowed")
         _between("episode.fork.turn", episode.fork.turn, 0, _MOST_TURNS)
     _name("episode.policy", episode.policy)
+    if not is_grader(episode.task.grader):
+        raise unusable("episode.task.grader", "the name of a grader of this program is allowed")
     if not 1 <= len(set(episode.models)) == len(episode.models) <= _MOST_MODELS:
         raise unusable("episode.models", f"1 to {_MOST_MODELS:,} models, each once, are allowed")
     for slot, model in enumerate(episode.models):

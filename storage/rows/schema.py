@@ -111,7 +111,7 @@ task = Table(
     Column("digest", String, nullable=False, unique=True, doc="SHA-256 of its content"),
     Column("id", String, nullable=False, index=True, doc="The id its file gave it"),
     Column("question", Text, nullable=False),
-    Column("answer", Text, nullable=False, doc="The right answer"),
+    Column("answer", Text, nullable=False, doc="The right answer; the tests of a program, as JSON"),
     Column("grader", String, nullable=False, doc="How answers are judged"),
     Column("family", String, nullable=False),
     Column("split", String, nullable=False, doc="train, validation, test or live"),

@@ -164,6 +164,7 @@ def evolve(
     """
     from ui.cli.evolve_config import AUTO, checked, preset_values, read_file, write_file
     from ui.runs import wiring
+    from ui.runs.grading import name_task_file
 
     named = {_KEYS.get(option, option): option for option in context.params if given(context, option)}
     values = preset_values(preset) | (read_file(config) if config else {})
@@ -189,6 +190,7 @@ def evolve(
             fixed = {key: named.get(key) for key in values if values[key] != AUTO}
             plan = _as_begun(opened, known, plan, settings, fixed)
         else:
+            name_task_file(opened, plan.tasks)
             plan = replace(plan, encoder=wiring.encoder_for(plan.pool, settings.encoder))
         run_id = _play(opened, plan, known, default_population=chosen.population == AUTO and not known)
         _report(opened, run_id, as_json)

@@ -103,6 +103,7 @@ def reproduce(
     [dim]$[/] trinity reproduce 4 --seeds 0 --check
     """
     from ui.runs import wiring
+    from ui.runs.grading import name_task_file
     from ui.runs.paper.tables import needed
     from ui.runs.plans import Suite, absolute_pool, absolute_tasks
 
@@ -121,6 +122,8 @@ def reproduce(
     )
     with opened_store(settings.store) as opened:
         if not show:
+            for one in (suite.tasks, suite.held_out):
+                name_task_file(opened, one)
             _play(opened, suite, needed(wanted), _seeds(seeds), settings.max_cost_usd)
         beside = _checked(opened, suite, wanted) if check else None
         _report(opened, suite, wanted, save, as_json, beside)

@@ -96,8 +96,8 @@ def run(
     Models that cost money show an estimate first. Ctrl-C keeps every committed turn. Episodes that were lost
     because a model could not be asked are played by --resume; until then the exit code is 1.
 
-    A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}, where the grader is
-    "exact", "number", "choice" or "math".
+    A task file has one object per line: {"question": ..., "answer": ..., "grader": ...}; 'trinity tasks --help' says
+    which graders there are, for programs and for functions of your own too.
 
     [dim]$[/] trinity run --policy single:jack --policy random --tasks pocket --n 100
 
@@ -107,6 +107,7 @@ def run(
     """
     from ui.runs import wiring
     from ui.runs.batch import completed
+    from ui.runs.grading import name_task_file
     from ui.runs.plans import BatchPlan, absolute_pool, absolute_tasks, plan_of
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
@@ -129,6 +130,7 @@ def run(
                 encoder=settings.encoder,
                 max_cost_usd=settings.max_cost_usd,
             )
+            name_task_file(opened, plan.tasks)
             plan = completed(opened, plan)
         else:
             raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
@@ -189,7 +191,6 @@ def _with_cycles(store: Store, parts: BatchParts, validation: list[Task]) -> Bat
     from core.evolution.cycles import CYCLES, choose_cycles, try_cycles
     from core.play.policies import follows_cycle
     from core.pool.cache import CachedPool
-    from core.tasks.graders import grade_many
     from ui.runs import wiring
     from ui.runs.batch import RememberedCycles, resolve_policies
 
@@ -200,7 +201,7 @@ def _with_cycles(store: Store, parts: BatchParts, validation: list[Task]) -> Bat
         trials = try_cycles(
             unknown,
             CachedPool(parts.pool),
-            grade_many,
+            parts.grade,
             validation,
             turn_budget=plan.turns,
             protocol=plan.protocol,

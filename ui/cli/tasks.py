@@ -15,6 +15,12 @@ from ui.cli.console import JsonOption, print_json, print_table, tell
 app = typer.Typer(
     no_args_is_help=True,
     help="Tasks of your own: what a file holds, and how answers to it are graded.\n\n"
+    'A line is {"question": ..., "answer": ..., "grader": ...}. Graders:\n\n'
+    "- exact, number, choice, math: a text, a number, a letter, an expression in LaTeX\n\n"
+    '- program: a Python program that the model writes, with "tests" in place of "answer", such as '
+    '[{"input": "3 4\\n", "output": "7\\n"}, "assert add(3, 4) == 7"]; run in a sandbox (bubblewrap)\n\n'
+    "- python:FILE.py:FUNCTION: a function of your own beside the task file: it takes what was said, the answer and, "
+    "if it has a third parameter, the question, and returns True or False\n\n"
     "[dim]$[/] trinity tasks list my.jsonl",
 )
 
@@ -46,7 +52,10 @@ def list_(
 def check(
     file: Annotated[
         Path,
-        typer.Argument(help='Lines of {"answer": ..., "said": ..., "grader": ..., "right": true or false}.'),
+        typer.Argument(
+            help='Lines of {"answer": ..., "said": ..., "grader": ..., "right": true or false}; "tests" in place of '
+            '"answer" for a program.'
+        ),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -56,14 +65,18 @@ def check(
 
     [dim]$[/] trinity tasks check graded.jsonl
     """
-    from core.episode import Grade, Task
-    from core.tasks.graders import grade_many
+    from core.episode import Grade, Task, own_grader
+    from core.play.drive import settled
+    from core.tasks.grading import grading_of
+    from core.tasks.own_graders import find_function
 
     lines = _lines(file)
     tasks = [
         Task(str(i), one.get("question", ""), one["answer"], one["grader"]) for i, one in enumerate(lines)
     ]
-    verdicts = grade_many([Grade(task, one["said"]) for task, one in zip(tasks, lines, strict=True)])
+    own = {task: find_function(task.grader, file.parent) for task in tasks if own_grader(task.grader)}
+    grade = grading_of(tasks, own)
+    verdicts = settled(grade([Grade(task, one["said"]) for task, one in zip(tasks, lines, strict=True)]))
     wrong = [
         {**one, "graded": verdict}
         for one, verdict in zip(lines, verdicts, strict=True)
@@ -102,8 +115,9 @@ def check(
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
-    """The labelled answers of a file; TaskError that names the first bad line."""
-    from core.tasks.sets import FILE_GRADERS
+    """The labelled answers of a file, the tests of a program as its answer; TaskError that names the first bad line."""
+    from core.episode import own_grader
+    from core.tasks.sets import read_answer, read_function, read_grader
 
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -118,6 +132,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
             one = json.loads(line)
         except (ValueError, RecursionError):
             raise TaskError(f"{where} is not valid JSON: write one object per line.") from None
+        if isinstance(one, dict) and one.get("grader") == "program":
+            one["answer"] = read_answer(one, "program", where)
         texts = ("answer", "said", "grader")
         if not isinstance(one, dict) or not all(isinstance(one.get(name), str) for name in texts):
             raise TaskError(f'{where} needs texts for "answer", "said" and "grader".')
@@ -125,8 +141,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
             raise TaskError(
                 f'{where} needs true or false for "right", and a text for "question" if it has one.'
             )
-        if one["grader"] not in FILE_GRADERS:
-            raise TaskError(f"{where} has an unknown grader: choose {', '.join(FILE_GRADERS)}.")
+        if own_grader(grader := read_grader(one, where)):
+            read_function(grader, file, where)
         found.append(one)
     if not found:
         raise TaskError(f"The file {file.name} is empty: give one JSON object per line.")

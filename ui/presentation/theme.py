@@ -134,6 +134,7 @@ ROLES_LEGEND = "T thinks, W works, V verifies"
 READ_BY: dict[AnswerRule | None, str] = {
     "pattern": "answer found by the task's pattern",
     "open tag": "answer tag never closed",
+    "fence": "answer found in a block of code",
     "box": "answer found in \\boxed{}",
     "json": "answer found in JSON",
     "hashes": "answer found behind ####",

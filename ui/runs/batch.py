@@ -13,19 +13,19 @@ from pathlib import Path
 from core.checkpoint import load_checkpoint
 from core.episode import Event, Protocol, Role, Status, Task
 from core.errors import ConfigError, StoreError
-from core.play.drive import drive_many
+from core.play.drive import GradeMany, drive_many
 from core.play.policies import SINGLE, Cycle
 from core.play.policy import Policy, new_episode
 from core.pocket import WEIGHTS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
-from core.tasks.graders import grade_many
 from core.tasks.sets import digest_of_tasks
 from storage.files.atomic import atomic_file
 from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import GroupControl
+from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import BatchPlan, same_models
 from ui.runs.play import Ending
@@ -42,6 +42,7 @@ class BatchParts:
     pool: MeteredPool
     policies: list[Policy]
     tasks: list[Task]
+    grade: GradeMany
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
         """Play what the run still lacks, policy after policy, and record every event before it is passed on. An
@@ -69,7 +70,7 @@ class BatchParts:
             waiting = [begun.get(one.id, one) for one in episodes if one.id not in over]
             if waiting and not control.stop():
                 events = drive_many(
-                    waiting, policy, pool, grade_many, stop=control.stop, stored_replies=stored_replies
+                    waiting, policy, pool, self.grade, stop=control.stop, stored_replies=stored_replies
                 )
                 yield from record(store, events, owner=owner())
         return control.ending(sum(one.missing for one in store.runs.policies(run)))
@@ -92,7 +93,8 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     tasks = plan.load_tasks()
     pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
     same_models(plan, tuple(spec.name for spec in pool.specs))
-    return BatchParts(plan, pool, resolve_policies(store, plan), tasks)
+    grade = grading(store, tasks, plan.tasks)
+    return BatchParts(plan, pool, resolve_policies(store, plan), tasks, grade)
 
 
 def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:

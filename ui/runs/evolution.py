@@ -19,9 +19,9 @@ from core.evolution.evolve import Generation, evolve
 from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
 from core.evolution.learners import restored
 from core.evolution.sep_cma import default_population
+from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
-from core.tasks.graders import grade_many
 from core.tasks.sets import digest_of_tasks
 from storage.rows.summaries import CandidateSummary, GenerationSummary, RunStatus
 from storage.shelves.checkpoints import checkpoint_row
@@ -29,6 +29,7 @@ from storage.shelves.paid_replies import PaidReplies
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import HaltingPool, Stopped
+from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import RELEASED_SVF, EvolutionPlan, same_models
 from ui.runs.play import Ending
@@ -45,6 +46,7 @@ class EvolutionParts:
     template: Checkpoint
     tasks: list[Task]
     validation: list[Task]
+    grade: GradeMany
     notes: tuple[str, ...] = ()
 
     def play(self, store: Store, run: str) -> Generator[Generation, None, Ending]:
@@ -70,7 +72,7 @@ class EvolutionParts:
         table: dict[str, Any] = {
             "encoder": self.encoder,
             "pool": shared,
-            "grade": grade_many,
+            "grade": self.grade,
             "tasks": self.tasks,
             "validation_tasks": self.validation,
         }
@@ -89,9 +91,10 @@ class EvolutionParts:
         return RunStatus.FINISHED, None
 
 
-def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
+def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     tasks, validation, notes = plan.task_sets()
+    grade = grading(store, [*tasks, *validation], plan.tasks)
     pool = wiring.resolve_pool(plan.pool)
     models = tuple(spec.name for spec in pool.specs)
     same_models(plan, models)
@@ -110,7 +113,7 @@ def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
         protocol=plan.protocol,
     )
     plan = replace(plan, models=models, digest=digest_of_tasks(tasks))
-    return EvolutionParts(plan, pool, encoder, template, tasks, validation, tuple(notes))
+    return EvolutionParts(plan, pool, encoder, template, tasks, validation, grade, tuple(notes))
 
 
 def with_default_population(parts: EvolutionParts) -> EvolutionParts:

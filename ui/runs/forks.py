@@ -10,18 +10,18 @@ from itertools import groupby
 from core.episode import BASELINE, FORK, Decision, Episode, Event, Status
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
-from core.play.drive import drive_many
+from core.play.drive import GradeMany, drive_many
 from core.play.forking import HeldDecisions, decision_at, new_child, stands
 from core.play.policies import Cycle
 from core.play.policy import Policy
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
-from core.tasks.graders import grade_many
 from storage.reads import forks
 from storage.recorder import record
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import GroupControl
+from ui.runs.grading import grading_of_episodes
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan
 from ui.runs.play import Ending
@@ -41,6 +41,7 @@ class ForkParts:
     plan: ForkPlan
     pool: Pool
     parents: Mapping[str, Episode]
+    grade: GradeMany
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
         """Play what the run still lacks, all of the baseline before the first fork, recording every event before it is
@@ -61,12 +62,13 @@ class ForkParts:
             return found
 
         for part in (BASELINE, FORK):
-            due = sorted(siblings(self.plan, run, self.parents, part), key=_table)
+            due = sorted(siblings(self.plan, run, self.parents, part, self.grade), key=_table)
             for _, group in groupby(due, key=_table):
                 table = list(group)
                 for start in range(0, len(table), WAVE):
                     if not control.stop():
-                        yield from _wave(store, run, table[start : start + WAVE], policy, metered, control)
+                        wave = table[start : start + WAVE]
+                        yield from _wave(store, run, wave, policy, metered, self.grade, control)
         return control.ending(
             sum(one.summary.status is Status.MISSING for one in forks.of_runs(store, [run])[run])
         )
@@ -82,7 +84,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
         raise ConfigError(
             f"The models in {plan.pool} have changed since these forks were planned: plan them anew."
         )
-    return ForkParts(plan, pool, parents)
+    return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,9 @@ class Sibling:
     temperature: float | None
 
 
-def siblings(plan: ForkPlan, run: str, parents: Mapping[str, Episode], part: str) -> list[Sibling]:
+def siblings(
+    plan: ForkPlan, run: str, parents: Mapping[str, Episode], part: str, grade: GradeMany
+) -> list[Sibling]:
     """The children of one part ("baseline" or "fork") that the store did not hold when the run was planned."""
     found: list[Sibling] = []
     held = stands(plan.change, part)
@@ -115,7 +119,7 @@ def siblings(plan: ForkPlan, run: str, parents: Mapping[str, Episode], part: str
                 number,
                 id=episode_id(run, first + number),
                 run_id=run,
-                grade=grade_many,
+                grade=grade,
                 pool=plan.pool_digest,
                 held=held,
                 left_out=branch.left_out,
@@ -138,6 +142,7 @@ def _wave(
     wave: Sequence[Sibling],
     policy_of: Callable[[_Table], Policy],
     pool: Pool,
+    grade: GradeMany,
     control: GroupControl,
 ) -> Iterator[Event]:
     """Some children of one table, side by side: those that are not over yet."""
@@ -155,7 +160,7 @@ def _wave(
         [begun[one.child.id] for one in due],
         HeldDecisions(policy, decisions),
         pool,
-        grade_many,
+        grade,
         model_mask=() if all(mask) else mask,
         stop=control.stop,
         stored_replies=store.episodes.stored_replies(run),

@@ -10,16 +10,16 @@ from functools import cache
 from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Event, Status, TurnStarted
 from core.errors import ConfigError
 from core.ids import episode_id
-from core.play.drive import drive
+from core.play.drive import GradeMany, drive
 from core.play.policies import overridden
 from core.play.policy import Policy, WrappedPolicy, new_episode
 from core.pool.pool import Pool
-from core.tasks.graders import grade_many
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import LiveControl
+from ui.runs.grading import grading
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan
 from ui.runs.play import Ending
@@ -53,6 +53,7 @@ class LiveParts:
     plan: LivePlan
     pool: Pool
     policy: Steered
+    grade: GradeMany
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
         """Play the plan's episodes one after another, until one does not end by itself."""
@@ -87,7 +88,7 @@ class LiveParts:
             episode,
             policy,
             MeteredPool(self.pool, plan.max_cost_usd, store.runs.spent_usd(run)),
-            grade_many,
+            self.grade,
             model_mask=() if all(mask) else mask,
             stop=LiveControl(store, run).stop,
             stored_replies=store.episodes.stored_replies(run),
@@ -112,7 +113,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")
-    return LiveParts(plan, pool, policy)
+    return LiveParts(plan, pool, policy, grading(store, [plan.task]))
 
 
 def live_ending(ended: Episode) -> Ending:

@@ -25,7 +25,7 @@ from core.pocket import MODELS, WEIGHTS
 from core.pocket.specs import pocket_spec
 from core.pool.pool import Pool
 from core.pool.spec import ModelSpec
-from core.processes import Processes
+from core.processes import Processes, cores
 from core.settings import POCKET_POOL, Settings, read_settings
 from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
@@ -111,10 +111,9 @@ def resolve_pool(name: str) -> Pool:
 @cache
 def processes() -> Processes:
     """Who shares the work of small models with this process: never more in all than the machine has cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     chosen = settings().processes
     return Processes(
-        cores if chosen is None else min(chosen, cores),
+        cores() if chosen is None else min(chosen, cores()),
         preload=["core.pocket.pool", "core.coordinator.encoder"],
     )
 

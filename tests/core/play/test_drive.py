@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -119,6 +120,28 @@ class TestCrowd:
         assert len(Counting.calls) <= 5
         assert len(graded) <= 5
         assert sum(Counting.calls) == sum(len(one.turns) for one in end.values())
+
+    def test_a_verdict_that_takes_long_holds_up_its_own_episodes_only(self) -> None:
+        many, late = episodes(12), {f"t{n}": Future[bool | Failure]() for n in (0, 1)}
+
+        def grade(grades: Sequence[Grade]) -> Sequence[bool | Failure | Future[bool | Failure]]:
+            return [late.get(one.task.id) or one.answer == "12" for one in grades]
+
+        order = []
+        for event in drive_many(many, single_policy("ann", MODELS), pool(), grade):
+            if isinstance(event, EpisodeFinished):
+                order.append(event.episode)
+                if len(order) == 10:
+                    late["t1"].set_result(False)
+                    late["t0"].set_result(Failure("infrastructure", "Nobody can tell."))
+        assert [one.id for one in order[10:]] == ["e0000", "e0001"]
+        assert (order[10].status, order[10].error) == (Status.MISSING, "Nobody can tell.")
+        assert (order[11].status, order[11].reward) == (Status.FINISHED, 0.0)
+        assert {one.id: one for one in order[:10]} == {
+            name: one
+            for name, one in ends(drive_many(many, single_policy("ann", MODELS), pool(), grade_many)).items()
+            if one.task.id not in late
+        }
 
     def test_events_of_an_episode_come_in_order(self) -> None:
         seen: dict[str, list[Event]] = defaultdict(list)

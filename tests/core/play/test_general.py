@@ -112,10 +112,12 @@ class TestWords:
             assert f"the {role.capitalize()}." in duty
             assert prompt(role)[-1].content.split("\n\n")[-1].startswith(duty)
 
-    @pytest.mark.parametrize("grader", ["exact", "number", "choice", "math", "code", "open"])
+    @pytest.mark.parametrize(
+        "grader", ["exact", "number", "choice", "math", "code", "program", "open", "python:own.py:same"]
+    )
     def test_every_grader_says_how_to_answer(self, grader: Grader) -> None:
         system, user = prompt(W, task=replace(TASK, grader=grader))
-        assert f"<answer>your answer</answer>: {general.ANSWER_FORMAT[grader]}." in user.content
+        assert f"<answer>your answer</answer>: {general.answer_format(grader)}." in user.content
         assert "{" not in system.content + user.content
 
     def test_model_names_do_not_travel(self) -> None:

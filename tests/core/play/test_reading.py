@@ -172,6 +172,34 @@ def test_an_open_answer_is_the_whole_reply(reply: str, found: str | None, rule: 
     assert (reading.answer, reading.answer_rule) == (found, rule)
 
 
+LOOP = "for n in range(3):\n\n    print(n)"
+
+
+@pytest.mark.parametrize(
+    ("reply", "found", "rule"),
+    [
+        (f"So:\n<answer>\n```python\n{LOOP}\n```\n</answer>", LOOP, "tag"),
+        (f"<answer>{LOOP}</answer>", LOOP, "tag"),
+        ("<answer>\n    x = 1\n    print(x)\n</answer>", "x = 1\nprint(x)", "tag"),
+        (f"<answer>\nThe sum:\n~~~py\n{LOOP}\n~~~\nwhich prints\n~~~\n0 1 2\n~~~\n</answer>", LOOP, "tag"),
+        (f"<answer>{LOOP}</answer>\nNo, better:\n<answer>your answer</answer>", LOOP, "tag"),
+        (f"<answer>\n```python\n{LOOP}", LOOP, "open tag"),
+        (f"First:\n```\nprint(1)\n```\nthen\n```python\n{LOOP}\n```\nIt prints\n```\n0\n1\n```", LOOP, "fence"),
+        (f"Cut short:\n```python\n{LOOP}", LOOP, "fence"),
+        (f"<think>print(5)</think>\n{LOOP}\n", LOOP, "whole"),
+        ("print('\\boxed{4}')", "print('\\boxed{4}')", "whole"),
+        ("The answer is 4.", None, None),
+        ("Yes", None, None),
+        ("\\boxed{4}", None, None),
+    ],
+)  # fmt: skip
+def test_a_program_keeps_its_lines_and_loses_its_fence(
+    reply: str, found: str | None, rule: str | None
+) -> None:
+    reading = read_reply(PAPER, "general", Role.WORKER, reply, grader="program")
+    assert (reading.answer, reading.answer_rule) == (found, rule)
+
+
 def test_answers_of_models_that_take_liberties() -> None:
     """Each is found as a careful reader would find it, and where there is none, none is."""
 
@@ -189,7 +217,7 @@ def test_answers_of_models_that_take_liberties() -> None:
         assert bare(reading.answer) == bare(one["found"]), one
         assert (Flag.NO_ANSWER in reading.flags) == (one["found"] is None)
         rules.add(reading.answer_rule)
-    assert rules == {None, *ANSWER_RULES} - {"pattern", "whole"}
+    assert rules == {None, *ANSWER_RULES} - {"pattern", "whole", "fence"}
 
 
 def test_a_tasks_own_pattern_finds_its_answer_first() -> None:

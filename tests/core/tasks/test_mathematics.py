@@ -76,12 +76,12 @@ def test_single_answers(given_: str, right: str, verdict: bool) -> None:
 @pytest.mark.process
 def test_a_process_that_dies_or_hangs_loses_one_answer_and_no_more() -> None:
     assert same_mathematics([("1+1", "2")]) == [True]
-    process = _COMPARER._process
+    process = _COMPARER.child.process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert same_mathematics([("2+1", "3"), ("2+2", "4")]) == [True, True]
-    process = _COMPARER._process
+    process = _COMPARER.child.process
     assert process is not None
     os.kill(process.pid, signal.SIGSTOP)
     assert same_mathematics([("3+4", "7"), ("4+4", "8")]) == [False, True]

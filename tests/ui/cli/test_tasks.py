@@ -69,7 +69,7 @@ def test_labelled_answers_are_graded_and_differences_shown(world: Sums, tmp_path
         ({"answer": "1", "said": "1", "grader": "exact"}, 'needs true or false for "right"'),
         (
             {"answer": "1", "said": "1", "grader": "judge", "right": True},
-            "has an unknown grader: choose exact",
+            "has an unknown grader 'judge': choose exact",
         ),
         ("", "is empty"),
     ],

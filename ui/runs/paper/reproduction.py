@@ -26,6 +26,7 @@ from core.evolution.generation_stats import GenerationStats
 from core.evolution.search import space_of
 from core.evolution.supervised import cloned_from_labels
 from core.ids import run_id as new_run_id
+from core.play.drive import GradeMany
 from core.play.policies import PLAN_WORK_CHECK, CyclePolicy, RandomPolicy, single_policy
 from core.play.policy import Policy, new_episode
 from core.pocket.specs import TEAMS
@@ -33,12 +34,12 @@ from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from core.settings import POCKET_POOL
-from core.tasks.graders import grade_many
-from core.tasks.sets import POCKET_SETS, load_tasks
+from core.tasks.sets import POCKET_SETS, load_tasks, tasks_in_file
 from storage.recorder import record_finished_run
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.evolution import prepare
+from ui.runs.grading import grading
 from ui.runs.paper.outcomes import suites
 from ui.runs.paper.tables import EVOLVED, LABELS_SHARE, TableRow, Way
 from ui.runs.plans import EvolutionPlan, ReproducePlan, Suite, to_config
@@ -77,6 +78,12 @@ class Reproduction:
     def models(self) -> tuple[str, ...]:
         """The pool's slots."""
         return tuple(spec.name for spec in self.metered.specs)
+
+    @cached_property
+    def grade(self) -> GradeMany:
+        """How all its tasks are graded."""
+        sets = (self.suite.tasks, self.suite.held_out)
+        return grading(self.store, [task for one in sets for task in tasks_in_file(one)], *sets)
 
     def tasks(self, row: TableRow) -> list[Task]:
         """The tasks that a row is measured on."""
@@ -187,7 +194,7 @@ class Reproduction:
 
     def _arena(self, seed: int) -> Arena:
         suite = self.suite
-        return Arena(self.pool, grade_many, turn_budget=suite.turns, seed=seed, protocol=suite.protocol)
+        return Arena(self.pool, self.grade, turn_budget=suite.turns, seed=seed, protocol=suite.protocol)
 
     def _training(self, repeats: int) -> list[Task]:
         """Tasks that a learner which asks every model about each may use within the budget, of which the choice of the
@@ -244,7 +251,7 @@ class Reproduction:
                 return majority_vote(arena, policy, episodes(policy))
             masked = MASKED_ROLE.get(row.played)
             roles = () if masked is None else tuple(role is not masked for role in ROLE_ORDER)
-            return play_all(episodes(policy), policy, self.pool, grade_many, role_mask=roles)
+            return play_all(episodes(policy), policy, self.pool, self.grade, role_mask=roles)
         kind, _, rank = row.how.partition(":")
         best = self.ranked[int(rank or 1) - 1]
         if kind == "majority":

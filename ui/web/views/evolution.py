@@ -16,6 +16,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import FIRST_COLOUR, label, percent
 from ui.presentation.words import dollars, setting_words
 from ui.runs import wiring
+from ui.runs.grading import name_task_file
 from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
 from ui.web.evolution.form import choose_evolution
 from ui.web.evolution.lineage import Lineage, evolution_of, read_lineage
@@ -80,6 +81,7 @@ def _form_page(store: Store, runs: Sequence[RunSummary]) -> None:
         tool("Back to the evolutions", "leave_form", partial(state.set_params, panel=None), icon="arrow_back")
     plan, to_do = choose_evolution(store, wiring.settings())
     if begin_button("Begin", "begin", "play_arrow", to_do, width=160) and plan is not None:
+        name_task_file(store, plan.tasks)
         begin("evolution", store, plan)
 
 

@@ -1,0 +1,141 @@
+"""Programs are right when they pass every test: what counts as the same output, and what stands for a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.episode import Failure, Grade, Task
+from core.errors import TaskError
+from core.play.drive import settled
+from core.tasks.bubblewrap import Limits, _interpreter, check_sandbox
+from core.tasks.grading import grading_of
+from core.tasks.programs import passes, read_tests
+
+pytestmark = pytest.mark.process
+
+LIMITS = Limits(CPU=2, wall_s=6.0, total_s=20.0)
+ADD = "def add(a, b):\n    return a + b\n"
+
+
+def right(program: str, *tests: Any) -> bool:
+    return passes(program, json.dumps(tests), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("program", "tests", "verdict"),
+    [
+        ("print(sum(map(int, input().split())))", [{"input": "3 4\n", "output": "7\n"}], True),
+        ("print(7)", [{"input": "3 4\n", "output": "7"}, {"input": "1 1\n", "output": "2"}], False),
+        ("```python\nprint('a b')\n```\n", [{"input": "", "output": "a  b  \n\n"}], True),
+        ("print('a\\nb')", [{"input": "", "output": "a b"}], False),
+        ("print('A')", [{"input": "", "output": "a"}], False),
+        ("print(1 / 3)", [{"input": "", "output": "0.33333333"}], True),
+        ("print(0.34)", [{"input": "", "output": "0.33333333"}], False),
+        ("print('007')", [{"input": "", "output": "7"}], False),
+        ("print(10**30 + 1)", [{"input": "", "output": str(10**30)}], False),
+        ("print('7')\nraise ValueError", [{"input": "", "output": "7"}], False),
+        ("print('ä€')", [{"input": "", "output": "ä€"}], True),
+        ("import sys\nprint(sys.stdin.read()[::-1])", [{"input": "ab", "output": "ba"}], True),
+        ("if __name__ == '__main__':\n    print(input())\n    exit()", [{"input": "x", "output": "x"}], True),
+        (ADD, ["assert add(3, 4) == 7", "add(1, 1) == 2"], None),
+        (ADD, ["assert add(3, 4) == 7", "assert add('a', 'b') == 'ab'"], True),
+        (ADD, ["assert add(0.1, 0.2) == 0.3", "assert add(1, 1) == 2.0"], True),
+        (ADD, ["assert add((1,), (2,)) == [1, 2]"], False),
+        (ADD, ["assert set(add([2], [2, 1])) == set((1, 2))", "assert add(1, 1) is not 3"], None),
+        (ADD, ["assert set(add([2], [2, 1])) == set((1, 2))"], True),
+        ("def f(x): return {x: None, (1,): b'c', 3: {2}}", ["assert f(0) == {3: {2}, (1,): b'c', 0: None}"], True),
+        ("def f(): return True", ["assert f() is True", "assert f() == 1"], True),
+        ("def f(): return '1'", ["assert f() == 1"], False),
+        ("def f(): return float('nan')", ["assert f() == 1.0"], False),
+        ("def f(): return 10 ** 400", ["assert f() == 1.0"], False),
+        ("print(input())\n" + ADD, ["assert add(1, 2) == 3"], False),  # it reads what nobody gives
+        ("class Solution:\n    def add(self, a, b): return a + b", ["assert Solution().add(1, 2) == 3"], True),
+        ("from dataclasses import *\n@dataclass\nclass P: x: 'int'\ndef f(): return P(3).x", ["assert f() == 3"], True),
+        ("not Python", ["assert f() == 3"], False),
+        ("", [{"input": "", "output": "1"}], False),
+    ],
+)  # fmt: skip
+def test_verdicts(program: str, tests: list[Any], verdict: bool | None) -> None:
+    if verdict is None:
+        with pytest.raises(ValueError, match="has a test 2 that is not understood"):
+            right(program, *tests)
+    else:
+        assert right(program, *tests) is verdict
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        None, [], {}, "assert f() == 1", [1], [{"input": "1"}], [{"input": 1, "output": "1"}],
+        [{"input": "1", "output": "1", "testtype": "functional"}], ["assert f()"], ["assert f() == g()"], ["f( == 1"],
+        ["assert f() == 1; import os"], ["assert f() == " + "[" * 300], ["assert 1 < f() < 2"], ["assert f() == x"],
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_tests(tests: Any) -> None:
+    with pytest.raises(ValueError, match="write each as"):
+        read_tests(tests)
+
+
+def test_many_programs_are_graded_side_by_side_and_each_once() -> None:
+    tasks = [Task(f"t{n}", "q", json.dumps([{"input": "", "output": f"{n}"}]), "program") for n in range(3)]
+    grade = grading_of(tasks)
+    asked = [Grade(task, f"print({n})") for task in tasks for n in (0, 1, 2, 0)]
+    verdicts = grade(asked)
+    assert verdicts[0] is verdicts[3]
+    assert settled(verdicts) == [a.answer == f"print({a.task.id[1:]})" for a in asked]
+    assert settled(grade([Grade(Task("n", "q", "4", "number"), "4"), asked[0]])) == [True, True]
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Nothing is known of the sandbox, before and after."""
+    _interpreter.cache_clear()
+    yield
+    _interpreter.cache_clear()
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize(
+    ("bwrap", "sentence"),
+    [
+        (None, "bubblewrap, which makes it, is not installed: install it"),
+        (
+            "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1",
+            "uid map: Permission denied.*AppArmor",
+        ),
+        ("exec sleep 0.1", "it says nothing"),
+        # Whoever pretends to be a sandbox and runs the program as it is.
+        ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "cannot make one here"),
+    ],
+)
+def test_without_a_sandbox_nothing_is_run(
+    bwrap: str | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bwrap is not None:
+        script = tmp_path / "bwrap"
+        script.write_text(f"#!/bin/sh\n{bwrap}\n")
+        tmp_path.chmod(0o755)
+        script.chmod(0o755)
+        for folder in tmp_path.parents[:2]:
+            folder.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    task = Task("t", "q", json.dumps([{"input": "", "output": "7"}]), "program")
+    with pytest.raises(TaskError, match=sentence):
+        grading_of([task])
+    monkeypatch.undo()
+    check_sandbox()
+    grade = grading_of([task])
+    _interpreter.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    [verdict] = grade([Grade(task, f"print(7)  # {sentence}")])  # it was there when the run began
+    assert not isinstance(verdict, bool | Failure)
+    found = verdict.result()
+    assert isinstance(found, Failure)
+    assert found.kind == "infrastructure"
