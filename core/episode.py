@@ -329,6 +329,7 @@ class Ask:
     max_tokens: int | None = None  # None: the model entry's own limit
     temperature: float | None = None
     tools: str = ""  # JSON list of the tools that the model may ask to be called
+    episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,7 @@ class _EpisodeState:
             seed=derive_seed((self.episode.seed, self.episode.task.id)),
             sample=self.asked[decision.model, messages],
             temperature=spec.role_temperature.get(decision.role),
+            episode=self.episode.id,
         )
 
     def read(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from core.episode import Ask, Reply
-from core.pool.pool import Flight, Pool, answers, closing, flight_of
+from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, flight_of
 
 #: Replies are handed to a ledger when so many wait, or when the first of them has waited so long.
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.25
@@ -111,17 +111,16 @@ class CachedPool:
             self._ledger.keep(fresh)
 
 
-class _CachedFlight:
+class _CachedFlight(WrappedFlight):
     """The flight of a cached pool over that of the pool behind."""
 
     def __init__(self, pool: CachedPool, behind: Flight) -> None:
+        super().__init__(behind)
         self._pool = pool
-        self._behind = behind
         self._known: list[tuple[int, Reply]] = []
         self._waiting: dict[bytes, list[int]] = {}  # numbers of equal calls under way
         self._keys: list[bytes] = []  # of the calls behind, by their numbers there
         self._added = 0
-        self.capacity = behind.capacity
 
     @property
     def under_way(self) -> int:
@@ -157,9 +156,6 @@ class _CachedFlight:
         finally:
             self._pool.hand_over()
 
-    def wake(self) -> None:
-        self._behind.wake()
-
     def cancel(self, number: int) -> None:
         """Give up one call; it goes on behind where an equal one waits for it too."""
         self._known = [one for one in self._known if one[0] != number]
@@ -169,6 +165,3 @@ class _CachedFlight:
                 if not numbers:
                     del self._waiting[key]
                     self._behind.cancel(self._keys.index(key))
-
-    def close(self) -> None:
-        self._behind.close()

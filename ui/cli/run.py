@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -221,13 +222,16 @@ def _with_cycles(store: Store, parts: BatchParts, validation: list[Task]) -> Bat
 def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable: set[str]) -> None:
     """Accuracies per policy, in the order they were asked for."""
     from core.analysis.metrics import wilson_interval
+    from core.episode import Status
     from ui.presentation.words import dollars
 
     order = {name: place for place, name in enumerate(plan.policies)}
     rows = sorted(store.runs.policies(run_id), key=lambda one: order.get(one.policy, len(order)))
     each = len(plan.load_tasks())
-    cut = {one.policy: each - one.n - one.missing for one in rows if one.n + one.missing < each}
-    cut |= dict.fromkeys({*plan.policies} - {one.policy for one in rows}, each)
+    over = (Status.FINISHED, Status.MISSING)
+    cut = Counter(one.policy for one in store.episodes.of_run(run_id) if one.status not in over)
+    planned = each * len(plan.policies)
+    unbegun = planned - cut.total() - sum(one.n + one.missing for one in rows)
     if as_json:
         print_json(
             [
@@ -272,9 +276,11 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable:
     )
     if cut:
         say(
-            f"{sum(cut.values())} of {each * len(plan.policies)} episodes were cut or never begun. Those that ended "
-            "are the shorter ones, so no accuracy is told of their policies: resume the run to play the rest."
+            f"{cut.total()} of {planned} episodes were cut. Those that ended are the shorter ones, so no accuracy is "
+            "told of their policies: resume the run to play the rest."
         )
+    if unbegun:
+        say(f"{unbegun} of {planned} episodes were never begun: resume the run to play them.")
     _report_lapses(store, run_id, mendable)
     say(f"Look into it: trinity episodes --run {run_id}, or trinity ui")
 

@@ -47,8 +47,12 @@ class BatchParts:
         """Play what the run still lacks, policy after policy, and record every event before it is passed on. An
         interrupted or missing episode goes on after its last stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
-        pool = CachedPool(self.pool.anew(store.runs.spent_usd(run) + plan.choice_usd))
-        over = {one.id for one in store.episodes.of_run(run) if one.status is Status.FINISHED}
+        metered = self.pool.anew(store.runs.spent_usd(run) + plan.choice_usd)
+        over = {
+            one.id: one.cost_usd or 0.0 for one in store.episodes.of_run(run) if one.status is Status.FINISHED
+        }
+        metered.ended(over.values())
+        pool = CachedPool(metered)
         begun = {one.id: one for one in store.episodes.unfinished(run)}
         stored_replies = store.episodes.stored_replies(run)
         for position, policy in enumerate(self.policies):
