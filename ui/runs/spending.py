@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from core.episode import BASELINE, FORK, Ask, Episode, Message, Reply, Task
+from core.episode import BASELINE, FORK, Ask, Episode, Message, Reply
 from core.errors import BudgetError
 from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES
 from core.play.forking import turns_left
-from core.play.policies import follows_cycle
 from core.pool.costs import QUESTION_TOKENS, CostBound, estimate_cost
 from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, flight_of
 from core.pool.spec import ModelSpec
@@ -87,17 +86,16 @@ def price(
     store: Store,
     plan: RunPlan,
     specs: tuple[ModelSpec, ...] | None = None,
-    choosing: Sequence[Task] = (),
 ) -> Price:
-    """What a plan can cost at most, before it is made ready. `specs` are those of its pool where they are known, and
-    `choosing` the tasks on which a batch run's role cycles are chosen first. What is read again costs nothing."""
+    """What a plan can cost at most, before it is made ready. `specs` are those of its pool where they are known. What
+    is read again costs nothing."""
     if not isinstance(plan, PooledPlan):
         return Price(estimate((), 0, 1), (), None)
     specs = wiring.pool_specs(plan.pool) if specs is None else specs
     match plan:
         case BatchPlan():
-            tasks = plan.load_tasks()
-            tried = sum(follows_cycle(name) for name in plan.policies) * len(CYCLES) * len(choosing)
+            tasks, choosing = plan.load_tasks(), plan.choosing_tasks()
+            tried = len(plan.undecided) * len(CYCLES) * len(choosing)
             played = tried + len(tasks) * len(plan.policies)
             most = estimate(specs, played, plan.turns, [task.question for task in (*tasks, *choosing)])
         case LivePlan():
