@@ -72,6 +72,7 @@ class Flag(StrEnum):
     PROMPT_OVERFLOW = "prompt_overflow"  # the transcript did not fit the encoder and was cut
     SELF_VERIFIED = "self_verified"  # the Verifier judged its own model's answer
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
+    REUSED = "reused"  # the reply is one that another run had got: nobody was asked, and nothing was paid
 
 
 #: How answers are judged; `open`: the answer is a whole reply to somebody, which nothing here can judge.
@@ -144,6 +145,7 @@ class Reply:
         ""  # JSON list of the calls it asks for; `text` tells them in words, and is what is kept
     )
     error: Failure | None = None
+    reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
 
 
 @dataclass(frozen=True, slots=True)

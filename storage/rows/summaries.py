@@ -53,6 +53,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "low_margin",  # some decision had a logit margin below LOW_MARGIN
     "override",  # a person took over a decision
     "swapped",  # a person let another policy decide from some turn on
+    "reused",  # a reply is one that another run had got
 )
 
 

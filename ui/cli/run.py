@@ -15,6 +15,7 @@ from ui.cli.console import (
     MaxCostOption,
     PoolOption,
     ProtocolOption,
+    ReuseOption,
     StoreOption,
     interval,
     opened_store,
@@ -27,7 +28,14 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import agree, playing, tell_what_plays, tell_what_was_reckoned, with_ceiling
+from ui.cli.playing import (
+    agree,
+    playing,
+    tell_what_plays,
+    tell_what_was_reckoned,
+    tell_what_was_reused,
+    with_ceiling,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +97,7 @@ def run(
             "0 means plan, work, check.",
         ),
     ] = None,
+    reuse: ReuseOption = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -130,6 +139,7 @@ def run(
                 pool=absolute_pool(settings.pool),
                 encoder=settings.encoder,
                 max_cost_usd=settings.max_cost_usd,
+                reuse=reuse,
             )
             plan = completed(opened, plan)
         else:
@@ -175,6 +185,7 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
                 note = f"{printable(event.episode.policy)}, {right} of {over} right"
                 bar.update(line, advance=1, note=note)
     tell_what_was_reckoned(parts.pool)
+    tell_what_was_reused(parts.shelf)
     # That a pocket specialist cannot play a role is part of its world, and no setting mends it.
     mendable = {spec.name for spec in parts.pool.specs if spec.provider != "pocket"}
     _report(store, played.run, parts.plan, as_json, mendable)

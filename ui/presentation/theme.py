@@ -151,6 +151,7 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.PROMPT_OVERFLOW: "transcript cut to fit the encoder",
     Flag.SELF_VERIFIED: "judged its own model's answer",
     Flag.MODEL_ERROR: "model failed",
+    Flag.REUSED: "reply of an earlier run, reused free of charge",
 }
 
 

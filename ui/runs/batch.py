@@ -16,6 +16,7 @@ from core.pool.cache import CachedPool
 from core.tasks.graders import grade_many
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import record
+from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
 from ui.runs import role_cycles, wiring
 from ui.runs.control import GroupControl
@@ -27,12 +28,13 @@ from ui.runs.spending import MeteredPool
 
 @dataclass(frozen=True, slots=True)
 class BatchParts:
-    """All that a batch run needs besides the store; `pool` counts what is spent."""
+    """All that a batch run needs besides the store; `pool` counts what is spent, `shelf` is what is reused."""
 
     plan: BatchPlan
     pool: MeteredPool
     policies: list[Policy]
     tasks: list[Task]
+    shelf: SharedReplies | None = None
 
     def play(
         self, store: Store, run: str
@@ -41,8 +43,10 @@ class BatchParts:
         policy, and record every event before it is passed on. An interrupted or missing episode goes on after its last
         stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
+        if self.shelf is not None:
+            self.shelf.load([*self.tasks, *plan.choosing_tasks()])
         if plan.undecided:
-            plan = yield from role_cycles.choose(store, run, plan, self.pool)
+            plan = yield from role_cycles.choose(store, run, plan, self.pool, self.shelf)
         policies = [
             cycle_policy(one.id, plan.models, plan.cycles[one.id]) if one.id in plan.cycles else one
             for one in self.policies
@@ -52,7 +56,7 @@ class BatchParts:
             one.id: one.cost_usd or 0.0 for one in store.episodes.of_run(run) if one.status is Status.FINISHED
         }
         metered.ended(over.values())
-        pool = CachedPool(metered)
+        pool = CachedPool(metered, shelf=self.shelf)
         begun = {one.id: one for one in store.episodes.unfinished(run)}
         stored_replies = store.episodes.stored_replies(run)
         for position, policy in enumerate(policies):
@@ -96,7 +100,8 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     tasks = plan.load_tasks()
     pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
     same_models(plan, tuple(spec.name for spec in pool.specs))
-    return BatchParts(plan, pool, resolve_policies(store, plan), tasks)
+    shelf = store.episodes.shared_replies(pool.specs) if plan.reuse else None
+    return BatchParts(plan, pool, resolve_policies(store, plan), tasks, shelf)
 
 
 def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:

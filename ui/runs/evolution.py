@@ -27,6 +27,7 @@ from core.tasks.sets import digest_of_tasks
 from storage.rows.summaries import CandidateSummary, GenerationSummary, RunStatus
 from storage.shelves.checkpoints import checkpoint_row
 from storage.shelves.paid_replies import PaidReplies
+from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import HaltingPool, Stopped
@@ -38,7 +39,8 @@ from ui.runs.spending import MeteredPool
 
 @dataclass(frozen=True, slots=True)
 class EvolutionParts:
-    """All that an evolution needs besides the store. `notes` are worth telling before it begins."""
+    """All that an evolution needs besides the store. `notes` are worth telling before it begins, `shelf` is what is
+    reused."""
 
     plan: EvolutionPlan
     pool: Pool
@@ -47,6 +49,7 @@ class EvolutionParts:
     tasks: list[Task]
     validation: list[Task]
     notes: tuple[str, ...] = ()
+    shelf: SharedReplies | None = None
 
     def play(self, store: Store, run: str) -> Generator[Generation, None, Ending]:
         """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
@@ -64,7 +67,9 @@ class EvolutionParts:
         def cancelled() -> bool:
             return store.runs.control(run).cancel
 
-        shared = CachedPool(HaltingPool(pool, cancelled), ledger=ledger)
+        if self.shelf is not None:
+            self.shelf.load([*self.tasks, *self.validation])
+        shared = CachedPool(HaltingPool(pool, cancelled), ledger=ledger, shelf=self.shelf)
         keeper = Keeper(store, run, self, pool, ledger, *so_far)
         config, template = self.plan.evolution, replace(self.template, parent_run=run)
         marks = [(one.spent_usd, one.next_tasks or config.tasks_per_candidate) for one in stats]
@@ -106,7 +111,7 @@ def _check_next(pool: MeteredPool, marks: Sequence[tuple[float, int]], paid_usd:
         raise pool.refusal("generation")
 
 
-def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
+def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
     """The parts; everything that can be wrong is found here, before anything is written."""
     tasks, validation, notes = plan.task_sets()
     pool = wiring.resolve_pool(plan.pool)
@@ -127,7 +132,8 @@ def prepare(_store: Store, plan: EvolutionPlan) -> EvolutionParts:
         protocol=plan.protocol,
     )
     plan = replace(plan, models=models, digest=digest_of_tasks(tasks))
-    return EvolutionParts(plan, pool, encoder, template, tasks, validation, tuple(notes))
+    shelf = store.episodes.shared_replies(pool.specs) if plan.reuse else None
+    return EvolutionParts(plan, pool, encoder, template, tasks, validation, tuple(notes), shelf)
 
 
 def with_default_population(parts: EvolutionParts) -> EvolutionParts:
@@ -211,6 +217,8 @@ class Keeper:
         ]
         self.store.evolution.add(entry, candidates, generation.state.to_bytes(), row)
         self.ledger.generation = generation.index + 1
+        if self.parts.plan.reuse:  # they are kept for others
+            return
         if generation.index == config.generations:
             self.ledger.forget()
         elif generation.index and generation.index % config.rotate_every == 0:

@@ -36,7 +36,7 @@ class BatchPlan:
     """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
     `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choosing` the number of validation
     tasks on which those are chosen that have none (0: they plan, work and check), `choice_usd` what that cost; `digest`
-    is of the tasks; `protocol` as in `new_episode`."""
+    is of the tasks; `protocol` as in `new_episode`; `reuse`: whether replies that other runs have got are used."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
@@ -56,6 +56,7 @@ class BatchPlan:
     choice_usd: float = 0.0
     digest: str = ""
     protocol: Protocol | None = None
+    reuse: bool = False
     kind: Literal["run"] = "run"
 
     @property
@@ -108,7 +109,8 @@ class EvolutionPlan:
     """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
     empty; `barred`, `token_position` and `protocol` as in a checkpoint; `neutral_start`: whether a head begins where
     every choice is equally likely, also the low-rank one; `controls`: whether they are played at the end; `digest`
-    tells when a task file changed."""
+    tells when a task file changed; `reuse`: whether replies that other runs have got are used, and its own kept for
+    others."""
 
     tasks: str
     n: int | None
@@ -127,6 +129,7 @@ class EvolutionPlan:
     models: tuple[str, ...] = ()
     digest: str = ""
     protocol: Protocol = Protocol.PAPER
+    reuse: bool = False
     kind: Literal["evolve"] = "evolve"
 
     def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:

@@ -14,7 +14,7 @@ from core.errors import StoreError
 from core.evolution.cycles import CYCLES, Trial, choose_cycles, try_cycles
 from core.play.policies import Cycle
 from core.pocket import WEIGHTS
-from core.pool.cache import CachedPool
+from core.pool.cache import CachedPool, ReplyShelf
 from core.pool.pool import Pool
 from core.tasks.graders import grade_many
 from storage.files.atomic import atomic_file
@@ -53,7 +53,7 @@ def with_remembered(plan: BatchPlan, pool: Pool) -> BatchPlan:
 
 
 def choose(
-    store: Store, run: str, plan: BatchPlan, pool: MeteredPool
+    store: Store, run: str, plan: BatchPlan, pool: MeteredPool, shelf: ReplyShelf | None = None
 ) -> Generator[CyclesTried | CyclesChosen, None, BatchPlan]:
     """Try every cycle for the policies that have none, and give the plan with the best, as its run now keeps it.
 
@@ -65,7 +65,7 @@ def choose(
     trials: list[Trial] = []
     for trial in try_cycles(
         plan.undecided,
-        CachedPool(halting, ledger=ledger),
+        CachedPool(halting, ledger=ledger, shelf=shelf),
         grade_many,
         tasks,
         turn_budget=plan.turns,
@@ -78,7 +78,8 @@ def choose(
     chosen = {name: one.cycle for name, one in found.items()}
     plan = replace(plan, cycles={**plan.cycles, **chosen}, choice_usd=metered.spent_usd)
     store.runs.amend(run, to_config(plan), owner=owner())
-    ledger.forget()
+    if not plan.reuse:  # else they are kept for others
+        ledger.forget()
     yield CyclesChosen(chosen)
     return plan
 

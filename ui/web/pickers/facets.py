@@ -30,6 +30,7 @@ _SHORT_FLAGS = {
     Flag.SELF_VERIFIED.value: "self-verified",
     Flag.PROMPT_OVERFLOW.value: "transcript cut",
     Flag.TRUNCATED.value: "reply cut",
+    Flag.REUSED.value: "reply reused",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _BY_HAND = (
