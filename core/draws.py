@@ -25,6 +25,11 @@ def turn_key(seed: int, task_id: str, index: int) -> str:
     return f"{seed}/{task_id}/{index}"
 
 
+def reply_seed(seed: int, task_id: str) -> int:
+    """What an episode's models are asked with: the same for every policy, so that their chances are the same."""
+    return derive_seed((seed, task_id))
+
+
 def draw_index(probabilities: ArrayLike, u: float) -> int:
     """Index drawn from `probabilities` (of any sum; 0 is never drawn) by the uniform number `u`, by inverse CDF."""
     weights = np.asarray(probabilities, dtype=np.float64)

@@ -74,6 +74,7 @@ class Flag(StrEnum):
     PROMPT_SHORTENED = "prompt_shortened"  # the transcript did not fit the model's window and was cut
     SELF_VERIFIED = "self_verified"  # the Verifier judged its own model's answer
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
+    REUSED = "reused"  # the reply is one that another run had got: nobody was asked, and nothing was paid
 
 
 #: How answers are judged. `code`: a value of Python; `program`: a program that passes tests; `open`: the answer is a
@@ -165,6 +166,7 @@ class Reply:
         ""  # JSON list of the calls it asks for; `text` tells them in words, and is what is kept
     )
     error: Failure | None = None
+    reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +352,7 @@ class Ask:
     max_tokens: int | None = None  # None: the model entry's own limit
     temperature: float | None = None
     tools: str = ""  # JSON list of the tools that the model may ask to be called
+    episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,10 +192,15 @@ def drive_arriving(
     ends it as interrupted."""
     table = _Table(policy, pool, grade, options)
     arrivals.watch(table.flight.wake)
+    next_one: Episode | None = None
     with contextlib.closing(table.flight):
         while True:
-            while table.has_room and (arrived := arrivals.take(wait=not table.seats)) is not None:
-                yield from table.seat(arrived)
+            while table.has_room:
+                next_one = next_one or arrivals.take(wait=not table.seats)
+                if next_one is None or not table.affords(next_one):
+                    break
+                yield from table.seat(next_one)
+                next_one = None
             if not table.seats:
                 return
             if give_up is not None:
@@ -224,6 +229,11 @@ class _Table:
     def has_room(self) -> bool:
         """Whether another episode is worth beginning."""
         return self.flight.capacity is None or len(self.seats) - len(self.judged) < self.flight.capacity
+
+    def affords(self, episode: Episode) -> bool:
+        """Whether it can be paid for beside those that are being played. BudgetError when there are none, and it
+        cannot."""
+        return self.flight.affords(episode, (seat.episode.id for seat in self.seats))
 
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from core.draws import derive_seed, turn_key
+from core.draws import reply_seed, turn_key
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -253,9 +253,10 @@ class _EpisodeState:
             model=decision.model,
             role=decision.role,
             messages=messages,
-            seed=derive_seed((self.episode.seed, self.episode.task.id)),
+            seed=reply_seed(self.episode.seed, self.episode.task.id),
             sample=self.asked[decision.model, messages],
             temperature=spec.role_temperature.get(decision.role),
+            episode=self.episode.id,
         )
 
     def read(self, decision: Decision, messages: tuple[Message, ...], reply: Reply) -> Turn:
@@ -274,6 +275,7 @@ class _EpisodeState:
             answer = found.answer
         marks = {
             Flag.MODEL_ERROR: reply.error is not None,
+            Flag.REUSED: reply.reused,
             Flag.TRUNCATED: reply.finish_reason == "length",
             Flag.PROMPT_OVERFLOW: decision.prompt_overflow,
             Flag.PROMPT_SHORTENED: general.is_shortened(messages),

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from core.episode import Ask, Reply
-from core.pool.pool import Flight, Pool, answers, closing, flight_of
+from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, entry, flight_of
+from core.pool.spec import ModelSpec
 
 #: Replies are handed to a ledger when so many wait, or when the first of them has waited so long.
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.25
@@ -25,16 +26,48 @@ class ReplyLedger(Protocol):
         """Keep these as well, each with the key of its call."""
 
 
-class CachedPool:
-    """Remembers replies by (model, messages, temperature, max_tokens, seed, sample), in memory, the least recently used
-    dropped beyond `max_entries`, and in a `ledger` where there is one. A hit repeats the reply as it was, usage
-    included, so that an episode reads the same whether or not another came first. Failures are not remembered."""
+class ReplyShelf(Protocol):
+    """Replies that other runs have got."""
 
-    def __init__(self, pool: Pool, max_entries: int = 100_000, ledger: ReplyLedger | None = None) -> None:
+    def find(self, spec: ModelSpec, key: bytes) -> Reply | None:
+        """This model's reply to the call with this key, marked as reused; None where there is none."""
+
+
+def call_key(spec: ModelSpec, ask: Ask) -> bytes:
+    """What calls that get the same reply of this model have in common. At temperature 0 there is no chance: draws that
+    are told apart by seed and sample are one."""
+    temperature = float(spec.temperature if ask.temperature is None else ask.temperature)
+    has_chance = temperature > 0 or not spec.send_temperature
+    call = (
+        ask.model,
+        [(message.role, message.content) for message in ask.messages],
+        temperature,
+        spec.max_tokens if ask.max_tokens is None else ask.max_tokens,
+        *((ask.seed, ask.sample) if has_chance else ()),
+        *([ask.tools] if ask.tools else []),
+    )
+    return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
+
+
+class CachedPool:
+    """Remembers replies by their `call_key`, in memory, the least recently used dropped beyond `max_entries`, and in a
+    `ledger` where there is one. A hit repeats the reply as it was, usage included, so that an episode reads the same
+    whether or not another came first. Failures are not remembered.
+
+    What is not remembered is looked for on the `shelf`, where there is one."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        max_entries: int = 100_000,
+        ledger: ReplyLedger | None = None,
+        shelf: ReplyShelf | None = None,
+    ) -> None:
         self.specs = pool.specs
         self._pool = pool
-        self._limits = {spec.name: (spec.temperature, spec.max_tokens) for spec in pool.specs}
+        self._by_name = {spec.name: spec for spec in pool.specs}
         self._ledger = ledger
+        self._shelf = shelf
         self._replies = OrderedDict(ledger.recall() if ledger else ())
         self._max_entries = max_entries
         self._fresh: list[tuple[bytes, Reply]] = []  # not yet in the ledger
@@ -55,7 +88,7 @@ class CachedPool:
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Stream from the pool behind, or yield a remembered reply at once."""
         key = self.key(ask)
-        if (known := self.recall(key)) is not None:
+        if (known := self.recall(ask, key)) is not None:
             yield known.text
             yield known
             return
@@ -68,24 +101,19 @@ class CachedPool:
                 yield piece
 
     def key(self, ask: Ask) -> bytes:
-        """What calls that get the same reply have in common."""
-        temperature, max_tokens = self._limits.get(ask.model, (0.0, 0))
-        call = (
-            ask.model,
-            [(message.role, message.content) for message in ask.messages],
-            float(temperature if ask.temperature is None else ask.temperature),
-            max_tokens if ask.max_tokens is None else ask.max_tokens,
-            ask.seed,
-            ask.sample,
-            *([ask.tools] if ask.tools else []),
-        )
-        return hashlib.blake2b(repr(call).encode(errors="surrogatepass"), digest_size=20).digest()
+        """What calls that get the same reply have in common. PoolError for a model not in the pool."""
+        return call_key(entry(self._by_name, ask.model), ask)
 
-    def recall(self, key: bytes) -> Reply | None:
-        """The reply of such a call, where it is remembered."""
+    def recall(self, ask: Ask, key: bytes) -> Reply | None:
+        """The reply of a call with this key, where it is remembered or on the shelf."""
         reply = self._replies.get(key)
         if reply is not None:
             self._replies.move_to_end(key)
+        elif self._shelf is not None:
+            reply = self._shelf.find(self._by_name[ask.model], key)
+            if reply is not None:
+                self.remember(key, reply)
+        if reply is not None:
             self.hits += 1
         return reply
 
@@ -111,17 +139,16 @@ class CachedPool:
             self._ledger.keep(fresh)
 
 
-class _CachedFlight:
+class _CachedFlight(WrappedFlight):
     """The flight of a cached pool over that of the pool behind."""
 
     def __init__(self, pool: CachedPool, behind: Flight) -> None:
+        super().__init__(behind)
         self._pool = pool
-        self._behind = behind
         self._known: list[tuple[int, Reply]] = []
         self._waiting: dict[bytes, list[int]] = {}  # numbers of equal calls under way
         self._keys: list[bytes] = []  # of the calls behind, by their numbers there
         self._added = 0
-        self.capacity = behind.capacity
 
     @property
     def under_way(self) -> int:
@@ -132,7 +159,7 @@ class _CachedFlight:
         for ask in asks:
             number, self._added = self._added, self._added + 1
             key = self._pool.key(ask)
-            if (reply := self._pool.recall(key)) is not None:
+            if (reply := self._pool.recall(ask, key)) is not None:
                 self._known.append((number, reply))
             elif key in self._waiting:
                 self._waiting[key].append(number)
@@ -157,9 +184,6 @@ class _CachedFlight:
         finally:
             self._pool.hand_over()
 
-    def wake(self) -> None:
-        self._behind.wake()
-
     def cancel(self, number: int) -> None:
         """Give up one call; it goes on behind where an equal one waits for it too."""
         self._known = [one for one in self._known if one[0] != number]
@@ -169,6 +193,3 @@ class _CachedFlight:
                 if not numbers:
                     del self._waiting[key]
                     self._behind.cancel(self._keys.index(key))
-
-    def close(self) -> None:
-        self._behind.close()

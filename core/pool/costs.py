@@ -1,10 +1,11 @@
-"""What calls cost: list prices by model and an upper bound before anything is spent."""
+"""What calls cost: list prices by model, the price of tokens, and an upper bound before anything is spent."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.episode import Usage
 from core.pool.spec import ModelSpec
 
 ROLE_PROMPT_TOKENS = 600  # a generous bound on what role instructions add to a prompt
@@ -26,13 +27,27 @@ class CostBound:
 def listed_prices(model: str, base_url: str) -> tuple[float | None, float | None]:
     """List prices in USD per million tokens (in, out) of a model at an address, from the table that comes
     with genai-prices, without a network; (None, None) when the table does not know it."""
-    from genai_prices import Usage, calc_price
+    import genai_prices
 
     try:
-        price = calc_price(Usage(input_tokens=1000, output_tokens=1000), model, provider_api_url=base_url)
+        price = genai_prices.calc_price(
+            genai_prices.Usage(input_tokens=1000, output_tokens=1000), model, provider_api_url=base_url
+        )
     except LookupError:
         return None, None
     return float(price.input_price) * 1000, float(price.output_price) * 1000
+
+
+def usage(spec: ModelSpec, tokens_in: int | None, tokens_out: int | None, cached: int = 0) -> Usage:
+    """Tokens and their price in USD; the price is None when tokens or prices are unknown. `cached`: of the tokens sent,
+    those that the server bills at its lower price."""
+    if tokens_in is None or tokens_out is None:
+        return Usage()
+    if spec.price_in is None or spec.price_out is None:
+        return Usage(tokens_in, tokens_out)
+    price_cached = spec.price_in if spec.price_cached is None else spec.price_cached
+    sent = (tokens_in - cached) * spec.price_in + cached * price_cached
+    return Usage(tokens_in, tokens_out, (sent + tokens_out * spec.price_out) / 1e6)
 
 
 def estimate_cost(

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import stamina
 
-from core.episode import Ask, Failure, Reply, Usage
+from core.episode import Ask, Failure, Reply
 from core.pool.client import CallFailed, ChatClient, Limits
+from core.pool.costs import usage
 from core.pool.spec import ModelSpec
 from core.pool.throttle import Service, Throttle
 from core.pool.wire import Completion, request_body
@@ -146,15 +147,3 @@ class Endpoint:
         call.tries += 1
         call.refusal = error.failure.message
         return True if wait_s is None else max(wait_s, 0.001)
-
-
-def usage(spec: ModelSpec, tokens_in: int | None, tokens_out: int | None, cached: int = 0) -> Usage:
-    """Tokens and their price in USD; the price is None when tokens or prices are unknown. `cached`: of the tokens sent,
-    those that the server bills at its lower price."""
-    if tokens_in is None or tokens_out is None:
-        return Usage()
-    if spec.price_in is None or spec.price_out is None:
-        return Usage(tokens_in, tokens_out)
-    price_cached = spec.price_in if spec.price_cached is None else spec.price_cached
-    sent = (tokens_in - cached) * spec.price_in + cached * price_cached
-    return Usage(tokens_in, tokens_out, (sent + tokens_out * spec.price_out) / 1e6)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 from typing import TypeVar
 
-from core.episode import Ask, Reply
+from core.episode import Ask, Episode, Reply
 from core.errors import PoolError
 from core.pool.client import ChatClient, Limits
 from core.pool.endpoint import Endpoint
@@ -34,6 +34,9 @@ class _HttpFlight:
     @property
     def under_way(self) -> int:
         return len(self._numbers)
+
+    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
+        return True
 
     def add(self, asks: Sequence[Ask]) -> None:
         for ask in asks:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from core.episode import Ask, Reply
+from core.episode import Ask, Episode, Reply
 from core.pool.pool import Flight, Pool, answers, entry, flight_of
 from core.pool.spec import ModelSpec
 
@@ -23,6 +23,9 @@ class _MixedFlight:
     @property
     def under_way(self) -> int:
         return sum(flight.under_way for flight in self._flights.values())
+
+    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
+        return all(flight.affords(episode, playing) for flight in self._flights.values())
 
     def add(self, asks: Sequence[Ask]) -> None:
         for ask in asks:

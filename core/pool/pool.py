@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from core.episode import Ask, Reply
+from core.episode import Ask, Episode, Reply
 from core.errors import PoolError
 from core.pool.spec import ModelSpec
 
@@ -41,6 +41,10 @@ class Flight(Protocol):
     def under_way(self) -> int:
         """Calls that were added and have no reply yet."""
 
+    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
+        """Whether there is money to play this episode to its end beside those that are being played (their ids).
+        BudgetError when there is not and none is being played."""
+
     def add(self, asks: Sequence[Ask]) -> None:
         """Begin these calls; their numbers follow those added before, from 0."""
 
@@ -73,6 +77,10 @@ class WaveFlight:
         """Calls that were added since the last batch."""
         return len(self._waiting)
 
+    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
+        """Always: nobody counts here."""
+        return True
+
     def add(self, asks: Sequence[Ask]) -> None:
         """Put these calls into the next batch."""
         self._waiting |= dict(enumerate(asks, start=self._added))
@@ -96,6 +104,39 @@ class WaveFlight:
 
     def close(self) -> None:
         """Nothing is under way between batches."""
+
+
+class WrappedFlight:
+    """Base of a flight that changes what another one, `behind`, does; what it leaves alone is done there."""
+
+    def __init__(self, behind: Flight) -> None:
+        self._behind = behind
+
+    @property
+    def capacity(self) -> int | None:
+        return self._behind.capacity
+
+    @property
+    def under_way(self) -> int:
+        return self._behind.under_way
+
+    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
+        return self._behind.affords(episode, playing)
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        self._behind.add(asks)
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        return self._behind.ready(wait=wait)
+
+    def wake(self) -> None:
+        self._behind.wake()
+
+    def cancel(self, number: int) -> None:
+        self._behind.cancel(number)
+
+    def close(self) -> None:
+        self._behind.close()
 
 
 def flight_of(pool: Pool) -> Flight:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import case, func, select
 
-from core.episode import Status
+from core.episode import Flag, Status
 from storage.rows.engine import reading
 from storage.rows.schema import episode, generation, run, turn
 from storage.store import Store
@@ -39,8 +39,9 @@ class PoolMeans:
 
 def pool_means(store: Store, pool: str) -> PoolMeans | None:
     """The means of a pool's recorded calls, by the digest that its runs keep; None where none is recorded."""
+    took = case((turn.c.flags.like(f"%{Flag.REUSED}%"), None), else_=turn.c.latency_s)
     played = (
-        select(turn.c.episode_id, turn.c.model, turn.c.tokens_in, turn.c.tokens_out, turn.c.latency_s)
+        select(turn.c.episode_id, turn.c.model, turn.c.tokens_in, turn.c.tokens_out, took.label("latency_s"))
         .join(episode, episode.c.id == turn.c.episode_id)
         .join(run, run.c.id == episode.c.run_id)
         .where(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import case, func, select
 
-from core.episode import Status
+from core.episode import Flag, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import reading
 from storage.rows.schema import episode, turn
@@ -21,7 +21,7 @@ MOST_READ = 50_000
 @dataclass(frozen=True, slots=True)
 class ModelHealth:
     """The calls to one model. `failed`: it answered with a failure of its own; `lost`: it could not be asked, which
-    ended the episode as missing. Times in seconds; `last` in Unix seconds."""
+    ended the episode as missing. Times in seconds, of calls that were made and not reused; `last` in Unix seconds."""
 
     model: str
     calls: int
@@ -41,6 +41,7 @@ def model_health(store: Store, where: EpisodeFilter) -> list[ModelHealth]:
     """Each model that was asked in these episodes, finished or not, measured or not, by name. Two queries."""
     chosen = conditions(where, store.engine.dialect.name)
     asked = func.coalesce(turn.c.finish_reason, "") != "not_asked"
+    anew = turn.c.flags.not_like(f"%{Flag.REUSED}%")
     lost = case((episode.c.status == Status.MISSING, case((turn.c.stage == "finished", 0), else_=1)), else_=0)
     failed = case((turn.c.error_kind.is_not(None), case((turn.c.stage == "finished", 1), else_=0)), else_=0)
     of_these = select(turn.c.episode_id).join(episode, episode.c.id == turn.c.episode_id)
@@ -53,7 +54,7 @@ def model_health(store: Store, where: EpisodeFilter) -> list[ModelHealth]:
     )
     newest = (
         of_these.with_only_columns(turn.c.model, turn.c.latency_s)
-        .where(*chosen, asked, turn.c.stage == "finished", turn.c.latency_s.is_not(None))
+        .where(*chosen, asked, turn.c.stage == "finished", turn.c.latency_s.is_not(None), anew)
         .order_by(turn.c.started.desc())
         .limit(MOST_READ)
     )

@@ -174,7 +174,7 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind
 
 
 #: What a value holds while it is played, and no store keeps.
-_NOT_KEPT: dict[str, Any] = {"episode": {"turns": {"__all__": {"reply": {"tool_calls"}}}}}
+_NOT_KEPT: dict[str, Any] = {"episode": {"turns": {"__all__": {"reply": {"tool_calls", "reused"}}}}}
 
 
 def dump_line(line: Line) -> bytes:

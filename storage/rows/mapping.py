@@ -293,6 +293,7 @@ def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
         usage=Usage(row["tokens_in"], row["tokens_out"], row["cost_usd"]),
         latency_s=row["latency_s"],
         error=Failure(row["error_kind"], row["error"]) if row["error_kind"] else None,
+        reused=Flag.REUSED in to_flags(row["flags"]),
     )
 
 

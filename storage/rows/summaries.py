@@ -54,6 +54,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "override",  # a person took over a decision
     "swapped",  # a person let another policy decide from some turn on
     "prompt_shortened",
+    "reused",  # a reply is one that another run had got
 )
 
 

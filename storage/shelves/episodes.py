@@ -9,6 +9,7 @@ from sqlalchemy import Engine, func, select
 
 from core.episode import Episode, Reply, Role, Status, Task, Verdict
 from core.errors import StoreError
+from core.pool.spec import ModelSpec
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import LIGHT, ORDERS, read_facets, read_groups, to_summary
 from storage.rows import mapping, paging
@@ -35,6 +36,7 @@ from storage.rows.summaries import (
     TurnOutline,
     TurnText,
 )
+from storage.shelves.shared_replies import SharedReplies
 
 _EVERYTHING = EpisodeFilter()
 _CUT_ANSWER = func.substr(turn.c.answer_after, 1, QUESTION_CUT).label("answer_after")
@@ -196,6 +198,10 @@ class Episodes:
         """Replies that are stored, and perhaps paid for, whose turns are not finished."""
         with reading(self.engine) as connection:
             return read_pending_replies(connection, run_id)
+
+    def shared_replies(self, specs: Sequence[ModelSpec]) -> SharedReplies:
+        """What these models have replied in any run, for another to use; empty until it is loaded."""
+        return SharedReplies(self.engine, specs)
 
     def tasks(self, run_id: str) -> list[Task]:
         """The tasks a run has played, by id."""

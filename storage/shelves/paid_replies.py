@@ -1,4 +1,4 @@
-"""Replies that an evolution has paid for and may need again: kept as they come, until nothing can ask for them."""
+"""Replies that a run has paid for and may need again: kept as they come, until nothing can ask for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PaidReplies:
         mine = paid_reply.c.run_id == self.run_id
         with reading(self.engine) as connection:
             rows = connection.execute(select(paid_reply.c.key, paid_reply.c.body).where(mine))
-            return [(bytes(key), _reply(body)) for key, body in rows]
+            return [(bytes(key), read_reply(body)) for key, body in rows]
 
     def keep(self, replies: Sequence[tuple[bytes, Reply]]) -> None:
         """Store replies in one transaction; one that is there already stays."""
@@ -63,6 +63,7 @@ class PaidReplies:
         return float(fetch_scalar(self.engine, total))
 
 
-def _reply(body: str) -> Reply:
+def read_reply(body: str) -> Reply:
+    """A reply as its row keeps it."""
     fields = json.loads(body)
     return Reply(**{**fields, "usage": Usage(**fields["usage"])})

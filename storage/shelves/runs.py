@@ -216,6 +216,12 @@ class Runs:
         if changed.rowcount != 1:
             raise StoreError(f"Run {run_id} is running: stop it first, then change its ceiling.")
 
+    def amend(self, run_id: str, config: Mapping[str, Any], *, owner: str | None = None) -> None:
+        """Write down what its process has decided about what a run plays. StoreError when the run is not this owner's
+        any more."""
+        with writing(self.engine) as connection:
+            _update_own(connection, run_id, owner, config=json.dumps(dict(config)))
+
     def pause(self, run_id: str) -> None:
         """Ask the worker to wait before the next turn."""
         self._set(run_id, paused=True, steps=0)

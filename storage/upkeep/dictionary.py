@@ -25,7 +25,7 @@ TABLE_MEANINGS: dict[str, str] = {
     "generation": "One generation of an evolution",
     "candidate": "One candidate of a generation",
     "optimiser": "What an evolution needs to go on after its last generation",
-    "paid_reply": "A reply that an evolution has paid for and may need again",
+    "paid_reply": "A reply that an evolution, or the choice of role cycles, has paid for and may need again",
     "label": "One thing a person said about an episode, a turn or words of its reply; never changed",
     "view": "A list of episodes kept under a name",
     "second_opinion": "What another checkpoint would have chosen at a recorded turn",

@@ -66,9 +66,22 @@ def compare(
             return
         _print(sides[0], found, settings)
         _print_spent(spent)
+        if any(_has_reused(opened, side) for side in sides):
+            tell(
+                "Replies of earlier runs were reused here: where policies asked the same, they share their luck. The "
+                "comparison by task allows for that; two accuracies beside each other are not independent."
+            )
         if list_flips:
             for side in found:
                 _print_flips(opened, sides[0], side)
+
+
+def _has_reused(store: Store, side: PolicySide) -> bool:
+    """Whether a reply that another run had got stands in any of its episodes."""
+    from storage.filters.episode_filter import EpisodeFilter
+
+    where = EpisodeFilter(policy=side.policy, run=side.run, flag="reused")
+    return store.episodes.page(where, limit=1).total.n > 0
 
 
 def _sides(store: Store, names: list[str], run: str | None) -> dict[PolicySide, Setting]:

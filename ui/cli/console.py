@@ -50,6 +50,14 @@ EncoderOption = Annotated[
 MaxCostOption = Annotated[
     float | None, typer.Option(metavar="USD", help="Stop before spending more. Else TRINITY_MAX_COST.")
 ]
+ReuseOption = Annotated[
+    bool,
+    typer.Option(
+        "--reuse",
+        help="Take replies from earlier runs of this store where the same model was asked the very same: free of "
+        "charge, and nobody is asked. Runs that share replies share their luck.",
+    ),
+]
 ProtocolOption = Annotated[
     Protocol | None,
     typer.Option(

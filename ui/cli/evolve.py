@@ -19,6 +19,7 @@ from ui.cli.console import (
     JsonOption,
     MaxCostOption,
     PoolOption,
+    ReuseOption,
     RulesOption,
     StoreOption,
     given,
@@ -29,7 +30,7 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import agree, playing, tell_what_plays, with_ceiling
+from ui.cli.playing import agree, playing, tell_what_plays, tell_what_was_reused, with_ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +124,7 @@ def evolve(
     pool: PoolOption = None,
     encoder: EncoderOption = None,
     max_cost: MaxCostOption = None,
+    reuse: ReuseOption = False,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -248,6 +250,7 @@ def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_popul
         for generation in played.events:
             say(describe(generation))
             bar.update(line, completed=generation.index)
+    tell_what_was_reused(parts.shelf)
     if not played.complete:
         raise typer.Exit(1)
     return played.run

@@ -110,6 +110,8 @@ class EvolveFile(BaseModel):
     """a Hugging Face folder or hub id; else TRINITY_ENCODER, else pocket"""
     max_cost_usd: float | None = Field(default=None, ge=0, allow_inf_nan=True)
     """stop before spending more; else TRINITY_MAX_COST"""
+    reuse: bool = False
+    """take replies from earlier runs of this store, and keep its own for later ones"""
     name: str = ""
     """what to call the evolution"""
 

@@ -16,6 +16,7 @@ from ui.cli.console import say
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
     from core.pool.spec import ModelSpec
+    from storage.shelves.shared_replies import SharedReplies
     from storage.store import Store
     from ui.runs.expectation import Expectation
     from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan
@@ -61,6 +62,24 @@ def tell_what_was_reckoned(pool: MeteredPool) -> None:
             f"{n} {'reply' if n == 1 else 'replies'} came without counts of tokens: each is charged as the most that "
             "its call could cost."
         )
+
+
+def tell_what_was_reused(shelf: SharedReplies | None) -> None:
+    """Say how many replies came from earlier runs, what that saved, and what it means for comparisons."""
+    from ui.presentation.words import dollars
+
+    if shelf is None:
+        return
+    if not shelf.reused:
+        say(
+            f"No reply was reused: of the {len(shelf):,} that earlier runs left, none was to one of these calls."
+        )
+        return
+    n = "1 reply was" if shelf.reused == 1 else f"{shelf.reused:,} replies were"
+    say(
+        f"{n} reused from earlier runs, which saved {dollars(shelf.saved_usd)}. Runs that share replies share their "
+        "luck: they are paired, not independent."
+    )
 
 
 def agree(

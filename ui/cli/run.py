@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from ui.cli.console import (
     MaxCostOption,
     PoolOption,
     ProtocolOption,
+    ReuseOption,
     StoreOption,
     interval,
     opened_store,
@@ -26,12 +28,21 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import agree, playing, tell_what_plays, tell_what_was_reckoned, with_ceiling
+from ui.cli.playing import (
+    agree,
+    playing,
+    tell_what_plays,
+    tell_what_was_reckoned,
+    tell_what_was_reused,
+    with_ceiling,
+)
 
 if TYPE_CHECKING:
-    from core.episode import Task
+    from collections.abc import Mapping
+
+    from core.play.policies import Cycle
+    from core.pool.pool import Pool
     from storage.store import Store
-    from ui.runs.batch import BatchParts
     from ui.runs.plans import BatchPlan
 
 
@@ -86,6 +97,7 @@ def run(
             "0 means plan, work, check.",
         ),
     ] = None,
+    reuse: ReuseOption = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -115,7 +127,6 @@ def run(
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
             plan = with_ceiling(plan_of(opened.runs.get(resume), BatchPlan), settings)
-            validate = 0
         elif policy:
             plan = BatchPlan(
                 policies=tuple(policy),
@@ -129,6 +140,7 @@ def run(
                 pool=absolute_pool(settings.pool),
                 encoder=settings.encoder,
                 max_cost_usd=settings.max_cost_usd,
+                reuse=reuse,
             )
             name_task_file(opened, plan.tasks)
             plan = completed(opened, plan)
@@ -138,30 +150,44 @@ def run(
 
 
 def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | None, as_json: bool) -> None:
-    """Choose role cycles on validation tasks, play what the plan still lacks, and print accuracies."""
+    """Play what the plan still lacks, after choosing role cycles on validation tasks, and print accuracies."""
     from core.episode import EpisodeFinished, Status
+    from core.evolution.cycles import CYCLES
     from ui.runs.batch import prepare
     from ui.runs.expectation import expectation
+    from ui.runs.role_cycles import CyclesChosen, CyclesTried
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
-    validation = _validation(parts, validate)
+    if resume is None:
+        parts = replace(parts, plan=_with_choosing(plan, parts.pool, validate))
     encoders = (getattr(policy, "encoder", None) for policy in parts.policies)
     tell_what_plays(plan.pool, parts.pool.specs, next((one for one in encoders if one is not None), None))
-    expected = expectation(store, plan, parts.pool.specs, len(validation))
-    agree(price(store, plan, parts.pool.specs, validation), expected, agreed=resume is not None)
-    if validation:
-        parts = _with_cycles(store, parts, validation)
+    _tell_cycles(parts.plan.cycles)
+    if undecided := parts.plan.undecided:
+        tried = len(undecided) * len(CYCLES) * parts.plan.choosing
+        say(
+            f"First every cycle of roles is tried on {parts.plan.choosing} validation tasks for "
+            f"{', '.join(undecided)}: {tried:,} episodes."
+        )
+    expected = expectation(store, parts.plan, parts.pool.specs)
+    agree(price(store, parts.plan, parts.pool.specs), expected, agreed=resume is not None)
     with playing(store, parts, resume) as played, progress() as bar:
         right = over = 0
         line = bar.add_task("episodes", total=len(parts.tasks) * len(parts.policies), note="")
+        choosing = bar.add_task("choosing role cycles", note="on validation tasks", visible=False)
         for event in played.events:
-            if isinstance(event, EpisodeFinished):
+            if isinstance(event, CyclesTried):
+                bar.update(choosing, completed=event.n, total=event.of, visible=event.n < event.of)
+            elif isinstance(event, CyclesChosen):
+                _tell_cycles(event.cycles)
+            elif isinstance(event, EpisodeFinished):
                 over += event.episode.status is Status.FINISHED
                 right += bool(event.episode.correct)
                 note = f"{printable(event.episode.policy)}, {right} of {over} right"
                 bar.update(line, advance=1, note=note)
     tell_what_was_reckoned(parts.pool)
+    tell_what_was_reused(parts.shelf)
     # That a pocket specialist cannot play a role is part of its world, and no setting mends it.
     mendable = {spec.name for spec in parts.pool.specs if spec.provider != "pocket"}
     _report(store, played.run, parts.plan, as_json, mendable)
@@ -169,66 +195,39 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
         raise typer.Exit(1)
 
 
-def _validation(parts: BatchParts, n: int | None) -> list[Task]:
-    """The tasks that choose role cycles; none when no policy follows a cycle or there are none."""
-    from core.play.policies import follows_cycle
-    from core.tasks.sets import load_tasks
+def _with_choosing(plan: BatchPlan, pool: Pool, validate: int | None) -> BatchPlan:
+    """The plan with what is remembered of the best role cycles, and the number of validation tasks on which the others
+    are chosen: none where models cost money and nobody asks for it, or the task set has too few."""
+    from ui.runs.role_cycles import with_remembered
     from ui.runs.spending import paid_models
 
-    if n is None:
-        n = 0 if paid_models(parts.pool.specs) else 40
-    if n == 0 or not any(follows_cycle(name) for name in parts.plan.policies):
-        return []
+    if validate is None:
+        validate = 0 if paid_models(pool.specs) else 40
     try:
-        return load_tasks(parts.plan.tasks, "validation", n, 0)
+        return with_remembered(replace(plan, choosing=validate), pool)
     except TaskError as error:
         say(f"Role cycles stay plan, work, check: {error}")
-        return []
+        return plan
 
 
-def _with_cycles(store: Store, parts: BatchParts, validation: list[Task]) -> BatchParts:
-    """The parts with the best cycle of roles for each policy that follows one, chosen once, then frozen."""
-    from core.evolution.cycles import CYCLES, choose_cycles, try_cycles
-    from core.play.policies import follows_cycle
-    from core.pool.cache import CachedPool
-    from ui.runs import wiring
-    from ui.runs.batch import RememberedCycles, resolve_policies
-
-    plan = parts.plan
-    remembered = RememberedCycles(wiring.data_folder(), parts.pool, validation, plan.turns, plan.protocol)
-    chosen = remembered.get()
-    if unknown := [one for one in plan.policies if follows_cycle(one) and one not in chosen]:
-        trials = try_cycles(
-            unknown,
-            CachedPool(parts.pool),
-            parts.grade,
-            validation,
-            turn_budget=plan.turns,
-            protocol=plan.protocol,
-        )
-        with progress() as bar:
-            total = len(unknown) * len(CYCLES) * len(validation)
-            line = bar.add_task("choosing role cycles", total=total, note="on validation tasks")
-            found = choose_cycles(bar.track(trials, total=total, task_id=line))
-        remembered.add({name: one.cycle for name, one in found.items() if not one.missing})
-        chosen |= {name: one.cycle for name, one in found.items()}
-    mine = {name: chosen[name] for name in plan.policies if name in chosen}
-    for name, cycle in mine.items():
+def _tell_cycles(cycles: Mapping[str, Cycle]) -> None:
+    for name, cycle in cycles.items():
         say(f"{name} plays {', '.join(cycle)}")
-    plan = replace(plan, cycles=mine, choice_usd=parts.pool.spent_usd)
-    return replace(parts, plan=plan, policies=resolve_policies(store, plan))
 
 
 def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable: set[str]) -> None:
     """Accuracies per policy, in the order they were asked for."""
     from core.analysis.metrics import wilson_interval
+    from core.episode import Status
     from ui.presentation.words import dollars
 
     order = {name: place for place, name in enumerate(plan.policies)}
     rows = sorted(store.runs.policies(run_id), key=lambda one: order.get(one.policy, len(order)))
     each = len(plan.load_tasks())
-    cut = {one.policy: each - one.n - one.missing for one in rows if one.n + one.missing < each}
-    cut |= dict.fromkeys({*plan.policies} - {one.policy for one in rows}, each)
+    over = (Status.FINISHED, Status.MISSING)
+    cut = Counter(one.policy for one in store.episodes.of_run(run_id) if one.status not in over)
+    planned = each * len(plan.policies)
+    unbegun = planned - cut.total() - sum(one.n + one.missing for one in rows)
     if as_json:
         print_json(
             [
@@ -273,9 +272,11 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable:
     )
     if cut:
         say(
-            f"{sum(cut.values())} of {each * len(plan.policies)} episodes were cut or never begun. Those that ended "
-            "are the shorter ones, so no accuracy is told of their policies: resume the run to play the rest."
+            f"{cut.total()} of {planned} episodes were cut. Those that ended are the shorter ones, so no accuracy is "
+            "told of their policies: resume the run to play the rest."
         )
+    if unbegun:
+        say(f"{unbegun} of {planned} episodes were never begun: resume the run to play them.")
     _report_lapses(store, run_id, mendable)
     say(f"Look into it: trinity episodes --run {run_id}, or trinity ui")
 

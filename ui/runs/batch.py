@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from core.checkpoint import load_checkpoint
-from core.episode import Event, Protocol, Role, Status, Task
-from core.errors import ConfigError, StoreError
+from core.episode import Event, Protocol, Status, Task
+from core.errors import ConfigError
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import SINGLE, Cycle
+from core.play.policies import SINGLE, cycle_policy
 from core.play.policy import Policy, new_episode
-from core.pocket import WEIGHTS
 from core.pool.cache import CachedPool
-from core.pool.pool import Pool
 from core.tasks.sets import digest_of_tasks
-from storage.files.atomic import atomic_file
 from storage.recorder import record
+from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
-from ui.runs import wiring
+from ui.runs import role_cycles, wiring
 from ui.runs.control import GroupControl
 from ui.runs.grading import grading
 from ui.runs.lease import owner
@@ -31,28 +25,42 @@ from ui.runs.plans import BatchPlan, same_models
 from ui.runs.play import Ending
 from ui.runs.spending import MeteredPool
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class BatchParts:
-    """All that a batch run needs besides the store; `pool` counts what is spent."""
+    """All that a batch run needs besides the store; `pool` counts what is spent, `shelf` is what is reused."""
 
     plan: BatchPlan
     pool: MeteredPool
     policies: list[Policy]
     tasks: list[Task]
     grade: GradeMany
+    shelf: SharedReplies | None = None
 
-    def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
-        """Play what the run still lacks, policy after policy, and record every event before it is passed on. An
-        interrupted or missing episode goes on after its last stored turn, and a stored reply is not asked for again."""
+    def play(
+        self, store: Store, run: str
+    ) -> Generator[Event | role_cycles.CyclesTried | role_cycles.CyclesChosen, None, Ending]:
+        """Choose the cycles of roles that are still to be chosen, then play what the run still lacks, policy after
+        policy, and record every event before it is passed on. An interrupted or missing episode goes on after its last
+        stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
-        pool = CachedPool(self.pool.anew(store.runs.spent_usd(run) + plan.choice_usd))
-        over = {one.id for one in store.episodes.of_run(run) if one.status is Status.FINISHED}
+        if self.shelf is not None:
+            self.shelf.load([*self.tasks, *plan.choosing_tasks()])
+        if plan.undecided:
+            plan = yield from role_cycles.choose(store, run, plan, self.pool, self.shelf)
+        policies = [
+            cycle_policy(one.id, plan.models, plan.cycles[one.id]) if one.id in plan.cycles else one
+            for one in self.policies
+        ]
+        metered = self.pool.anew(store.runs.spent_usd(run) + plan.choice_usd)
+        over = {
+            one.id: one.cost_usd or 0.0 for one in store.episodes.of_run(run) if one.status is Status.FINISHED
+        }
+        metered.ended(over.values())
+        pool = CachedPool(metered, shelf=self.shelf)
         begun = {one.id: one for one in store.episodes.unfinished(run)}
         stored_replies = store.episodes.stored_replies(run)
-        for position, policy in enumerate(self.policies):
+        for position, policy in enumerate(policies):
             first = position * len(self.tasks)
             episodes = [
                 new_episode(
@@ -94,14 +102,13 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
     same_models(plan, tuple(spec.name for spec in pool.specs))
     grade = grading(store, tasks, plan.tasks)
-    return BatchParts(plan, pool, resolve_policies(store, plan), tasks, grade)
+    shelf = store.episodes.shared_replies(pool.specs) if plan.reuse else None
+    return BatchParts(plan, pool, resolve_policies(store, plan), tasks, grade, shelf)
 
 
 def resolve_policies(store: Store, plan: BatchPlan) -> list[Policy]:
-    """The plan's policies, in its order."""
-    resolver = wiring.Policies(
-        store, plan.models, argmax=plan.argmax, encoder=plan.encoder, cycles=plan.cycles
-    )
+    """The plan's policies, in its order; those that follow a cycle of roles plan, work and check."""
+    resolver = wiring.Policies(store, plan.models, argmax=plan.argmax, encoder=plan.encoder)
     return [resolver.resolve(name) for name in plan.policies]
 
 
@@ -124,46 +131,3 @@ def _kept(store: Store, name: str) -> str:
     checkpoint = load_checkpoint(name)
     wiring.keep_checkpoint(store, checkpoint)
     return checkpoint.id
-
-
-def _pocket_weights(pool: Pool) -> list[str]:
-    """Digests of the pocket models in a pool: a model that was trained again has its cycle chosen again."""
-    files = [WEIGHTS / spec.name / "model.safetensors" for spec in pool.specs if spec.provider == "pocket"]
-    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()]
-
-
-class RememberedCycles:
-    """Choices made before, in a file; what was chosen once for a pool and its tasks stays."""
-
-    def __init__(
-        self, folder: Path, pool: Pool, tasks: Sequence[Task], turns: int, protocol: Protocol | None = None
-    ) -> None:
-        self._file = folder / "cycles.json"
-        rules = () if protocol in (None, Protocol.PAPER) else (protocol.value,)
-        known = repr((pool.specs, _pocket_weights(pool), tasks, turns, *rules))
-        self._key = hashlib.sha256(known.encode()).hexdigest()[:16]
-
-    def get(self) -> dict[str, Cycle]:
-        """What is known for this pool, tasks and turn budget, by policy."""
-        return {
-            name: tuple(Role(role) for role in cycle)
-            for name, cycle in self._read().get(self._key, {}).items()
-        }
-
-    def add(self, chosen: Mapping[str, Cycle]) -> None:
-        """Remember more, if the folder can be written; the file is replaced in one step."""
-        known = self._read()
-        known.setdefault(self._key, {}).update({name: list(cycle) for name, cycle in chosen.items()})
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(self._file) as draft:
-                draft.write_text(json.dumps(known, indent=1))
-        except (OSError, StoreError) as error:
-            log.warning("Role cycles will be chosen again: %s", error)
-
-    def _read(self) -> dict[str, dict[str, list[str]]]:
-        try:
-            known = json.loads(self._file.read_text())
-        except (OSError, ValueError):  # never written, or damaged: choosing again mends it
-            return {}
-        return known if isinstance(known, dict) else {}

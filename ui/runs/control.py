@@ -8,13 +8,9 @@ from dataclasses import dataclass, field
 
 from core.episode import Ask, EndReason, Episode, Reply
 from core.errors import TrinityError
-from core.pool.pool import Pool, closing
-from core.settings import POCKET_POOL
+from core.pool.pool import Flight, Pool, WrappedFlight, answers, flight_of
 from storage.rows.summaries import RunStatus
 from storage.store import Store
-
-#: Calls over a network that are begun together; between two such waves it can be stopped.
-WAVE = 256
 
 
 class Stopped(TrinityError):
@@ -22,29 +18,53 @@ class Stopped(TrinityError):
 
 
 class HaltingPool:
-    """A pool that looks before each wave of calls whether it shall stop. Stopped, when it shall: every reply that came
-    before has been handed on."""
+    """A pool that asks `stops`, before calls begin, whether it shall stop. Stopped, when it shall: every reply that was
+    under way has been handed on before."""
 
-    def __init__(self, pool: Pool, check: Callable[[], None]) -> None:
+    def __init__(self, pool: Pool, stops: Callable[[], bool]) -> None:
         self.specs = pool.specs
         self._pool = pool
-        self._check = check
-        hosted = any(spec.provider != POCKET_POOL for spec in pool.specs)
-        self._wave = WAVE if hosted else None  # models in this process are quickest when asked all at once
+        self._stops = stops
 
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Answers of the pool behind, as they are ready."""
-        wave = self._wave or max(1, len(asks))
-        for begin in range(0, len(asks), wave):
-            self._check()
-            with closing(self._pool.ask(asks[begin : begin + wave])) as replies:
-                for index, reply in replies:
-                    yield begin + index, reply
+        flight = self.flight()
+        flight.add(asks)
+        return answers(flight)
+
+    def flight(self) -> _HaltingFlight:
+        """Calls under way, of which none begins once it shall stop."""
+        return _HaltingFlight(flight_of(self._pool), self._stops)
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Pieces of the pool behind, then the whole reply."""
-        self._check()
+        if self._stops():
+            raise Stopped
         yield from self._pool.stream(ask)
+
+
+class _HaltingFlight(WrappedFlight):
+    """The flight of a halting pool over that of the pool behind."""
+
+    def __init__(self, behind: Flight, stops: Callable[[], bool]) -> None:
+        super().__init__(behind)
+        self._stops = stops
+        self._held = 0  # calls that came when it was to stop
+
+    @property
+    def under_way(self) -> int:
+        return self._held + self._behind.under_way
+
+    def add(self, asks: Sequence[Ask]) -> None:
+        if self._held or self._stops():
+            self._held += len(asks)
+        else:
+            super().add(asks)
+
+    def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
+        if self._held and not self._behind.under_way:
+            raise Stopped
+        return super().ready(wait=wait)
 
 
 #: How often a waiting worker looks whether it may go on, in seconds.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from core.tasks.sets import digest_of_tasks
 from storage.rows.summaries import CandidateSummary, GenerationSummary, RunStatus
 from storage.shelves.checkpoints import checkpoint_row
 from storage.shelves.paid_replies import PaidReplies
+from storage.shelves.shared_replies import SharedReplies
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import HaltingPool, Stopped
@@ -38,7 +40,8 @@ from ui.runs.spending import MeteredPool
 
 @dataclass(frozen=True, slots=True)
 class EvolutionParts:
-    """All that an evolution needs besides the store. `notes` are worth telling before it begins."""
+    """All that an evolution needs besides the store. `notes` are worth telling before it begins, `shelf` is what is
+    reused."""
 
     plan: EvolutionPlan
     pool: Pool
@@ -48,25 +51,32 @@ class EvolutionParts:
     validation: list[Task]
     grade: GradeMany
     notes: tuple[str, ...] = ()
+    shelf: SharedReplies | None = None
 
     def play(self, store: Store, run: str) -> Generator[Generation, None, Ending]:
         """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
-        person asks the run to, between two generations or two waves of calls."""
+        person asks the run to, before the next generation or call. BudgetError at the ceiling, and before a generation
+        that could reach it."""
         earlier = store.evolution.generations(run)
         stored = store.evolution.state(run)
         ledger = store.evolution.paid_replies(run)
         ledger.generation = earlier[-1].index + 1 if earlier else 0
-        spent = store.runs.spent_usd(run) + ledger.spent_usd(ledger.generation)
-        pool = MeteredPool(self.pool, self.plan.max_cost_usd, spent)
+        paid = ledger.spent_usd(ledger.generation)
+        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid)
         so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
+        stats = [GenerationStats.of(one.stats) for one in earlier]
 
-        def check() -> None:
-            if store.runs.control(run).cancel:
-                raise Stopped
+        def cancelled() -> bool:
+            return store.runs.control(run).cancel
 
-        shared = CachedPool(HaltingPool(pool, check), ledger=ledger)
+        if self.shelf is not None:
+            self.shelf.load([*self.tasks, *self.validation])
+        shared = CachedPool(HaltingPool(pool, cancelled), ledger=ledger, shelf=self.shelf)
         keeper = Keeper(store, run, self, pool, ledger, *so_far)
         config, template = self.plan.evolution, replace(self.template, parent_run=run)
+        marks = [(one.spent_usd, one.next_tasks or config.tasks_per_candidate) for one in stats]
+        if earlier and earlier[-1].index < config.generations:
+            _check_next(pool, marks, paid)
         if earlier and config.label_questions:  # what the labels taught, which is not asked for again
             template = store.checkpoints.load(earlier[0].checkpoint_id or "")
         table: dict[str, Any] = {
@@ -80,15 +90,27 @@ class EvolutionParts:
             config,
             template,
             start=restored(stored[1]) if stored else None,
-            next_tasks=GenerationStats.of(earlier[-1].stats).next_tasks if earlier else None,
+            next_tasks=stats[-1].next_tasks if stats else None,
             **table,
         ):
             at_the_end = generation.index == config.generations and self.plan.controls and self.validation
             keeper.keep(generation, controls(config, template, **table) if at_the_end else {})
             yield generation
+            marks.append((pool.spent_usd, generation.next_tasks))
             if generation.index < config.generations:
-                check()
+                if cancelled():
+                    raise Stopped
+                _check_next(pool, marks)
         return RunStatus.FINISHED, None
+
+
+def _check_next(pool: MeteredPool, marks: Sequence[tuple[float, int]], paid_usd: float = 0.0) -> None:
+    """BudgetError when the next generation could reach the ceiling before its end, reckoned by the dearest so far.
+    `marks` are, after each generation, what was spent in all and the tasks per candidate of the next one, of which so
+    much is paid already."""
+    each = [(after - before) / tasks for (before, tasks), (after, _) in pairwise(marks)]
+    if each and not pool.has_room(max(each) * marks[-1][1] - paid_usd):
+        raise pool.refusal("generation")
 
 
 def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
@@ -113,7 +135,8 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
         protocol=plan.protocol,
     )
     plan = replace(plan, models=models, digest=digest_of_tasks(tasks))
-    return EvolutionParts(plan, pool, encoder, template, tasks, validation, grade, tuple(notes))
+    shelf = store.episodes.shared_replies(pool.specs) if plan.reuse else None
+    return EvolutionParts(plan, pool, encoder, template, tasks, validation, grade, tuple(notes), shelf)
 
 
 def with_default_population(parts: EvolutionParts) -> EvolutionParts:
@@ -197,6 +220,8 @@ class Keeper:
         ]
         self.store.evolution.add(entry, candidates, generation.state.to_bytes(), row)
         self.ledger.generation = generation.index + 1
+        if self.parts.plan.reuse:  # they are kept for others
+            return
         if generation.index == config.generations:
             self.ledger.forget()
         elif generation.index and generation.index % config.rotate_every == 0:

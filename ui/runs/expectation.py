@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES
-from core.play.policies import SINGLE, follows_cycle
+from core.play.policies import SINGLE
 from core.pool.spec import ModelSpec, digest_of_specs
 from storage.analysis.call_means import PoolMeans, pool_means, share_of_calls_made
 from storage.store import Store
@@ -63,17 +63,15 @@ class Expectation:
         )
 
 
-def expectation(
-    store: Store, plan: RunPlan, specs: Sequence[ModelSpec], choosing: int = 0
-) -> Expectation | None:
+def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expectation | None:
     """What to expect of a plan over the models of its pool; None where nothing is recorded of them, and for plans that
-    are too small to ask. `choosing` is the number of tasks on which cycles of roles are chosen first."""
+    are too small to ask."""
     means = pool_means(store, digest_of_specs(specs))
     if means is None:
         return None
     match plan:
         case BatchPlan():
-            parts = _batch(plan, specs, means, choosing)
+            parts = _batch(plan, specs, means)
         case EvolutionPlan():
             parts = _evolution(store, plan, specs, means)
         case _:
@@ -84,7 +82,7 @@ def expectation(
     return Expectation(tuple(parts), calls * latency / side_by_side / 3600, means.n)
 
 
-def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans, choosing: int) -> list[Part]:
+def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:
     n, per_episode = len(plan.load_tasks()), means.calls_per_episode
     names = [spec.name for spec in specs]
     played = 0.0
@@ -95,7 +93,7 @@ def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans, choosi
         played += n * per_episode
         cost = None if cost is None or call is None else cost + n * per_episode * call
     parts = [Part("episodes", played, cost)]
-    trying = sum(follows_cycle(name) for name in plan.policies) * len(CYCLES) * choosing
+    trying = len(plan.undecided) * len(CYCLES) * plan.choosing
     if trying:
         calls = trying * per_episode * CALLS_OF_CONTROLS
         call = _call_usd(specs, means, names)

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 from core.episode import Change, Protocol, Role, Task
 from core.errors import ConfigError, StoreError, TaskError, TrinityError
 from core.evolution.config import EvolveConfig
+from core.play.policies import follows_cycle
 from core.settings import POCKET_POOL
 from core.tasks.sets import digest_of_tasks, load_tasks
 from storage.analysis.second_opinions import EpisodeScope
@@ -33,8 +34,9 @@ LEAST_BUDGET = 160
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
-    `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choice_usd` what choosing
-    them cost; `digest` is of the tasks; `protocol` as in `new_episode`."""
+    `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choosing` the number of validation
+    tasks on which those are chosen that have none (0: they plan, work and check), `choice_usd` what that cost; `digest`
+    is of the tasks; `protocol` as in `new_episode`; `reuse`: whether replies that other runs have got are used."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
@@ -50,10 +52,22 @@ class BatchPlan:
     encoder: str | None = None
     max_cost_usd: float | None = None
     cycles: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
+    choosing: int = 0
     choice_usd: float = 0.0
     digest: str = ""
     protocol: Protocol | None = None
+    reuse: bool = False
     kind: Literal["run"] = "run"
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The policies whose cycle of roles is still to be chosen."""
+        follow = (name for name in self.policies if follows_cycle(name) and name not in self.cycles)
+        return tuple(follow) if self.choosing else ()
+
+    def choosing_tasks(self) -> list[Task]:
+        """The validation tasks that cycles of roles are still to be chosen on. TaskError when there are too few."""
+        return load_tasks(self.tasks, "validation", self.choosing, 0) if self.undecided else []
 
     def load_tasks(self) -> list[Task]:
         """The tasks, the same at every call; TaskError when their file changed since the run began."""
@@ -95,7 +109,8 @@ class EvolutionPlan:
     """An evolution as its run keeps it: enough to resume it. `svf` is a list of layers ("1,2"), "released" or
     empty; `barred`, `token_position` and `protocol` as in a checkpoint; `neutral_start`: whether a head begins where
     every choice is equally likely, also the low-rank one; `controls`: whether they are played at the end; `digest`
-    tells when a task file changed."""
+    tells when a task file changed; `reuse`: whether replies that other runs have got are used, and its own kept for
+    others."""
 
     tasks: str
     n: int | None
@@ -114,6 +129,7 @@ class EvolutionPlan:
     models: tuple[str, ...] = ()
     digest: str = ""
     protocol: Protocol = Protocol.PAPER
+    reuse: bool = False
     kind: Literal["evolve"] = "evolve"
 
     def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from core.episode import BASELINE, FORK, Ask, Message, Reply, Task
+from core.episode import BASELINE, FORK, Ask, Episode, Message, Reply
 from core.errors import BudgetError
 from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES
 from core.play.forking import turns_left
-from core.play.policies import follows_cycle
 from core.pool.costs import QUESTION_TOKENS, CostBound, estimate_cost
-from core.pool.pool import Flight, Pool, answers, closing, flight_of
+from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, flight_of
 from core.pool.spec import ModelSpec
 from storage.reads import forks
 from storage.store import Store
@@ -87,17 +86,16 @@ def price(
     store: Store,
     plan: RunPlan,
     specs: tuple[ModelSpec, ...] | None = None,
-    choosing: Sequence[Task] = (),
 ) -> Price:
-    """What a plan can cost at most, before it is made ready. `specs` are those of its pool where they are known, and
-    `choosing` the tasks on which a batch run's role cycles are chosen first. What is read again costs nothing."""
+    """What a plan can cost at most, before it is made ready. `specs` are those of its pool where they are known. What
+    is read again costs nothing."""
     if not isinstance(plan, PooledPlan):
         return Price(estimate((), 0, 1), (), None)
     specs = wiring.pool_specs(plan.pool) if specs is None else specs
     match plan:
         case BatchPlan():
-            tasks = plan.load_tasks()
-            tried = sum(follows_cycle(name) for name in plan.policies) * len(CYCLES) * len(choosing)
+            tasks, choosing = plan.load_tasks(), plan.choosing_tasks()
+            tried = len(plan.undecided) * len(CYCLES) * len(choosing)
             played = tried + len(tasks) * len(plan.policies)
             most = estimate(specs, played, plan.turns, [task.question for task in (*tasks, *choosing)])
         case LivePlan():
@@ -167,21 +165,32 @@ def agree_to_cost(asked: Price, *, may_ask: bool, agreed: bool) -> str | None:
 class MeteredPool:
     """A pool that counts what is spent and never asks what together could go over the ceiling: calls that
     fit are made first, then those that fit what is left. BudgetError when not a single one does. A reply without token
-    counts is charged as the most that its call could cost, and counted in `at_bound`."""
+    counts is charged as the most that its call could cost, and counted in `at_bound`.
+
+    So that episodes end whole, one is begun only if there is money for it and for the rest of those that are being
+    played, each reckoned at the dearest so far, and as long as none has ended at its bound."""
 
     def __init__(self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0) -> None:
         self.specs = pool.specs
         self._pool = pool
         self._by_name = {spec.name: spec for spec in pool.specs}
         self._ceiling_usd = ceiling_usd
+        self.is_limited = ceiling_usd is not None and bool(paid_models(pool.specs))
         self.spent_usd = spent_usd
+        self.dearest_usd: float | None = None  # what the dearest episode has cost that ended
+        self.dearest_bound_usd = 0.0  # of a call
         self._at_bound: list[Ask] = []  # one for all that are made anew of it
 
     def anew(self, spent_usd: float) -> MeteredPool:
         """The pool below its ceiling, of which so much is spent."""
         other = MeteredPool(self._pool, self._ceiling_usd, spent_usd)
-        other._at_bound = self._at_bound
+        other.dearest_usd, other._at_bound = self.dearest_usd, self._at_bound
         return other
+
+    def ended(self, costs_usd: Iterable[float]) -> None:
+        """Take note of what episodes that ended have cost."""
+        known = [] if self.dearest_usd is None else [self.dearest_usd]
+        self.dearest_usd = max([*known, *costs_usd], default=None)
 
     @property
     def at_bound(self) -> int:
@@ -206,48 +215,74 @@ class MeteredPool:
         """Whether so much more stays below the ceiling."""
         return self._ceiling_usd is None or self.spent_usd + usd <= self._ceiling_usd
 
-    def refuse(self) -> BudgetError:
-        """Why the next call is not made."""
+    def has_room(self, usd: float) -> bool:
+        """Whether so much more stays below the ceiling when each call has to fit at its bound."""
+        return self.fits(usd + (self.dearest_bound_usd or estimate(self.specs, 1, 1).cost_usd or 0.0))
+
+    def refusal(self, what: str) -> BudgetError:
+        """Why the next `what` is not begun."""
         return BudgetError(
-            f"The next call could exceed the ceiling of {dollars(self._ceiling_usd)} "
+            f"The next {what} could exceed the ceiling of {dollars(self._ceiling_usd)} "
             f"({dollars(self.spent_usd)} spent): give a higher one with --max-cost."
         )
 
     def stream(self, ask: Ask) -> Iterator[str | Reply]:
         """Pieces of the pool behind, then the whole reply."""
         if not self.fits(self.bound_usd(ask)):
-            raise self.refuse()
+            raise self.refusal("call")
         with closing(self._pool.stream(ask)) as pieces:
             for piece in pieces:
                 if isinstance(piece, Reply):
                     self.charge(ask, piece)
                 yield piece
 
-    def charge(self, ask: Ask, reply: Reply) -> None:
-        """Count what a reply has cost."""
+    def charge(self, ask: Ask, reply: Reply) -> float:
+        """Count what a reply has cost, in USD."""
         spec, cost_usd = self._by_name[ask.model], reply.usage.cost_usd
         if cost_usd is None and reply.error is None and not is_free(spec):
             cost_usd = most_usd(spec, ask.messages)
             self._at_bound.append(ask)
         self.spent_usd += cost_usd or 0.0
+        return cost_usd or 0.0
 
 
-class _MeteredFlight:
+class _MeteredFlight(WrappedFlight):
     """The flight of a metered pool: calls begin in their order, each when what it could cost fits beside all that is
     under way. BudgetError once nothing is under way and the next one does not fit."""
 
     def __init__(self, pool: MeteredPool, behind: Flight) -> None:
+        super().__init__(behind)
         self._pool = pool
-        self._behind = behind
         self._held: deque[tuple[int, Ask]] = deque()
         self._begun: list[tuple[int, Ask]] = []  # by their numbers in the flight behind
         self._added = 0
         self._at_most = 0.0  # of all that is under way
-        self.capacity = behind.capacity
+        self._costs: defaultdict[str, float] = defaultdict(
+            float
+        )  # so far, of the episodes that are being played
 
     @property
     def under_way(self) -> int:
         return len(self._held) + self._behind.under_way
+
+    def affords(self, episode: Episode, playing: Iterable[str]) -> bool:
+        pool, running = self._pool, set(playing)
+        if pool.is_limited:
+            pool.ended([self._costs.pop(name) for name in self._costs.keys() - running])
+            if not pool.has_room(self._still_to_pay(episode, running)):
+                if not running and pool.dearest_usd is not None:
+                    raise pool.refusal("episode")
+                return not running  # what an episode costs has to be learned from one
+        return super().affords(episode, running)
+
+    def _still_to_pay(self, episode: Episode, running: set[str]) -> float:
+        """What it comes to if this episode is begun as well."""
+        pool = self._pool
+        each = pool.dearest_usd
+        if each is None:
+            each = estimate(pool.specs, 1, episode.turn_budget, [episode.task.question]).cost_usd or 0.0
+        each = max([each, *self._costs.values()])
+        return sum(each - self._costs.get(name, 0.0) for name in running) + each
 
     def add(self, asks: Sequence[Ask]) -> None:
         self._held.extend(enumerate(asks, start=self._added))
@@ -256,15 +291,12 @@ class _MeteredFlight:
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         self._begin()
         if self._held and not self._behind.under_way:
-            raise self._pool.refuse()
+            raise self._pool.refusal("call")
         for number, reply in self._behind.ready(wait=wait):
             own, ask = self._begun[number]
             self._at_most -= self._pool.bound_usd(ask)
-            self._pool.charge(ask, reply)
+            self._costs[ask.episode] += self._pool.charge(ask, reply)
             yield own, reply
-
-    def wake(self) -> None:
-        self._behind.wake()
 
     def cancel(self, number: int) -> None:
         """Give up one call. One that has begun is charged as the most that it could cost: its server may bill it."""
@@ -276,13 +308,16 @@ class _MeteredFlight:
                 self._pool.spent_usd += self._pool.bound_usd(ask)
 
     def close(self) -> None:
-        self._behind.close()
+        self._pool.ended(self._costs.values())
+        super().close()
 
     def _begin(self) -> None:
         fitting: list[tuple[int, Ask]] = []
         while self._held and self._pool.fits(self._at_most + self._pool.bound_usd(self._held[0][1])):
             fitting.append(self._held.popleft())
-            self._at_most += self._pool.bound_usd(fitting[-1][1])
+            bound = self._pool.bound_usd(fitting[-1][1])
+            self._at_most += bound
+            self._pool.dearest_bound_usd = max(self._pool.dearest_bound_usd, bound)
         if fitting:
             self._begun += fitting
             self._behind.add([ask for _, ask in fitting])

@@ -337,12 +337,19 @@ def test_a_paid_evolution_stops_below_its_ceiling_and_can_go_on(
     ) * 2  # candidates of three generations, three validations, two turns
     assert f"up to {calls} calls" in undecided
     assert "set a ceiling" in undecided
-    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.043")
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--max-cost", "0.045")
     assert result.code == 1
-    assert "could exceed the ceiling of $0.0430" in result.err
+    assert "The next episode could exceed the ceiling of $0.0450" in result.err
     assert "everything so far is kept" in result.err
     run = result.err.split("--name ")[1].split()[0]
-    assert 0 < spent(world, run) <= 0.043
+    assert 0 < spent(world, run) <= 0.045
+    more = world.trinity("evolve", "--resume", "--name", run, "--max-cost", "0.05")
+    assert "generation 1, mean" in more.err
+    assert "The next generation could exceed the ceiling of $0.0500" in more.err
+    calls, so_far = len(world.server.requests), spent(world, run)
+    again = world.trinity("evolve", "--resume", "--name", run, "--max-cost", str(so_far + 0.0001))
+    assert "The next generation could exceed" in again.err
+    assert len(world.server.requests) == calls, "a generation that cannot be paid for is not begun"
     assert (
         world.trinity("evolve", "--resume", "--name", run, "--max-cost", "9", "--json").json["generations"]
         == 3

@@ -75,7 +75,7 @@ def test_the_share_of_calls_that_evolutions_made(tmp_path: Path) -> None:
     store.close()
 
 
-def test_no_accuracy_is_told_of_what_a_ceiling_cut(
+def test_an_accuracy_is_told_of_whole_episodes_and_of_what_a_ceiling_cut_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tasks = "\n".join(
@@ -87,9 +87,17 @@ def test_no_accuracy_is_told_of_what_a_ceiling_cut(
         (tmp_path / "pool.toml").write_text(f'[[model]]\nname = "m"\nbase_url = "{server.url}"\n{price}\n')
         monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
         arguments = ["run", "--pool", str(tmp_path / "pool.toml"), "--tasks", str(tmp_path / "tasks.jsonl")]
-        assert command([*arguments, "--policy", "single:m", "--max-cost", "70"]) == 1
+        arguments += ["--policy", "single:m", "--max-cost"]
+        assert command([*arguments, "10"]) == 1
         out = capsys.readouterr()
-        assert "cut short" in out.out
-        assert re.search(r"\d+ of 12 episodes were cut or never begun", " ".join(out.err.split()))
+        assert "1 of 12 episodes were cut" in " ".join(out.err.split()), "a ceiling below the first one"
+        assert "11 of 12 episodes were never begun" in " ".join(out.err.split())
         assert "%" not in out.out.split("cut short")[1].split("\n")[0]
-        assert len(server.requests) <= 10
+        assert len(server.requests) == 1
+        server.requests.clear()
+        assert command([*arguments, "70"]) == 1  # an episode costs 21
+        out = capsys.readouterr()
+        assert "cut" not in out.out + out.err
+        assert "9 of 12 episodes were never begun" in " ".join(out.err.split())
+        assert re.search(r"single:m +100.0 % +43.9 to 100.0 +3 ", out.out), out.out
+        assert len(server.requests) == 9

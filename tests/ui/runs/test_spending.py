@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
 
-from core.episode import Ask, Failure, Message, Reply, Role, Usage
+from core.episode import (
+    Ask,
+    Episode,
+    EpisodeFinished,
+    EpisodeStarted,
+    Event,
+    Failure,
+    Message,
+    Reply,
+    Role,
+    Status,
+    Task,
+    Usage,
+)
 from core.errors import BudgetError
+from core.play.drive import drive_many
+from core.play.policies import PLAN_WORK_CHECK, single_policy
+from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
+from core.tasks.graders import grade_many
+from tests.core.pool.faulty_server import Answer, Request, faulty_server
+from tests.ui.endpoint.server import team
 from ui.runs.spending import MeteredPool, is_free, most_usd
 
 HERE, THERE = "http://127.0.0.1:8000/v1", "https://api.example.com/v1"
@@ -66,3 +86,29 @@ def test_a_reply_without_token_counts_is_charged_at_its_bound() -> None:
     failing = MeteredPool(_Uncounted((spec,), Failure("infrastructure", "Down.")), ceiling_usd=bound)
     list(failing.ask([ask]))
     assert (failing.spent_usd, failing.at_bound) == (0.0, 0)
+
+
+def test_near_a_ceiling_what_was_begun_ends_whole() -> None:
+    """Of episodes that are played side by side, under a ceiling that pays for half of them, none is cut."""
+    accepts = [number % 3 == 0 for number in range(60)]
+
+    def answer(request: Request) -> Answer:
+        number = int(re.findall(r"Task (\d+)", str(request.body))[0])
+        return (0.01, *team(accept=accepts[number])(request))
+
+    tasks = [Task(f"t{number}", f"Task {number}: what is it?", "5") for number in range(len(accepts))]
+    episodes = [Episode(f"e{one.id}", "r", one, "single:m", ("m",), turn_budget=6) for one in tasks]
+    ceiling = 7e-6 * sum(3 if accept else 6 for accept in accepts) / 2
+    happened: list[Event] = []
+    with faulty_server(answer) as server:
+        spec = ModelSpec("m", base_url=server.url, price_in=0.0, price_out=1.0, max_tokens=20, concurrency=8)
+        metered = MeteredPool(HttpPool([spec]), ceiling_usd=ceiling)
+        policy = single_policy("m", ("m",), PLAN_WORK_CHECK)
+        with pytest.raises(BudgetError, match="The next episode could exceed the ceiling"):
+            happened.extend(drive_many(episodes, policy, metered, grade_many))
+    ended = [one.episode for one in happened if isinstance(one, EpisodeFinished)]
+    assert len(ended) == sum(isinstance(one, EpisodeStarted) for one in happened)
+    assert all(one.status is Status.FINISHED for one in ended)
+    assert 0.7 * ceiling < metered.spent_usd <= ceiling
+    assert metered.spent_usd == pytest.approx(len(server.requests) * 7e-6)
+    assert server.most_in_flight > 4, "they are still played side by side"

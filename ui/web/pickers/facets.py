@@ -31,6 +31,7 @@ _SHORT_FLAGS = {
     Flag.PROMPT_OVERFLOW.value: "transcript cut",
     Flag.PROMPT_SHORTENED.value: "prompt shortened",
     Flag.TRUNCATED.value: "reply cut",
+    Flag.REUSED.value: "reply reused",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _BY_HAND = (

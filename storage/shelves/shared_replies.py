@@ -1,0 +1,119 @@
+"""Replies that runs of this store have got, by the key of their call: another run need not pay for them again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import Engine, select
+
+from core.draws import reply_seed
+from core.episode import Ask, Message, Reply, Role, Task
+from core.pool.cache import call_key
+from core.pool.costs import usage
+from core.pool.spec import ModelSpec, digest_of_specs
+from storage.rows import mapping
+from storage.rows.engine import fetch_rows, fetch_scalar, reading
+from storage.rows.full_episodes import read_texts, rows_among
+from storage.rows.schema import episode, paid_reply, run, same_turn, text, turn
+from storage.shelves.paid_replies import read_reply
+
+#: Whose calls can be told from what is recorded of them: nobody changed a temperature or a turn by hand.
+_KINDS = ("run", "evolve")
+
+
+@dataclass
+class SharedReplies:
+    """What was asked of these models before (a `core.pool.cache.ReplyShelf`): in batch runs, and in evolutions as far
+    as their replies are kept. `reused` counts what was found, and `saved_usd` is what that would have cost."""
+
+    engine: Engine
+    specs: Sequence[ModelSpec]
+    reused: int = field(default=0, init=False)
+    saved_usd: float = field(default=0.0, init=False)
+    _turns: dict[bytes, tuple[str, int]] = field(default_factory=dict, init=False)
+    _paid: dict[bytes, str] = field(default_factory=dict, init=False)  # -> run
+
+    def __len__(self) -> int:
+        return len(self._turns.keys() | self._paid.keys())
+
+    def load(self, tasks: Iterable[Task]) -> None:
+        """Look up what is there, of recorded episodes for these tasks."""
+        pools = self._same_models()
+        ids = sorted({task.id for task in tasks})
+        by_name = {spec.name: spec for spec in self.specs}
+        asked: Counter[tuple[str, str, tuple[Message, ...]]] = Counter()
+        recorded = (
+            select(
+                *(episode.c.id, episode.c.seed, episode.c.task_id),
+                *(turn.c.idx, turn.c.model, turn.c.role, turn.c.stage, turn.c.error_kind),
+                text.c.body,
+            )
+            .join(run, run.c.id == episode.c.run_id)
+            .join(turn, turn.c.episode_id == episode.c.id)
+            .join(text, same_turn(text) & (text.c.kind == "prompt"))
+            .where(run.c.kind.in_(_KINDS), run.c.pool.in_(pools), turn.c.model.in_(by_name))
+            .order_by(episode.c.id, turn.c.idx)
+        )
+        with reading(self.engine) as connection:
+            for row in rows_among(connection, recorded, episode.c.task_id, ids):
+                messages, role = mapping.to_messages(row["body"]), Role(row["role"])
+                if not messages:
+                    continue
+                spec, call = by_name[row["model"]], (row["id"], row["model"], messages)
+                ask = Ask(
+                    spec.name,
+                    role,
+                    messages,
+                    seed=reply_seed(row["seed"], row["task_id"]),
+                    sample=asked[call],
+                    temperature=spec.role_temperature.get(role),
+                )
+                asked[call] += 1
+                if row["stage"] == "finished" and row["error_kind"] is None:
+                    self._turns.setdefault(call_key(spec, ask), (row["id"], row["idx"]))
+            kept = (
+                select(paid_reply.c.key, paid_reply.c.run_id)
+                .join(run, run.c.id == paid_reply.c.run_id)
+                .where(run.c.pool.in_(pools))
+            )
+            self._paid |= {bytes(key): name for key, name in connection.execute(kept)}
+
+    def find(self, spec: ModelSpec, key: bytes) -> Reply | None:
+        """This model's reply to the call with this key, free and at once; None where there is none."""
+        found = self._recorded(key) or self._kept(key)
+        if found is None:
+            return None
+        self.reused += 1
+        self.saved_usd += usage(spec, found.usage.tokens_in, found.usage.tokens_out).cost_usd or 0.0
+        return replace(found, usage=replace(found.usage, cost_usd=0.0), latency_s=0.0, reused=True)
+
+    def _recorded(self, key: bytes) -> Reply | None:
+        if key not in self._turns:
+            return None
+        name, index = self._turns[key]
+        query = select(turn).where(turn.c.episode_id == name, turn.c.idx == index)
+        with reading(self.engine) as connection:
+            row = connection.execute(query).mappings().first()
+            texts = read_texts(connection, [name])
+        return mapping.to_reply(row, texts[name, index]) if row else None
+
+    def _kept(self, key: bytes) -> Reply | None:
+        if key not in self._paid:
+            return None
+        mine = (paid_reply.c.run_id == self._paid[key]) & (paid_reply.c.key == key)
+        body = fetch_scalar(self.engine, select(paid_reply.c.body).where(mine))
+        return read_reply(body) if body else None
+
+    def _same_models(self) -> list[str]:
+        """The digests of recorded pools whose models are all among these, and the same."""
+        by_name = {spec.name: spec for spec in self.specs}
+        query = select(run.c.pool, run.c.config).where(run.c.pool.is_not(None), run.c.kind.in_(_KINDS))
+        found = set()
+        for pool, config in fetch_rows(self.engine, query):
+            names = json.loads(config).get("models") or [*by_name]
+            if by_name.keys() >= set(names) and digest_of_specs([by_name[name] for name in names]) == pool:
+                found.add(pool)
+        return sorted(found)
