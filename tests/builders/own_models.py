@@ -53,12 +53,12 @@ class Model:
 
 MODELS = (
     Model("auriga", "algebra", 0.98, 2.5, 10.0, (0.2, 0.5), "in the reply"),
-    Model("bootes", "shop", 0.95, 1.0, 4.0, (0.1, 0.4)),
-    Model("cygnus", "science", 0.9, 0.5, 1.5, (0.1, 0.3)),
-    Model("dorado", "strings", 0.85, 0.8, 2.4, (0.1, 0.4), "beside the reply"),
-    Model("eridanus", "algebra", 0.8, 0.2, 0.8, (0.05, 0.25), "in the reply", 0.8),
-    Model("fornax", "shop", 0.75, 0.1, 0.4, (0.05, 0.2), "", 0.8),
-    Model("grus", "science", 0.7, 0.05, 0.2, (0.05, 0.15), "", 0.8),
+    Model("bootes", "shop", 0.95, 1.25, 5.0, (0.1, 0.4)),
+    Model("cygnus", "science", 0.9, 1.0, 4.0, (0.1, 0.3)),
+    Model("dorado", "strings", 0.85, 0.8, 3.2, (0.1, 0.4), "beside the reply"),
+    Model("eridanus", "algebra", 0.8, 0.6, 2.4, (0.05, 0.25), "in the reply", 0.8),
+    Model("fornax", "shop", 0.75, 0.5, 2.0, (0.05, 0.2), "", 0.8),
+    Model("grus", "science", 0.7, 0.3, 1.2, (0.05, 0.15), "", 0.8),
 )
 
 

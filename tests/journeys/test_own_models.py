@@ -20,8 +20,7 @@ from tests.ui.pages import opened, shown
 
 OWN = ("--pool", "pool.toml", "--max-cost", 5)
 #: Small enough for the suite: with the pocket encoder every decision takes its time.
-SMALL = ("--generations", 2, "--population", 4, "--replicates", 2, "--turns", 3, "--no-controls")
-VALIDATED = ("--validation", 6, "--validate-every", 2)
+SMALL = ("--generations", 1, "--population", 4, "--replicates", 2, "--validation", 4, "--no-controls")
 #: So many times a run is resumed whose episodes went missing, at most.
 RESUMED = 6
 
@@ -31,7 +30,7 @@ RESUMED = 6
 def test_from_a_pool_file_to_a_served_coordinator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty: bool
 ) -> None:
-    with engineer(tmp_path, each=9, per_second=40, faulty=faulty) as me:
+    with engineer(tmp_path, each=6, per_second=40, faulty=faulty) as me:
         every_role_is_checked(me)
         first = looked_at_first(me)
         run = killed_and_resumed(me)
@@ -58,7 +57,7 @@ def every_role_is_checked(me: Engineer) -> None:
 
 def looked_at_first(me: Engineer) -> list[Episode]:
     """A few tasks, which tell what is to be expected of more."""
-    said = whole(me, "run", *OWN, "--tasks", "tasks.jsonl", "--n", 8, "--policy", "random", "--json")
+    said = whole(me, "run", *OWN, "--tasks", "tasks.jsonl", "--n", 6, "--policy", "random", "--json")
     assert "Nothing is recorded of these models yet" in said[0].err
     episodes = me.played(said[0].run)
     assert_true(me, said, episodes)
@@ -84,15 +83,15 @@ def killed_and_resumed(me: Engineer) -> str:
 def evolved(me: Engineer) -> str:
     """An evolution that dies in the middle: no reply is paid for twice. The checkpoint that it comes to."""
     tasks = ("--tasks", "tasks.jsonl", "--encoder", "pocket")
-    command = ("evolve", *OWN, *tasks, *SMALL, *VALIDATED, "--name", "own", "--json")
-    killed = me.trinity(*command, killed_after=30)
+    command = ("evolve", *OWN, *tasks, *SMALL, "--name", "own", "--json")
+    killed = me.trinity(*command, killed_after=20)
     ended = whole(me, "evolve", "--name", "own", "--resume", "--json")
     assert not (me.folder / ASKED_TWICE).exists()
     billed = sum(said.billed_usd for said in (killed, *ended))
     assert -1e-9 < billed - me.spent_usd(killed.run) < lost_at_most(killed)
     assert_expected(killed, billed)
     result = ended[-1].json
-    assert result["generations"] == 2
+    assert result["generations"] == 1
     return str(result["checkpoint"])
 
 
