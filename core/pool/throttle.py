@@ -53,7 +53,8 @@ class Throttle:
     _tokens_from: float = field(default=0.0, init=False)
     _lowered: float = field(default=-1e9, init=False)
     _raised: float = field(default=0.0, init=False)
-    _in_vain: int = field(default=0, init=False)  # lessons since a call went through
+    _in_vain: int = field(default=0, init=False)  # pauses since a call went through
+    _quiet_until: float = field(default=0.0, init=False)  # the end of the last one
     _through: deque[float] = field(default_factory=lambda: deque(maxlen=1000), init=False)
 
     def __post_init__(self) -> None:
@@ -122,8 +123,10 @@ class Throttle:
                 self._limit = self._rate = known
             self._guessed = not recent
             self._lowered = self._raised = now
+        # Nothing goes through at all for a while: ask ever more seldom. Who is refused during a pause asked before it.
+        if now >= self._quiet_until:
             self._in_vain += 1
-        # Nothing goes through at all for a while: ask ever more seldom.
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._in_vain, 20))
-        self._next = max(self._next, now + max(pause, 1 / (self._rate or 1.0)))
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._in_vain, 20))
+            self._quiet_until = now + max(pause, 1 / (self._rate or 1.0))
+        self._next = max(self._next, self._quiet_until)
         return 0.0  # it takes its turn again

@@ -31,7 +31,9 @@ KEY_VARIABLE = "OWN_MODELS_KEY"
 #: Tokens as this server counts them.
 CHARS_A_TOKEN = 4
 #: Of the calls to a faulty server, the hundredths that each fault happens to.
-FAULTS = {"429": 2, "429 with Retry-After": 2, "500": 1, "503": 2, "cut": 2, "not JSON": 1, "drip": 1, "hang": 0.3}
+FAULTS = {"500": 1, "503": 2, "cut": 2, "not JSON": 1, "drip": 1, "hang": 0.3}
+#: So many seconds' worth of its permitted requests a server takes at once.
+BURST_S = 0.2
 #: Of a Verifier's judgements, and of a Worker's answers outside the own family of a model, the share that is right.
 JUDGES_RIGHT, OUTSIDE = 0.85, 0.4
 
@@ -99,8 +101,8 @@ class Call:
 
 @dataclass
 class Team:
-    """What the server answers (for `faulty_server`) and what it knows. `per_second`: the requests that it permits, one
-    more than a tenth of a second's worth at once; `faulty`: whether it also fails in every way that servers do."""
+    """What the server answers (for `faulty_server`) and what it knows. `per_second`: the requests that it permits;
+    `faulty`: whether it also fails in every way that servers do."""
 
     tasks: Sequence[Exercise]
     per_second: float
@@ -115,7 +117,7 @@ class Team:
         asked = (request.body["model"], texts, request.body["seed"])
         self._times[asked] += 1
         now, dice = time.monotonic(), random.Random(f"{asked}/{self._times[asked]}")
-        fault = self._refused(now) or (self._fault(dice) if self.faulty else "")
+        fault = self._refused(now, dice) or (self._fault(dice) if self.faulty else "")
         call = self._answered(asked, now, fault)
         self.calls.append(call)
         return self._sent(call, request.body.get("stream", False), dice)
@@ -153,7 +155,7 @@ class Team:
             case "429":
                 return fail(429, "Too many requests")
             case "429 with Retry-After":
-                return fail(429, "Too many requests", Retry_After="1")
+                return fail(429, "Too many requests", Retry_After=f"{BURST_S}")
             case "500" | "503":
                 return (call.seconds / 4, *fail(int(call.fault), "The engine is overloaded"))
             case "hang":
@@ -174,10 +176,10 @@ class Team:
             return [part for at in range(0, len(data), step) for part in (0.1, data[at : at + step])]
         return (call.seconds, data)
 
-    def _refused(self, now: float) -> str:
+    def _refused(self, now: float, dice: random.Random) -> str:
         """Too many requests: a bucket that fills at the permitted rate."""
-        if self._free_from > now + max(2.0, 0.1 * self.per_second) / self.per_second:
-            return "429"
+        if self._free_from > now + BURST_S:
+            return dice.choice(("429", "429 with Retry-After"))
         self._free_from = max(self._free_from, now) + 1 / self.per_second
         return ""
 
