@@ -285,7 +285,9 @@ class _Writer:
         if self.task.grader == "number":
             forms.append(f"#### {answer}")
         if self.task.grader == "choice":
-            forms.append(f"**{answer.strip('*(')[0]}**" if answer.strip("*(")[1:2] in ("", ")", ".") else forms[0])
+            forms.append(
+                f"**{answer.strip('*(')[0]}**" if answer.strip("*(")[1:2] in ("", ")", ".") else forms[0]
+            )
         return self._prose(self.dice.choice(forms))
 
     def verdict(self, accept: bool, tag: str) -> str:

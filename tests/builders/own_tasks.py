@@ -65,15 +65,15 @@ _GOODS = ("notebooks", "candles", "tiles", "bulbs", "seedlings")
 
 def _shop(dice: random.Random, number: int) -> Exercise:
     name, goods = dice.choice(_NAMES), dice.choice(_GOODS)
-    boxes, each, given, price = (
-        dice.randint(12, 60),
-        dice.randint(11, 48),
-        dice.randint(3, 99),
-        dice.randint(2, 9),
-    )
+    boxes, each = dice.randint(12, 60), dice.randint(11, 48)
+    given, price = dice.randint(3, 99), dice.randint(2, 9)
     left = boxes * each - given
+    forms: tuple[str, ...]
     if number % 2:
-        total, asked = left * price, f"How many dollars does {name} earn by selling the rest at ${price} each?"
+        total, asked = (
+            left * price,
+            f"How many dollars does {name} earn by selling the rest at ${price} each?",
+        )
         forms = (f"{total}", f"{total:,}", f"${total:,}", f"\\${total:,}", f"{total} dollars", f"${total}.00")
         forms += (f"{left} \\times {price} = {total}",)
     else:
@@ -100,7 +100,7 @@ def _equation(dice: random.Random) -> Exercise:
     c = b + dice.choice([k for k in range(-25, 26) if k % a])
     x = Fraction(c - b, a)
     top, bottom, sign = abs(x.numerator), x.denominator, "-" if x < 0 else ""
-    forms = (f"{sign}\\frac{{{top}}}{{{bottom}}}", f"{sign}\\dfrac{{{top}}}{{{bottom}}}")
+    forms: tuple[str, ...] = (f"{sign}\\frac{{{top}}}{{{bottom}}}", f"{sign}\\dfrac{{{top}}}{{{bottom}}}")
     forms += (f"x = {sign}\\frac{{{top}}}{{{bottom}}}", f"{sign}{top}/{bottom}", f"x={sign}{top}/{bottom}")
     forms += (f"${sign}\\tfrac{{{top}}}{{{bottom}}}$", f"\\left({sign}\\frac{{{top}}}{{{bottom}}}\\right)")
     steps = (
@@ -115,7 +115,12 @@ def _equation(dice: random.Random) -> Exercise:
 def _inequality(dice: random.Random) -> Exercise:
     low, a, b = dice.randint(-9, 3), dice.randint(2, 5), dice.randint(1, 9)
     high = low + dice.randint(2, 9)
-    forms = (f"[{low}, {high})", f"\\left[{low}, {high}\\right)", f"[{low},{high})", f"x \\in [{low}, {high})")
+    forms: tuple[str, ...] = (
+        f"[{low}, {high})",
+        f"\\left[{low}, {high}\\right)",
+        f"[{low},{high})",
+        f"x \\in [{low}, {high})",
+    )
     forms += (f"${low} \\le x < {high}$", f"$\\left[{low},\\, {high}\\right)$")
     steps = (
         f"Subtract {b} from all three parts: $ {a * low} \\leq {a}x < {a * high} $.",
@@ -131,7 +136,11 @@ def _roots(dice: random.Random) -> Exercise:
     low = dice.randint(-9, 8)
     high = low + dice.randint(1, 9)
     linear, constant = -(low + high), low * high
-    forms = (f"\\{{{low}, {high}\\}}", f"\\left\\{{{low}, {high}\\right\\}}", f"\\{{{high}, {low}\\}}")
+    forms: tuple[str, ...] = (
+        f"\\{{{low}, {high}\\}}",
+        f"\\left\\{{{low}, {high}\\right\\}}",
+        f"\\{{{high}, {low}\\}}",
+    )
     forms += (f"x \\in \\{{{low}, {high}\\}}", f"$\\{{{low},\\ {high}\\}}$")
     steps = (
         f"Look for two numbers with sum {low + high} and product {constant}.",
@@ -161,7 +170,14 @@ def _science(dice: random.Random, _: int) -> Exercise:
     best = min(options, key=order.index)
     letter = "ABCD"[options.index(best)]
     shown = "\n".join(f"{name}) {option}" for name, option in zip("ABCD", options, strict=True))
-    forms = (letter, f"({letter})", f"{letter}) {best}", f"**{letter}**", f"{letter}. {best}", best)
+    forms: tuple[str, ...] = (
+        letter,
+        f"({letter})",
+        f"{letter}) {best}",
+        f"**{letter}**",
+        f"{letter}. {best}",
+        best,
+    )
     forms += (f"Option {letter}", f"\\text{{{letter}}}", f"**{letter}) {best}**")
     steps = (
         f"We have to find out which {asked} among the four options.",
@@ -173,7 +189,18 @@ def _science(dice: random.Random, _: int) -> Exercise:
     return Exercise("science", "choice", f"Which {asked}?\n{shown}", forms, wrong, steps)
 
 
-_WORDS = ("lantern", "meadow", "harbour", "compass", "thistle", "orchard", "granite", "velvet", "saffron", "willow")
+_WORDS = (
+    "lantern",
+    "meadow",
+    "harbour",
+    "compass",
+    "thistle",
+    "orchard",
+    "granite",
+    "velvet",
+    "saffron",
+    "willow",
+)
 
 
 def _strings(dice: random.Random, _: int) -> Exercise:
@@ -186,7 +213,14 @@ def _strings(dice: random.Random, _: int) -> Exercise:
     )
     code, run = dice.choice(programs)
     printed = run(word)
-    forms = (printed, f"`{printed}`", f'"{printed}"', f"'{printed}'", f"**{printed}**", f"{printed}.")
+    forms: tuple[str, ...] = (
+        printed,
+        f"`{printed}`",
+        f'"{printed}"',
+        f"'{printed}'",
+        f"**{printed}**",
+        f"{printed}.",
+    )
     steps = (
         f"The letters of `{word}` with their places:\n\n"
         + "\n".join(f"{place}. `{letter}`" for place, letter in enumerate(word)),

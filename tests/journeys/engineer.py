@@ -56,7 +56,7 @@ class Said:
     @property
     def run(self) -> str:
         """The run that was played."""
-        return re.findall(r"^Run (\w+)$", self.err, re.MULTILINE)[-1]
+        return str(re.findall(r"^Run (\w+)$", self.err, re.MULTILINE)[-1])
 
     @property
     def bound_usd(self) -> float:
@@ -151,7 +151,7 @@ def engineer(folder: Path, *, each: int, per_second: float, faulty: bool = False
         (folder / "tasks.jsonl").write_text(task_file(team.tasks))
         limits = "" if faulty else f"requests_per_minute = {60 * per_second}\n"
         (folder / "pool.toml").write_text(
-            f'[defaults]\nsend_seed = true\nmax_tokens = 2000\ntimeout_s = 6\nconcurrency = {EACH}\n'
+            f"[defaults]\nsend_seed = true\nmax_tokens = 2000\ntimeout_s = 6\nconcurrency = {EACH}\n"
             f'[[provider]]\nname = "observatory"\nbase_url = "{server.url}"\n'
             f'api_key_env = "{KEY_VARIABLE}"\nconcurrency = {ALL}\n{limits}'
             + "".join(

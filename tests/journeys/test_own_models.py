@@ -6,7 +6,6 @@ truth. `trinity bench pool` is the longer form, with figures.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -124,10 +123,13 @@ def inspected(me: Engineer, played: Sequence[Episode], monkeypatch: pytest.Monke
 def served(me: Engineer) -> None:
     """The pool as one model: a reply to a question, with what it took."""
     task = next(one for one in me.team.tasks if one.family == "shop")
-    with me.serving("serve", *OWN, "--encoder", "pocket") as address:
-        with OpenAI(base_url=address, api_key="none", max_retries=RESUMED) as client:
-            message = {"role": "user", "content": task.question}
-            answer = client.chat.completions.create(model="trinity", messages=[message])  # type: ignore[list-item]
+    with (
+        me.serving("serve", *OWN, "--encoder", "pocket") as address,
+        OpenAI(base_url=address, api_key="none", max_retries=RESUMED) as client,
+    ):
+        answer = client.chat.completions.create(
+            model="trinity", messages=[{"role": "user", "content": task.question}]
+        )
     workers = [call for call in me.team.calls if call.role == "Worker" and call.question == task.question]
     content = answer.choices[0].message.content or ""
     assert any(content in seen(call.text) for call in workers)

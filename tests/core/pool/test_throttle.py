@@ -110,7 +110,7 @@ def test_a_rate_that_was_only_guessed_soon_is_the_permitted_one(latency_s: float
     clock = Clock()
     throttle = Throttle(Service("p"), clock)
     throttle.too_many(None)
-    began, through, last, under_way = clock.now, 0, [], deque[float]()
+    began, through, last, under_way = clock.now, 0, list[float](), deque[float]()
     while clock.now - began < 60:
         clock.now = max(clock.now + 1e-6, throttle.reserve(1))
         while under_way and under_way[0] <= clock.now:
