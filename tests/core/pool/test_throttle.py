@@ -95,13 +95,13 @@ def test_a_burst_that_is_refused_before_anything_is_answered_is_one_lesson() -> 
         return (0.3, *ok())
 
     with faulty_server(limited) as server:
-        pool = HttpPool([entry(server, concurrency=30, attempts=2, timeout_s=5.0)], limits=QUICK)
+        pool = HttpPool([entry(server, concurrency=30, attempts=2, timeout_s=8.0)], limits=QUICK)
         began = time.monotonic()
         replies = [reply for _, reply in pool.ask([ask(text=str(n)) for n in range(60)])]
         took = time.monotonic() - began
         pool.close()
         assert [reply.error for reply in replies] == [None] * 60
-        assert took < 8  # 1.2 seconds at the permitted rate, the first of them still to be learned
+        assert took < 12  # 1.2 seconds at the permitted rate, the first of them still to be learned
 
 
 @pytest.mark.parametrize("latency_s", [0.1, 0.5])
