@@ -323,8 +323,8 @@ _RULES: dict[AnswerRule, Callable[[str, Grader], str]] = {
     "box": _in_box,
     "json": _in_json,
     "hashes": _after_hashes,
-    "sentence": _in_sentence,
     "letter": _lone_letter,
+    "sentence": _in_sentence,
     "bare": _bare_number,
 }
 
@@ -344,6 +344,7 @@ _DOUBT = re.compile(
     r"except|pending|reservations?|assuming|maybe|perhaps|correction|actually)\b|n['\u2019]t\b|\?",
     re.IGNORECASE,
 )
+_OTHER = re.compile(r"\b(?:accept|if|unless|or)\b", re.IGNORECASE)
 _MARKS = r"[*_`\"'\u201c\u201d\u2018\u2019 \t]*"
 _VERDICT_LINE = re.compile(
     rf"(?:[-*+\u2022]\s+|\d+[.)]\s+|\#{{1,6}}\s+)?{_MARKS}VERDICT-?(?P<tag>[a-z0-9]{{4,12}}){_MARKS}:{_MARKS}"
@@ -366,9 +367,10 @@ def _tagged_verdict(text: str, tag: str) -> str:
     final = _VERDICT_LINE.fullmatch(lines[-1]) if tag and lines else None
     if final is None or _distance(final["tag"].lower(), tag.lower()) > _MISTYPED:
         return ""
-    if _DOUBT.search(final["reason"] or ""):
-        return ""
     raw, said = final["verdict"], final["verdict"].upper()
+    # Why it is to be revised is told in words of doubt.
+    if (_DOUBT if said == "ACCEPT" else _OTHER).search(final["reason"] or ""):
+        return ""
     for line in (*lines[:-1], (final["reason"] or "")):
         for named, other in _MENTION.findall(line):
             near = _distance(named.lower(), tag.lower()) <= _MISTYPED

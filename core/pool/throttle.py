@@ -17,14 +17,14 @@ DECREASE = 0.85
 #: While all goes well, the rate grows each second by this part of the one that went through; after PATIENCE_S twice as
 #: fast, after twice that three times, for a limit that was lifted.
 INCREASE, PATIENCE_S = 0.012, 20.0
-#: The rate after a 429 before any call went through.
-UNKNOWN = 5.0
+#: The rate after a 429 before any call went through, a guess: it grows each second by this factor until it is too high.
+UNKNOWN, GROWTH = 5.0, 2.0
 #: No provider is asked more seldom than this, in requests a second.
 SLOWEST = 0.05
 #: After a 429 nobody asks for twice so long, after the next for four times so long, and so on up to the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 10.0
-#: So long back the calls that went through are counted to tell the rate, in seconds.
-WINDOW_S = 5.0
+#: So long back the calls that went through are counted to tell the rate, in seconds; after a guess, which grew fast.
+WINDOW_S, GUESSED_WINDOW_S = 5.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,13 @@ class Throttle:
         default=None, init=False
     )  # requests a second, as learned; None: no limit seen
     _limit: float = field(default=0.0, init=False)  # the rate that went through when it was too high last
+    _guessed: bool = field(default=False, init=False)  # whether the rate is a guess
     _next: float = field(default=0.0, init=False)  # when the next call may begin
     _tokens_from: float = field(default=0.0, init=False)
     _lowered: float = field(default=-1e9, init=False)
     _raised: float = field(default=0.0, init=False)
-    _in_vain: int = field(default=0, init=False)  # calls refused since one went through
+    _in_vain: int = field(default=0, init=False)  # pauses since a call went through
+    _quiet_until: float = field(default=0.0, init=False)  # the end of the last one
     _through: deque[float] = field(default_factory=lambda: deque(maxlen=1000), init=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +98,9 @@ class Throttle:
         if self._rate is None:
             return
         elapsed, self._raised = min(now - self._raised, 1.0), now
+        if self._guessed:
+            self._rate *= GROWTH**elapsed
+            return
         self._rate += INCREASE * self._limit * elapsed * (1 + (now - self._lowered) // PATIENCE_S)
 
     def too_many(self, wait_s: float | None) -> float:
@@ -107,17 +112,21 @@ class Throttle:
             return wait_s
         # Calls that were under way together are refused together: that is one lesson.
         if now - self._lowered > 1.0:
-            recent = [at for at in self._through if now - at <= WINDOW_S]
-            through = len(recent) / min(WINDOW_S, max(1.0, now - min(self._through, default=now)))
+            window = GUESSED_WINDOW_S if self._guessed else WINDOW_S
+            recent = [at for at in self._through if now - at <= window]
+            through = len(recent) / min(window, max(1.0, now - min(self._through, default=now)))
             known = UNKNOWN if self._rate is None else self._rate
             if recent:
                 self._limit = max(SLOWEST, through if self._rate is None else min(through, known))
                 self._rate = DECREASE * self._limit
             else:  # nothing went through from which it could be told
                 self._limit = self._rate = known
+            self._guessed = not recent
             self._lowered = self._raised = now
-        # Nothing goes through at all for a while: ask ever more seldom.
-        self._in_vain += 1
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._in_vain, 20))
-        self._next = max(self._next, now + max(pause, 1 / (self._rate or 1.0)))
+        # Nothing goes through at all for a while: ask ever more seldom. Who is refused during a pause asked before it.
+        if now >= self._quiet_until:
+            self._in_vain += 1
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._in_vain, 20))
+            self._quiet_until = now + max(pause, 1 / (self._rate or 1.0))
+        self._next = max(self._next, self._quiet_until)
         return 0.0  # it takes its turn again

@@ -63,11 +63,6 @@ class Sums:
         return str(self.folder / "store.db")
 
     @property
-    def said(self) -> str:
-        """What the last command said that had no terminal (see `dying`)."""
-        return (self.folder / "said").read_text()
-
-    @property
     def test_tasks(self) -> tuple[str, ...]:
         """Options that name the twelve sums."""
         return "--tasks", self.tasks, "--split", "test"

@@ -98,6 +98,11 @@ class TestGeneralReplies:
         assert reading.answer == answer
         assert (Flag.NO_ANSWER in reading.flags) == (answer is None)
 
+    def test_a_choice_that_stands_alone_at_the_end_counts_before_a_sentence_about_answers(self) -> None:
+        text = "The answer is plausible, as each step can be undone.\n\n**B**"
+        reading = read_reply(PAPER, "general", Role.WORKER, text, grader="choice")
+        assert (reading.answer, reading.answer_rule) == ("B", "letter")
+
     @given(st.text())
     def test_a_worker_has_no_verdict_and_a_verifier_no_answer(self, text: str) -> None:
         text += f"<answer>1</answer><suggestion>x</suggestion>\nVERDICT-{TAG}: ACCEPT"
@@ -108,6 +113,21 @@ class TestGeneralReplies:
             assert worker.verdict is thinker.verdict is None
             assert verifier.answer is thinker.answer is None
             assert worker.suggestion == verifier.suggestion == ""
+
+    @pytest.mark.parametrize(
+        ("reason", "readable"),
+        [
+            (" because the last step does not hold.", True),
+            (" - the sign is wrong, though the rest holds.", True),
+            (", or ACCEPT", False),
+            (", unless x is positive", False),
+        ],
+    )
+    def test_why_an_answer_is_to_be_revised_may_be_told_in_words_of_doubt(
+        self, reason: str, readable: bool
+    ) -> None:
+        reading = read_reply(PAPER, "general", Role.VERIFIER, f"VERDICT-{TAG}: REVISE{reason}", TAG)
+        assert (reading.verdict is Verdict.REVISE, not reading.flags) == (True, readable)
 
     def test_a_suggestion_is_read_from_its_tags_only(self) -> None:
         reading = read_reply(PAPER, "general", Role.THINKER, "Hm. <suggestion> add them </suggestion>")

@@ -203,14 +203,18 @@ def respond(
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def chat(text: str, finish_reason: str | None = "stop", **message: Any) -> bytes:
+def chat(
+    text: str, finish_reason: str | None = "stop", usage: Mapping[str, int] = USAGE, **message: Any
+) -> bytes:
     """The JSON body of a chat completion."""
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": text, **message},
         "finish_reason": finish_reason,
     }
-    return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], "usage": USAGE}).encode()
+    return json.dumps(
+        {"id": "x", "object": "chat.completion", "choices": [choice], "usage": dict(usage)}
+    ).encode()
 
 
 def ok(text: str = "fine", **message: Any) -> Answer:
@@ -225,7 +229,9 @@ def fail(status: int, message: str = "", **headers: str) -> Answer:
     )
 
 
-def events(*pieces: str, finish_reason: str | None = "stop", done: bool = True) -> bytes:
+def events(
+    *pieces: str, finish_reason: str | None = "stop", done: bool = True, usage: Mapping[str, int] = USAGE
+) -> bytes:
     """The body of a stream that says `pieces`."""
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"role": "assistant"}}]}]
     chunks += [
@@ -233,7 +239,7 @@ def events(*pieces: str, finish_reason: str | None = "stop", done: bool = True) 
     ]
     if finish_reason:
         chunks.append(
-            {"choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}], "usage": USAGE}
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}], "usage": dict(usage)}
         )
     body = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
     return body + (b"data: [DONE]\n\n" if done else b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,50 @@ def test_a_server_that_only_says_429_loses_no_call() -> None:
         assert [reply.error for reply in replies] == [None] * 40
         assert took < 16  # five seconds at the permitted rate
         assert len(server.requests) <= 40 + 24
+
+
+def test_a_burst_that_is_refused_before_anything_is_answered_is_one_lesson() -> None:
+    """Thirty calls at once where fifty a second are let through, and each takes its time: none waits for long."""
+    free_from = 0.0
+
+    def limited(_: Request) -> Answer:
+        nonlocal free_from
+        now = time.monotonic()
+        if free_from > now + 0.1:
+            return fail(429, "slow down")
+        free_from = max(free_from, now) + 1 / 50
+        return (0.3, *ok())
+
+    with faulty_server(limited) as server:
+        pool = HttpPool([entry(server, concurrency=30, attempts=2, timeout_s=8.0)], limits=QUICK)
+        began = time.monotonic()
+        replies = [reply for _, reply in pool.ask([ask(text=str(n)) for n in range(60)])]
+        took = time.monotonic() - began
+        pool.close()
+        assert [reply.error for reply in replies] == [None] * 60
+        assert took < 12  # 1.2 seconds at the permitted rate, the first of them still to be learned
+
+
+@pytest.mark.parametrize("latency_s", [0.1, 0.5])
+def test_a_rate_that_was_only_guessed_soon_is_the_permitted_one(latency_s: float) -> None:
+    """Forty a second by a window of a second, in which the first calls are all refused but for those under way."""
+    clock = Clock()
+    throttle = Throttle(Service("p"), clock)
+    throttle.too_many(None)
+    began, through, last, under_way = clock.now, 0, list[float](), deque[float]()
+    while clock.now - began < 60:
+        clock.now = max(clock.now + 1e-6, throttle.reserve(1))
+        while under_way and under_way[0] <= clock.now:
+            under_way.popleft()
+            throttle.went_through()
+        last = [at for at in last if clock.now - at < 1.0]
+        if len(last) < 40:
+            last.append(clock.now)
+            under_way.append(clock.now + latency_s)
+            through += 1
+        else:
+            throttle.too_many(None)
+    assert through >= 0.75 * 60 * 40
 
 
 def test_models_of_a_provider_share_its_limits(tmp_path: Path) -> None:

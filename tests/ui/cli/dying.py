@@ -1,4 +1,4 @@
-"""Commands of `trinity` that die by SIGKILL, in a model call or around a commit, born with all imports done.
+"""Commands of `trinity`, born with all imports done, which may die by SIGKILL in a model call or around a commit.
 
 Each is a real process of its own; that it is forked off one which has imported everything spares it the seconds that
 an interpreter, SQLAlchemy and torch take to start.
@@ -11,14 +11,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import cycle, islice
+from pathlib import Path
+from typing import Protocol
 
 from storage.store import open_store
-from tests.core.pool.faulty_server import Answer, Request
-from tests.ui.sums import Sums, answer
+from tests.core.pool.faulty_server import Answer, FaultyServer, Request
+from tests.ui.sums import answer
 
 #: What comes in between: a death in a call, before a commit, after one, and again.
 KINDS = ("call", "before commit", "after commit")
@@ -68,19 +70,43 @@ for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()
     if child == 0:
-        os.dup2(os.open(asked["said"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-        os.dup2(2, 1)
-        os._exit(live(asked["command"], asked["commits"], asked["after"]))
+        for number in (1, 2):
+            os.dup2(os.open(asked["said"][number - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
+        try:
+            code = live(asked["command"], asked["commits"], asked["after"])
+        except SystemExit as ended:
+            code = ended.code or 0
+        sys.stdout.flush()
+        os._exit(code)
     print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
+class World(Protocol):
+    """Where commands play: a folder, and a server with models."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def server(self) -> FaultyServer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
 @dataclass
 class Nursery:
-    """Where commands are born and die."""
+    """Where commands are born and die, one at a time."""
 
-    world: Sums
+    world: World
     process: subprocess.Popen[str]
 
     def die(self, command: Sequence[object], number: int, *, calls: int, commits: int) -> None:
@@ -90,23 +116,24 @@ class Nursery:
         if kind == "call":
             self._die_in_call(command, calls)
         else:
-            self._ended(self._born(command, commits, after=kind == "after commit"))
+            self.born(command, commits, after=kind == "after commit")
+            self._died()
 
     @contextmanager
     def alive(self, command: Sequence[object]) -> Iterator[None]:
         """Run a command until the block ends, and end it by SIGKILL, if it has not come to its end by itself."""
-        born = self._born(command, 0, after=False)
+        child = self.born(command)
         try:
             yield
         finally:
             with suppress(ProcessLookupError):
-                os.kill(born, signal.SIGKILL)
-            self._line()
+                os.kill(child, signal.SIGKILL)
+            self.ended()
 
-    def lives(self, command: Sequence[object]) -> int:
-        """Run a command to its end; its exit code."""
-        self._born(command, 0, after=False)
-        return int(self._line())
+    def lives(self, command: Sequence[object]) -> Ended:
+        """Run a command to its end."""
+        self.born(command)
+        return self.ended()
 
     def _die_in_call(self, command: Sequence[object], after: int) -> None:
         child: list[int] = []
@@ -120,25 +147,36 @@ class Nursery:
             return answer(request)
 
         self.world.server.answer = deadly
-        born = self._born(command, 0, after=False)
-        child.append(born)
-        self._ended(born)
+        child.append(self.born(command))
+        self._died()
         self.world.server.answer = answer
 
-    def _born(self, command: Sequence[object], commits: int, *, after: bool) -> int:
+    def born(self, command: Sequence[object], commits: int = 0, *, after: bool = False) -> int:
+        """Begin a command, which dies before or `after` so many commits (0: it does not); its process id."""
         asked = {
             "command": [str(word) for word in command],
             "commits": commits,
             "after": after,
-            "said": str(self.world.folder / "said"),
+            "said": [str(file) for file in self._said],
         }
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         return int(self._line())
 
-    def _ended(self, _child: int) -> None:
-        assert int(self._line()) == -signal.SIGKILL, self.world.said
+    def ended(self) -> Ended:
+        """Wait for the end of the command."""
+        code = int(self._line())
+        out, err = (file.read_text() for file in self._said)
+        return Ended(code, out, err)
+
+    def _died(self) -> None:
+        ended = self.ended()
+        assert ended.code == -signal.SIGKILL, ended.out + ended.err
+
+    @property
+    def _said(self) -> tuple[Path, Path]:
+        return self.world.folder / "stdout", self.world.folder / "stderr"
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -146,10 +184,17 @@ class Nursery:
 
 
 @contextmanager
-def nursery(world: Sums, *modules: str) -> Iterator[Nursery]:
-    """A nursery that has imported these modules, with the environment as it is now."""
+def nursery(
+    world: World, *modules: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Iterator[Nursery]:
+    """A nursery that has imported these modules, with this environment (None: as it is now), in this folder."""
     with subprocess.Popen(
-        [sys.executable, "-c", _NURSERY, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _NURSERY, *modules],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=cwd,
     ) as process:
         yield Nursery(world, process)
         assert process.stdin is not None

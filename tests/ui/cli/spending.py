@@ -89,8 +89,9 @@ def killed_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed:
                     audit.remember(store)
                     if runs := store.runs.list():
                         command = ["run", "--resume", runs[0].id]
-            assert born.lives(command) == 1, world.said
-        assert "could exceed the ceiling" in world.said
+            ended = born.lives(command)
+        assert ended.code == 1, ended.err
+        assert "could exceed the ceiling" in ended.out + ended.err
         with audit.of_store() as store:
             bill.recorded_usd = _spent(store)
     return bill
