@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,15 @@ def forgotten() -> Iterator[None]:
     _interpreter.cache_clear()
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of the machine may read: the sandbox may run as another one than the tests."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize(
     ("bwrap", "sentence"),
@@ -114,18 +124,15 @@ def forgotten() -> Iterator[None]:
     ],
 )
 def test_without_a_sandbox_nothing_is_run(
-    bwrap: str | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bwrap: str | None, sentence: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if bwrap is not None:
-        script = tmp_path / "bwrap"
+        script = open_folder / "bwrap"
         script.write_text(f"#!/bin/sh\n{bwrap}\n")
-        tmp_path.chmod(0o755)
         script.chmod(0o755)
-        for folder in tmp_path.parents[:2]:
-            folder.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        monkeypatch.setenv("PATH", f"{open_folder}:/usr/bin:/bin")
     else:
-        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setenv("PATH", str(open_folder))
     task = Task("t", "q", json.dumps([{"input": "", "output": "7"}]), "program")
     with pytest.raises(TaskError, match=sentence):
         grading_of([task])
@@ -133,7 +140,7 @@ def test_without_a_sandbox_nothing_is_run(
     check_sandbox()
     grade = grading_of([task])
     _interpreter.cache_clear()
-    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("PATH", str(open_folder / "nowhere"))
     [verdict] = grade([Grade(task, f"print(7)  # {sentence}")])  # it was there when the run began
     assert not isinstance(verdict, bool | Failure)
     found = verdict.result()
