@@ -148,7 +148,7 @@ def sample(
             input_ids=tokens,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
         logits = model.lm_head(out.last_hidden_state[:, -1])
