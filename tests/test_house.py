@@ -308,7 +308,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
+    made = next(folder.glob("*.whl"))
+    assert made.stat().st_size < 40e6, "a package of 40 MB at most"
+    with zipfile.ZipFile(made) as archive:
         return set(archive.namelist())
 
 

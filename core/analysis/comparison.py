@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.analysis.metrics import PairedDifference, mean_over_tasks, sign_flip_p, wilson_interval
+from core.analysis.metrics import (
+    PairedDifference,
+    difference_over_tasks,
+    share_over_tasks,
+    sign_flip_p,
+)
 from core.episode import Role
 
 #: What it costs to pair two turns. Turns that share neither model nor role are never paired.
@@ -148,21 +153,21 @@ class Comparison:
 
 
 def compare(matched: Sequence[MatchedTasks], *, key: str) -> Comparison:
-    """The paired statistics of tasks that two policies share; `key` seeds what is drawn."""
+    """The paired statistics of tasks that two policies share; `key` seeds the signs that are flipped."""
     cells = {(a, b): 0 for a in (True, False) for b in (True, False)}
     for one in matched:
         cells[is_solved(one.right_a, one.n_a), is_solved(one.right_b, one.n_b)] += one.tasks
     values, tasks = _merged([(one.difference, one.tasks) for one in matched])
     n, unequal = sum(tasks), {value: count for value, count in zip(values, tasks, strict=True) if value}
-    a = accuracy_over_tasks([(one.n_a, one.right_a, one.tasks) for one in matched], key=f"{key}/a")
-    b = accuracy_over_tasks([(one.n_b, one.right_b, one.tasks) for one in matched], key=f"{key}/b")
+    a = accuracy_over_tasks([(one.n_a, one.right_a, one.tasks) for one in matched])
+    b = accuracy_over_tasks([(one.n_b, one.right_b, one.tasks) for one in matched])
     return Comparison(
         n=n,
         both=cells[True, True],
         a_only=cells[True, False],
         b_only=cells[False, True],
         neither=cells[False, False],
-        difference=PairedDifference(*mean_over_tasks(values, tasks, key=key), n),
+        difference=PairedDifference(*difference_over_tasks(values, tasks), n),
         p=sign_flip_p(values, tasks, key=key),
         exact=len({abs(value) for value, count in unequal.items() if count}) < 2,
         episodes_a=sum(one.n_a * one.tasks for one in matched),
@@ -175,16 +180,10 @@ def compare(matched: Sequence[MatchedTasks], *, key: str) -> Comparison:
     )
 
 
-def accuracy_over_tasks(played: Sequence[tuple[int, int, int]], *, key: str) -> tuple[float, float, float]:
-    """The mean over tasks of the share of right episodes, with its 95 % interval, from (episodes, right, tasks).
-
-    Wilson's while every task was played once; a bootstrap over tasks otherwise."""
-    n = sum(tasks for _, _, tasks in played)
-    if all(episodes == 1 for episodes, _, tasks in played if tasks):
-        right = sum(right * tasks for _, right, tasks in played)
-        return (right / n if n else 0.0, *wilson_interval(right, n))
-    values, tasks = _merged([(right / episodes, count) for episodes, right, count in played])
-    return mean_over_tasks(values, tasks, key=key)
+def accuracy_over_tasks(played: Sequence[tuple[int, int, int]]) -> tuple[float, float, float]:
+    """The mean over tasks of the share of right episodes, with its 95 % interval, from (episodes, right, tasks)."""
+    shares, tasks = _merged([(right / episodes, count) for episodes, right, count in played])
+    return share_over_tasks(shares, tasks, sum(episodes * count for episodes, _, count in played))
 
 
 def _merged(counted: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:

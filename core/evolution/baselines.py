@@ -19,7 +19,7 @@ from core.play.policies import SINGLE, Cycle, CyclePolicy, single_policy
 from core.play.policy import Policy
 from core.pool.pool import Pool
 
-#: How much the learned router's regression is held back.
+#: How much the learned router's regression is held back; the best of a grid on validation tasks.
 RIDGE = 1.0
 
 
@@ -91,10 +91,13 @@ def learned_router(
     encoder: Encoder,
     train: Sequence[Task],
     tasks: Sequence[Task],
+    *,
+    ridge: float | None = None,
 ) -> PolicyPerRequest:
     """A single-turn router: the most promising model, at its best cycle, plays the whole episode.
 
-    The promise is a ridge regression from the question's hidden state to each model's success on `train`."""
+    The promise is a ridge regression from the question's hidden state to each model's success on `train`; `ridge` is
+    the weight of the squared coefficients, RIDGE by default."""
     solved = solved_by_single(arena, cycles, train)
     # A missing episode says nothing: its model's mean stands in for it, and 0 for a model without any other.
     success = np.where(np.isnan(solved), np.nan_to_num(mean_reward(solved))[:, None], solved)
@@ -102,7 +105,8 @@ def learned_router(
     centre = x.mean(axis=0)
     x, queries = x - centre, queries - centre
     weights = np.linalg.solve(
-        x.T @ x + RIDGE * np.eye(x.shape[1]), x.T @ (success - success.mean(axis=1)[:, None]).T
+        x.T @ x + (RIDGE if ridge is None else ridge) * np.eye(x.shape[1]),
+        x.T @ (success - success.mean(axis=1)[:, None]).T,
     )
     promise = queries @ weights + success.mean(axis=1)
     singles = arena.singles(cycles)

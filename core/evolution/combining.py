@@ -20,6 +20,9 @@ from core.play.policy import Policy
 
 VOTERS = 5
 
+#: How large the coefficients of a router of labels may become (scikit-learn's C); from a grid on validation tasks.
+FREEDOM = 1.0
+
 _CHECKED = (Role.WORKER, Role.VERIFIER)
 
 
@@ -146,11 +149,14 @@ def labelled_router(
     encoder: Encoder,
     train: Sequence[Task],
     tasks: Sequence[Task],
+    *,
+    freedom: float = FREEDOM,
 ) -> PolicyPerRequest:
     """Supervised labels (paper A.5): a linear softmax from the question's hidden state to the model that does best.
 
     The label of a question is the model that solved it most often in three repeats at its best cycle; ties count
-    evenly, and a question that no model solved is left out. Trained to the end (L-BFGS), not by some steps of Adam."""
+    evenly, and a question that no model solved is left out. Trained to the end (L-BFGS), not by some steps of Adam.
+    `freedom` is scikit-learn's C: the larger, the larger coefficients may become."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
@@ -162,7 +168,7 @@ def labelled_router(
     rows, labels = np.nonzero(weights.T)
     scaler = StandardScaler().fit(question_states(encoder, train))
     states = scaler.transform(question_states(encoder, train))
-    learned = LogisticRegression(max_iter=2000).fit(
+    learned = LogisticRegression(C=freedom, max_iter=2000).fit(
         states[rows], labels, sample_weight=weights.T[rows, labels]
     )
     chosen = learned.predict(scaler.transform(question_states(encoder, tasks)))

@@ -53,10 +53,13 @@ def cloned_from_labels(
     arena: Arena,
     cycles: Mapping[str, ChosenCycle],
     questions: Sequence[Task],
+    *,
+    ridge: float | None = None,
 ) -> Checkpoint:
     """The template with a head that clones, on each question, the model that solved it most often in three repeats.
 
-    Models that do equally well share a question; one that nobody solved teaches nothing. ConfigError for a head that
+    Models that do equally well share a question; one that nobody solved teaches nothing. `ridge` is the weight of the
+    squared head; by default the one of RIDGES that says most about questions left aside. ConfigError for a head that
     is not linear, and when no question was solved at all."""
     if template.head_kind != "linear":
         raise ConfigError("Labels teach a linear head alone: leave --head out, or evolve without labels.")
@@ -74,7 +77,9 @@ def cloned_from_labels(
         raise ConfigError(
             "No model solved a single one of the questions to be labelled: there is nothing to learn."
         )
-    head = _fitted(lessons, len(template.models))
+    everything = np.ones(len(lessons.weights), bool)
+    n_models = len(template.models)
+    head = _fitted(lessons, n_models) if ridge is None else _both(lessons, n_models, everything, ridge)
     vector = np.array(template.vector, float)
     vector[template.svf_size :] = head.ravel()
     return template.with_vector(vector, kind="labels")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
-from core.analysis.metrics import Mean, mean_over_tasks
+from core.analysis.metrics import Mean, difference_over_tasks, share_over_tasks
 from core.play.policies import SINGLE
 from storage.analysis.routing import ModelInRole, counted_episodes
 from storage.analysis.standings import SETTING, Setting, setting_conditions, setting_of
@@ -98,20 +98,28 @@ def regret(store: Store, where: EpisodeFilter, policy: str) -> Regret:
         return _nothing(policy, settings, left_out)
     mine = _shares(ours, tasks)
     theirs = np.array([_shares(alone[name], tasks) for name in rivals])
-    sides: list[tuple[str | None, NDArray[np.float64]]] = list(zip(rivals, theirs, strict=True))
-    sides.append((None, theirs.max(axis=0)))
+    played = [sum(alone[name][task].n for task in tasks) for name in rivals]
     contestants = [
-        Contestant(name, _mean(of, f"{policy}/{name}"), _mean(mine - of, f"{policy}/less/{name}"))
-        for name, of in sides
+        Contestant(name, _accuracy(of, episodes), _difference(mine - of))
+        for name, of, episodes in [
+            *zip(rivals, theirs, played, strict=True),
+            (None, theirs.max(axis=0), max(played)),
+        ]
     ]
-    worst = np.argsort(mine - sides[-1][1], kind="stable")[:MOST_MISSED]
+    worst = np.argsort(mine - theirs.max(axis=0), kind="stable")[:MOST_MISSED]
     missed = []
     for i in worst:
         if mine[i] < theirs[:, i].max():
             task, best = tasks[i], rivals[int(theirs[:, i].argmax())]
             missed.append(MissedTask(task[1], task[2], ours[task], best, alone[best][task]))
     return Regret(
-        policy, settings, len(tasks), _mean(mine, policy), tuple(contestants), left_out, tuple(missed)
+        policy,
+        settings,
+        len(tasks),
+        _accuracy(mine, sum(ours[task].n for task in tasks)),
+        tuple(contestants),
+        left_out,
+        tuple(missed),
     )
 
 
@@ -138,10 +146,20 @@ def _under(setting: Setting) -> ColumnElement[bool]:
 _Task = tuple[int, str, str]  # key, id, question
 
 
-def _mean(values: NDArray[np.float64], key: str) -> Mean:
-    """The mean of one value per task; the same `key` gives the same interval."""
+def _accuracy(shares: NDArray[np.float64], episodes: int) -> Mean:
+    """The mean of one share per task, played `episodes` times in all."""
+    return Mean(*share_over_tasks(*_counted(shares), episodes))
+
+
+def _difference(values: NDArray[np.float64]) -> Mean:
+    """The mean of one difference per task."""
+    return Mean(*difference_over_tasks(*_counted(values)))
+
+
+def _counted(values: NDArray[np.float64]) -> tuple[list[float], list[int]]:
+    """Distinct values, and how many tasks have each."""
     distinct, counts = np.unique(values.round(12), return_counts=True)
-    return Mean(*mean_over_tasks(distinct.tolist(), counts.tolist(), key=key))
+    return distinct.tolist(), counts.tolist()
 
 
 def _shares(of: dict[_Task, PolicyOnTask], tasks: Sequence[_Task]) -> NDArray[np.float64]:

@@ -24,8 +24,8 @@ from core.pocket.tasks import UNSEEN, draw_tasks
 from tests.journeys.solver import solve
 from ui.runs.wiring import SAMPLE_RUNS
 
-#: Turns that are encoded again, and answers that are graded again, at most.
-TURNS, ANSWERS = 290, 500
+#: Turns that are encoded again, evenly over all runs.
+TURNS = 290
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +99,9 @@ def test_logits_are_the_stored_states_times_the_checkpoints_weights(
 def test_answers_are_graded_as_an_independent_solver_grades_them(
     lines: dict[str, list[dict[str, Any]]],
 ) -> None:
-    some = [one for one in episodes(lines) if one["status"] == "finished"][:ANSWERS]
-    assert len(some) == ANSWERS
-    for one in some:
+    finished = [one for one in episodes(lines) if one["status"] == "finished"]
+    assert len(finished) >= 500
+    for one in finished:
         task, answer = one["task"], one["answer"] or ""
         truth = solve(task["family"], task["question"])
         numeric = task["grader"] in ("number", "code")

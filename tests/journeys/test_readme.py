@@ -18,6 +18,8 @@ from tests.browsing import PATIENCE_S, environment
 from tests.core.pool.faulty_server import faulty_server
 from tests.journeys.newcomer import TRINITY
 from tests.ui.endpoint.server import team
+from ui.runs.paper.results_file import NAME, read
+from ui.runs.wiring import SAMPLE_RUNS
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
 #: The models that a reader is told to put into the file: here one that a server of this machine plays.
@@ -118,3 +120,21 @@ def served(folder: Path, command: str, port: str) -> Iterator[None]:
 def _environment(folder: Path) -> dict[str, str]:
     own = environment(folder)
     return {**own, "PATH": f"{TRINITY.parent}:{own['PATH']}"}
+
+
+def test_the_figures_are_those_of_the_results_that_ship() -> None:
+    """Each percentage of the section is a mean, or the end of an interval, of some row."""
+    section = README.split("\n## What came out\n", 1)[1].split("\n## ", 1)[0]
+    shipped = read(SAMPLE_RUNS / NAME)
+    known: set[str] = set()
+    for row in shipped.rows:
+        if row.measure == "accuracy":
+            ends = [row.value, *row.against.values()]
+            values = [value for one in ends for value in (one.mean, one.low, one.high) if value is not None]
+            values += [*(row.by_seed or {}).values()]
+            known |= {f"{abs(100 * value):.{digits}f}" for value in values for digits in (0, 1)}
+    figures = re.findall(
+        r"(?<![\w.,])\d+(?:\.\d)?(?=,(?!\d)|[\]%]| %| points| ahead)", re.sub(r"95 % interval", "", section)
+    )
+    assert len(figures) > 40
+    assert not [figure for figure in figures if figure not in known]

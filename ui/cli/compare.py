@@ -42,7 +42,7 @@ def compare(
 ) -> None:
     """Compare policies with a baseline over the tasks both finished: accuracies, flips, difference, p.
 
-    The difference is theirs minus the baseline's with a paired bootstrap interval of 95 %. p is McNemar's, exact;
+    The difference is theirs minus the baseline's with its paired interval of 95 % over tasks. p is McNemar's, exact;
     where tasks were played more than once it is that of sign flips by task. Forks and live plays never count.
 
     [dim]$[/] trinity compare single:jack cabc123 --run rp12

@@ -48,8 +48,15 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="all (one list of the rows of 2, 3 and 4 and the other ways to combine), 1, 2, 3, 4, 5, 6, 7, 9, "
-            "12, parts, unseen, turns, selection, combinations, or grids (settings tried); all but grids when left "
-            "out."
+            "12, parts, unseen, turns, selection, combinations, or grids and label-grids (settings tried); all but "
+            "these when left out."
+        ),
+    ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROW",
+            help="Only this row of the tables, such as labels or evolved:svf; may be given again.",
         ),
     ] = None,
     seeds: Annotated[
@@ -100,7 +107,7 @@ def reproduce(
 
     [dim]$[/] trinity reproduce --show --save results.json
 
-    [dim]$[/] trinity reproduce 4 --seeds 0 --check
+    [dim]$[/] trinity reproduce 4 --row labels --seeds 0 --check
     """
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
@@ -108,7 +115,7 @@ def reproduce(
     from ui.runs.plans import Suite, absolute_pool, absolute_tasks
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
-    wanted = _tables(table)
+    wanted = _narrowed(_tables(table), row)
     suite = Suite(
         budget=budget,
         n=n,
@@ -216,12 +223,25 @@ def _print_checked(found: list[Checked]) -> None:
 
 
 def _tables(names: list[str] | None) -> list[Table]:
+    from ui.runs.paper.results_file import GRID_NAMES
     from ui.runs.paper.tables import TABLES
 
     unknown = [name for name in names or () if name not in TABLES]
     if unknown:
         raise ConfigError(f"There is no table '{unknown[0]}' to reproduce: choose {', '.join(TABLES)}.")
-    return [TABLES[name] for name in dict.fromkeys(names or [one for one in TABLES if one != "grids"])]
+    return [TABLES[name] for name in dict.fromkeys(names or [one for one in TABLES if one not in GRID_NAMES])]
+
+
+def _narrowed(tables: list[Table], rows: list[str] | None) -> list[Table]:
+    """The tables with these rows alone; all of theirs where none is named."""
+    if not rows:
+        return tables
+    known = dict.fromkeys(row.key for table in tables for row in table.rows)
+    unknown = [name for name in rows if name not in known]
+    if unknown:
+        raise ConfigError(f"These tables have no row '{unknown[0]}': choose {', '.join(known)}.")
+    chosen = [replace(one, rows=tuple(row for row in one.rows if row.key in rows)) for one in tables]
+    return [one for one in chosen if one.rows]
 
 
 def _seeds(text: str) -> list[int]:

@@ -258,7 +258,8 @@ class Suite:
 @dataclass(frozen=True, slots=True)
 class ReproducePlan:
     """A row of the paper's tables, played under one seed: which row of which suite, under which policy, from which
-    evolution (a run's id, empty where none). `cycles`: the best cycle of each single model and its accuracy."""
+    evolution (a run's id, empty where none). `cycles`: the best cycle of each single model and its accuracy. `curve`:
+    what a learner without an evolution came to on validation tasks after so many episodes."""
 
     row: str
     label: str
@@ -267,6 +268,7 @@ class ReproducePlan:
     evolution: str
     suite: Suite
     cycles: Mapping[str, tuple[tuple[Role, ...], float]] = field(default_factory=dict)
+    curve: tuple[tuple[int, float], ...] = ()
     kind: Literal["reproduction"] = "reproduction"
 
 

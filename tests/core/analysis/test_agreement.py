@@ -18,7 +18,7 @@ from core.analysis.agreement import (
     first_differences,
     picks,
 )
-from core.analysis.metrics import ClusteredShare, kl_divergence, wilson_interval
+from core.analysis.metrics import ClusteredShare, exact_interval, kl_divergence
 from core.analysis.rounding import (
     likeliest_choice,
     likeliest_choices,
@@ -128,6 +128,6 @@ def test_turns_of_one_task_count_for_less_than_as_many_tasks() -> None:
     alike = ClusteredShare.of(np.array([10.0, 0.0] * 10), np.full(20, 10.0)).ci95
     mixed = ClusteredShare.of(rng.binomial(10, 0.5, 20).astype(float), np.full(20, 10.0)).ci95
     assert alike[1] - alike[0] > 2 * (mixed[1] - mixed[0])
-    low, high = wilson_interval(20, 20)
+    low, high = exact_interval(20, 20)
     assert ClusteredShare.of(np.full(20, 10.0), np.full(20, 10.0)).ci95 == (low, high)
     assert ClusteredShare.of(np.zeros(0), np.zeros(0)).ci95 == (0.0, 1.0)

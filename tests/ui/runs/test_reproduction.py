@@ -78,6 +78,7 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
         "random search",
         "supervised labels, the coordinator's own head",
         "router of labels",
+        "learned single-turn router",
         "labels first, then sep-CMA-ES",
         "sep-CMA-ES",
         "the paper's own setting (pycma, 32 x 16, step size 0.03)",
@@ -127,9 +128,17 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     )
     assert np.abs(walk.vector).max() > 0
     assert not start.vector.any()
-    curve = {row.key: one for row, one in _curves(store, "4")}["evolved:reinforce"]
+    curves = {row.key: one for row, one in _curves(store, "4")}
+    curve = curves["evolved:reinforce"]
     assert [episodes for episodes, _ in curve] == sorted({episodes for episodes, _ in curve})
     assert curve[-1][0] == 160
+    assert {"router", "labels", "cloned"} <= set(curves)
+    assert all(0 <= share <= 1 for _, share in curves["labels"])
+    drawn = [episodes for episodes, _ in curves["labels"]]
+    fewer = [
+        (drawn[-1] - episodes) / (3 * 2) for episodes in drawn
+    ]  # labels take three episodes of two models
+    assert fewer == [10, 9, 6, 0], "of 12 questions an eighth, a quarter, half and all"
     votes = [one for one in store.episodes.of_run(rows["majority"]["runs"][0]) if one.turns == 5]
     assert len(votes) == 12
     one = store.episodes.get(store.episodes.of_run(rows["mixture"]["runs"][0])[0].id)
@@ -164,7 +173,7 @@ def test_rows_are_played_once_kept_whole_and_shown_beside_the_papers(
     assert "Learners at the same budget" in shown(page)
     frame = page.dataframe[0].value
     assert list(frame["row"]) == list(learners)
-    assert frame["paper"][5] == "sep-CMA-ES: 61.5 / 88 / 91.6 / 40.1"
+    assert frame["paper"][6] == "sep-CMA-ES: 61.5 / 88 / 91.6 / 40.1"
     assert "Seed 1: its episodes" in shown(opened("results", table="turns", suite=first))
     assert "share of turns by model" in shown(opened("results", table="selection", suite=first))
     assert "Output tokens" in shown(opened("results", table="9", suite=first))
@@ -256,6 +265,13 @@ def _a_file_is_added_to(world: Sums, path: Path, learners: int) -> None:
     assert both["cascade"].commit is None
     assert read(path).notes == ("A note.",)
     assert " 4 combinations --seeds 0 " in (read(path).command or "")
+    assert both["labels"].against
+    assert reproduce(world, "4", "--row", "labels", "--show", "--save", path).code == 0
+    again = {one.row: one for one in read(path).rows}
+    assert again["labels"].against == both["labels"].against, (
+        "a row that came out the same keeps its differences"
+    )
+    assert again.keys() == both.keys()
     conditions = read(path).conditions.model_copy(update={"n": 13})
     path.write_text(read(path).model_copy(update={"conditions": conditions}).model_dump_json())
     text = path.read_text()
@@ -328,6 +344,8 @@ def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
     results = read(SAMPLE_RUNS / NAME)
     known = {row.key for table in TABLES.values() for row in table.rows}
     assert {one.row for one in results.rows} <= known
+    curves = {one.row.key: one.curves for one in results.outcomes(TABLES["4"])}
+    assert all(len(by_seed) == 5 for by_seed in curves.values()), "every learner is shown as it learns"
     for one in results.rows:
         low, high, most = one.value.low, one.value.high, 1 if one.measure == "accuracy" else 1000
         assert 0 <= (low or 0) <= one.value.mean <= (high or most) <= most
@@ -341,6 +359,7 @@ def test_the_rows_that_came_with_the_program_are_of_tables_and_no_sample_run(
 def test_bad_input_is_one_sentence_and_plays_nothing(world: Sums) -> None:
     for arguments, words in (
         (("17",), "There is no table '17' to reproduce: choose all, 1, 2"),
+        (("4", "--row", "nobody"), "These tables have no row 'nobody': choose evolved:reinforce"),
         (("4", "--seeds", "0,x"), "Seeds '0,x' are not understood"),
         (("4", "--tasks", "nowhere.jsonl"), "nowhere.jsonl cannot be read"),
         (("4", "--budget", 8), "give at least 160"),

@@ -35,7 +35,7 @@ Curve = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class PlayedRow:
-    """One row under one seed with its episodes, and the `curve` of its evolution, if it was evolved."""
+    """One row under one seed with its episodes, and the `curve` of its learning, if it learned."""
 
     kept: StoredRow
     episodes: tuple[EpisodeSummary, ...]
@@ -84,7 +84,7 @@ def stored(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow
                 continue
             episodes = tuple(store.episodes.of_run(run))
             kept = StoredRow(run, plan.policy, plan.seed, plan.evolution)
-            found[place] = PlayedRow(kept, episodes, _curve(store, plan.evolution))
+            found[place] = PlayedRow(kept, episodes, plan.curve or _curve(store, plan.evolution))
     rows: dict[str, list[PlayedRow]] = {}
     for (key, _), played in sorted(found.items(), key=lambda item: item[0]):
         rows.setdefault(key, []).append(played)

@@ -17,11 +17,11 @@ from core.coordinator.encoder import Encoder, load_encoder
 from core.episode import ROLE_ORDER, Episode, Role, Status, Task
 from core.errors import ConfigError, PoolError
 from core.evolution.baselines import Arena, best_cycles, learned_router
-from core.evolution.combining import cascade, labelled_router, majority_vote, mixture_of_agents
+from core.evolution.combining import FREEDOM, cascade, labelled_router, majority_vote, mixture_of_agents
 from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, shape_of
 from core.evolution.cycles import CYCLES, ChosenCycle, PolicyPerRequest
 from core.evolution.evolve import random_walk
-from core.evolution.fitness import play_all
+from core.evolution.fitness import mean_reward, play_all, rewards
 from core.evolution.generation_stats import GenerationStats
 from core.evolution.search import space_of
 from core.evolution.supervised import cloned_from_labels
@@ -40,7 +40,7 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.evolution import prepare
 from ui.runs.grading import grading
-from ui.runs.paper.outcomes import suites
+from ui.runs.paper.outcomes import Curve, suites
 from ui.runs.paper.tables import EVOLVED, LABELS_SHARE, TableRow, Way
 from ui.runs.plans import EvolutionPlan, ReproducePlan, Suite, to_config
 from ui.runs.queue import find_evolution
@@ -51,6 +51,10 @@ VALIDATIONS = 10
 MASKED_ROLE: Mapping[Way, Role] = {"without thinker": Role.THINKER, "without verifier": Role.VERIFIER}
 #: Tasks on which cycles of roles and cascades are chosen.
 CHOOSING = 80
+#: Learners that ask every model about each question, and how often.
+LABEL_LEARNERS = {"router": 1, "labels": LABEL_REPEATS, "cloned": LABEL_REPEATS}
+#: With which parts of its questions such a learner is measured on validation tasks.
+CURVE_PARTS = (1 / 8, 1 / 4, 1 / 2, 1)
 #: Questions that a learner of labels has however small the budget is.
 FEWEST_QUESTIONS = 20
 
@@ -196,11 +200,15 @@ class Reproduction:
         suite = self.suite
         return Arena(self.pool, self.grade, turn_budget=suite.turns, seed=seed, protocol=suite.protocol)
 
+    @property
+    def _choice_of_cycles(self) -> int:
+        """The episodes that choosing the single models' cycles of roles takes."""
+        return len(CYCLES) * len(self.models) * len(self._choosing())
+
     def _training(self, repeats: int) -> list[Task]:
         """Tasks that a learner which asks every model about each may use within the budget, of which the choice of the
         models' cycles takes its part; not fewer than FEWEST_QUESTIONS."""
-        chosen = len(CYCLES) * len(self.models) * len(self._choosing())
-        n = (self.suite.budget - chosen) // (repeats * len(self.models))
+        n = (self.suite.budget - self._choice_of_cycles) // (repeats * len(self.models))
         n = max(FEWEST_QUESTIONS, min(1000, n))
         return load_tasks(self.suite.tasks, "evolve", n, 0, at_most=True)
 
@@ -222,7 +230,16 @@ class Reproduction:
                 f"({lost[0].error or 'no reason given'}): see that the models answer, then try again."
             )
         cycles = {name: (one.cycle, one.accuracy) for name, one in self._cycles.items()}
-        plan = ReproducePlan(row.key, row.label, seed, played[0].policy, evolution, self.suite, cycles)
+        plan = ReproducePlan(
+            row.key,
+            row.label,
+            seed,
+            played[0].policy,
+            evolution,
+            self.suite,
+            cycles,
+            self._taught_curve(row, seed) if row.on == "test" and not row.played else (),
+        )
         record_finished_run(self.store, run_id, to_config(plan), played, digest_of_specs(self.pool.specs))
         return run_id
 
@@ -295,13 +312,40 @@ class Reproduction:
             return self._learned_nothing(row, seed)
         if kind == "cascade":
             return cascade(arena, self._choosing())
-        if kind == "router":
-            return learned_router(arena, self.cycles, self.encoder, self._training(1), tasks)
-        if kind == "cloned":
-            return self._cloned(arena)
-        if kind == "labels":
-            return labelled_router(arena, self.cycles, self.encoder, self._training(LABEL_REPEATS), tasks)
+        if kind in LABEL_LEARNERS:
+            return self._taught(row, seed, self._training(LABEL_LEARNERS[kind]), tasks)
         return None
+
+    def _taught(self, row: TableRow, seed: int, questions: Sequence[Task], tasks: Sequence[Task]) -> Policy:
+        """The policy of a row that learns from what every model makes of these questions."""
+        kind, _, setting = row.how.partition(":")
+        arena, own = self._arena(seed), float(setting) if setting else None
+        if kind == "router":
+            return learned_router(arena, self.cycles, self.encoder, questions, tasks, ridge=own)
+        if kind == "labels":
+            freedom = FREEDOM if own is None else own
+            return labelled_router(arena, self.cycles, self.encoder, questions, tasks, freedom=freedom)
+        begun = Checkpoint.begin(
+            self.models, self.encoder.identity, dtype=self.encoder.dtype, protocol=arena.protocol
+        )
+        taught = cloned_from_labels(begun, self.encoder, arena, self.cycles, questions, ridge=own)
+        wiring.keep_checkpoint(self.store, taught)
+        return Coordinator(taught, self.encoder)
+
+    def _taught_curve(self, row: TableRow, seed: int) -> Curve:
+        """How a row that learns from labels does on validation tasks with a part of its questions; empty for others."""
+        repeats = LABEL_LEARNERS.get(row.how)
+        if repeats is None:
+            return ()
+        questions = self._training(repeats)
+        tasks = load_tasks(self.suite.tasks, "validation", self.suite.validation, 0, at_most=True)
+        arena, curve = self._arena(seed), []
+        for part in CURVE_PARTS:
+            some = questions[: max(1, round(part * len(questions)))]
+            policy = self._taught(row, seed, some, tasks)
+            solved = float(mean_reward(rewards(arena.play(policy, tasks))))
+            curve.append((self._choice_of_cycles + repeats * len(self.models) * len(some), solved))
+        return tuple(curve)
 
     def _teams(self, tasks: Sequence[Task]) -> Policy:
         """Plan, work and check by each family's hand-made team of pocket models."""
@@ -313,15 +357,6 @@ class Reproduction:
         return PolicyPerRequest(
             "hand-made", self.models, lambda request: teams[family_of[request.transcript.question]]
         )
-
-    def _cloned(self, arena: Arena) -> Policy:
-        """The coordinator's own head, taught by labels for the whole budget."""
-        begun = Checkpoint.begin(
-            self.models, self.encoder.identity, dtype=self.encoder.dtype, protocol=arena.protocol
-        )
-        taught = cloned_from_labels(begun, self.encoder, arena, self.cycles, self._training(LABEL_REPEATS))
-        wiring.keep_checkpoint(self.store, taught)
-        return Coordinator(taught, self.encoder)
 
 
 def episodes_at_most(rows: Sequence[TableRow], suite: Suite, n_models: int) -> int:

@@ -34,8 +34,8 @@ from ui.runs.plans import Suite
 
 #: What comes with the program is called so, beside the sample runs.
 NAME = "results.json"
-#: The grids of settings, which were played at a smaller budget and so are another file.
-GRIDS_NAME = "grids.json"
+#: The grids of settings, which were played at other budgets or seeds, and so are other files.
+GRID_NAMES = {"grids": "grids.json", "label-grids": "label_grids.json"}
 
 
 class _Part(BaseModel):
@@ -146,7 +146,7 @@ class Results(_Part):
 
 def file_of(table: Table) -> str:
     """The name of the shipped file that has this table."""
-    return GRIDS_NAME if table.id == "grids" else NAME
+    return GRID_NAMES.get(table.id, NAME)
 
 
 def shipped(name: str = NAME) -> Results | None:
@@ -175,9 +175,9 @@ def save(
 ) -> int:
     """Write the rows of these tables that a store holds, each once; returns how many.
 
-    A file that is there already keeps its other rows, cells and notes; it must be of the same suite and the same
-    world, else ConfigError. The file appears whole or not at all. StoreError where there is no row, or for an
-    unwritable place.
+    A file that is there already keeps its other rows, cells and notes; a row that came out the same again keeps its
+    differences to other rows. It must be of the same suite and the same world, else ConfigError. The file appears
+    whole or not at all. StoreError where there is no row, or for an unwritable place.
     """
     world = world_digest() if suite.pool == POCKET_POOL else None
     before = _before(path, suite, world)
@@ -196,9 +196,13 @@ def save(
         raise StoreError(
             "The store holds no row of these tables, so there is nothing to save: play them first."
         )
+    earlier = before.rows if before else ()
+    for old in earlier:
+        again = rows.get((old.measure, old.row))
+        if again and again.runs == old.runs:
+            again.against.update({key: old.against[key] for key in old.against.keys() - again.against.keys()})
     runs = {some.kept.run_id for of in played.values() for some in of}
     day = datetime.fromtimestamp(max(store.runs.get(run).created for run in runs), UTC)
-    earlier = before.rows if before else ()
     seeds = {seed for one in (*earlier, *rows.values()) for seed in one.seeds or ()}
     named = {*_tables_of(before), *(table.id for table in tables)}
     results = Results(

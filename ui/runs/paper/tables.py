@@ -14,6 +14,7 @@ from core.analysis.published import PublishedTable
 from core.episode import Protocol
 from core.evolution.config import sequence_label_episodes
 from core.evolution.departures import DEPARTURES, PAPER_SETTING
+from ui.runs.paper.grids import GRIDS, LABEL_GRIDS, LABELS_FIRST_STEM
 
 #: The tasks of a row: a split of the suite's tasks, or its held-out families. "unseen" has the templates that nothing
 #: was trained or evolved on; settings are chosen on "validation".
@@ -30,9 +31,10 @@ class TableRow:
 
     Recipes: "evolved:NAME" (one of EVOLVED), "only:RANK" (evolved with the single model of this rank alone),
     "single:RANK" (the single model of this rank at its best cycle), "random", "router", "labels" (a router of labels),
-    "cloned" (the coordinator's head taught by labels), "cascade", "majority" and "majority:RANK" (of the single model
-    of this rank, else the best), "mixture", "walk" (the coordinator's random walk), "start" (its generation 0),
-    "random-model" (random models at their best cycle of roles) and "hand-made" (teams of pocket models)."""
+    "cloned" (the coordinator's head taught by labels), these three also with a setting, such as "router:0.1",
+    "cascade", "majority" and "majority:RANK" (of the single model of this rank, else the best), "mixture", "walk" (the
+    coordinator's random walk), "start" (its generation 0), "random-model" (random models at their best cycle of roles)
+    and "hand-made" (teams of pocket models)."""
 
     how: str
     label: str
@@ -53,62 +55,6 @@ class TableRow:
         parts.append("" if self.turns is None else f"{self.turns} turns")
         return " ".join(part for part in parts if part)
 
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """The settings of a learner that were tried on validation tasks before its defaults were fixed: `tried` maps the
-    name of an evolved row to fields of its configuration."""
-
-    learner: str
-    setting: str
-    tried: Mapping[str, Mapping[str, Any]]
-
-
-def _grid(
-    learner: str, setting: str, name: str, values: Sequence[float], fixed: Mapping[str, Any], stem: str = ""
-) -> Grid:
-    """A grid over the field `name` of the configuration, which is `fixed` otherwise; `stem` opens its rows' names."""
-    return Grid(learner, setting, {f"{stem}{name}={value:g}": {**fixed, name: value} for value in values})
-
-
-_LABELS_FIRST_STEM = "labels-first "
-#: The size of the generations in the grids that came before the one over populations.
-_WIDE = {"population": 192}
-
-#: Every learner's own settings; the later grid of a learner begins where its earlier one ended.
-GRIDS = (
-    _grid("sep-CMA-ES", "spread", "logit_spread", (1.5, 3.0, 6.0, 12.0), _WIDE),
-    _grid("sep-CMA-ES", "candidates", "population", (48, 96), {"logit_spread": 6.0}),
-    _grid(
-        "labels, then sep-CMA-ES",
-        "spread",
-        "logit_spread",
-        (0.5, 1.5, 3.0, 6.0),
-        _WIDE,
-        stem=_LABELS_FIRST_STEM,
-    ),
-    _grid(
-        "REINFORCE",
-        "learning rate",
-        "learning_rate",
-        (1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
-        {"learner": "reinforce", "tasks_per_candidate": 512},
-    ),
-    _grid(
-        "REINFORCE",
-        "batch",
-        "tasks_per_candidate",
-        (64, 128, 256),
-        {"learner": "reinforce", "learning_rate": 1e-2},
-    ),
-    _grid(
-        "random search",
-        "box",
-        "box",
-        (0.3, 1.0, 3.0, 10.0, 30.0),
-        {"learner": "random-search"},
-    ),
-)
 
 #: How many times the paper's budget `trinity evolve` has by default.
 DEFAULT_BUDGETS = 3
@@ -136,7 +82,7 @@ EVOLVED: Mapping[str, Mapping[str, Any]] = {
     "reinforce": {"evolution": {"learner": "reinforce"}},
     "random-search": {"evolution": {"learner": "random-search"}},
     **{
-        name: {"labels": name.startswith(_LABELS_FIRST_STEM), "evolution": dict(settings)}
+        name: {"labels": name.startswith(LABELS_FIRST_STEM), "evolution": dict(settings)}
         for grid in GRIDS
         for name, settings in grid.tried.items()
     },
@@ -300,6 +246,7 @@ TABLES: Mapping[str, Table] = {
                 *_SEARCHES,
                 _CLONED,
                 replace(_LABELS, label="router of labels", published=""),
+                TableRow("router", "learned single-turn router"),
                 _LABELS_FIRST,
                 replace(_TRINITY, label="sep-CMA-ES", published="sep-CMA-ES"),
                 replace(_PAPER, published="sep-CMA-ES"),
@@ -429,6 +376,20 @@ TABLES: Mapping[str, Table] = {
             note="Spread: that of the first candidates' logits. Candidates: of 8 tasks each, in a generation. "
             "Batch: in episodes. Box: half its side, in step sizes. The defaults are each learner's best row. "
             "The seeds are not those of the other tables.",
+        ),
+        Table(
+            "label-grids",
+            "Settings tried with labels",
+            "What was tried for each learner that asks every model about its questions, on validation tasks",
+            tuple(
+                TableRow(f"{how}:{value:g}", f"{learner}: {setting} {value:g}", on="validation")
+                for how, learner, setting, values in LABEL_GRIDS
+                for value in values
+            )
+            + (TableRow("cloned", "cloned labels: chosen on questions set aside", on="validation"),),
+            published.NOTHING,
+            note="The router and the router of labels have the best of these settings; cloned labels choose theirs on "
+            "questions set aside. The seeds are not those of the other tables.",
         ),
         Table(
             "turns",

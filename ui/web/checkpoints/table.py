@@ -110,7 +110,7 @@ def figure_rows(
 
 def _interval(one: Figures) -> tuple[float, float]:
     """The 95 % interval of its accuracy, over tasks."""
-    _, low, high = accuracy_over_tasks(one.by_task, key=one.side.token)
+    _, low, high = accuracy_over_tasks(one.by_task)
     return low, high
 
 
