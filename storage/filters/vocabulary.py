@@ -150,6 +150,9 @@ _TURN = (
     Field("turn.tokens", "number", "tokens read and written", turn.c.tokens_in + turn.c.tokens_out),
     Field("turn.tokens_in", "number", "tokens read", turn.c.tokens_in),
     Field("turn.tokens_out", "number", "tokens written", turn.c.tokens_out),
+    Field(
+        "turn.tokens_cached", "number", "tokens read that were billed as read before", turn.c.tokens_cached
+    ),
     Field("turn.cost", "number", "US dollars; None: price unknown", turn.c.cost_usd),
     Field("turn.latency", "number", "seconds of the call", turn.c.latency_s),
     Field("turn.error", "text", "what went wrong with the call; None: nothing", turn.c.error),
