@@ -17,6 +17,8 @@ Cycle = tuple[Role, ...]
 
 #: How the name of a single model's policy begins.
 SINGLE = "single:"
+#: How the name of an evolution's candidate begins, before its run, generation and number: "candidate:r1/12/5".
+CANDIDATE = "candidate:"
 
 #: A cycle of roles that suits most tasks: plan, work, check, and again.
 PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)

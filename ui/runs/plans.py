@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 from core.episode import Change, Protocol, Role, Task
 from core.errors import ConfigError, StoreError, TaskError, TrinityError
 from core.evolution.config import EvolveConfig
+from core.evolution.recording import RecordName
 from core.play.policies import follows_cycle
 from core.settings import POCKET_POOL
 from core.tasks.sets import digest_of_tasks, load_tasks
@@ -110,7 +111,7 @@ class EvolutionPlan:
     empty; `barred`, `token_position` and `protocol` as in a checkpoint; `neutral_start`: whether a head begins where
     every choice is equally likely, also the low-rank one; `controls`: whether they are played at the end; `digest`
     tells when a task file changed; `reuse`: whether replies that other runs have got are used, and its own kept for
-    others."""
+    others; `record`: whose episodes are stored."""
 
     tasks: str
     n: int | None
@@ -130,6 +131,7 @@ class EvolutionPlan:
     digest: str = ""
     protocol: Protocol = Protocol.PAPER
     reuse: bool = False
+    record: RecordName = "none"
     kind: Literal["evolve"] = "evolve"
 
     def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
