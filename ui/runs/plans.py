@@ -80,7 +80,7 @@ class LivePlan:
     """What is played live: the task `repeats` times, with seeds from `seed` on. `left_out` are models masked before the
     softmax; `temperature` is at which the models are asked (None: as their pool says); `pace_s` is how long a
     decision is shown before the model is asked; `pool` is "pocket" or a pool.toml's path; `protocol` as in
-    `new_episode`."""
+    `new_episode`; `tasks` is the file that the task comes from, empty for another one."""
 
     task: Task
     policy: str
@@ -97,6 +97,7 @@ class LivePlan:
     repeats: int = 1
     temperature: float | None = None
     protocol: Protocol | None = None
+    tasks: str = ""
     kind: Literal["live"] = "live"
 
 

@@ -30,6 +30,7 @@ from ui.web.evolution.lineage import LEARNERS
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
 from ui.web.pickers.rules import choose_rules
+from ui.web.pickers.task_file import task_file
 from ui.web.progress.ceiling import spending
 
 #: What is evolved on when it is not a family of the pocket world.
@@ -144,8 +145,7 @@ def _tasks() -> tuple[str | None, int | None]:
     n = _number(right, "ev_n_file" if own else "ev_n", None if own else 1000, placeholder="all")
     if not own:
         return tasks, n
-    path = st.text_input("Path of the file on this machine", key="ev_file", max_chars=1000).strip()
-    return str(Path(path).expanduser().resolve()) if path else None, n
+    return task_file("ev_file"), n
 
 
 #: The keys of the three numbers that make an evolution's size.
