@@ -16,7 +16,7 @@ from core.pool.spec import ModelSpec, digest_of_specs
 from storage.analysis.call_means import PoolMeans, pool_means, share_of_calls_made
 from storage.store import Store
 from ui.presentation.words import dollars
-from ui.runs.plans import BatchPlan, EvolutionPlan, RunPlan
+from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, RunPlan
 from ui.runs.spending import is_free
 
 #: An evolution's controls, and the cycles that are tried, ask again for much that was asked before.
@@ -74,6 +74,8 @@ def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expe
             parts = _batch(plan, specs, means)
         case EvolutionPlan():
             parts = _evolution(store, plan, specs, means)
+        case ForkPlan():
+            parts = _forks(plan, specs, means)
         case _:
             return None
     calls = sum(part.calls for part in parts)
@@ -122,6 +124,13 @@ def _evolution(store: Store, plan: EvolutionPlan, specs: Sequence[ModelSpec], me
         for name, n in episodes.items()
         if n
     ]
+
+
+def _forks(plan: ForkPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:
+    """As if every child played a whole episode: those that begin late play less."""
+    calls = plan.to_play * means.calls_per_episode
+    call = _call_usd(specs, means, [spec.name for spec in specs])
+    return [Part("forks", calls, None if call is None else calls * call)]
 
 
 def _call_usd(specs: Sequence[ModelSpec], means: PoolMeans, names: Iterable[str]) -> float | None:
