@@ -74,6 +74,7 @@ class Flag(StrEnum):
     PROMPT_SHORTENED = "prompt_shortened"  # the transcript did not fit the model's window and was cut
     SELF_VERIFIED = "self_verified"  # the Verifier judged its own model's answer
     MODEL_ERROR = "model_error"  # the model failed; see Reply.error
+    REFUSED = "refused"  # the model, or its provider's content filter, would not answer
     REUSED = "reused"  # the reply is one that another run had got: nobody was asked, and nothing was paid
 
 
@@ -155,13 +156,17 @@ class Failure:
     message: str
 
 
+#: The reasons to stop that mean that nobody will answer this: the provider's filter, or the model itself.
+REFUSALS = ("content_filter", "refusal")
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A model's answer to one Ask, or its failure as data."""
 
     text: str
     reasoning: str = ""
-    finish_reason: str = "stop"
+    finish_reason: str = "stop"  # one of REFUSALS where it would not answer
     usage: Usage = Usage()
     latency_s: float = 0.0
     tool_calls: str = (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from core.analysis.metrics import ClusteredShare
 from core.draws import derive_seed
 from core.episode import EndReason, Episode, EpisodeFinished, Protocol, Task
-from core.evolution.generation_stats import EpisodeStatistics
+from core.evolution.generation_stats import EpisodeStatistics, NoticedTurns
 from core.play.drive import GradeMany, Masks, drive_many
 from core.play.policy import Policy
 from core.pool.pool import Pool
@@ -103,8 +103,17 @@ def statistics_of(episodes: Sequence[Episode]) -> EpisodeStatistics:
         turns_mean=turns / max(len(finished), 1),
         accept_rate=sum(one.end_reason is EndReason.ACCEPTED for one in finished) / max(len(finished), 1),
         shares={pair: count / turns for pair, count in sorted(picks.items())},
+        noticed=_noticed(episodes),
         error=ClusteredShare.counted((one.task.id, one.reward == 1) for one in finished).standard_error,
     )
+
+
+def _noticed(episodes: Iterable[Episode]) -> tuple[NoticedTurns, ...]:
+    """All turns of the episodes, counted by model, role and flags."""
+    alike = Counter(
+        (turn.decision.model, turn.decision.role, turn.flags) for one in episodes for turn in one.turns
+    )
+    return tuple(NoticedTurns(*what, n) for what, n in sorted(alike.items()))
 
 
 def label_weights(solved: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from core.analysis.metrics import wilson_interval
-from core.episode import Role
+from core.episode import Flag, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,34 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class NoticedTurns:
+    """`n` turns of one model in one role that carry the same flags."""
+
+    model: str
+    role: Role
+    flags: tuple[Flag, ...]
+    n: int
+
+    @classmethod
+    def of(cls, stored: object) -> tuple[NoticedTurns, ...]:
+        """Inverse of `to_json` for all of them; flags of another version are left out."""
+        if not isinstance(stored, list):
+            return ()
+        return tuple(
+            cls(str(model), Role(role), tuple(Flag(one) for one in flags if one in tuple(Flag)), int(n))
+            for model, role, flags, n in stored
+        )
+
+    def to_json(self) -> list[Any]:
+        """Ready for JSON."""
+        return [self.model, self.role.value, [flag.value for flag in self.flags], self.n]
+
+
+@dataclass(frozen=True, slots=True)
 class EpisodeStatistics:
     """What `n` episodes came to, besides those `missing`. `shares` maps (model, role) to its share of all
-    turns. `error` is the accuracy's standard error, all episodes of one task drawn together. NaN for what an older
-    run did not keep."""
+    turns. `error` is the accuracy's standard error, all episodes of one task drawn together; `noticed` are all of
+    their turns by what was noticed about them. NaN and nothing for what an older run did not keep."""
 
     accuracy: float
     n: int
@@ -32,6 +56,7 @@ class EpisodeStatistics:
     accept_rate: float
     shares: Mapping[tuple[str, Role], float]
     error: float = math.nan
+    noticed: tuple[NoticedTurns, ...] = ()
 
     @classmethod
     def of(cls, stored: object) -> EpisodeStatistics | None:
@@ -49,12 +74,13 @@ class EpisodeStatistics:
             float(stored.get("accept_rate", math.nan)),
             {(model, Role(role)): share for (model, _, role), share in pairs if role in tuple(Role)},
             float(stored.get("error", math.nan)),
+            NoticedTurns.of(stored.get("noticed")),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON; pairs as `MODEL ROLE`."""
         shares = {f"{model} {role}": share for (model, role), share in self.shares.items()}
-        kept = {**asdict(self), "shares": shares}
+        kept = {**asdict(self), "shares": shares, "noticed": [one.to_json() for one in self.noticed]}
         if math.isnan(self.error):
             del kept["error"]
         return kept

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from core.draws import reply_seed, turn_key
 from core.episode import (
+    REFUSALS,
     ROLE_ORDER,
     Ask,
     Decide,
@@ -275,6 +276,7 @@ class _EpisodeState:
             answer = found.answer
         marks = {
             Flag.MODEL_ERROR: reply.error is not None,
+            Flag.REFUSED: reply.finish_reason in REFUSALS,
             Flag.REUSED: reply.reused,
             Flag.TRUNCATED: reply.finish_reason == "length",
             Flag.PROMPT_OVERFLOW: decision.prompt_overflow,

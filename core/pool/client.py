@@ -63,7 +63,7 @@ class Limits:
 class CallFailed(Exception):
     """One try failed: `failure` says why, `retry` if another may help, `wait_s` how long the server asks to
     wait before it, `busy` that the server only wants to be asked less often (429), `refused` that it did not accept the
-    request as it stands (400, 422)."""
+    request as it stands (400, 422), `filtered` that its content filter would not have it answered."""
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class CallFailed(Exception):
         wait_s: float | None = None,
         busy: bool = False,
         refused: bool = False,
+        filtered: bool = False,
     ) -> None:
         super().__init__(failure.message)
         self.failure = failure
@@ -80,6 +81,7 @@ class CallFailed(Exception):
         self.wait_s = wait_s
         self.busy = busy
         self.refused = refused
+        self.filtered = filtered
 
 
 def infrastructure(message: str, *, retry: bool = False) -> CallFailed:
@@ -174,7 +176,9 @@ class ChatClient:
                 " check that base_url leads to the API."
             )
         if completion.finish_reason == "content_filter" and not completion.text:
-            raise CallFailed(Failure("model", f"{self._name} gave no text: its content filter stopped it."))
+            raise CallFailed(
+                Failure("model", f"{self._name} gave no text: its content filter stopped it."), filtered=True
+            )
         return replace(
             completion,
             text=self._secrets.without(completion.text),
@@ -241,7 +245,8 @@ class ChatClient:
             )
         if status in (400, 422) and any(word in words.lower() for word in FILTER_WORDS):
             return CallFailed(
-                Failure("model", f"{self._name} refused the prompt by its content filter ({status}).")
+                Failure("model", f"{self._name} refused the prompt by its content filter ({status})."),
+                filtered=True,
             )
         if status == 404:
             return infrastructure(

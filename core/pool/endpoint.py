@@ -68,6 +68,7 @@ class Endpoint:
         if not self._counts_in_streams:
             body.pop("stream_options", None)
         outcome: Completion | Failure
+        reason = "error"
         guessed = sum(len(message.content) for message in ask.messages) / 4 + self._reply_tokens
         async with self._slots, self._throttle.slots or nullcontext():
             await self._throttle.turn(guessed)  # its patience begins when it is asked
@@ -82,12 +83,12 @@ class Endpoint:
                 )
                 outcome = Failure("infrastructure", f"{message} {call.refusal}".rstrip())
             except CallFailed as error:
-                outcome = error.failure
+                outcome, reason = error.failure, "content_filter" if error.filtered else "error"
             latency_s = time.monotonic() - started
         if isinstance(outcome, Failure):
             if call.tries > 1:
                 outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
-            return Reply(text="", finish_reason="error", latency_s=latency_s, error=outcome)
+            return Reply(text="", finish_reason=reason, latency_s=latency_s, error=outcome)
         return Reply(
             text=outcome.text,
             reasoning=outcome.reasoning,

@@ -131,6 +131,11 @@ class _Text(_Wire):
         return content or self.refusal or ""
 
     @property
+    def is_refusal(self) -> bool:
+        """Whether it says, in the field for it, that the model will not answer."""
+        return bool(self.refusal) and not self.content
+
+    @property
     def thinking(self) -> str:
         return self.reasoning_content or self.reasoning or ""
 
@@ -181,7 +186,8 @@ def read_completion(data: bytes) -> Completion:
     answer = _validated(_Answer, strict_json(data))
     choice = answer.choices[0]
     message = choice.message
-    completion = _completion(message.answer, message.thinking, choice.finish_reason, answer.usage)
+    reason = "refusal" if message.is_refusal else choice.finish_reason
+    completion = _completion(message.answer, message.thinking, reason, answer.usage)
     if not message.tool_calls:
         return completion
     calls = [call.model_dump() for call in message.tool_calls]
@@ -217,6 +223,7 @@ class StreamReader:
         self._answer: list[str] = []
         self._thinking: list[str] = []
         self._finish_reason = ""
+        self._refused = False
         self._usage: _Usage | None = None
         self.done = False
 
@@ -241,7 +248,8 @@ class StreamReader:
                 " set stream_done = false)"
             )
         answer, thinking = "".join(self._answer), "".join(self._thinking)
-        return _completion(answer, thinking, self._finish_reason, self._usage)
+        reason = "refusal" if self._refused else self._finish_reason
+        return _completion(answer, thinking, reason, self._usage)
 
     def _end_line(self) -> None:
         line = b"".join(self._line).rstrip(b"\r")
@@ -269,3 +277,4 @@ class StreamReader:
             if piece.delta.thinking:
                 self._thinking.append(piece.delta.thinking)
             self._finish_reason = self._finish_reason or piece.finish_reason or ""
+            self._refused = self._refused or piece.delta.is_refusal

@@ -83,8 +83,8 @@ _DENIED = re.compile(r"\b(?:not|never|no|isnt|doesnt|cannot|cant)\b", re.IGNOREC
 
 
 def grade_many(grades: Sequence[Grade]) -> list[bool]:
-    """One verdict per answer, in order; all Python values of the batch are evaluated in one child process, and all
-    mathematics is compared in another. TaskError for a grader that is not one of these."""
+    """One verdict per answer, in order; all Python values of the batch are evaluated in one child process, and
+    mathematics is compared in others. TaskError for a grader that is not one of these."""
     verdicts = [_grade(grade) for grade in grades]
     unsure = [index for index, verdict in enumerate(verdicts) if verdict is None]
     maths = [index for index in unsure if grades[index].task.grader == "math"]

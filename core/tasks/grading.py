@@ -1,5 +1,5 @@
-"""How the tasks of a run are graded: at once where that is quick, in the background where another process takes its
-time: to compare mathematics, or to run programs and functions of the user's own."""
+"""How the tasks of a run are graded: at once where that is quick, in the background where mathematics is compared, or
+programs or functions of the user's own are run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from core.play.drive import GradeMany, PendingVerdict
 from core.tasks.background import BACKGROUND
 from core.tasks.bubblewrap import NoSandbox, check_sandbox
 from core.tasks.graders import grade_many
+from core.tasks.mathematics import mathematics_verdict
 from core.tasks.own_graders import OwnFunction
 from core.tasks.programs import passes
 
@@ -22,15 +23,16 @@ OwnFunctions = Mapping[Task, OwnFunction]
 NO_OWN: OwnFunctions = MappingProxyType({})
 
 
-def grading_of(tasks: Sequence[Task], own: OwnFunctions = NO_OWN) -> GradeMany:
-    """The grading of these tasks. TaskError, before anything is played, for programs where there is no sandbox, and
-    for a function that is not among those that may be called."""
+def grading_of(tasks: Sequence[Task], own: OwnFunctions = NO_OWN, processes: int | None = None) -> GradeMany:
+    """The grading of these tasks, mathematics in so many `processes` at most (None: one for each core). TaskError,
+    before anything is played, for programs where there is no sandbox, and for a function that is not among those that
+    may be called."""
     if any(task.grader == "program" for task in tasks):
         check_sandbox()
     for task in tasks:
         if own_grader(task.grader) and task not in own:
             raise TaskError(_may_not_be_called(task))
-    return _Grading(own)
+    return _Grading(own, processes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,7 @@ class _Grading:
     they may depend on more than their file."""
 
     own: OwnFunctions
+    processes: int | None = None
 
     def __call__(self, grades: Sequence[Grade]) -> list[bool | Failure | PendingVerdict]:
         slow = {
@@ -52,8 +55,8 @@ class _Grading:
         task, said = grade.task, grade.answer
         if task.grader == "program":
             return BACKGROUND.verdict((task.answer, said), partial(_passes, said, task.answer))
-        if task.grader == "math" and said.strip() != task.answer.strip():
-            return BACKGROUND.verdict(("math", task.answer, said), lambda: grade_many([grade])[0])
+        if task.grader == "math":
+            return mathematics_verdict(said, task.answer, self.processes)
         if own_grader(task.grader) is None:
             return None
         if (function := self.own.get(task)) is None:

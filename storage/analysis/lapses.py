@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from core.episode import Flag, Role
-from storage.analysis.verdicts import TurnGroup
 
 #: From this share on a lapse is worth a warning: it costs accuracy, and often a setting mends it.
 LOUD = 0.05
@@ -44,7 +44,20 @@ class Lapses:
         return [name for name, share in self.shares.items() if share.value > LOUD]
 
 
-_Test = Callable[[TurnGroup], bool]
+class FlaggedTurns(Protocol):
+    """`n` turns of one model in one role that were noticed alike."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def role(self) -> Role: ...
+    @property
+    def flags(self) -> tuple[Flag, ...]: ...
+    @property
+    def n(self) -> int: ...
+
+
+_Test = Callable[[FlaggedTurns], bool]
 
 
 def _flagged(flag: Flag) -> _Test:
@@ -53,11 +66,11 @@ def _flagged(flag: Flag) -> _Test:
 
 def _as(role: Role) -> _Test:
     return lambda group: (
-        group.role is role and not {Flag.NOTHING_TO_JUDGE, Flag.MODEL_ERROR} & set(group.flags)
+        group.role is role and not {Flag.NOTHING_TO_JUDGE, Flag.MODEL_ERROR, Flag.REFUSED} & set(group.flags)
     )
 
 
-def _asked(group: TurnGroup) -> bool:
+def _asked(group: FlaggedTurns) -> bool:
     return Flag.NOTHING_TO_JUDGE not in group.flags
 
 
@@ -67,11 +80,12 @@ KINDS: Mapping[str, tuple[_Test, _Test]] = {
     "no plan": (_as(Role.THINKER), _flagged(Flag.NO_SUGGESTION)),
     "no verdict": (_as(Role.VERIFIER), _flagged(Flag.VERDICT_UNREADABLE)),
     "cut": (_asked, _flagged(Flag.TRUNCATED)),
-    "failed or refused": (_asked, _flagged(Flag.MODEL_ERROR)),
+    "refused": (_asked, _flagged(Flag.REFUSED)),
+    "failed": (_asked, lambda group: Flag.MODEL_ERROR in group.flags and Flag.REFUSED not in group.flags),
 }
 
 
-def lapses_of(groups: Iterable[TurnGroup]) -> list[Lapses]:
+def lapses_of(groups: Iterable[FlaggedTurns]) -> list[Lapses]:
     """The lapses of each model that spoke in these turns, by its name."""
     counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: {name: [0, 0] for name in KINDS})
     for group in groups:
@@ -86,13 +100,13 @@ def lapses_of(groups: Iterable[TurnGroup]) -> list[Lapses]:
     ]
 
 
-def cut_transcripts(groups: Iterable[TurnGroup]) -> Share:
+def cut_transcripts(groups: Iterable[FlaggedTurns]) -> Share:
     """In how many of these turns the coordinator's encoder could not hold the whole transcript."""
     counts = [(group.n if Flag.PROMPT_OVERFLOW in group.flags else 0, group.n) for group in groups]
     return Share(sum(k for k, _ in counts), sum(n for _, n in counts))
 
 
-def shortened_prompts(groups: Iterable[TurnGroup]) -> dict[str, Share]:
+def shortened_prompts(groups: Iterable[FlaggedTurns]) -> dict[str, Share]:
     """In how many of its turns each model was sent a shortened transcript, for those that ever were."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for group in groups:

@@ -55,6 +55,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "swapped",  # a person let another policy decide from some turn on
     "prompt_shortened",
     "reused",  # a reply is one that another run had got
+    "refused",
 )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -39,14 +41,61 @@ def test_the_template_is_a_pool(tmp_path: Path) -> None:
     pool.close()
 
 
-def test_every_line_of_the_template_that_is_commented_out_is_valid_too(tmp_path: Path) -> None:
-    local = pool_template().partition("# A model on your own machine")[2].partition("\n")[2]
-    local = local.partition("# A pocket model")[0].replace("company.pem", "")
-    lines = [line.removeprefix("# ") for line in local.splitlines() if line.startswith("# ")]
+def examples() -> dict[str, str]:
+    """The tables of the template that are commented out, as TOML, by the first word of the line before them."""
+    found = {}
+    for paragraph in re.split(r"\n\n+", pool_template()):
+        prose, table, rest = paragraph.partition("# [")
+        if table:
+            words = prose.strip().splitlines()[-1].removeprefix("# ")
+            found[words.partition(":")[0]] = "\n".join(
+                line.removeprefix("# ") for line in (table + rest).splitlines()
+            )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("service", "host"),
+    [
+        ("OpenRouter", "openrouter.ai"),
+        ("Azure", "NAME.openai.azure.com"),
+        ("Anthropic", "api.anthropic.com"),
+        ("Google", "generativelanguage.googleapis.com"),
+        ("vLLM", "127.0.0.1:8000"),
+        ("SGLang", "127.0.0.1:30000"),
+        ("llama.cpp", "127.0.0.1:8080"),
+        ("Ollama", "127.0.0.1:11434"),
+        ("LM Studio", "127.0.0.1:1234"),
+    ],
+)
+def test_every_service_of_the_template_is_an_entry_that_can_be_un_commented(
+    tmp_path: Path, service: str, host: str
+) -> None:
     path = tmp_path / "pool.toml"
-    path.write_text("\n".join(lines))
+    path.write_text(examples()[service])
     [spec] = load_specs(path)
+    assert urlsplit(spec.base_url).netloc == host
+    assert spec.model
+    assert host.startswith("127.") or spec.api_key_env or spec.headers_env
+    path.write_text(f"{pool_template()}\n{examples()[service]}")
+    assert [one.name for one in load_specs(path)] == ["gpt", "qwen", spec.name]
+
+
+def test_every_line_of_the_template_that_is_commented_out_is_valid_too(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    for text in examples().values():
+        text = text.replace("company.pem", "").replace("POCKET-NAME", "sage")
+        if text.startswith("[defaults]"):
+            text = f"{text}\n{GOOD}"
+        path.write_text(text)
+        assert load_specs(path)
+    [spec] = [one for text in examples().values() if "stream_done" in text for one in _specs(path, text)]
     assert (spec.name, spec.stream_done, spec.allow_private, spec.stream) == ("local", False, True, False)
+
+
+def _specs(path: Path, text: str) -> tuple[ModelSpec, ...]:
+    path.write_text(text.replace("company.pem", ""))
+    return load_specs(path)
 
 
 def test_what_models_share_stands_once(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
 #: A pipe has no width: what a program reads must not be wrapped at the 80 columns that are assumed for it.
 out = Console(width=None if sys.stdout.isatty() else 1000)
 err = Console(stderr=True)
+
+#: Time left is reckoned by so many seconds past: a generation of slow models takes minutes.
+SPEED_S = 1800.0
 
 #: More tasks, or generations, than this are taken for a slip of the hand: playing them would take months.
 MOST_TASKS = 100_000
@@ -179,13 +189,17 @@ def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
 
 
 def progress() -> Progress:
-    """A progress bar on stderr; silent where stderr is no terminal, apart from what is printed."""
+    """A progress bar on stderr, with the time that it has taken and that is left; silent where stderr is no terminal,
+    apart from what is printed."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}", style="dim"),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left", style="dim"),
         console=err,
         disable=not err.is_terminal,
+        speed_estimate_period=SPEED_S,
     )

@@ -61,13 +61,15 @@ def serve(
         write_new(write_config, files("ui.endpoint").joinpath("example.toml").read_text("utf-8"))
         say(f"Wrote {write_config}. Edit it, then: trinity serve --config {write_config}")
         return
-    from ui.cli.playing import tell_what_plays
+    from core.pool.costs import QUESTION_TOKENS
+    from ui.cli.playing import tell_encoder, tell_what_plays
     from ui.cli.serve import port_in_use
     from ui.endpoint.service import Service
     from ui.endpoint.tiers import read_endpoint
+    from ui.presentation.words import dollars
     from ui.runs import wiring
     from ui.runs.plans import absolute_pool
-    from ui.runs.spending import paid_models
+    from ui.runs.spending import estimate, paid_models
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder)
     local = _is_local(host)
@@ -93,8 +95,15 @@ def serve(
         specs = service.pool.specs
         tell_what_plays(settings.pool, specs)
         service.warm_up()
+        policies = (service.policy(tier, None) for tier in endpoint.tier)
+        encoders = {id(one): one for policy in policies if (one := getattr(policy, "encoder", None))}
+        for one in encoders.values():
+            tell_encoder(one)
         for tier in endpoint.tier:
-            say(f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns.")
+            most = estimate(specs, 1, tier.turns)
+            sized = f"a request of {QUESTION_TOKENS:,} tokens"
+            cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
+            say(f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns{cost}.")
         ceiling = service.max_cost_usd if service.max_cost_usd is not None else endpoint.max_cost_usd
         if paid_models(specs) and ceiling is None:
             say("Its models may cost money and no ceiling is set: set one with --max-cost USD.")

@@ -30,7 +30,16 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import agree, playing, tell_what_plays, tell_what_was_reused, with_ceiling
+from ui.cli.lapses import tell_lapses
+from ui.cli.playing import (
+    agree,
+    playing,
+    tell_what_is_cut,
+    tell_what_plays,
+    tell_what_was_reckoned,
+    tell_what_was_reused,
+    with_ceiling,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -250,6 +259,7 @@ def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_popul
     for note in parts.notes:
         say(note)
     tell_what_plays(parts.plan.pool, parts.pool.specs, parts.encoder)
+    tell_what_is_cut(store, parts.encoder, parts.pool.specs, [*parts.tasks, *parts.validation])
     expected = expectation(store, parts.plan, parts.pool.specs)
     agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
     with playing(store, parts, known) as played, progress() as bar:
@@ -258,6 +268,7 @@ def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_popul
         for generation in played.events:
             say(describe(generation))
             bar.update(line, completed=generation.index)
+    tell_what_was_reckoned(len(parts.at_bound))
     tell_what_was_reused(parts.shelf)
     if not played.complete:
         raise typer.Exit(1)
@@ -326,6 +337,8 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
     """What the evolution came to, and where its time went."""
     from core.evolution.generation_stats import GenerationStats
     from core.evolution.learners import restored
+    from ui.runs import wiring
+    from ui.runs.plans import EvolutionPlan, plan_of
 
     stored = store.evolution.state(run_id)
     assert stored is not None  # generation 0 is always kept
@@ -361,6 +374,11 @@ def _report(store: Store, run_id: str, as_json: bool) -> None:
         tell(f"Best on validation tasks: {found}, {percent(best['validation'])}.")
     for name, control in controls.items():
         tell(f"Beside it, {name}: {percent(control.accuracy)} of {control.n}.")
+    plan = plan_of(store.runs.get(run_id), EvolutionPlan)
+    noticed = [
+        turns for one in stats for part in (one.episodes, one.validation) if part for turns in part.noticed
+    ]
+    tell_lapses(noticed, wiring.pool_specs(plan.pool), run_id, recorded=plan.record != "none")
     asked = took["calls"] + took["calls_saved"]
     say(
         f"{took['episodes']:,} episodes, {took['episodes'] / max(took['seconds'], 1e-9):,.0f} a second; of {asked:,} "

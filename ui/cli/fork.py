@@ -29,7 +29,14 @@ from ui.cli.console import (
     tell,
 )
 from ui.cli.narrowing import FlagOption, RunOption, WhereOption, narrowed
-from ui.cli.playing import agree, playing, tell_what_plays, with_ceiling
+from ui.cli.playing import (
+    agree,
+    playing,
+    tell_what_is_cut,
+    tell_what_plays,
+    tell_what_was_reckoned,
+    with_ceiling,
+)
 
 if TYPE_CHECKING:
     from core.episode import Change, ChangeKind
@@ -143,18 +150,24 @@ def fork(
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
     """Play what the plan still lacks, and say what came out."""
     from core.episode import EpisodeFinished
+    from ui.runs.expectation import expectation
     from ui.runs.forks import prepare
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
-    tell_what_plays(plan.pool, parts.pool.specs)
+    encoder = parts.encoder(store)
+    tell_what_plays(plan.pool, parts.pool.specs, encoder)
+    if encoder is not None:
+        tell_what_is_cut(store, encoder, parts.pool.specs, [one.task for one in parts.parents.values()])
     _say_plan(plan)
-    agree(price(store, plan, parts.pool.specs), agreed=resume is not None)
+    expected = expectation(store, plan, parts.pool.specs)
+    agree(price(store, plan, parts.pool.specs), expected, agreed=resume is not None)
     with playing(store, parts, resume) as played, progress() as bar:
         line = bar.add_task("episodes", total=plan.to_play, note="")
         for event in played.events:
             if isinstance(event, EpisodeFinished):
                 bar.update(line, advance=1, note=event.episode.fork.part if event.episode.fork else "")
+    tell_what_was_reckoned(parts.pool.at_bound)
     _report(store, played.run, plan, as_json)
     if not played.complete:
         raise typer.Exit(1)

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from core.settings import Settings
-from ui.cli.console import say
+from ui.cli.console import percent, say
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
+    from core.episode import Task
     from core.pool.spec import ModelSpec
     from storage.shelves.shared_replies import SharedReplies
     from storage.store import Store
     from ui.runs.expectation import Expectation
     from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan
     from ui.runs.play import Ready
-    from ui.runs.spending import MeteredPool, Price
+    from ui.runs.spending import Price
 
 P = TypeVar("P", "BatchPlan", "EvolutionPlan", "ForkPlan")
 
@@ -48,16 +49,49 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
             "The pool.toml in this folder is not used: give --pool pool.toml, or set TRINITY_POOL, to play with it."
         )
     if encoder is not None:
-        millions = sum(weight.numel() for weight in encoder.model.parameters()) / 1e6
+        tell_encoder(encoder)
+
+
+def tell_encoder(encoder: Encoder) -> None:
+    """Say what reads the transcripts."""
+    millions = sum(weight.numel() for weight in encoder.model.parameters()) / 1e6
+    say(
+        f"Encoder {encoder.identity.name}: {millions:,.1f} million numbers, {encoder.dtype}, on the "
+        f"{encoder.device.upper()}, window {encoder.tokens.max_tokens:,} tokens."
+    )
+
+
+def tell_what_is_cut(
+    store: Store, encoder: Encoder, specs: Sequence[ModelSpec], tasks: Sequence[Task]
+) -> None:
+    """Say how many transcripts the encoder's window would cut. Pocket models alone always fit their encoder."""
+    from core.settings import POCKET_POOL
+    from storage.analysis.window import window_cut
+
+    if not tasks or all(spec.provider == POCKET_POOL for spec in specs):
+        return
+    found = window_cut(store, encoder.tokens, specs, tasks)
+    share, window = percent(found.cut / found.n), f"window of {encoder.tokens.max_tokens:,} tokens"
+    if found.recorded:
+        loud = "Warning: " if found.cut else ""
         say(
-            f"Encoder {encoder.identity.name}: {millions:,.1f} million numbers, {encoder.dtype}, on the "
-            f"{encoder.device.upper()}, window {encoder.tokens.max_tokens:,} tokens."
+            f"{loud}The encoder's {window} would cut {share} of {found.n:,} recorded transcripts of these models."
+        )
+    elif found.cut:
+        say(
+            f"Warning: the encoder's {window} is too short for {share} of the questions alone, before any reply is "
+            "added."
+        )
+    else:
+        say(
+            f"All questions fit the encoder's {window}. How long the replies are is not known yet, as nothing is "
+            "recorded of these models."
         )
 
 
-def tell_what_was_reckoned(pool: MeteredPool) -> None:
+def tell_what_was_reckoned(n: int) -> None:
     """Say of how many replies the cost is a bound, because their servers gave no counts of tokens."""
-    if n := pool.at_bound:
+    if n:
         say(
             f"{n} {'reply' if n == 1 else 'replies'} came without counts of tokens: each is charged as the most that "
             "its call could cost."

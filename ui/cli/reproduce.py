@@ -27,10 +27,19 @@ from ui.cli.console import (
     say,
     tell,
 )
-from ui.cli.playing import agree, playing, tell_what_plays
+from ui.cli.playing import (
+    agree,
+    playing,
+    tell_encoder,
+    tell_what_is_cut,
+    tell_what_plays,
+    tell_what_was_reckoned,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rich.progress import Progress
 
     from core.analysis.metrics import Mean
     from core.analysis.published import PublishedTable
@@ -263,16 +272,24 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
     episodes = episodes_at_most(played, suite, len(pool.specs)) * len(seeds)
     most = estimate(pool.specs, episodes, suite.turns)
     agree(Price(most, pool.specs, ceiling), may_ask=False)
-    game = Reproduction(store, suite, MeteredPool(pool, ceiling))
+    metered = MeteredPool(pool, ceiling)
+    game = Reproduction(store, suite, metered)
     wanted = [(seed, row) for seed in seeds for row in played]
     missing = game.missing(wanted)
-    for place, (seed, row) in enumerate(missing, start=1):
-        say(f"{place} of {len(missing)}: {row.label}, seed {seed}")
-        _evolve(store, game, row, seed)
-        game.measure(row, seed)
+    if missing:
+        tell_encoder(game.encoder)
+        tell_what_is_cut(store, game.encoder, pool.specs, game.tasks(missing[0][1]))
+    with progress() as bar:
+        line = bar.add_task("rows", total=len(missing), note="")
+        for place, (seed, row) in enumerate(missing, start=1):
+            say(f"{place} of {len(missing)}: {row.label}, seed {seed}")
+            _evolve(store, game, row, seed, bar)
+            game.measure(row, seed)
+            bar.update(line, advance=1)
+    tell_what_was_reckoned(metered.at_bound)
 
 
-def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int) -> None:
+def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
     """Evolve what the row needs, unless that is done, or go on with it."""
     from storage.rows.summaries import RunStatus
     from ui.runs.evolution import prepare
@@ -288,10 +305,11 @@ def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int) -> None:
     if known:
         plan = plan_of(store.runs.get(known), EvolutionPlan)
     parts = replace(prepare(store, plan), pool=game.metered)  # one ceiling over everything this command plays
-    with playing(store, parts, known) as played, progress() as bar:
-        line = bar.add_task("generations", total=plan.evolution.generations, note="")
+    line = bar.add_task("generations", total=plan.evolution.generations, note=row.label)
+    with playing(store, parts, known) as played:
         for generation in played.events:
             bar.update(line, completed=generation.index)
+    bar.remove_task(line)
     if not played.complete:
         raise typer.Exit(1)
 

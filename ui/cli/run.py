@@ -26,11 +26,12 @@ from ui.cli.console import (
     progress,
     refuse_with_resume,
     say,
-    tell,
 )
+from ui.cli.lapses import tell_lapses
 from ui.cli.playing import (
     agree,
     playing,
+    tell_what_is_cut,
     tell_what_plays,
     tell_what_was_reckoned,
     tell_what_was_reused,
@@ -38,10 +39,11 @@ from ui.cli.playing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from core.play.policies import Cycle
     from core.pool.pool import Pool
+    from core.pool.spec import ModelSpec
     from storage.store import Store
     from ui.runs.plans import BatchPlan
 
@@ -162,7 +164,10 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
     if resume is None:
         parts = replace(parts, plan=_with_choosing(plan, parts.pool, validate))
     encoders = (getattr(policy, "encoder", None) for policy in parts.policies)
-    tell_what_plays(plan.pool, parts.pool.specs, next((one for one in encoders if one is not None), None))
+    encoder = next((one for one in encoders if one is not None), None)
+    tell_what_plays(plan.pool, parts.pool.specs, encoder)
+    if encoder is not None:
+        tell_what_is_cut(store, encoder, parts.pool.specs, parts.tasks)
     _tell_cycles(parts.plan.cycles)
     if undecided := parts.plan.undecided:
         tried = len(undecided) * len(CYCLES) * parts.plan.choosing
@@ -186,11 +191,9 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
                 right += bool(event.episode.correct)
                 note = f"{printable(event.episode.policy)}, {right} of {over} right"
                 bar.update(line, advance=1, note=note)
-    tell_what_was_reckoned(parts.pool)
+    tell_what_was_reckoned(parts.pool.at_bound)
     tell_what_was_reused(parts.shelf)
-    # That a pocket specialist cannot play a role is part of its world, and no setting mends it.
-    mendable = {spec.name for spec in parts.pool.specs if spec.provider != "pocket"}
-    _report(store, played.run, parts.plan, as_json, mendable)
+    _report(store, played.run, parts.plan, as_json, parts.pool.specs)
     if not played.complete:
         raise typer.Exit(1)
 
@@ -215,10 +218,12 @@ def _tell_cycles(cycles: Mapping[str, Cycle]) -> None:
         say(f"{name} plays {', '.join(cycle)}")
 
 
-def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable: set[str]) -> None:
+def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Sequence[ModelSpec]) -> None:
     """Accuracies per policy, in the order they were asked for."""
     from core.analysis.metrics import wilson_interval
     from core.episode import Status
+    from storage.analysis.verdicts import turn_groups
+    from storage.filters.episode_filter import EpisodeFilter
     from ui.presentation.words import dollars
 
     order = {name: place for place, name in enumerate(plan.policies)}
@@ -277,52 +282,5 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, mendable:
         )
     if unbegun:
         say(f"{unbegun} of {planned} episodes were never begun: resume the run to play them.")
-    _report_lapses(store, run_id, mendable)
+    tell_lapses(turn_groups(store, EpisodeFilter(run=run_id)), specs, run_id)
     say(f"Look into it: trinity episodes --run {run_id}, or trinity ui")
-
-
-def _report_lapses(store: Store, run_id: str, mendable: set[str]) -> None:
-    """What could not be read in the models' replies, if anything, and loudly where it is much and can be mended."""
-    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses_of, shortened_prompts
-    from storage.analysis.verdicts import turn_groups
-    from storage.filters.episode_filter import EpisodeFilter
-
-    groups = turn_groups(store, EpisodeFilter(run=run_id))
-    found = [one for one in lapses_of(groups) if one.any]
-    if found:
-        tell()
-        tell("What replies lacked, as a share of the turns in which they could:", "bold")
-        print_table(
-            ["model", *(f">{kind}" for kind in KINDS)],
-            [
-                (one.model, *(percent(share.value) if share.k else "" for share in one.shares.values()))
-                for one in found
-            ],
-        )
-    for one in found:
-        for kind in one.loud if one.model in mendable else ():
-            say(
-                f"Warning: {printable(one.model)}, {kind}: {one.shares[kind].k} of {one.shares[kind].n} turns, more "
-                f"than {percent(LOUD)}. Read some: trinity episodes --run {run_id} --where '{_WHERE[kind]}'"
-            )
-    for model, share in shortened_prompts(groups).items():
-        say(
-            f"Warning: {printable(model)} was sent a shortened transcript in {share.k} of {share.n} turns, as its "
-            f"window holds no more. Read some: trinity episodes --run {run_id} --where '{_SHORTENED}'"
-        )
-    if (cut := cut_transcripts(groups)).k:
-        say(
-            f"Warning: the encoder's window cut the transcript in {cut.k} of {cut.n} turns, so the coordinator did "
-            "not see all of it. Name an encoder with a longer window by --encoder."
-        )
-
-
-_SHORTENED = 'any("prompt_shortened" in turn.flags)'
-#: The turns with each kind of lapse, in the filter language.
-_WHERE = {
-    "no answer": 'any("no_answer" in turn.flags)',
-    "no plan": 'any("no_suggestion" in turn.flags)',
-    "no verdict": 'any("verdict_unreadable" in turn.flags)',
-    "cut": 'any("truncated" in turn.flags)',
-    "failed or refused": 'any("model_error" in turn.flags)',
-}

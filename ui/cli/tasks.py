@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import TaskError
-from ui.cli.console import JsonOption, print_json, print_table, tell
+from ui.cli.console import JsonOption, print_json, print_table, progress, tell
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -69,14 +69,21 @@ def check(
     from core.play.drive import settled
     from core.tasks.grading import grading_of
     from core.tasks.own_graders import find_function
+    from ui.runs import wiring
 
     lines = _lines(file)
     tasks = [
         Task(str(i), one.get("question", ""), one["answer"], one["grader"]) for i, one in enumerate(lines)
     ]
     own = {task: find_function(task.grader, file.parent) for task in tasks if own_grader(task.grader)}
-    grade = grading_of(tasks, own)
-    verdicts = settled(grade([Grade(task, one["said"]) for task, one in zip(tasks, lines, strict=True)]))
+    grade = grading_of(tasks, own, wiring.settings().processes)
+    found = grade([Grade(task, one["said"]) for task, one in zip(tasks, lines, strict=True)])
+    verdicts = []
+    with progress() as bar:
+        line = bar.add_task("answers", total=len(found), note="")
+        for verdict in found:
+            verdicts += settled([verdict])
+            bar.update(line, advance=1)
     wrong = [
         {**one, "graded": verdict}
         for one, verdict in zip(lines, verdicts, strict=True)

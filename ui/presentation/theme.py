@@ -153,6 +153,7 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.PROMPT_SHORTENED: "transcript shortened to fit the model's window",
     Flag.SELF_VERIFIED: "judged its own model's answer",
     Flag.MODEL_ERROR: "model failed",
+    Flag.REFUSED: "would not answer",
     Flag.REUSED: "reply of an earlier run, reused free of charge",
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 from core.checkpoint import Checkpoint
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import dead_blocks, svf_layout
-from core.episode import Task
+from core.episode import Ask, Task
 from core.errors import ConfigError
 from core.evolution.controls import controls
 from core.evolution.evolve import Generation, evolve
@@ -43,7 +43,7 @@ from ui.runs.spending import MeteredPool
 @dataclass(frozen=True, slots=True)
 class EvolutionParts:
     """All that an evolution needs besides the store. `notes` are worth telling before it begins, `shelf` is what is
-    reused."""
+    reused, `at_bound` the calls that were charged as the most that they could cost."""
 
     plan: EvolutionPlan
     pool: Pool
@@ -54,6 +54,7 @@ class EvolutionParts:
     grade: GradeMany
     notes: tuple[str, ...] = ()
     shelf: SharedReplies | None = None
+    at_bound: list[Ask] = field(default_factory=list)
 
     def play(self, store: Store, run: str) -> Generator[Generation, None, Ending]:
         """Evolve to the end from wherever the run stands; each generation is kept before it is yielded. Stopped when a
@@ -64,7 +65,7 @@ class EvolutionParts:
         ledger = store.evolution.paid_replies(run)
         ledger.generation = earlier[-1].index + 1 if earlier else 0
         paid = ledger.spent_usd(ledger.generation)
-        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid)
+        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid, self.at_bound)
         so_far = (earlier[-1].evaluations, earlier[-1].wall_s) if earlier else (0, 0.0)
         stats = [GenerationStats.of(one.stats) for one in earlier]
 

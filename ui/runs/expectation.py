@@ -6,7 +6,8 @@ The price bounds what can be spent; this says what to expect. Where nothing is r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
@@ -17,7 +18,7 @@ from core.pool.spec import ModelSpec, digest_of_specs
 from storage.analysis.call_means import PoolMeans, pool_means, share_of_calls_made
 from storage.store import Store
 from ui.presentation.words import dollars
-from ui.runs.plans import BatchPlan, EvolutionPlan, RunPlan
+from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, RunPlan
 from ui.runs.spending import is_free
 
 #: An evolution's controls, and the cycles that are tried, ask again for much that was asked before.
@@ -26,20 +27,28 @@ CALLS_OF_CONTROLS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a plan: the calls that it will make, and what they will cost in US dollars (None: no price)."""
+    """A part of a plan: the calls that it will make to each model, and what they will cost in US dollars (None: no
+    price)."""
 
     name: str
-    calls: float
+    by_model: Mapping[str, float]
     cost_usd: float | None
+
+    @property
+    def calls(self) -> float:
+        """To all models."""
+        return sum(self.by_model.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What to expect of a plan; `hours` at the pool's concurrency, `recorded` replies are behind it."""
+    """What to expect of a plan; `hours` are what the tightest limit imposes, which `limit` says where it is a
+    provider's; `recorded` replies are behind it."""
 
     parts: tuple[Part, ...]
     hours: float
     recorded: int
+    limit: str = ""
 
     @property
     def calls(self) -> float:
@@ -58,9 +67,10 @@ class Expectation:
         if len(self.parts) > 1:
             told = (f"{part.name} {dollars(part.cost_usd)}" for part in self.parts if part.calls)
             parts = f" ({', '.join(told)})"
+        limit = f" (by {self.limit})" if self.limit else ""
         return (
-            f"To expect: about {self.calls:,.0f} calls, {dollars(self.cost_usd)}{parts} and {_time(self.hours)}, by "
-            f"{self.recorded:,} recorded replies of these models."
+            f"To expect: about {self.calls:,.0f} calls, {dollars(self.cost_usd)}{parts} and {_time(self.hours)}{limit},"
+            f" by {self.recorded:,} recorded replies of these models."
         )
 
 
@@ -75,30 +85,51 @@ def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expe
             parts = _batch(plan, specs, means)
         case EvolutionPlan():
             parts = _evolution(store, plan, specs, means)
+        case ForkPlan():
+            parts = _forks(plan, specs, means)
         case _:
             return None
-    calls = sum(part.calls for part in parts)
-    side_by_side = sum(spec.concurrency for spec in specs)
-    latency = sum(one.n * one.latency_s for one in means.models.values()) / means.n
-    return Expectation(tuple(parts), calls * latency / side_by_side / 3600, means.n)
+    seconds, limit = longest(parts, specs, means)
+    return Expectation(tuple(parts), seconds / 3600, means.n, limit)
+
+
+def longest(parts: Sequence[Part], specs: Sequence[ModelSpec], means: PoolMeans) -> tuple[float, str]:
+    """The largest of the times, in seconds, that the limits of models and providers impose, and which limit that is,
+    empty where it is a model's own."""
+    calls = {name: sum(part.by_model.get(name, 0.0) for part in parts) for name in means.models}
+    busy = {name: calls[name] * one.latency_s for name, one in means.models.items()}
+    tokens = {name: calls[name] * (one.tokens_in + one.tokens_out) for name, one in means.models.items()}
+    times = [(busy.get(spec.name, 0.0) / spec.concurrency, "") for spec in specs]
+    for service in {spec.service for spec in specs if spec.service is not None}:
+        own = [spec.name for spec in specs if spec.service == service and spec.name in means.models]
+        limits = (
+            (busy, service.concurrency, 1, "concurrency of {:,.0f}"),
+            (calls, service.requests_per_minute, 60, "{:,.0f} requests a minute"),
+            (tokens, service.tokens_per_minute, 60, "{:,.0f} tokens a minute"),
+        )
+        times += [
+            (sum(amounts[name] for name in own) * seconds / limit, f"{service.name}'s {words.format(limit)}")
+            for amounts, limit, seconds, words in limits
+            if limit
+        ]
+    return max(times, default=(0.0, ""))
 
 
 def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:
     n, per_episode = len(plan.load_tasks()), means.calls_per_episode
     names = [spec.name for spec in specs]
-    played = 0.0
-    cost: float | None = 0.0
+    played: Counter[str] = Counter()
+    costs: list[float | None] = []
     for policy in plan.policies:
         own = [policy.removeprefix(SINGLE)] if policy.startswith(SINGLE) else names
-        call = _call_usd(specs, means, own)
-        played += n * per_episode
-        cost = None if cost is None or call is None else cost + n * per_episode * call
-    parts = [Part("episodes", played, cost)]
+        part = _part("", n * per_episode, specs, means, own)
+        played.update(part.by_model)
+        costs.append(part.cost_usd)
+    known = [cost for cost in costs if cost is not None]
+    parts = [Part("episodes", played, sum(known) if len(known) == len(costs) else None)]
     trying = len(plan.undecided) * len(CYCLES) * plan.choosing
     if trying:
-        calls = trying * per_episode * CALLS_OF_CONTROLS
-        call = _call_usd(specs, means, names)
-        parts.append(Part("choosing cycles", calls, None if call is None else calls * call))
+        parts.append(_part("choosing cycles", trying * per_episode * CALLS_OF_CONTROLS, specs, means, names))
     return parts
 
 
@@ -117,12 +148,25 @@ def _evolution(store: Store, plan: EvolutionPlan, specs: Sequence[ModelSpec], me
         if plan.controls
         else 0.0,
     }
-    call = _call_usd(specs, means, [spec.name for spec in specs if spec.name not in plan.barred])
+    names = [spec.name for spec in specs if spec.name not in plan.barred]
     return [
-        Part(name, n * means.calls_per_episode, None if call is None else n * means.calls_per_episode * call)
-        for name, n in episodes.items()
-        if n
+        _part(name, n * means.calls_per_episode, specs, means, names) for name, n in episodes.items() if n
     ]
+
+
+def _forks(plan: ForkPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:
+    """As if every child played a whole episode: those that begin late play less."""
+    calls = plan.to_play * means.calls_per_episode
+    return [_part("forks", calls, specs, means, [spec.name for spec in specs])]
+
+
+def _part(
+    name: str, calls: float, specs: Sequence[ModelSpec], means: PoolMeans, names: Sequence[str]
+) -> Part:
+    """So many calls, spread evenly over these models, as far as they are recorded."""
+    call = _call_usd(specs, means, names)
+    own = [one for one in names if one in means.models] or names
+    return Part(name, {one: calls / len(own) for one in own}, None if call is None else calls * call)
 
 
 def _call_usd(specs: Sequence[ModelSpec], means: PoolMeans, names: Iterable[str]) -> float | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from core.episode import BASELINE, FORK, Decision, Episode, Event, Status
 from core.errors import ConfigError, StoreError
@@ -27,6 +28,9 @@ from ui.runs.plans import Branch, ForkPlan
 from ui.runs.play import Ending
 from ui.runs.spending import MeteredPool
 
+if TYPE_CHECKING:
+    from core.coordinator.encoder import Encoder
+
 #: How many episodes are played side by side.
 WAVE = 64
 
@@ -36,26 +40,38 @@ _Table = tuple[str, bool, tuple[str, ...], tuple[tuple[str, Cycle], ...], tuple[
 
 @dataclass(frozen=True, slots=True)
 class ForkParts:
-    """All that a run of forks needs besides the store; `parents` by id."""
+    """All that a run of forks needs besides the store; `parents` by id, `encoders` as they are loaded."""
 
     plan: ForkPlan
-    pool: Pool
+    pool: MeteredPool
     parents: Mapping[str, Episode]
     grade: GradeMany
+    encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
+
+    def encoder(self, store: Store) -> Encoder | None:
+        """What reads the transcripts of children that a coordinator goes on with; None where none does."""
+        change = self.plan.change
+        named = [change.value] if change.kind == "policy" else []
+        for parent in self.parents.values() if self.plan.to_play else ():
+            for name in (*named, parent.policy):
+                if store.checkpoints.has(name):
+                    policies = wiring.Policies(
+                        store, parent.models, encoder=self.plan.encoder, encoders=self.encoders
+                    )
+                    return policies.coordinator(store.checkpoints.load(name)).encoder
+        return None
 
     def play(self, store: Store, run: str) -> Generator[Event, None, Ending]:
         """Play what the run still lacks, all of the baseline before the first fork, recording every event before it is
         passed on. A stored reply is not asked for again. BudgetError where the ceiling is reached."""
         control = GroupControl(store, run)
-        metered = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run))
+        metered = self.pool.anew(store.runs.spent_usd(run))
 
         @cache
         def policy(table: _Table) -> Policy:
             """The policy that goes on with the children of a table. ConfigError when it cannot."""
             name, argmax, _, cycles, models = table
-            resolver = wiring.Policies(
-                store, models, argmax=argmax, encoder=self.plan.encoder, cycles=dict(cycles)
-            )
+            resolver = wiring.Policies(store, models, argmax, self.plan.encoder, dict(cycles), self.encoders)
             found = resolver.resolve(name)
             if found.models != models:
                 raise ConfigError(f"Policy '{name}' chooses among other models than the forked episode.")
@@ -79,7 +95,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
     parents = forks.parents(store, [branch.parent for branch in plan.branches])
     if gone := [branch.parent for branch in plan.branches if branch.parent not in parents]:
         raise StoreError(f"Episode {gone[0]}, which this run forks, is not in the store any more.")
-    pool = wiring.resolve_pool(plan.pool)
+    pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
     if digest_of_specs(pool.specs) != plan.pool_digest:
         raise ConfigError(
             f"The models in {plan.pool} have changed since these forks were planned: plan them anew."

@@ -44,7 +44,7 @@ def grading(store: Store, tasks: Sequence[Task], *sets: str) -> GradeMany:
     if any(own_grader(task.grader) for task in tasks):
         for one in dict.fromkeys(sets):
             own |= own_functions(one) if _mark(store, one).exists() else {}
-    return grading_of(tasks, own)
+    return grading_of(tasks, own, wiring.settings().processes)
 
 
 def grading_of_episodes(store: Store, episodes: Iterable[Episode]) -> GradeMany:

@@ -170,7 +170,13 @@ class MeteredPool:
     So that episodes end whole, one is begun only if there is money for it and for the rest of those that are being
     played, each reckoned at the dearest so far, and as long as none has ended at its bound."""
 
-    def __init__(self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        ceiling_usd: float | None,
+        spent_usd: float = 0.0,
+        at_bound: list[Ask] | None = None,
+    ) -> None:
         self.specs = pool.specs
         self._pool = pool
         self._by_name = {spec.name: spec for spec in pool.specs}
@@ -179,12 +185,13 @@ class MeteredPool:
         self.spent_usd = spent_usd
         self.dearest_usd: float | None = None  # what the dearest episode has cost that ended
         self.dearest_bound_usd = 0.0  # of a call
-        self._at_bound: list[Ask] = []  # one for all that are made anew of it
+        # One for all that are made anew of it, or whose it is told to be.
+        self._at_bound: list[Ask] = [] if at_bound is None else at_bound
 
     def anew(self, spent_usd: float) -> MeteredPool:
         """The pool below its ceiling, of which so much is spent."""
-        other = MeteredPool(self._pool, self._ceiling_usd, spent_usd)
-        other.dearest_usd, other._at_bound = self.dearest_usd, self._at_bound
+        other = MeteredPool(self._pool, self._ceiling_usd, spent_usd, self._at_bound)
+        other.dearest_usd = self.dearest_usd
         return other
 
     def ended(self, costs_usd: Iterable[float]) -> None:

@@ -194,7 +194,8 @@ def _check_stored(name: str, store: Store) -> None:
 class Policies:
     """Turns names of policies into policies over one pool; encoders are loaded once, and only when needed.
 
-    `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one.
+    `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one, `encoders` those
+    that are loaded, by name and type of number; several may share them.
     """
 
     store: Store
@@ -202,7 +203,7 @@ class Policies:
     argmax: bool = False
     encoder: str | None = None
     cycles: Mapping[str, Cycle] = field(default_factory=dict)
-    _encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict, init=False)
+    encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
 
     def resolve(self, name: str) -> Policy:
         """The policy of a name. Raises ConfigError or CheckpointError with one sentence."""
@@ -221,9 +222,9 @@ class Policies:
         from core.coordinator.encoder import load_encoder
 
         name, dtype = self.encoder or checkpoint.encoder.name, checkpoint.dtype
-        if (name, dtype) not in self._encoders:
-            self._encoders[name, dtype] = load_encoder(name, dtype=dtype, processes=processes())
-        encoder = self._encoders[name, dtype]
+        if (name, dtype) not in self.encoders:
+            self.encoders[name, dtype] = load_encoder(name, dtype=dtype, processes=processes())
+        encoder = self.encoders[name, dtype]
         check_fits(checkpoint, encoder, self.models)
         return Coordinator(checkpoint, encoder, argmax=self.argmax)
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 
 from core.episode import Failure, Grade, Task
 from core.play.drive import settled
+from core.processes import cores
 from core.tasks.choices import options_of, read_choice
 from core.tasks.graders import grade_many
 from core.tasks.grading import grading_of
 from core.tasks.math_text import math_answer
-from core.tasks.mathematics import _COMPARER, same_mathematics
+from core.tasks.mathematics import COMPARERS, Comparers, same_mathematics
 
 CORPUS = Path(__file__).parent / "data" / "answers.jsonl"
 #: Of all answers of the corpus, so many have to be graded as its labels say; none of the wrong ones may pass.
@@ -78,29 +80,51 @@ def test_single_answers(given_: str, right: str, verdict: bool) -> None:
 @pytest.mark.process
 def test_a_process_that_dies_or_hangs_loses_one_answer_and_no_more() -> None:
     assert same_mathematics([("1+1", "2")]) == [True]
-    process = _COMPARER.child.process
-    assert process is not None
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    for child in COMPARERS.children:
+        assert child.process is not None
+        os.kill(child.process.pid, signal.SIGKILL)
+        child.process.wait()
     assert same_mathematics([("2+1", "3"), ("2+2", "4")]) == [True, True]
-    process = _COMPARER.child.process
-    assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
-    assert same_mathematics([("3+4", "7"), ("4+4", "8")]) == [False, True]
+    running = [
+        child.process for child in COMPARERS.children if child.process and child.process.poll() is None
+    ]
+    os.kill(running[0].pid, signal.SIGSTOP)
+    verdicts = same_mathematics([(f"{n}+4", str(n + 4)) for n in range(50, 60)])
+    assert verdicts.count(False) <= 1
+    os.kill(running[0].pid, signal.SIGCONT) if running[0].poll() is None else None
+    assert same_mathematics([(f"{n}+4", str(n + 4)) for n in range(60, 70)]) == [True] * 10
+
+
+@pytest.mark.process
+def test_many_answers_are_compared_side_by_side_by_no_more_processes_than_are_allowed() -> None:
+    comparers = Comparers()
+    slow = [(rf"\\frac{{x^{n}+1}}{{x+{n}}}", rf"\\frac{{1+x^{n}}}{{{n}+x}}") for n in range(2, 402)]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda pair: comparers.same(("1+1", "2"), 2), range(3))) == [True] * 3
+        assert len(comparers.children) == 1, "a few answers are not worth a second process"
+        verdicts = list(threads.map(lambda pair: comparers.same(pair, 2), slow))
+    assert verdicts == [True] * len(slow)
+    assert len(comparers.children) == min(2, cores())
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda pair: comparers.same(pair, 1), slow[:8]))
+    assert len(comparers.children) == min(2, cores())
+    for child in comparers.children:
+        child.end()
 
 
 @pytest.mark.process
 def test_a_comparison_that_takes_its_time_holds_up_no_other_answer() -> None:
     assert same_mathematics([("1+1", "2")]) == [True]
-    process = _COMPARER.child.process
-    assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
+    running = [one.process for one in COMPARERS.children if one.process and one.process.poll() is None]
+    for process in running:
+        os.kill(process.pid, signal.SIGSTOP)
     grade = grading_of([])
     [slow] = grade([Grade(Task("m", "q", r"\frac{7}{8}", "math"), "0.875")])
     assert grade([Grade(Task("n", "q", "4", "number"), "4")]) == [True]
     assert not isinstance(slow, bool | Failure)
     assert not slow.done()
-    os.kill(process.pid, signal.SIGCONT)
+    for process in running:
+        os.kill(process.pid, signal.SIGCONT)
     assert settled([slow]) == [True]
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
-from storage.analysis.call_means import pool_means, share_of_calls_made
+from core.pool.spec import ModelSpec
+from core.pool.throttle import Service
+from storage.analysis.call_means import CallMeans, PoolMeans, pool_means, share_of_calls_made
 from storage.rows.engine import writing
 from storage.rows.schema import generation
 from storage.store import Store, open_store
@@ -17,7 +19,7 @@ from tests.builders.stores import begin_run, new_store
 from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import CALL_USD, PRICES, team
 from tests.ui.pages import command
-from ui.runs.expectation import expectation
+from ui.runs.expectation import Part, expectation, longest
 from ui.runs.plans import BatchPlan, plan_of
 from ui.runs.wiring import pool_specs
 
@@ -50,6 +52,27 @@ def test_a_second_run_is_expected_to_cost_what_it_then_costs(
         assert again is not None
         assert again.cost_usd == pytest.approx(spent, rel=0.2)
         store.close()
+
+
+@pytest.mark.parametrize(
+    ("limits", "hours", "words"),
+    [
+        ({}, 0.9, ""),  # each model takes 120 calls of 54 s, two at a time
+        ({"concurrency": 1}, 3.6, "there's concurrency of 1"),
+        ({"requests_per_minute": 2}, 2.0, "there's 2 requests a minute"),
+        ({"tokens_per_minute": 100}, 4.8, "there's 100 tokens a minute"),
+        ({"requests_per_minute": 2, "tokens_per_minute": 100}, 4.8, "there's 100 tokens a minute"),
+        ({"requests_per_minute": 600, "tokens_per_minute": 90_000, "concurrency": 64}, 0.9, ""),
+    ],
+)
+def test_hours_are_those_of_the_tightest_limit(limits: dict[str, int], hours: float, words: str) -> None:
+    service = Service("there", **limits)
+    specs = [ModelSpec(name, concurrency=2, service=service) for name in ("a", "b")]
+    means = PoolMeans({name: CallMeans(10, 100.0, 20.0, 54.0) for name in ("a", "b")}, 3.0)
+    parts = [Part("episodes", {"a": 120.0, "b": 120.0}, None)]
+    seconds, limit = longest(parts, specs, means)
+    assert limit == words
+    assert seconds / 3600 == pytest.approx(hours)
 
 
 def test_means_are_of_this_pool_alone(samples: Store) -> None:

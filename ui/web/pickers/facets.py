@@ -32,6 +32,7 @@ _SHORT_FLAGS = {
     Flag.PROMPT_SHORTENED.value: "prompt shortened",
     Flag.TRUNCATED.value: "reply cut",
     Flag.REUSED.value: "reply reused",
+    Flag.REFUSED.value: "refused",
 }
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _BY_HAND = (

@@ -121,7 +121,7 @@ def _warn(one: ModelHealth, lapses: Lapses | None) -> None:
         )
     if one.model in _specialists():
         return  # what a pocket specialist cannot do is part of its world, no setting mends it
-    loud = [name for name in (lapses.loud if lapses else ()) if name != "failed or refused"]
+    loud = [name for name in (lapses.loud if lapses else ()) if name not in ("refused", "failed")]
     if loud and lapses:
         shares = ", ".join(f"{name} in {percent(lapses.shares[name].value)}" for name in loud)
         st.warning(

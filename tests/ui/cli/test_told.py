@@ -1,0 +1,121 @@
+"""What commands say before they play, and what they say of the replies afterwards."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+
+import pytest
+from rich.progress import TimeRemainingColumn
+
+from core.episode import Flag
+from storage.filters.episode_filter import EpisodeFilter
+from storage.store import open_store
+from tests.core.pool.faulty_server import Answer, Request, chat, fail, ok, respond
+from tests.ui.sums import Sums, answer, reply
+from ui.cli.console import progress
+
+SMALL = ["--generations", 2, "--population", 4, "--replicates", 4, "--turns", 2, "--validation", 0]
+REFUSED = "response was filtered: content_filter"
+
+
+def unwilling(request: Request) -> Answer:
+    """The guesser's provider refuses every prompt; the adder finds every other question too long."""
+    if request.body["model"] == "guesser":
+        return fail(400, REFUSED)
+    a = int(re.findall(r"\d+", str(request.body["messages"][-1]["content"]))[0])
+    return fail(400, "maximum context length is 10 tokens") if a % 2 else answer(request)
+
+
+def silent(request: Request) -> Answer:
+    """Replies without counts of tokens."""
+    told = json.loads(chat(reply(request)))
+    del told["usage"]
+    return (respond(json.dumps(told).encode()),)
+
+
+@pytest.fixture
+def world(evolving: Sums) -> Sums:
+    return evolving
+
+
+def test_a_run_tells_refused_replies_from_failed_ones(world: Sums) -> None:
+    world.server.answer = unwilling
+    result = world.run("--policy", "single:adder", "--policy", "single:guesser", "--validate", 0)
+    header = next(line for line in result.out.splitlines() if "no verdict" in line)
+    assert header.split()[-2:] == ["refused", "failed"]
+    lines = {line.split()[0]: line for line in result.out.splitlines() if line.startswith(("adder", "guess"))}
+    assert lines["guesser"].split()[-1] == "%"
+    assert "100.0 %" in lines["guesser"]
+    assert "Warning: guesser, refused:" in result.err
+    assert "Warning: adder, failed:" in result.err
+    assert "Warning: guesser, failed" not in result.err
+    run = next(line for line in result.err.splitlines() if line.startswith("Run ")).split()[1]
+    for kind, model in (("refused", "guesser"), ("failed", "adder")):
+        command = next(line for line in result.err.splitlines() if f"{model}, {kind}" in line)
+        where = command.partition("--where '")[2].removesuffix("'")
+        with closing(open_store(world.store)) as store:
+            found = store.episodes.page(EpisodeFilter(run=run, q=where), limit=1).items
+            turns = [turn for turn in store.episodes.get(found[0].id).turns if Flag.MODEL_ERROR in turn.flags]
+            assert {turn.decision.model for turn in turns} == {model}
+
+
+def test_an_answer_in_the_field_for_refusals_counts_as_refused(world: Sums) -> None:
+    world.server.answer = lambda _: ok("", refusal="I will not do sums.")
+    result = world.run("--policy", "single:adder", "--validate", 0)
+    assert "Warning: adder, refused:" in result.err
+    assert "adder, no answer" not in result.err
+
+
+def test_an_evolution_tells_what_replies_lacked_and_what_was_charged_at_its_bound(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.answer = lambda request: (
+        fail(400, REFUSED) if request.body["model"] == "guesser" else silent(request)
+    )
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(1.0)
+    result = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--max-cost", 100)
+    assert result.code == 0, result.err
+    assert "What replies lacked" in result.out
+    assert "Warning: guesser, refused:" in result.err
+    assert "Keep some to read by --record share" in result.err
+    assert "came without counts of tokens" in result.err
+
+
+def test_a_fork_tells_its_encoder_and_what_was_charged_at_its_bound(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
+    played = world.run("--policy", begun.json["checkpoint"], "--n", 1, "--turns", 3)
+    assert played.code == 0, played.err
+    with closing(open_store(world.store)) as store:
+        [one] = store.episodes.page(EpisodeFilter(checkpoint=begun.json["checkpoint"]), limit=1).items
+    world.server.answer = silent
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(1.0)
+    once = ("--n", 1, "--baseline", 1, "--max-cost", 10)
+    result = world.trinity("fork", one.id, "--turn", 1, "--role", "thinker", *once)
+    assert result.code == 0, result.err
+    assert re.search(r"Encoder .* million numbers, float32, on the CPU, window [\d,]+ tokens", result.err)
+    assert re.search(r"To expect: about \d+ calls, \$", result.err)
+    assert "came without counts of tokens" in result.err
+
+
+def test_what_the_encoders_window_would_cut_is_told_before_anything_is_played(world: Sums) -> None:
+    first = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
+    assert "All questions fit the encoder's window" in first.err
+    assert "nothing is recorded of these models" in first.err
+    wordy = "so " * 3000
+    world.server.answer = lambda request: (respond(chat(wordy + reply(request))),)
+    played = world.run("--policy", first.json["checkpoint"], "--n", 4, "--turns", 3)
+    share = re.search(r"window cut the transcript in (\d+) of (\d+) turns", played.err)
+    assert share, played.err
+    again = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
+    percent = 100 * int(share[1]) / int(share[2])
+    assert f"would cut {percent:.1f} % of {share[2]} recorded transcripts" in again.err
+
+
+def test_progress_says_how_much_time_is_left() -> None:
+    assert any(isinstance(column, TimeRemainingColumn) for column in progress().columns)

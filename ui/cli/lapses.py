@@ -1,0 +1,67 @@
+"""What the models' replies lacked, told after a run: by model, in percent, loudly where it is much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ui.cli.console import percent, print_table, printable, say, tell
+
+if TYPE_CHECKING:
+    from core.pool.spec import ModelSpec
+    from storage.analysis.lapses import FlaggedTurns
+
+_SHORTENED = 'any("prompt_shortened" in turn.flags)'
+#: The turns with each kind of lapse, in the filter language.
+WHERE = {
+    "no answer": 'any("no_answer" in turn.flags)',
+    "no plan": 'any("no_suggestion" in turn.flags)',
+    "no verdict": 'any("verdict_unreadable" in turn.flags)',
+    "cut": 'any("truncated" in turn.flags)',
+    "refused": 'any("refused" in turn.flags)',
+    "failed": 'any("model_error" in turn.flags and "refused" not in turn.flags)',
+}
+
+
+def tell_lapses(
+    groups: Iterable[FlaggedTurns], specs: Sequence[ModelSpec], run_id: str, *, recorded: bool = True
+) -> None:
+    """Tell what could not be read in the replies of a run, if anything. `recorded`: its episodes are stored, and can be
+    read."""
+    from storage.analysis.lapses import KINDS, LOUD, cut_transcripts, lapses_of, shortened_prompts
+
+    groups = list(groups)
+    # That a pocket specialist cannot play a role is part of its world, and no setting mends it.
+    mendable = {spec.name for spec in specs if spec.provider != "pocket"}
+    found = [one for one in lapses_of(groups) if one.any]
+    if found:
+        tell()
+        tell("What replies lacked, as a share of the turns in which they could:", "bold")
+        print_table(
+            ["model", *(f">{kind}" for kind in KINDS)],
+            [
+                (one.model, *(percent(share.value) if share.k else "" for share in one.shares.values()))
+                for one in found
+            ],
+        )
+
+    def read_some(where: str) -> str:
+        command = f"trinity episodes --run {run_id} --where '{where}'"
+        return f"Read some: {command}" if recorded else "Keep some to read by --record share"
+
+    for one in found:
+        for kind in one.loud if one.model in mendable else ():
+            say(
+                f"Warning: {printable(one.model)}, {kind}: {one.shares[kind].k} of {one.shares[kind].n} turns, more "
+                f"than {percent(LOUD)}. {read_some(WHERE[kind])}"
+            )
+    for model, share in shortened_prompts(groups).items():
+        say(
+            f"Warning: {printable(model)} was sent a shortened transcript in {share.k} of {share.n} turns, as its "
+            f"window holds no more. {read_some(_SHORTENED)}"
+        )
+    if (cut := cut_transcripts(groups)).k:
+        say(
+            f"Warning: the encoder's window cut the transcript in {cut.k} of {cut.n} turns, so the coordinator did "
+            "not see all of it. Name an encoder with a longer window by --encoder."
+        )
