@@ -1,7 +1,9 @@
-"""What a store may forget: hidden states, texts or whole runs of chosen episodes, previewed, then gone at once.
+"""What a store may forget: hidden states or texts of chosen episodes, whole episodes or runs, previewed, then gone at
+once.
 
-Only what is over can go. What people or other recordings depend on (labels, forks, their parents) is kept unless it is
-asked for too. An episode notes when something of it was removed, so that pages can say so.
+Only what is over can go; of a run of the endpoint each request that was played, as nobody ever resumes one. What people
+or other recordings depend on (labels, forks, their parents) is kept unless it is asked for too. An episode notes when
+something of it was removed, so that pages can say so.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ from sqlalchemy import (
     exists,
     func,
     not_,
+    or_,
     select,
     update,
 )
 
-from core.episode import Removable
+from core.episode import Removable, Status
 from core.errors import ConfigError, StoreError
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
@@ -40,13 +43,14 @@ from storage.rows.summaries import RunStatus
 from storage.shelves.labels import is_labelled
 from storage.store import Store
 
-What = Removable | Literal["runs"]
+What = Removable | Literal["episodes", "runs"]
 
 #: What can be removed, in words.
 WORDS: dict[What, str] = {
     "states": "hidden states",
     "prompts": "what models were sent",
     "texts": "all texts of turns",
+    "episodes": "whole episodes",
     "runs": "whole runs",
 }
 #: What is lost with it, in one sentence.
@@ -56,6 +60,7 @@ LOST: dict[What, str] = {
     "prompts": "Replies and reasoning stay; what each model was sent is gone, and these episodes cannot be forked.",
     "texts": "Choices, verdicts, answers and costs stay; nothing that was said can be read or searched, and these "
     "episodes cannot be forked.",
+    "episodes": "Everything of them goes: turns, texts, choices, outcomes, labels; their runs stay, without them.",
     "runs": "Everything of them goes: episodes, turns, texts, labels, checkpoints, generations.",
 }
 #: The column that holds what can be removed of episodes, and in which of its table's rows.
@@ -64,7 +69,16 @@ _HELD: dict[What, tuple[Column[Any], list[ColumnElement[bool]]]] = {
     "prompts": (text.c.body, [text.c.kind == "prompt"]),
     "texts": (text.c.body, []),
 }
-_OVER = (RunStatus.FINISHED, RunStatus.CANCELLED, RunStatus.FAILED)
+_OVER = run.c.status.in_((RunStatus.FINISHED, RunStatus.CANCELLED, RunStatus.FAILED))
+#: A run of the endpoint that broke off: nobody resumes it.
+_BROKE_OFF = and_(run.c.kind == "serve", run.c.status == RunStatus.INTERRUPTED)
+#: An episode that nobody goes on with: of a run that is over, or a request that was played, however its run stands.
+_EPISODE_IS_OVER = exists(
+    select(run.c.id).where(
+        run.c.id == episode.c.run_id,
+        or_(_OVER, _BROKE_OFF, and_(run.c.kind == "serve", episode.c.status != Status.RUNNING)),
+    )
+)
 _child = episode.alias("child")
 _FORKED = exists(select(_child.c.id).where(_child.c.parent_episode_id == episode.c.id))
 #: Why an episode is kept although it was chosen -> the condition.
@@ -105,6 +119,10 @@ def prune(store: Store, what: What, where: EpisodeFilter, *, everything: bool = 
             for chunk in chunks(found.runs):
                 delete_episodes(connection, episode.c.run_id.in_(chunk))
                 connection.execute(delete(run).where(run.c.id.in_(chunk)))
+            return found
+        if what == "episodes":
+            for chunk in chunks(ids):
+                delete_episodes(connection, episode.c.id.in_(chunk))
             return found
         column, kinds = _HELD[what]
         for chunk in chunks(ids):
@@ -149,11 +167,14 @@ def _found(
     chosen = conditions(_with_forks(where), connection.dialect.name)
     if what == "runs":
         return _runs(connection, chosen, everything), []
+    firm, soft = {"of runs that are not over": not_(_EPISODE_IS_OVER)}, {} if everything else _LEANT_ON
+    if what == "episodes":
+        ids, retained = _free(connection, episode, and_(*chosen), firm, soft)
+        size = sum(_bytes_within(connection, episode.c.id.in_(chunk)) for chunk in chunks(ids))
+        return Pruning(what, len(ids), len(ids), size, retained=retained), ids
     column, kinds = _HELD[what]
     owner = column.table.c.episode_id
-    over = exists(select(run.c.id).where(run.c.id == episode.c.run_id, run.c.status.in_(_OVER)))
     has = exists(select(owner).where(owner == episode.c.id, *kinds))
-    firm, soft = {"of runs that are not over": not_(over)}, {} if everything else _LEANT_ON
     ids, retained = _free(connection, episode, and_(has, *chosen), firm, soft)
     rows = size = 0
     for chunk in chunks(ids):
@@ -204,18 +225,25 @@ def _runs(connection: Connection, chosen: list[ColumnElement[bool]], everything:
         "with labels": exists(inside.where(is_labelled())),
         "with episodes that were forked": exists(inside.where(exists(forked_elsewhere))),
     }
-    firm = {"of which not every episode is chosen": others, "that are not over": run.c.status.not_in(_OVER)}
+    firm = {"of which not every episode is chosen": others, "that are not over": not_(or_(_OVER, _BROKE_OFF))}
     ids, retained = _free(connection, run, matching, firm, {} if everything else leant_on)
     episodes = size = 0
     for chunk in chunks(ids):
-        of_these = select(episode.c.id).where(episode.c.run_id.in_(chunk))
         episodes += _count(connection, episode, episode.c.run_id.in_(chunk))
-        for column in (state.c.hidden, text.c.body):
-            total = select(_bytes(connection, column)).where(column.table.c.episode_id.in_(of_these))
-            size += connection.execute(total).scalar_one()
+        size += _bytes_within(connection, episode.c.run_id.in_(chunk))
         weights = select(func.coalesce(func.sum(checkpoint.c.size_bytes), 0))
         size += connection.execute(weights.where(checkpoint.c.run_id.in_(chunk))).scalar_one()
     return Pruning("runs", episodes, len(ids), int(size), tuple(ids), retained)
+
+
+def _bytes_within(connection: Connection, chosen: ColumnElement[bool]) -> int:
+    """The bytes of the texts and hidden states of some episodes."""
+    ids = select(episode.c.id).where(chosen)
+    totals = (
+        select(_bytes(connection, column)).where(column.table.c.episode_id.in_(ids))
+        for column in (state.c.hidden, text.c.body)
+    )
+    return sum(int(connection.execute(total).scalar_one()) for total in totals)
 
 
 def _bytes(connection: Connection, column: Column[Any]) -> ColumnElement[Any]:

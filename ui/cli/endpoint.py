@@ -50,7 +50,8 @@ def serve(
     """Serve the pool as one OpenAI-compatible model on http://127.0.0.1:8080/v1; stop it with Ctrl-C.
 
     A coordinator decides turn by turn who plans, works and checks. Every request is an episode: it appears in the
-    app while it runs. The models are `trinity` (few turns), `trinity-ultra` (more), and `trinity@CHECKPOINT`.
+    app while it runs. The models are `trinity` (few turns with the cheaper models of the pool, where
+    their prices are known), `trinity-ultra` (more turns with all of them), and `trinity@CHECKPOINT`.
 
     [dim]$[/] trinity serve --pool pool.toml --max-cost 5
 
@@ -100,10 +101,15 @@ def serve(
         for one in encoders.values():
             tell_encoder(one)
         for tier in endpoint.tier:
-            most = estimate(specs, 1, tier.turns)
+most = estimate(specs, 1, tier.turns)
             sized = f"a request of {QUESTION_TOKENS:,} tokens"
             cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
-            say(f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns{cost}.")
+            among = service.offer.choices(tier)
+            cheaper = " (the cheaper ones)" if tier.lean and len(among) < len(specs) else ""
+            say(
+                f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns, with "
+                f"{', '.join(among)}{cheaper}{cost}."
+            )
         ceiling = service.max_cost_usd if service.max_cost_usd is not None else endpoint.max_cost_usd
         if paid_models(specs) and ceiling is None:
             say("Its models may cost money and no ceiling is set: set one with --max-cost USD.")

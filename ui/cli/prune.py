@@ -1,4 +1,4 @@
-"""`trinity prune`: let a store forget hidden states, texts or whole runs that are no longer wanted."""
+"""`trinity prune`: let a store forget hidden states, texts, episodes or whole runs that are no longer wanted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, n
 
 
 def prune(
-    what: Annotated[str, typer.Option("--what", help="states, prompts, texts or runs.")],
+    what: Annotated[str, typer.Option("--what", help="states, prompts, texts, episodes or runs.")],
     older_than: Annotated[
         str | None,
         typer.Option("--older-than", metavar="AGE", help="Only what began before: 90d, 12w or 2026-08-01."),
@@ -35,7 +35,7 @@ def prune(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove hidden states, what models were sent, all texts, or whole runs. There is no way back.
+    """Remove hidden states, what models were sent, all texts, whole episodes or whole runs. There is no way back.
 
     What has labels, was forked or is not over is kept, and counted. All of it goes in one step, or nothing.
 
@@ -54,7 +54,7 @@ def prune(
     chosen = narrowed(" and ".join(conditions) or None, run, policy, flag)
     if (chosen == EpisodeFilter()) is not everything:
         raise ConfigError("Say which with --older-than, --where, --run, --policy or --flag, or else --all.")
-    with opened_store(store) as opened:
+    with opened_store(store, mark_dead=True) as opened:
         found = retention.preview(opened, what, chosen, everything=referenced)
         for line in retention_words(found):
             (say if as_json else tell)(line)

@@ -29,6 +29,7 @@ from ui.endpoint.formats import answer_format
 from ui.endpoint.guard import Guard
 from ui.endpoint.service import Asked, Service
 from ui.endpoint.streams import KEEP_ALIVE_S, Listener, chat_stream, play_whole, response_stream
+from ui.endpoint.tiers import Tier
 from ui.endpoint.wire import (
     NEUTRAL,
     ChatRequest,
@@ -153,7 +154,7 @@ def _routes(service: Service) -> APIRouter:
         def decide() -> dict[str, Any]:
             tier = service.offer.tier(body.model)
             policy = service.policy(tier, body.trinity.argmax)
-            left_out = service.offer.left_out(tier, policy.models, out)
+            left_out = service.offer.left_out(tier, policy, out)
             with service.engine.deciding:
                 decision = decision_at(policy, question, left_out)
             answers = [answer_to(one, policy, decision, at) for at, one in enumerate(body.questions)]
@@ -177,8 +178,7 @@ def _routes(service: Service) -> APIRouter:
     @router.get("/models/{name:path}")
     async def model(name: str) -> Response:
         """One of them."""
-        tier = await run_in_threadpool(service.offer.tier, name)
-        return JSONResponse(_model(tier.name, turns=tier.turns, models=list(tier.models)))
+        return JSONResponse(await run_in_threadpool(lambda: _tier(service, service.offer.tier(name))))
 
     return router
 
@@ -236,11 +236,20 @@ def _notes(body: ChatRequest | ResponsesRequest) -> dict[str, str]:
 
 
 def _models(service: Service) -> list[dict[str, Any]]:
-    tiers = [
-        _model(one.name, turns=one.turns, models=list(one.models), policy=service.offer.policy_of(one))
-        for one in service.endpoint.tier
-    ]
+    tiers = [_tier(service, one) for one in service.endpoint.tier]
     return tiers + [_model(name) for name in service.offer.pins()]
+
+
+def _tier(service: Service, tier: Tier) -> dict[str, Any]:
+    """A tier with what tells it from others: who decides, among which models, for how many turns."""
+    offer = service.offer
+    return _model(
+        tier.name,
+        turns=tier.turns,
+        models=list(offer.choices(tier)),
+        lean=tier.lean,
+        policy=offer.policy_of(tier),
+    )
 
 
 def _model(name: str, **more: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from core.episode import (
     TurnStarted,
 )
 
-#: Stands in lists where the question would.
+#: Stands where the question, the answer or a failure's words would.
 NOT_KEPT = "(not kept)"
 
 
@@ -45,6 +45,7 @@ def _episode(episode: Episode, now: float) -> Episode:
         task=replace(episode.task, id="not-kept", question=NOT_KEPT),
         turns=tuple(_turn(turn) for turn in episode.turns),
         answer=None if episode.answer is None else NOT_KEPT,
+        error=None if episode.error is None else NOT_KEPT,  # servers repeat in it what they were sent
         removed={"texts": day, "prompts": day, "states": day},
     )
 
@@ -67,4 +68,5 @@ def _decision(decision: Decision) -> Decision:
 
 
 def _reply(reply: Reply) -> Reply:
-    return replace(reply, text="", reasoning="", tool_calls="")
+    error = replace(reply.error, message=NOT_KEPT) if reply.error else None
+    return replace(reply, text="", reasoning="", tool_calls="", error=error)

@@ -20,6 +20,7 @@ from ui.endpoint.engine import Engine, Order
 from ui.endpoint.errors import ApiError, refused, unsupported
 from ui.endpoint.formats import AnswerFormat
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
+from ui.endpoint.upkeep import Upkeep
 from ui.endpoint.wire import Vendor
 from ui.runs import wiring
 from ui.runs.plans import ServePlan
@@ -63,6 +64,10 @@ class Service:
     _loading: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     @cached_property
+    def _upkeep(self) -> Upkeep:
+        return Upkeep(self.store, self.endpoint)
+
+    @cached_property
     def pool(self) -> Pool:
         """The models that are asked."""
         return wiring.resolve_pool(self.pool_name)
@@ -85,6 +90,7 @@ class Service:
                 "max_cost_usd in endpoint.toml."
             )
         plan = ServePlan(self.pool_name, models, tiers, self.encoder)
+        self._upkeep.begin()
         return Engine(self.store, plan, self.pool, max_cost_usd=ceiling)
 
     def warm_up(self) -> None:
@@ -97,6 +103,7 @@ class Service:
 
     def close(self) -> None:
         """End what is under way."""
+        self._upkeep.close()
         if "engine" in self.__dict__:
             self.engine.close()
 
@@ -121,7 +128,7 @@ class Service:
             if given is not None
         )
         policy = self.policy(tier, vendor.argmax)
-        left_out = self.offer.left_out(tier, policy.models, [*vendor.leave_out, *limits.leave_out])
+        left_out = self.offer.left_out(tier, policy, [*vendor.leave_out, *limits.leave_out])
         if asked.tools:
             self._check_tools([one for one in policy.models if one not in left_out])
         cost = _least(vendor.max_cost_usd, tier.max_cost_usd)

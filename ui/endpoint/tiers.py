@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.errors import ConfigError
+from core.play.policy import Policy
+from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
 from storage.store import Store
 from ui.endpoint.errors import not_found, refused
@@ -20,23 +22,28 @@ from ui.endpoint.errors import not_found, refused
 PIN = "trinity@"
 #: Effort -> turns, where a request names one.
 EFFORTS = {"none": 1, "minimal": 1, "low": 2, "medium": 4, "high": 6, "xhigh": 8, "max": 12}
+#: Tokens of a usual call, sent and written, by which models are compared.
+USUAL_CALL = (1000, 300)
 #: The file of tiers in the data folder.
 FILE = "endpoint.toml"
 
 Turns = Annotated[int, Field(ge=1, le=100)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Days = Annotated[int, Field(ge=1, le=36_500)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 class Tier(BaseModel):
     """A model of the endpoint. `policy` is a checkpoint's id, a folder, or a name such as single:MODEL; empty: the
-    newest checkpoint that fits the pool. `models` are those of the pool that it may choose; empty: all."""
+    newest checkpoint that fits the pool. `models` are those of the pool that it may choose; empty: all. `lean`: only
+    the cheaper half of those, where all their prices are known and not the same."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     policy: str = ""
     models: tuple[str, ...] = ()
+    lean: bool = False
     turns: Turns = 5
     argmax: bool = False
     max_cost_usd: Usd | None = None
@@ -45,23 +52,26 @@ class Tier(BaseModel):
 
 class Endpoint(BaseModel):
     """What a file of tiers may hold. `inspector` is where the app is that shows episodes; `max_cost_usd` is what all
-    requests may cost together."""
+    requests may cost together. After so many days the texts of a request's turns are removed from the store, or all of
+    it; None: never."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     store_text: bool = True
+    keep_texts_days: Days | None = None
+    keep_episodes_days: Days | None = None
     inspector: str = ""
     max_cost_usd: Usd | None = None
     most_requests: Annotated[int, Field(ge=1, le=10_000)] = 256
     tier: Annotated[tuple[Tier, ...], Field(min_length=1)] = (
-        Tier(name="trinity", turns=3),
+        Tier(name="trinity", lean=True, turns=3),
         Tier(name="trinity-ultra", turns=8),
     )
 
 
 def read_endpoint(file: Path | None, data_folder: Path) -> Endpoint:
-    """The file's tiers, else those of the data folder's endpoint.toml, else two: `trinity` takes few turns and
-    `trinity-ultra` more. ConfigError with one sentence for a file that is none."""
+    """The file's tiers, else those of the data folder's endpoint.toml, else two: `trinity` takes few turns with
+    the cheaper models, `trinity-ultra` more turns with all. ConfigError with one sentence for a file that is none."""
     given = file or data_folder / FILE
     try:
         document = tomllib.loads(given.read_text("utf-8"))
@@ -110,7 +120,8 @@ class Offer:
                 return tier
         checkpoint = name.removeprefix(PIN)
         if name.startswith(PIN) and self.store.checkpoints.has(checkpoint):
-            return self.endpoint.tier[0].model_copy(update={"name": name, "policy": checkpoint})
+            pin = {"name": name, "policy": checkpoint, "lean": False}
+            return self.endpoint.tier[0].model_copy(update=pin)
         offered = ", ".join(one.name for one in self.endpoint.tier)
         raise not_found(
             f"There is no model '{name[:80]}' here: ask for {offered}, or {PIN}CHECKPOINT with the id of a "
@@ -137,10 +148,33 @@ class Offer:
         known = {spec.name for spec in self.specs}
         return [PIN + one.id for one in last.values() if known >= {*one.config.get("models", ())}]
 
-    def left_out(self, tier: Tier, models: Sequence[str], opted_out: Sequence[str]) -> tuple[str, ...]:
-        """Of the policy's `models`, those that may not be chosen: outside the tier, or opted out of by their name or
+    def choices(self, tier: Tier) -> tuple[str, ...]:
+        """The models that a tier chooses among."""
+        policy = self.policy_of(tier)
+        if self.store.checkpoints.has(policy):
+            return self._in_tier(tier, self.store.checkpoints.get(policy).config.get("models", ()))
+        return self._in_tier(tier, [spec.name for spec in self.specs])
+
+    def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
+        """Of a policy's models, those that may be chosen in this tier."""
+        among = tuple(model for model in models if not tier.models or model in tier.models)
+        return self._cheaper_half(among) if tier.lean else among
+
+    def _cheaper_half(self, models: tuple[str, ...]) -> tuple[str, ...]:
+        """The cheaper half of these models, by what a usual call costs; all of them where that cannot be told."""
+        by_name = {spec.name: spec for spec in self.specs}
+        found = {model: call_usd(by_name[model], *USUAL_CALL) for model in models}
+        costs = sorted(cost for cost in found.values() if cost is not None)
+        if len(costs) < len(models) or not costs:
+            return models
+        most = costs[(len(costs) - 1) // 2]
+        return tuple(model for model in models if (found[model] or 0.0) <= most)
+
+    def left_out(self, tier: Tier, policy: Policy, opted_out: Sequence[str]) -> tuple[str, ...]:
+        """Of the policy's models, those that may not be chosen: outside the tier, or opted out of by their name or
         their provider's. ApiError for a name that means nothing here, and where nothing is left."""
         by_name = {spec.name: spec for spec in self.specs}
+        inside = self._in_tier(tier, policy.models)
         unknown = [name for name in opted_out if not any(name in names_of(one) for one in self.specs)]
         if unknown:
             offered = ", ".join(dict.fromkeys(name for one in self.specs for name in names_of(one)))
@@ -150,11 +184,12 @@ class Offer:
             )
         out = tuple(
             model
-            for model in models
-            if (tier.models and model not in tier.models)
-            or any(name in names_of(by_name[model]) for name in opted_out)
+            for model in policy.models
+            if model not in inside or any(name in names_of(by_name[model]) for name in opted_out)
         )
-        if len(out) == len(models):
+        if set(out) >= {
+            *getattr(policy, "steps", policy.models)
+        }:  # a cycle takes its steps, and no other model
             raise refused(
                 "Nothing is left of the pool: leave out fewer models or providers, or ask for another tier.",
                 "trinity.leave_out",
@@ -164,9 +199,9 @@ class Offer:
 
 
 def names_of(spec: ModelSpec) -> tuple[str, ...]:
-    """By what a model can be left out: its name, and its provider's: the host that answers."""
-    host = urlsplit(spec.base_url).hostname
-    return tuple(name for name in (spec.name, host or spec.provider) if name)
+    """By what a model can be left out: its name, its provider's in the pool file, and the host that answers."""
+    host, provider = urlsplit(spec.base_url).hostname, spec.service.name if spec.service else ""
+    return tuple(name for name in (spec.name, provider, host or spec.provider) if name)
 
 
 def turns_for(effort: str | None, tier: Tier) -> int:

@@ -101,6 +101,8 @@ def retention_words(pruning: Pruning) -> list[str]:
     """What goes, what is lost with it and what stays, a sentence each."""
     if not pruning.rows:
         lines = [f"Nothing to remove: there are no {WORDS[pruning.what]} that may go."]
+    elif pruning.what == "episodes":
+        lines = [f"{_count(pruning.episodes, 'whole episode')} would go"]
     elif pruning.what == "runs":
         lines = [f"{_count(len(pruning.runs), 'run')} with {_count(pruning.episodes, 'episode')} would go"]
     else:

@@ -24,6 +24,7 @@ from ui.runs.plans import (
     LivePlan,
     PooledPlan,
     RunPlan,
+    ServePlan,
     absolute_pool,
     known_plan,
 )
@@ -92,7 +93,7 @@ def found_by(store: Store, batch: str, most: int) -> list[tuple[str, int]]:
 def pool_of(store: Store, parent: Episode, chosen: str) -> str:
     """The pool an episode can go on with: its own where that can still be had, else the `chosen` one."""
     plan = _plan_behind(store, parent)
-    own = plan.pool if isinstance(plan, PooledPlan) else ""
+    own = plan.pool if isinstance(plan, PooledPlan | ServePlan) else ""
     if own == POCKET_POOL or Path(own).is_file():
         return own
     return absolute_pool(chosen)

@@ -117,7 +117,7 @@ def test_the_command_previews_asks_and_tells(
     assert trinity("prune", "--what", "states") == 1
     assert "Say which with --older-than" in capsys.readouterr().err
     assert trinity("prune", "--what", "thoughts", "--all") == 1
-    assert "choose one of states, prompts, texts, runs" in capsys.readouterr().err
+    assert "choose one of states, prompts, texts, episodes, runs" in capsys.readouterr().err
     assert trinity("prune", "--what", "texts", "--older-than", "soon") == 1
     assert "write 90d or 12w" in capsys.readouterr().err
     assert trinity("prune", "--what", "texts", "--older-than", "2001-01-01", "--dry-run") == 0

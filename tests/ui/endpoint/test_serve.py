@@ -9,21 +9,26 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from openai import OpenAI
+from schemathesis import GenerationMode
 
 from storage.store import open_store
 from tests.builders.stores import new_store
+from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import PRICES, raw, served, team
 from tests.ui.pages import command
 from ui.endpoint.tiers import read_endpoint
 from ui.endpoint.wire import NEUTRAL
 
-#: Bodies for each address; the full figure is taken with 350.
+#: Bodies for each address, and as many against what it takes; the full figure, over 2,000 cases, is taken with 350.
 EXAMPLES = int(os.environ.get("TRINITY_EXAMPLES", "25"))
 
 
@@ -99,14 +104,24 @@ def test_the_pocket_pool_is_served_and_stopped_in_order(tmp_path: Path) -> None:
     store.close()
 
 
-def test_no_body_makes_the_server_fail(tmp_path: Path) -> None:
-    """Bodies drawn from /openapi.json for a model that exists: none is answered with a server's error."""
+#: Codes of a server's errors that a body itself can ask for: too little time, and a form that the answer cannot fit.
+WISHED = {"deadline_exceeded", "invalid_answer_format"}
+
+
+@pytest.mark.parametrize(
+    "mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value
+)
+def test_no_body_makes_the_server_fail(tmp_path: Path, mode: GenerationMode) -> None:
+    """Bodies drawn from /openapi.json for a model that exists, and bodies against it: none is answered with a server's
+    error."""
     with served(tmp_path, team('<answer>{"n": 1}</answer>'), entry=PRICES) as one:
         schema = schemathesis.openapi.from_url(f"{one.url}/openapi.json")
-        answered: dict[str, int] = {}
+        cases: Counter[str] = Counter()
+        answered: Counter[str] = Counter()
         for found in schema.get_all_operations():
             operation: Any = found.ok()  # type: ignore[union-attr]
-            answered[operation.label] = 0
+            if mode is GenerationMode.NEGATIVE and not operation.body:
+                continue  # an address without a body can hold nothing wrong
 
             @settings(
                 max_examples=EXAMPLES,
@@ -116,23 +131,73 @@ def test_no_body_makes_the_server_fail(tmp_path: Path) -> None:
                 phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
             )
-            @given(case=operation.as_strategy())
-            def ask(case: Any) -> None:
+            @given(case=operation.as_strategy(generation_mode=mode), playable=st.booleans())
+            def ask(case: Any, playable: bool) -> None:
                 if isinstance(case.body, dict) and "model" in case.body:
                     case.body["model"] = "trinity"
-                    # What the models could fail to fit, and what only a value of no effect would let through.
-                    for unwanted in ("response_format", "text", *NEUTRAL):
+                    # Nearly every value of these is refused, or asks for what the models' answer cannot fit: half of
+                    # the bodies have none, so that they are played.
+                    for unwanted in ("response_format", "text", *NEUTRAL) if playable else ():
                         case.body.pop(unwanted, None)
                 answer = case.call(base_url=one.url)
+                cases[case.operation.label] += 1
                 answered[case.operation.label] += answer.status_code == 200
-                assert answer.status_code < 500 or "deadline_exceeded" in answer.text, (
-                    answer.text
-                )  # as it wished
+                if answer.status_code >= 500:
+                    assert answer.json()["error"]["code"] in WISHED, answer.text
 
             ask()
-        # Most drawn bodies ask for something that is refused; some must have been played, or nothing was tried.
-        assert answered["POST /v1/chat/completions"] + answered["POST /v1/responses"] >= 5, answered
         assert one.service.engine.in_progress == 0
+        for address in ("/v1/chat/completions", "/v1/responses", "/v1/decisions"):
+            assert cases[f"POST {address}"] >= EXAMPLES, cases
+        # Most drawn bodies ask for something that is refused; some must have been played, or nothing was tried.
+        if mode is GenerationMode.POSITIVE:
+            assert answered["POST /v1/chat/completions"] + answered["POST /v1/responses"] >= 5, answered
+
+
+@pytest.mark.process
+def test_openai_s_client_asks_a_served_pool_in_all_its_ways(tmp_path: Path) -> None:
+    """Chat and responses, whole and streamed, and decisions, each by a process of `trinity serve`."""
+    new_store(tmp_path / "t.db").close()
+    (tmp_path / "tiers.toml").write_text('[[tier]]\nname = "trinity"\npolicy = "round-robin"\nturns = 4\n')
+    port = _free_port()
+    with faulty_server(team()) as models:
+        (tmp_path / "pool.toml").write_text(
+            "".join(f'[[model]]\nname = "{name}"\nbase_url = "{models.url}"\n' for name in "ab")
+        )
+        options = ("--pool", str(tmp_path / "pool.toml"), "--config", str(tmp_path / "tiers.toml"))
+        with (
+            _serving(tmp_path, port, *options) as server,
+            OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
+        ):
+            asked: Any = [{"role": "user", "content": "How many?"}]
+            chat = client.chat.completions.create(model="trinity", messages=asked)
+            assert chat.choices[0].message.content == "forty-two"
+            pieces = [
+                piece.choices[0].delta.content or ""
+                for piece in client.chat.completions.create(model="trinity", messages=asked, stream=True)
+                if piece.choices
+            ]
+            assert "".join(pieces) == "forty-two"
+            assert client.responses.create(model="trinity", input="How many?").output_text == "forty-two"
+            with client.responses.stream(model="trinity", input="How many?") as told:
+                assert [event.type for event in told][-1] == "response.completed"
+                assert told.get_final_response().output_text == "forty-two"
+            before = len(models.requests)
+            choices: Any = [{"value": "a"}, {"value": "b"}]
+            decision = client.decisions.create(
+                model="trinity",
+                input="How many?",
+                questions=[{"type": "choice", "instructions": "Who?", "choices": choices}],
+            )
+            assert decision.answers[0].model_dump()["choice"] == "a"
+            assert len(models.requests) == before  # no model was asked for it
+            assert [model.id for model in client.models.list()] == ["trinity"]
+            server.send_signal(signal.SIGINT)
+            server.wait(timeout=30)
+    store = open_store(tmp_path / "t.db")
+    [run] = store.runs.list()
+    assert [one.end_reason for one in store.episodes.of_run(run.id)] == ["accepted"] * 4
+    store.close()
 
 
 def _free_port() -> int:

@@ -68,7 +68,7 @@ def test_a_second_run_is_expected_to_cost_what_it_then_costs(
 def test_hours_are_those_of_the_tightest_limit(limits: dict[str, int], hours: float, words: str) -> None:
     service = Service("there", **limits)
     specs = [ModelSpec(name, concurrency=2, service=service) for name in ("a", "b")]
-    means = PoolMeans({name: CallMeans(10, 100.0, 20.0, 54.0) for name in ("a", "b")}, 3.0)
+    means = PoolMeans({name: CallMeans(10, 100.0, 20.0, 0.0, 54.0) for name in ("a", "b")}, 3.0)
     parts = [Part("episodes", {"a": 120.0, "b": 120.0}, None)]
     seconds, limit = longest(parts, specs, means)
     assert limit == words

@@ -63,14 +63,15 @@ def _example(port: int, model: str) -> str:
 
 def _tier_row(store: Store, endpoint: Endpoint, tier: Tier) -> tuple[object, ...]:
     try:
-        policy = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store).policy_of(tier)
+        offer = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store)
+        policy, among = offer.policy_of(tier), ", ".join(offer.choices(tier))
     except TrinityError as error:
-        policy = one_line(str(error), 200)
+        policy, among = one_line(str(error), 200), ""
     return (
         tier.name,
         policy,
         tier.turns,
-        ", ".join(tier.models) or "the whole pool",
+        among,
         f"{tier.deadline_s:g} s",
         "none" if tier.max_cost_usd is None else dollars(tier.max_cost_usd),
     )

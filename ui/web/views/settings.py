@@ -294,8 +294,9 @@ def _remove(store: Store, what: What, where: EpisodeFilter, referenced: bool) ->
     gone = prune(store, what, where, everything=referenced)
     st.cache_resource.clear()  # what was read before would be shown on
     st.cache_data.clear()
+    noun = what if what in ("runs", "episodes") else "rows"
     st.session_state[_DONE] = (
-        f"Removed: {gone.rows:,} {'runs' if what == 'runs' else 'rows'}, about {size_words(gone.size_bytes)}. The file "
+        f"Removed: {gone.rows:,} {noun}, about {size_words(gone.size_bytes)}. The file "
         "keeps its size, to be used again, until you make it smaller."
     )
 

@@ -1,0 +1,90 @@
+"""Writers of one store that are killed while they record, and what became of all that was acknowledged to them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from core.episode import Status
+from storage.store import Store, open_store
+from tests.storage.writer import Heard, write
+
+#: Fresh processes that need not import everything again.
+START = multiprocessing.get_context("forkserver")
+START.set_forkserver_preload(["tests.storage.writer"])
+STAGES = {"TurnStarted": 0, "Replied": 1, "Turn": 2}
+STORED = {"asked": 0, "replied": 1, "finished": 2}
+
+
+@dataclass
+class Killed:
+    """What writers were told is stored before they were killed, what of it is not there, and what SQLite says of the
+    file then."""
+
+    kills: int
+    acknowledged: list[Heard] = field(default_factory=list)
+    lost: list[Heard] = field(default_factory=list)
+    integrity: list[str] = field(default_factory=list)
+
+    @property
+    def episodes(self) -> int:
+        """How many finished episodes were acknowledged."""
+        return sum(kind == "EpisodeFinished" for kind, _, _ in self.acknowledged)
+
+
+def killed_writers(file: Path, kills: int) -> Killed:
+    """Two writers at a time on one store, each killed at another moment, an even number of kills in all."""
+    open_store(file).close()
+    found = Killed(kills)
+    for pair in range(kills // 2):
+        for i, (process, heard) in enumerate([_writer(file, f"r{pair}{side}") for side in "ab"]):
+            found.acknowledged.append(heard.recv())  # it is recording now
+            time.sleep(0.01 * ((pair * 7 + i * 3) % 20))
+            process.kill()
+            process.join()
+            found.acknowledged += _rest(heard)
+    store = open_store(file)
+    found.lost = [*_lost(store, found)]
+    with store.engine.connect() as connection:
+        found.integrity += connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()
+        found.integrity += map(str, connection.exec_driver_sql("PRAGMA foreign_key_check").all())
+    store.close()
+    return found
+
+
+def _lost(store: Store, killed: Killed) -> Iterator[Heard]:
+    """What was acknowledged and is not stored, or not as far as it was said to be."""
+    runs = store.runs.list(limit=killed.kills)
+    held = {one.id: one for run in runs for one in store.episodes.of_run(run.id)}
+    stages = {
+        (turn.episode_id, turn.index): STORED[turn.stage]
+        for one in held
+        for turn in store.episodes.outline(one)
+    }
+    for kind, name, index in killed.acknowledged:
+        there = name in held and stages.get((name, index), -1) >= STAGES.get(kind, -1)
+        if not there or (kind == "EpisodeFinished" and held[name].status is not Status.FINISHED):
+            yield kind, name, index
+
+
+def _writer(file: Path, run: str) -> tuple[ForkServerProcess, Connection[None, Heard]]:
+    heard, said = START.Pipe(duplex=False)
+    process = START.Process(target=write, args=(str(file), run, said))
+    process.start()
+    said.close()
+    return process, heard
+
+
+def _rest(heard: Connection[None, Heard]) -> Iterator[Heard]:
+    """What was said before the kill; a message that the kill cut short was not heard."""
+    with heard:
+        try:
+            while True:
+                yield heard.recv()
+        except (EOFError, OSError):
+            return

@@ -1,0 +1,145 @@
+"""Requests in the store: what may go while the endpoint runs, what goes by itself, and what they are forked with."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from core.episode import Status
+from storage.filters.episode_filter import EpisodeFilter
+from storage.recorder import record
+from storage.rows.summaries import RunStatus
+from storage.shelves.labels import Place
+from storage.store import Store
+from storage.upkeep.retention import preview, prune
+from tests.builders.play import births, events, tasks
+from tests.builders.stores import new_store
+from tests.core.pool.faulty_server import HANG_UP, Answer, Request, fail
+from tests.ui.endpoint.server import raw, served, team
+from ui.endpoint.tiers import Endpoint
+from ui.endpoint.upkeep import forget_old
+from ui.runs.fork_planning import pool_of
+
+DAY_S = 86_400.0
+
+
+def slow_for_one(request: Request) -> Answer:
+    """A team that keeps one question waiting."""
+    return (5.0, *HANG_UP) if "Wait!" in str(request.body) else team()(request)
+
+
+def test_requests_that_were_played_can_go_while_the_endpoint_runs(tmp_path: Path) -> None:
+    with served(tmp_path, slow_for_one) as one:
+        over = one.ask().model_extra["trinity"]["episode"]
+        body = b'{"model": "trinity", "messages": [{"role": "user", "content": "Wait!"}]}'
+        asking = threading.Thread(target=raw, args=(one.url, "POST", "/v1/chat/completions", body))
+        asking.start()
+        until = time.monotonic() + 10
+        while one.service.engine.in_progress == 0 and time.monotonic() < until:
+            time.sleep(0.01)
+        mine = EpisodeFilter(run=one.service.engine.run)
+        assert prune(one.store, "texts", mine).episodes == 1
+        assert one.store.episodes.get(over).removed.keys() == {"texts"}
+        found = prune(one.store, "episodes", mine)
+        assert (found.episodes, found.retained) == (1, {"of runs that are not over": 1})
+        assert [summary.status for summary in one.store.episodes.of_run(mine.run or "")] == [Status.RUNNING]
+        assert preview(one.store, "runs", mine).runs == ()
+        assert one.store.endpoint.charged_usd() == 0.0
+        one.service.close()
+        asking.join()
+
+
+def interrupted_run(store: Store, run: str) -> None:
+    """A run of the endpoint whose process died in the middle of a request."""
+    store.runs.create(run, "serve", {})
+    for number, _ in enumerate(record(store, events(births(run, tasks(2))))):
+        if number == 3:
+            break
+    store.runs.finish(run, RunStatus.INTERRUPTED)
+
+
+@pytest.mark.parametrize("what", ["texts", "episodes", "runs"])
+def test_all_of_an_endpoint_that_broke_off_can_go(tmp_path: Path, what: str) -> None:
+    store = new_store(tmp_path / "trinity.db")
+    interrupted_run(store, "r1")
+    of_run = store.episodes.of_run("r1")
+    found = prune(store, what, EpisodeFilter(run="r1"))  # type: ignore[arg-type]
+    assert found.retained == {}
+    assert found.episodes == (1 if what == "texts" else len(of_run))  # one had been asked
+    assert len(store.episodes.of_run("r1")) == (len(of_run) if what == "texts" else 0)
+    assert [one.id for one in store.runs.list()] == ([] if what == "runs" else ["r1"])
+    store.close()
+
+
+def test_a_batch_run_that_broke_off_is_kept_to_be_resumed(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "trinity.db")
+    store.runs.create("r1", "run", {})
+    list(record(store, events(births("r1", tasks(1)))))
+    store.runs.finish("r1", RunStatus.INTERRUPTED)
+    assert preview(store, "episodes", EpisodeFilter(run="r1")).episodes == 0
+    assert preview(store, "runs", EpisodeFilter(run="r1")).runs == ()
+    store.close()
+
+
+def test_what_the_configuration_keeps_for_some_days_goes_by_itself_and_what_is_labelled_stays(
+    tmp_path: Path,
+) -> None:
+    now = [1_700_000_000.0]
+    store = new_store(tmp_path / "trinity.db", lambda: now[0])
+    store.runs.create("r1", "serve", {})
+    list(record(store, events(births("r1", tasks(3)))))
+    store.runs.create("r2", "run", {})
+    list(record(store, events(births("r2", tasks(1)))))
+    for run in ("r1", "r2"):
+        store.runs.finish(run)
+    first, *others = [one.id for one in store.episodes.of_run("r1")]
+    store.labels.add(Place(first), "quality", "good", author="Ada")
+    limits = Endpoint(keep_texts_days=10, keep_episodes_days=30)
+    assert forget_old(store, Endpoint()) == forget_old(store, limits) == 0
+    now[0] += 11 * DAY_S
+    assert forget_old(store, limits) >= len(others)
+    assert all("texts" in store.episodes.get(one).removed for one in others)
+    assert store.episodes.get(first).removed == {}
+    now[0] += 20 * DAY_S
+    assert forget_old(store, limits) == len(others)
+    assert [one.id for one in store.episodes.of_run("r1")] == [first]
+    assert store.episodes.get(store.episodes.of_run("r2")[0].id).removed == {}
+    store.close()
+
+
+def test_a_running_endpoint_forgets_by_itself(tmp_path: Path) -> None:
+    with served(tmp_path) as one:
+        old = new_store(tmp_path / "trinity.db", lambda: time.time() - 3 * DAY_S)
+        old.runs.create("r0", "serve", {})
+        list(record(old, events(births("r0", tasks(1)))))
+        old.runs.finish("r0")
+        old.close()
+        one.service.endpoint = one.service.endpoint.model_copy(update={"keep_episodes_days": 2})
+        kept = one.ask().model_extra["trinity"]["episode"]
+        until = time.monotonic() + 10
+        while one.store.episodes.of_run("r0") and time.monotonic() < until:
+            time.sleep(0.02)
+        assert one.store.episodes.of_run("r0") == []
+        assert one.store.episodes.get(kept).turns
+
+
+def test_what_a_server_repeats_of_a_request_in_its_error_is_not_kept(tmp_path: Path) -> None:
+    secret = "the-secret-7d1f"
+    for status in (400, 500):  # the model's own fault, and one of the infrastructure
+        with served(tmp_path, fail(status, f"Cannot answer '{secret}'.")) as one:
+            body = f'{{"model": "trinity", "messages": [{{"role": "user", "content": "{secret}"}}], "store": false}}'
+            raw(one.url, "POST", "/v1/chat/completions", body.encode())
+            [ended] = one.store.episodes.of_run(one.service.engine.run)
+            assert ended.status is not Status.RUNNING
+            one.service.close()
+        stored = b"".join(file.read_bytes() for file in tmp_path.glob("trinity.db*"))
+        assert secret.encode() not in stored
+
+
+def test_a_request_is_forked_with_the_pool_that_served_it(tmp_path: Path) -> None:
+    with served(tmp_path) as one:
+        kept = one.store.episodes.get(one.ask().model_extra["trinity"]["episode"])
+        assert pool_of(one.store, kept, "pocket") == str(tmp_path / "pool.toml")
