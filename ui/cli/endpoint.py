@@ -101,7 +101,7 @@ def serve(
         for one in encoders.values():
             tell_encoder(one)
         for tier in endpoint.tier:
-most = estimate(specs, 1, tier.turns)
+            most = estimate(specs, 1, tier.turns)
             sized = f"a request of {QUESTION_TOKENS:,} tokens"
             cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
             among = service.offer.choices(tier)
