@@ -80,6 +80,8 @@ IS_MEASURED = not_(
         episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0,
     )
 )
+#: An episode of a run that came with the program.
+IS_SAMPLE = episode.c.run_id.in_(select(run.c.id).where(run.c.sample))
 _ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
 _OUTCOMES = {"right": "right", "wrong": "wrong"}
 
@@ -118,6 +120,7 @@ _EPISODE = (
     Field("pool", "text", "digest of the models that answered; None: not recorded", _of_run(run.c.pool)),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field("measured", "truth", "counts in totals: no fork, no live play, nothing by hand", IS_MEASURED),
+    Field("sample", "truth", "it came with the program, as a sample", IS_SAMPLE),
     Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),
     Field(
         "fork_turn", "number", "first turn that may differ from the parent's, from 1", episode.c.fork_turn + 1
