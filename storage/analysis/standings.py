@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Subquery, case, func, literal, or_, select, union_all
+from sqlalchemy import ColumnElement, Subquery, case, func, literal, not_, or_, select, union_all
 
 from core.episode import Protocol, Role, Status
 from core.errors import StoreError
+from storage.filters.episode_filter import EpisodeFilter, has_own
 from storage.filters.expression import Compare, Every, Name, join_nodes, write_expression
 from storage.filters.listing import FIGURES, FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
-from storage.filters.vocabulary import IS_MEASURED
+from storage.filters.vocabulary import IS_MEASURED, IS_SAMPLE
 from storage.rows.engine import fetch_rows, reading
 from storage.rows.schema import episode, run, task, turn
 from storage.rows.summaries import PolicySummary
@@ -82,8 +83,8 @@ def setting_of(turn_budget: int, argmax: bool, protocol: str, pool: str | None, 
 
 @dataclass(frozen=True, slots=True)
 class PolicySide:
-    """A policy's finished episodes: of one run, or all that totals count (`run` None). `setting` is given where the
-    policy was played under several, or under one that is not recorded whole."""
+    """A policy's finished episodes: of one run, or all that totals count (`run` None), samples only where it has no
+    others. `setting` is given where the policy was played under several, or under one that is not recorded whole."""
 
     policy: str
     run: str | None = None
@@ -98,12 +99,13 @@ class PolicySide:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInRun:
-    """A policy has `n` finished episodes in a run under one setting."""
+    """A policy has `n` finished episodes in a run under one setting; `sample`: the run came with the program."""
 
     run: str
     policy: str
     setting: Setting
     n: int
+    sample: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +144,15 @@ class Course:
 def policies_with_episodes(store: Store) -> list[PolicyInRun]:
     """The policies with finished episodes of their own (no forks, no live plays), runs newest first, then by policy."""
     query = (
-        select(episode.c.run_id, episode.c.policy, *SETTING, func.count())
+        select(episode.c.run_id, episode.c.policy, run.c.sample, *SETTING, func.count())
         .join(run, run.c.id == episode.c.run_id)
         .where(_FINISHED, IS_MEASURED)
-        .group_by(episode.c.run_id, episode.c.policy, *SETTING)
+        .group_by(episode.c.run_id, episode.c.policy, run.c.sample, *SETTING)
         .order_by(episode.c.run_id.desc(), episode.c.policy, *SETTING[:3])
     )
     return [
-        PolicyInRun(run_id, policy, setting_of(*setting), n)
-        for run_id, policy, *setting, n in fetch_rows(store.engine, query)
+        PolicyInRun(run_id, policy, setting_of(*setting), n, sample)
+        for run_id, policy, sample, *setting, n in fetch_rows(store.engine, query)
     ]
 
 
@@ -165,13 +167,18 @@ def count_shared_tasks(store: Store, policy: str, others: Sequence[str]) -> dict
     return dict(fetch_rows(store.engine, query))
 
 
+def runs_played(candidates: Sequence[PolicyInRun], policy: str, run: str | None) -> list[PolicyInRun]:
+    """Where a policy played, in one run or in all; samples only where it played nowhere else."""
+    found = [one for one in candidates if one.policy == policy and run in (None, one.run)]
+    return [one for one in found if not one.sample] or found
+
+
 def sides_of(candidates: Sequence[PolicyInRun], policy: str, run: str | None = None) -> list[PolicySide]:
     """The sides of a policy, in one run or in all: one, or one for each setting that it was played under, the one with
     most episodes first. A setting that is not recorded whole is named even where it is the only one."""
     counted: Counter[Setting] = Counter()
-    for one in candidates:
-        if one.policy == policy and run in (None, one.run):
-            counted[one.setting] += one.n
+    for one in runs_played(candidates, policy, run):
+        counted[one.setting] += one.n
     if len(counted) < 2 and all(setting.is_recorded for setting in counted):
         return [PolicySide(policy, run)] if counted else []
     return [PolicySide(policy, run, setting) for setting, _ in counted.most_common()]
@@ -179,7 +186,7 @@ def sides_of(candidates: Sequence[PolicyInRun], policy: str, run: str | None = N
 
 def setting_under(candidates: Sequence[PolicyInRun], side: PolicySide) -> Setting:
     """The setting that a side was played under: its own, else the only one that its policy has. KeyError for none."""
-    own = {one.setting for one in candidates if one.policy == side.policy and side.run in (None, one.run)}
+    own = {one.setting for one in runs_played(candidates, side.policy, side.run)}
     if side.setting is None and len(own) != 1:
         raise KeyError(side.token)
     return side.setting or own.pop()
@@ -219,7 +226,11 @@ def find_side(candidates: Sequence[PolicyInRun], token: str, within: str | None 
 def side_conditions(side: PolicySide) -> list[ColumnElement[bool]]:
     """The conditions under which an episode, finished or not, is the side's."""
     found = [episode.c.policy == side.policy]
-    found.append(IS_MEASURED if side.run is None else episode.c.run_id == side.run)
+    if side.run is None:
+        own = has_own(EpisodeFilter(policy=side.policy, forks="without"))
+        found += [IS_MEASURED, or_(not_(IS_SAMPLE), not_(own))]
+    else:
+        found.append(episode.c.run_id == side.run)
     if side.setting is not None:
         found += setting_conditions(side.setting)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import cast
 
-from sqlalchemy import ColumnElement, false, not_
+from sqlalchemy import ColumnElement, exists, false, not_, or_, select
 
 from core.episode import EndReason, Role, Status
 from storage.filters.compiled import condition
@@ -25,8 +25,9 @@ from storage.filters.expression import (
     write_expression,
 )
 from storage.filters.parser import LONGEST_EXPRESSION, parse_expression
-from storage.filters.vocabulary import BY_HAND, IS_FORK
+from storage.filters.vocabulary import BY_HAND, IS_FORK, IS_MEASURED, IS_SAMPLE
 from storage.rows import search
+from storage.rows.schema import episode
 from storage.rows.summaries import EPISODE_FLAGS, SavedView
 
 _OUTCOMES: dict[str, bool | None] = {"right": True, "wrong": False, "none": None}
@@ -38,9 +39,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "flag": EPISODE_FLAGS,
     "role": tuple(Role),
     "forks": ("with", "only", "without"),
+    "samples": ("with", "only", "without"),
 }
 #: Whoever asks about one of these means the episodes that it names, forks or not.
 _TELLS_FORKS = {"fork", "measured", "evolution", "parent", "fork_turn", "run", "id"}
+#: The same of samples.
+_TELLS_SAMPLES = {"sample", "parent", "run", "id"}
 _NUMBERS = ("generation", "min_turns", "max_turns")
 _LONGEST = 200
 _MOST = 10**6  # nothing has as many turns or generations, and no database refuses the number
@@ -57,6 +61,10 @@ class EpisodeFilter:
     A fork carries turns of another episode and is no play of its own: forks are left out unless `forks` says "with" or
     "only", or the filter names a run or asks for them itself (`fork == True`, `parent`, an id). "without" leaves out
     live plays, those of evolutions and decisions taken by hand as well, as totals do (`for_totals`).
+
+    Samples, the runs that came with the program, are left out as soon as there is an episode of one's own that could
+    stand in their place: one that the filter's policy played, and that `forks` lets in. `samples` and the names of a
+    run or an episode say otherwise.
     """
 
     run: str | None = None
@@ -75,6 +83,7 @@ class EpisodeFilter:
     role: str | None = None
     text: str | None = None
     forks: str | None = None
+    samples: str | None = None
     q: str | None = None
 
     def to_query(self) -> dict[str, str]:
@@ -116,6 +125,10 @@ class EpisodeFilter:
         )
 
 
+#: Every episode there is.
+WHOLE_STORE = EpisodeFilter(forks="with", samples="with")
+
+
 def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
     """The filter as conditions on `episode`. A value that nothing can match gives a false condition.
 
@@ -125,7 +138,37 @@ def conditions(where: EpisodeFilter, dialect: str) -> list[ColumnElement[bool]]:
         return [false()]
     nodes = _nodes(where)
     found = [condition(node, dialect) for node in nodes]
-    return [*found, not_(IS_FORK)] if _without_forks(where, nodes) else found
+    if _without_forks(where, nodes):
+        found.append(not_(IS_FORK))
+    if _own_first(where, nodes):
+        found.append(or_(not_(IS_SAMPLE), not_(has_own(where))))
+    return found
+
+
+def sets_samples_aside(where: EpisodeFilter) -> bool:
+    """Whether the filter says nothing of samples, so that one's own episodes come in their place. ExpressionError for
+    an unreadable `q`."""
+    return _own_first(where, _nodes(where))
+
+
+def has_own(where: EpisodeFilter) -> ColumnElement[bool]:
+    """Whether there is an episode of one's own that the filter's policy played, and that it lets in among forks or
+    plays by hand."""
+    own: list[ColumnElement[bool]] = [not_(IS_SAMPLE)]
+    own += [
+        episode.c[column] == value
+        for column, value in (
+            ("policy", where.policy),
+            ("checkpoint_id", where.checkpoint),
+            ("generation", where.generation),
+        )
+        if value is not None
+    ]
+    if where.forks == "without":
+        own.append(IS_MEASURED)
+    elif where.forks != "with":
+        own.append(IS_FORK if where.forks == "only" else not_(IS_FORK))
+    return exists(select(episode.c.id).where(*own).correlate(None))
 
 
 def leaves_forks_out(where: EpisodeFilter) -> bool:
@@ -143,11 +186,17 @@ def _without_forks(where: EpisodeFilter, nodes: list[Node]) -> bool:
     return where.forks is None and not any(field_names(node) & _TELLS_FORKS for node in nodes)
 
 
+def _own_first(where: EpisodeFilter, nodes: list[Node]) -> bool:
+    return where.samples is None and not any(field_names(node) & _TELLS_SAMPLES for node in nodes)
+
+
 def as_expression(where: EpisodeFilter) -> str:
     """The whole filter as one expression; empty when it is open. ExpressionError for an unreadable `q`."""
     nodes = _nodes(where)
     if where.forks == "with" and not any(field_names(node) & _TELLS_FORKS for node in nodes):
         nodes.append(Among(Name("fork"), (True, False)))  # true of every episode, and asks for forks
+    if where.samples == "with":
+        nodes.append(Among(Name("sample"), (True, False)))
     return write_expression(join_nodes(Every, nodes)) if nodes else ""
 
 
@@ -163,7 +212,7 @@ def filter_of_address(query: Mapping[str, str], view: SavedView | None) -> Episo
     saved = EpisodeFilter.from_query(view.query)
     parts = [parse_expression(part) for part in (as_expression(saved), where.q) if part]
     part = write_expression(join_nodes(Every, parts)) if parts else None
-    return replace(where, q=part, forks=where.forks or saved.forks)
+    return replace(where, q=part, forks=where.forks or saved.forks, samples=where.samples or saved.samples)
 
 
 def _nodes(where: EpisodeFilter) -> list[Node]:
@@ -179,6 +228,8 @@ def _nodes(where: EpisodeFilter) -> list[Node]:
         found.append(Compare(Name("fork"), "==", True))
     if where.forks == "without":
         found.append(Compare(Name("measured"), "==", True))
+    if where.samples in ("only", "without"):
+        found.append(Compare(Name("sample"), "==", where.samples == "only"))
     if where.flag is not None:
         found.append(Holds(Name("flags"), where.flag))
     if where.min_turns is not None and where.min_turns == where.max_turns:

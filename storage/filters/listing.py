@@ -14,18 +14,26 @@ from sqlalchemy import (
     and_,
     case,
     cast,
+    false,
     func,
     literal,
     not_,
     null,
     select,
+    true,
     union_all,
 )
 
 from core.episode import EndReason, Status
 from storage.filters.clusters import NOTHING, cluster_sums, to_share
-from storage.filters.episode_filter import EpisodeFilter, conditions, leaves_forks_out
-from storage.filters.vocabulary import IS_FORK, IS_MEASURED
+from storage.filters.episode_filter import (
+    EpisodeFilter,
+    conditions,
+    has_own,
+    leaves_forks_out,
+    sets_samples_aside,
+)
+from storage.filters.vocabulary import IS_FORK, IS_MEASURED, IS_SAMPLE
 from storage.rows.mapping import Rows, to_flag_names
 from storage.rows.paging import Keyset
 from storage.rows.schema import episode, run
@@ -134,8 +142,8 @@ _NAMES = tuple(field.name for field in fields(EpisodeSummary))
 def read_facets(connection: Connection, where: EpisodeFilter, dialect: str) -> Facets:
     """Counts by field. A field's own condition does not count for itself: its other values stay in view.
 
-    One query over the covering index for all open fields, one more for each field that is set, and one for forks
-    and plays by hand, whether they are left out or not.
+    One query over the covering index for all open fields, one more for each field that is set, and one for forks,
+    plays by hand and samples, whether they are left out or not.
     """
     is_set = [name for name in _FACETS if _own(where, name)]
     counts: dict[str, Counter[Any]] = {name: Counter() for name in _FACETS}
@@ -143,14 +151,16 @@ def read_facets(connection: Connection, where: EpisodeFilter, dialect: str) -> F
     for name in is_set:
         _add(connection, _open(where, name), dialect, [name], counts)
     found = {name: _values(name, values) for name, values in counts.items()}
-    forks, by_hand = _set_aside(connection, where, dialect)
-    return Facets(**found, forks=forks, by_hand=by_hand)
+    forks, by_hand, samples = _set_aside(connection, where, dialect)
+    return Facets(**found, forks=forks, by_hand=by_hand, samples=samples)
 
 
 def _open(where: EpisodeFilter, name: str) -> EpisodeFilter:
-    """The filter without this facet's own condition; what it says of forks stays."""
-    forks = where.forks or ("with" if where.run else None)
-    return replace(where.without(*_own(where, name)), forks=forks)
+    """The filter without this facet's own condition; what it says of forks and samples stays."""
+    named = "with" if where.run else None
+    return replace(
+        where.without(*_own(where, name)), forks=where.forks or named, samples=where.samples or named
+    )
 
 
 def _own(where: EpisodeFilter, name: str) -> list[str]:
@@ -172,8 +182,8 @@ def _add(
         return
     matching = conditions(where, dialect)
     columns: dict[str, ColumnElement[Any]] = {name: _FACETS[name] for name in names}
-    if conditions(replace(where, forks="with"), dialect):
-        # They may be costly, and are looked into once for all passes. Whether it is a fork the index tells.
+    if conditions(replace(where, forks="with", samples="with"), dialect):
+        # They may be costly, and are looked into once for all passes. Whether it is a fork or a sample the index tells.
         hits = select(*columns.values()).where(*matching).cte("hits")
         columns = {name: hits.c[column.name] for name, column in columns.items()}
         matching = []
@@ -193,15 +203,24 @@ def _add(
                 counts[name][value] += n
 
 
-def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tuple[int, int]:
-    """How many forks, and how many other episodes that totals do not count, are among the episodes or are left out of
-    them; none where the filter asks for forks by name."""
+def _set_aside(connection: Connection, where: EpisodeFilter, dialect: str) -> tuple[int, int, int]:
+    """How many forks, how many other episodes that totals do not count, and how many samples are among the episodes or
+    are left out of them; none where the filter asks for forks, or for samples, by name, or where samples are all there
+    is. One query."""
+    unmeasured = conditions(replace(where, forks="with"), dialect)
     if not (where.forks or leaves_forks_out(where)):
-        return 0, 0
-    matching = conditions(replace(where, forks="with"), dialect)
-    query = select(func.count().filter(IS_FORK), func.count()).where(*matching, not_(IS_MEASURED))
-    forks, both = connection.execute(query.select_from(episode)).one()
-    return forks, both - forks
+        unmeasured = [false()]
+    samples = [IS_SAMPLE, *conditions(replace(where, samples="with"), dialect)]
+    if not (where.samples or sets_samples_aside(where)):
+        samples = [false()]
+    elif where.samples is None:
+        samples.append(has_own(where))
+    aside = select(func.count().filter(IS_FORK).label("forks"), func.count().label("n"))
+    first = aside.select_from(episode).where(*unmeasured, not_(IS_MEASURED)).subquery()
+    second = select(func.count().label("samples")).select_from(episode).where(*samples).subquery()
+    query = select(first.c.forks, first.c.n, second.c.samples).join_from(first, second, true())
+    forks, both, n_samples = connection.execute(query).one()
+    return forks, both - forks, n_samples
 
 
 def _shown(name: str, value: Any) -> tuple[str, ...]:

@@ -83,6 +83,8 @@ IS_MEASURED = not_(
         episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0,
     )
 )
+#: An episode of a run that came with the program.
+IS_SAMPLE = episode.c.run_id.in_(select(run.c.id).where(run.c.sample))
 _ROLES = {"t": "thinker", "w": "worker", "v": "verifier", **_same(Role)}
 _OUTCOMES = {"right": "right", "wrong": "wrong"}
 
@@ -124,6 +126,7 @@ _EPISODE = (
         "measured", "truth", "counts in totals: no fork, live play, evolution, nothing by hand", IS_MEASURED
     ),
     Field("evolution", "truth", "played by an evolution's candidate, or its validation", IS_EVOLUTION),
+    Field("sample", "truth", "it came with the program, as a sample", IS_SAMPLE),
     Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),
     Field(
         "fork_turn", "number", "first turn that may differ from the parent's, from 1", episode.c.fork_turn + 1

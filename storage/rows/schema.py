@@ -80,6 +80,7 @@ run = Table(
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
+    _zeroed("sample", Boolean, "Whether it came with the program as a sample"),
     CheckConstraint("kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode', 'serve')", name="kind"),
     CheckConstraint(
         "status IN ('queued', 'running', 'finished', 'interrupted', 'cancelled', 'failed')", name="status"

@@ -168,6 +168,7 @@ class RunSummary:
     finished_episodes: int
     correct: int
     generations: int
+    sample: bool = False  # it came with the program
 
     @property
     def accuracy(self) -> float | None:
@@ -273,6 +274,7 @@ class Facets:
     turns: tuple[FacetValue, ...]
     forks: int = 0  # those among the episodes, or those left out of them
     by_hand: int = 0  # likewise: no forks, yet not measured
+    samples: int = 0  # likewise; none where samples are all there is
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,15 @@ class Runs:
         with writing(self.engine) as connection:
             _update_own(connection, run_id, owner, heartbeat=self.now())
 
+    def mark_samples(self, run_ids: Sequence[str]) -> None:
+        """These runs came with the program: they are never counted among the user's own."""
+        with writing(self.engine) as connection:
+            connection.execute(update(run).where(run.c.id.in_(run_ids)).values(sample=True))
+
+    def sample_ids(self) -> frozenset[str]:
+        """The runs that came with the program."""
+        return frozenset(found for (found,) in fetch_rows(self.engine, select(run.c.id).where(run.c.sample)))
+
     def note_pool(self, run_id: str, pool: str) -> None:
         """Remember the digest of the pool that answers in a run."""
         self._set(run_id, pool=pool)
@@ -414,4 +423,5 @@ def _summary(row: Rows, counts: Sequence[int], generations: Sequence[int]) -> Ru
         finished_episodes=finished,
         correct=correct,
         generations=generations[0],
+        sample=row["sample"],
     )

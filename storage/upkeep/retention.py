@@ -152,7 +152,7 @@ def compact(store: Store) -> None:
 def last_removed(store: Store, what: Removable, where: EpisodeFilter | Sequence[str]) -> str | None:
     """The latest such date among episodes of a filter or with these ids. Slow: it reads their notes."""
     chosen = (
-        conditions(_with_forks(where), store.engine.dialect.name)
+        conditions(_all_kinds(where), store.engine.dialect.name)
         if isinstance(where, EpisodeFilter)
         else [episode.c.id.in_(where)]
     )
@@ -164,7 +164,7 @@ def last_removed(store: Store, what: Removable, where: EpisodeFilter | Sequence[
 def _found(
     connection: Connection, what: What, where: EpisodeFilter, everything: bool
 ) -> tuple[Pruning, list[str]]:
-    chosen = conditions(_with_forks(where), connection.dialect.name)
+    chosen = conditions(_all_kinds(where), connection.dialect.name)
     if what == "runs":
         return _runs(connection, chosen, everything), []
     firm, soft = {"of runs that are not over": not_(_EPISODE_IS_OVER)}, {} if everything else _LEANT_ON
@@ -202,9 +202,9 @@ def _free(
     return list(connection.execute(query).scalars()), {words: n for words, n in retained.items() if n}
 
 
-def _with_forks(where: EpisodeFilter) -> EpisodeFilter:
-    """Forks take room like any episode: they are kept for what they are, and counted, not overlooked."""
-    return replace(where, forks=where.forks or "with")
+def _all_kinds(where: EpisodeFilter) -> EpisodeFilter:
+    """Forks and samples take room like any episode: they are kept for what they are, and counted, not overlooked."""
+    return replace(where, forks=where.forks or "with", samples=where.samples or "with")
 
 
 def _runs(connection: Connection, chosen: list[ColumnElement[bool]], everything: bool) -> Pruning:

@@ -82,13 +82,13 @@ def export(
 
     [dim]$[/] trinity export --episode ep12ab --format html
     """
-    from storage.filters.episode_filter import EpisodeFilter
+    from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter
 
     chosen_by = narrowed(where, run, policy, flag)
     ways = [bool(runs), bool(episode), pair is not None, chosen_by != EpisodeFilter(), everything]
     if sum(ways) != 1:
         raise ConfigError("Say what to export in one way: runs, --episode, --pair, filters, or --all.")
-    chosen_by = EpisodeFilter(forks="with") if everything else chosen_by
+    chosen_by = WHOLE_STORE if everything else chosen_by
     wanted = Wanted(tuple(runs or ()), tuple(dict.fromkeys(episode or ())), pair, chosen_by)
     chosen = _format(form, path, wanted)
     targets = _targets(chosen, path, wanted)

@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 
 from storage.files.selection import Selection, count_characters, count_episodes
-from storage.filters.episode_filter import EpisodeFilter, as_expression
+from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter, as_expression
 from storage.store import Store
 
 #: Beyond this many characters of text a download would fill the server's and the browser's memory.
@@ -119,7 +119,7 @@ def replacement_words(form: str) -> str:
 
 def command(where: EpisodeFilter, form: str) -> str:
     """The command that exports the same from a terminal, quoted for a shell. ExpressionError for an unreadable `q`."""
-    if where == EpisodeFilter(forks="with"):
+    if where == WHOLE_STORE:
         where = EpisodeFilter()  # which --all means
     own = {name: value for name in ("run", "policy", "flag") if (value := getattr(where, name)) is not None}
     rest = as_expression(where.without(*own))

@@ -112,4 +112,4 @@ def about(run: RunSummary, cut: int = 60) -> str:
             words = ", ".join(plan.tiers)
         case _:
             words = ""
-    return one_line(words, cut)
+    return one_line(f"{words} (sample)" if run.sample and words != "sample" else words, cut)

@@ -26,7 +26,7 @@ from storage.analysis.second_opinions import Opinion, add_opinions
 from storage.files import interchange, selection
 from storage.files.interchange import export_episodes, export_runs, import_file
 from storage.files.parquet import RowKind, export_parquet
-from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter
 from storage.recorder import record
 from storage.rows.engine import writing
 from storage.rows.mapping import floats
@@ -372,7 +372,7 @@ def test_the_data_page_exports_what_its_address_selects(
     said = formats.command(EpisodeFilter(end_reason="budget", family="a'b", run="r 1"), "parquet")
     where = """family == "a'b" and end_reason == "budget\""""
     assert shlex.split(said)[2:] == ["--run", "r 1", "--where", where, "--format", "parquet"]
-    assert formats.command(EpisodeFilter(forks="with"), "csv") == "trinity export --all --format csv"
+    assert formats.command(WHOLE_STORE, "csv") == "trinity export --all --format csv"
     page = opened("data", **{"as": "labels"})
     assert "'parquet' takes its place and holds the labels" in shown(page)
     assert page.get("download_button")[0].proto.label == "Download Parquet"

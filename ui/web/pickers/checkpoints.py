@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.checkpoint import Checkpoint, same_reading, same_slots
-from storage.analysis.standings import count_shared_tasks, policies_with_episodes
+from storage.analysis.standings import PolicyInRun, count_shared_tasks, policies_with_episodes
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
 from ui.presentation.comparison import MOST_SIDES
@@ -83,13 +83,17 @@ def _age(one: CheckpointSummary) -> tuple[float, int]:
 
 
 def policy_label(store: Store) -> Callable[[str], str]:
-    """How a list names a policy, plain text: `generation 30 (csv47tl0o65)`, and which checkpoints never played."""
-    names = generations(store.checkpoints.list())
-    played = store.checkpoints.ids_with_episodes()
+    """How a list names a policy, plain text: `generation 30 (csv47tl0o65)`, which checkpoints are samples, and which
+    never played."""
+    checkpoints = store.checkpoints.list()
+    names = generations(checkpoints)
+    played, samples = store.checkpoints.ids_with_episodes(), store.runs.sample_ids()
+    sampled = {one.id for one in checkpoints if one.run_id in samples}
 
     def words(name: str) -> str:
+        sample = " · sample" if name in sampled else ""
         idle = " · has played nothing yet" if name in names and name not in played else ""
-        return plain(f"{policy_name(name, names.get(name))}{idle}", 90)
+        return plain(f"{policy_name(name, names.get(name))}{sample}{idle}", 90)
 
     return words
 
@@ -133,11 +137,18 @@ def like_chance(store: Store, policies: Sequence[str], say: Callable[[str], str]
 _ENOUGH = 0.5
 
 
+def own_first(played: Sequence[PolicyInRun]) -> list[PolicyInRun]:
+    """Who played in one's own runs; in the samples where there are none."""
+    return [one for one in played if not one.sample] or list(played)
+
+
 @cached
-def default_checkpoints(store: Store) -> list[str]:
+def default_checkpoints(store: Store, *, samples: bool = False) -> list[str]:
     """Ids of the newest evolution's checkpoints that have recorded episodes of the same tasks, oldest generation
-    first: at most MOST_SIDES, the oldest, the newest and evenly between. Empty when no evolution has two of them."""
-    here = {one.policy for one in policies_with_episodes(store)}
+    first: at most MOST_SIDES, the oldest, the newest and evenly between. Empty when no evolution has two of them.
+    `samples`: of those that came with the program, else of one's own as soon as anything of one's own has played."""
+    played = policies_with_episodes(store)
+    here = {one.policy for one in ([one for one in played if one.sample] if samples else own_first(played))}
     evolutions: dict[str | None, list[str]] = {}
     for one in store.checkpoints.list():
         if one.id in here and one.generation is not None:

@@ -79,6 +79,7 @@ def show_facets(
     _list("generation", "Generation", chosen, facets.generation, lambda value: f"generation {value}")
     _turns(where, facets)
     fork_switch(counted or where, facets, change, totals=counted is not None)
+    sample_switch(where, facets, change)
     _turn_filters(where)
 
 
@@ -106,6 +107,23 @@ def fork_switch(
         widget="pills",
         help="A fork carries turns of another episode, so it is not counted as a play of its own unless you say so."
         + _BY_HAND * both,
+    )
+
+
+def sample_switch(where: EpisodeFilter, facets: Facets, change: Callable[..., None]) -> None:
+    """Whether the sample runs count beside one's own; nothing where there are none, or nothing else. `change` sets
+    parameters of the address."""
+    if not facets.samples and where.samples in (None, "without"):
+        return
+    words = {"with": f"with {facets.samples:,}", "only": f"only these {facets.samples:,}"}
+    state.select(
+        "Samples" if where.samples in words else "Samples, left out",
+        words,
+        where.samples if where.samples in words else None,
+        lambda value: change(samples=value),
+        key="facet_samples",
+        widget="pills",
+        help="Runs that came with the program. They are never counted among your own unless you say so.",
     )
 
 

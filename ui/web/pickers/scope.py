@@ -21,10 +21,10 @@ from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.tables import column_table
 from ui.web.kit.widgets import nothing_here
-from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch
+from ui.web.pickers.facets import condition_chip, counted, facets_of, fork_switch, sample_switch
 
 #: What the bar itself sets; other conditions come with a link and are listed below it.
-_OWN = ("policy", "family", "run", "forks")
+_OWN = ("policy", "family", "run", "forks", "samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ def scope_bar(store: Store, *, everything: bool = False) -> Scope:
         _choice("Run", "run", where.run, facets.run, lambda value: one_line(value, 30))
     if not everything:
         fork_switch(where, facets, _change, totals=True)
+    sample_switch(where, facets, _change)
     _others(where)
     if a and b:
         sides = tuple(

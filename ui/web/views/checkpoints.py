@@ -18,6 +18,7 @@ from storage.analysis.standings import (
     courses,
     figures,
     policies_with_episodes,
+    runs_played,
     sides_of,
     task_sets,
 )
@@ -41,7 +42,7 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import cached
 from ui.web.kit.widgets import nothing_here
-from ui.web.pickers.checkpoints import default_checkpoints, like_chance
+from ui.web.pickers.checkpoints import default_checkpoints, like_chance, own_first
 from ui.web.pickers.line import ComparedPolicies, line_of, listed, parted, shared_runs, within
 
 _played = cached(policies_with_episodes)
@@ -79,7 +80,7 @@ def show() -> None:
         nothing_here("A comparison needs two policies that have played; this store has fewer.")
         state.page_link("home", "See how to record or load some", icon=":material/home:")
         return
-    policies = list(dict.fromkeys(one.policy for one in here))
+    policies = list(dict.fromkeys(one.policy for one in own_first(here)))
     defaults = default_checkpoints(store) or (policies if len(policies) < 3 else policies[:2])
     line, gone = line_of(st.query_params.to_dict(), here, defaults)
     if gone:
@@ -88,6 +89,9 @@ def show() -> None:
     if line is None:
         _token_bar(_offered(here, say), parted(state.param("c") or ""))
         nothing_here("Choose two policies or more, up to eight.", ":material/balance:")
+        if samples := default_checkpoints(store, samples=True):
+            words = "Compare the sample checkpoints, before and after evolution"
+            state.page_link("checkpoints", words, icon=":material/school:", c=listed(samples))
         return
     line, address = _choose(store, line, here, say)
     _compare(store, line, checkpoints, [say(side) for side in line.sides], address)
@@ -109,6 +113,8 @@ def _compare(
         label(f"Counted here: recorded episodes, over {tasks_words(_task_sets(store, line.sides))}.", 900)
     )
     short = short_names(names)
+    if samples := _samples(store, line, short):
+        st.caption(f":material/school: Samples, which came with the program: {label(samples, 300)}.")
     by_policy = dict(zip((side.policy for side in line.sides), short, strict=True))
     if same := like_chance(store, list(by_policy), by_policy.__getitem__):
         st.caption(label(same, 600))
@@ -165,6 +171,15 @@ def _at_the_same_turns(line: ComparedPolicies, checkpoints: Sequence[CheckpointS
             c=",".join(stored),
             **{"with": line.chosen.policy if line.chosen.policy in stored[1:] else None},
         )
+
+
+def _samples(store: Store, line: ComparedPolicies, names: Sequence[str]) -> str:
+    """Which of the sides are sample runs, by name; empty for none."""
+    here = _played(store)
+    sides = zip(line.sides, names, strict=True)
+    return ", ".join(
+        name for side, name in sides if all(one.sample for one in runs_played(here, side.policy, side.run))
+    )
 
 
 # Choosing

@@ -11,7 +11,7 @@ from core.errors import TrinityError
 from storage.files.interchange import MAX_BYTES, MAX_LINE_BYTES, ImportReport, import_stream
 from storage.files.jsonl import VERSION
 from storage.files.selection import count_episodes
-from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter
 from storage.store import Store
 from ui.export.formats import FORMATS, REPLACED, command, replacement_words
 from ui.presentation.theme import label, plain
@@ -19,10 +19,8 @@ from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.chart import FIGURES_AS, IMAGE_FORMATS, image_format
 from ui.web.kit.widgets import download
-from ui.web.pickers.facets import fork_switch
+from ui.web.pickers.facets import fork_switch, sample_switch
 
-#: What is exported when nothing is asked for: a file of everything leaves no fork out.
-WHOLE = EpisodeFilter(forks="with")
 _REPORT = "import_report"
 
 #: The lines of a trinity-jsonl file, in their order: kind and what it holds.
@@ -46,7 +44,7 @@ def show() -> None:
     st.title("Data")
     st.caption("Take episodes out as files, bring those of others in. Nothing leaves this machine by itself.")
     where = EpisodeFilter.from_query(st.query_params.to_dict())
-    where = WHOLE if where == EpisodeFilter() else where
+    where = WHOLE_STORE if where == EpisodeFilter() else where
     left, right = st.columns([3, 2], gap="large")
     with left:
         _export(store, where)
@@ -84,15 +82,19 @@ def _export(store: Store, where: EpisodeFilter) -> None:
 
 def _which(store: Store, where: EpisodeFilter) -> None:
     found = count_episodes(store, where, 100_000)
-    conditions = {} if where == WHOLE else where.to_query()
+    conditions = {} if where == WHOLE_STORE else where.to_query()
     words = " · ".join(f"{name.replace('_', ' ')}: {value}" for name, value in conditions.items())
     noun = "episode" if found.n == 1 else "episodes"
     count_words = f"**{found} {noun}**" if found.n else "**No episode matches**"
-    st.markdown(f"{count_words} · {label(words, 300) if words else 'the whole store, forks included'}")
+    st.markdown(
+        f"{count_words} · {label(words, 300) if words else 'the whole store, forks and samples included'}"
+    )
     with st.container(horizontal=True):
         state.page_link("episodes", "Choose others", icon=":material/filter_alt:", **where.to_query())
         if words:
-            fork_switch(where, store.episodes.facets(where), state.set_params)
+            facets = store.episodes.facets(where)
+            fork_switch(where, facets, state.set_params)
+            sample_switch(where, facets, state.set_params)
             state.page_link("data", "The whole store", icon=":material/all_inclusive:")
 
 

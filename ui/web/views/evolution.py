@@ -149,7 +149,7 @@ def _words(run: RunSummary) -> str:
     """One evolution in a list, plain text; there may be hundreds, so no generation is read."""
     about = Lineage(run.id, evolution_of(run), ())
     done = f"generation {run.generations - 1}" if run.generations else "not begun"
-    return " · ".join([about.name, about.learner_words, done, run.status])
+    return " · ".join([about.name, about.learner_words, done, run.status, *["sample"] * run.sample])
 
 
 # What came of it

@@ -44,6 +44,7 @@ def show() -> None:
         _empty(store)
     else:
         _begin(store, newest)
+        _where_the_samples_are(store)
         left, right = st.columns([3, 2], gap="large")
         with left:
             _runs(store)
@@ -109,6 +110,26 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
             state.page_link(page, f":blue[**{action}**]", icon=icon, **params)
 
 
+def _where_the_samples_are(store: Store) -> None:
+    """That what is shown are samples, or where those are that one's own runs took the place of."""
+    samples = store.runs.sample_ids()
+    if not samples:
+        return
+    counts = store.episodes.facets(EpisodeFilter())
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if counts.samples:
+            st.caption(
+                "Your own runs are shown and counted. The sample runs are kept apart.", width="content"
+            )
+            words = f"The {counts.samples:,} sample episodes"
+            state.page_link("episodes", words, icon=":material/school:", samples="only")
+        else:
+            st.caption(
+                ":material/school: What you see are sample runs, which came with the program. Your own will take "
+                "their place as soon as there are any."
+            )
+
+
 def _telling_episode(store: Store) -> EpisodeSummary | None:
     """The newest episode of a checkpoint that took four turns or more and ended right."""
     where = EpisodeFilter(correct="right", end_reason="accepted", min_turns=4)
@@ -119,6 +140,7 @@ def _telling_episode(store: Store) -> EpisodeSummary | None:
 def _runs(store: Store) -> None:
     st.subheader("Latest runs")
     found = [run for kind in ("run", "import") for run in store.runs.list(kind, limit=20) if run.episodes]
+    found = [run for run in found if not run.sample] or found
     runs = sorted(found, key=lambda run: run.created, reverse=True)[:RUNS]
     if not runs:
         nothing_here("No run of several episodes yet: `trinity run` records one.")

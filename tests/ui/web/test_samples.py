@@ -1,0 +1,133 @@
+"""Samples on the pages: shown and named as such at first, kept apart from one's own, and one click away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from storage.recorder import record
+from storage.store import Store, open_store
+from tests.builders.recorded import episode, events_of
+from tests.builders.sample_store import EVOLVED, PLAYED, sample_store
+from tests.builders.stores import begin_run
+from tests.ui.pages import opened, shown
+from ui.runs import wiring
+
+OWN = "rown"
+
+
+@pytest.fixture
+def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store that holds samples only, as after a first start."""
+    store = sample_store(tmp_path / "trinity.db", n=5)
+    store.runs.mark_samples([run.id for run in store.runs.list()])
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def mixed(sampled: Store) -> Store:
+    """The same with a run of one's own: two episodes."""
+    begin_run(sampled, OWN, "run", {})
+    for name in ("one", "two"):
+        mine = replace(episode(f"e-own-{name}"), run_id=OWN, policy="random", generation=None)
+        list(record(sampled, events_of(mine)))
+    sampled.runs.finish(OWN)
+    return sampled
+
+
+def test_samples_are_named_on_home_until_there_are_runs_of_ones_own(sampled: Store) -> None:
+    page = opened("home")
+    assert "What you see are sample runs, which came with the program" in shown(page)
+    assert f"**{PLAYED}**" in shown(page)
+    assert "(sample)" in shown(page).replace("\\", "")
+
+
+def test_home_shows_ones_own_and_leads_to_the_samples(mixed: Store) -> None:
+    page = opened("home")
+    said = shown(page)
+    assert f"**{OWN}**" in said
+    assert f"**{PLAYED}**" not in said
+    assert "The sample runs are kept apart" in said
+    link = next(one for one in page.page_link if "sample episodes" in one.label)
+    assert link.proto.query_string == "samples=only"
+    newest = [one for one in page.page_link if one.proto.query_string.startswith("ep=")]
+    assert {one.proto.query_string for one in newest} == {"ep=e-own-one", "ep=e-own-two"}
+
+
+def _runs(page: AppTest) -> set[str]:
+    """The runs that the bar of a page that adds up offers."""
+    return {option.split(" · ")[0] for option in page.selectbox(key="scope_run").options}
+
+
+@pytest.mark.parametrize("name", ["episodes", "routing", "verifier", "pool"])
+def test_each_page_counts_ones_own_and_samples_are_one_click_away(mixed: Store, name: str) -> None:
+    page = opened(name)
+    assert page.pills(key="facet_samples").label == "Samples, left out"
+    assert name == "episodes" or _runs(page) == {OWN}
+    page.pills(key="facet_samples").set_value("with").run()
+    assert not page.exception
+    assert page.query_params["samples"] == "with"
+    assert page.pills(key="facet_samples").label == "Samples"
+    assert name == "episodes" or _runs(page) >= {OWN, PLAYED}
+    page.pills(key="facet_samples").set_value(None).run()
+    assert "samples" not in page.query_params
+
+
+@pytest.mark.parametrize("name", ["episodes", "routing", "verifier", "pool"])
+def test_without_runs_of_ones_own_samples_are_shown_and_there_is_nothing_to_switch(
+    sampled: Store, name: str
+) -> None:
+    page = opened(name)
+    assert not [one for one in page.pills if one.key == "facet_samples"]
+    assert "No episode" not in shown(page)
+
+
+def test_addresses_that_name_a_sample_run_or_checkpoint_still_open(mixed: Store) -> None:
+    [checkpoint, *_] = [one for one in mixed.episodes.of_run(PLAYED) if one.checkpoint_id]
+    for where in ({"run": PLAYED}, {"policy": checkpoint.policy}, {"samples": "only"}):
+        page = opened("episodes", **where)
+        assert len(page.dataframe[0].value) >= 5
+        assert "e-own" not in str(page.dataframe[0].value.to_dict())
+    assert f"**Turn 1 of {checkpoint.turns}**" in shown(opened("replay", ep=checkpoint.id))
+
+
+def test_checkpoints_compares_ones_own_and_offers_the_samples(sampled: Store) -> None:
+    assert "Samples, which came with the program" in shown(opened("checkpoints"))
+    begin_run(sampled, OWN, "run", {})
+    list(record(sampled, events_of(replace(episode("e-own"), run_id=OWN, policy="random", generation=None))))
+    page = opened("checkpoints")
+    assert "Choose two policies or more" in shown(page)
+    link = next(one for one in page.page_link if "sample checkpoints" in one.label)
+    chosen = parse_qs(link.proto.query_string)["c"][0]
+    assert "Samples, which came with the program" in shown(opened("checkpoints", c=chosen))
+
+
+def test_sample_checkpoints_and_runs_are_named_so_where_they_are_chosen(mixed: Store) -> None:
+    page = opened("evolution", run=EVOLVED)
+    assert all(option.endswith("· sample") for option in page.selectbox[0].options)
+    page = opened("live")
+    named = [option for option in page.selectbox(key="policy_choice").options if "generation" in option]
+    assert named
+    assert all("· sample" in option for option in named)
+
+
+def test_an_import_of_the_samples_marks_them_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "own.db"))
+    store = open_store(tmp_path / "own.db")
+    begin_run(store, OWN, "run", {})
+    wiring.import_samples(store, wiring.settings())
+    runs = {run.id: run.sample for run in store.runs.list()}
+    store.close()
+    assert len(runs) == 3
+    assert not runs.pop(OWN)
+    assert all(runs.values())
