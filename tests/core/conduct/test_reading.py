@@ -24,12 +24,12 @@ def reply_of(one: dict[str, Any]) -> str:
     if "reply" in one:
         return str(one["reply"])
     before, unit, count, after = one["repeat"]
-    return before + unit * count + after
+    return f"{before}{unit * count}{after}"
 
 
 def test_the_corpus_is_read_as_it_is_labelled() -> None:
     """Replies of 5 MB among them; no exception, and nothing is run."""
-    wrong = []
+    wrong: list[tuple[str, object]] = []
     for one in CORPUS:
         read = read_workflow(reply_of(one), allowed=range(one["models"]), mode=AccessMode(one["mode"]))
         if isinstance(read, Workflow):

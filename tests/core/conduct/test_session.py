@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Unpack
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.conduct.planners import CHECK, FIXED, MERGE, PLAN, SOLVE, planner_policy, random_workflow
+from core.conduct.planners import (
+    CHECK,
+    FIXED,
+    MERGE,
+    PLAN,
+    SOLVE,
+    Conductor,
+    planner_policy,
+    random_workflow,
+)
 from core.conduct.reading import write_workflow
 from core.conduct.session import MOST_ATTEMPTS, conduct
 from core.episode import (
@@ -31,13 +41,14 @@ from core.episode import (
     Turn,
     TurnStarted,
     Usage,
+    WritePlan,
 )
 from core.errors import ConfigError
-from core.play.drive import drive, drive_many
+from core.play.drive import DriveOptions, drive, drive_many
 from core.play.policy import Policy, new_episode
-from core.pool.spec import ModelSpec
+from core.pool.spec import Dialect, ModelSpec
 from core.tasks.graders import grade_many
-from core.workflow import PlanFault, Workflow
+from core.workflow import AccessMode, PlanFault, Workflow
 from tests.builders.pools import Line, Script, ScriptedPool, specs
 
 MODELS = ("ann", "bob", "cid")
@@ -45,11 +56,16 @@ TASK = Task("t1", "What is six times seven?", "42", "number")
 
 
 def play(
-    policy: Policy, script: Script, *, dialect: str = "general", turns: int = 5, **options: object
+    policy: Policy,
+    script: Script,
+    *,
+    dialect: Dialect = "general",
+    turns: int = 5,
+    **options: Unpack[DriveOptions],
 ) -> tuple[Episode, list[Event], ScriptedPool]:
-    pool = ScriptedPool(specs(MODELS, dialect), script)  # type: ignore[arg-type]
+    pool = ScriptedPool(specs(MODELS, dialect), script)
     episode = new_episode("r1", 0, TASK, policy, turns=turns, seed=1, argmax=False)
-    events = [*drive(episode, policy, pool, grade_many, **options)]  # type: ignore[arg-type]
+    events = [*drive(episode, policy, pool, grade_many, **options)]
     assert isinstance(events[-1], EpisodeFinished)
     return events[-1].episode, events, pool
 
@@ -81,15 +97,15 @@ def test_a_chain_shows_each_step_what_its_list_allows() -> None:
 
 @given(st.integers(0, 10**9), st.sampled_from(["general", "terse"]))
 @settings(max_examples=300, deadline=None)
-def test_a_step_sees_the_steps_that_its_list_names_and_no_others(number: int, dialect: str) -> None:
+def test_a_step_sees_the_steps_that_its_list_names_and_no_others(number: int, dialect: Dialect) -> None:
     """Each reply holds a mark of its own, and each message exactly the marks of what it may see."""
     workflow = random_workflow(str(number), (0, 1, 2))
     assert_access(workflow, dialect)
 
 
-def assert_access(workflow: Workflow, dialect: str) -> None:
-    by_name = {name: ModelSpec(name, dialect=dialect) for name in MODELS}  # type: ignore[arg-type]
-    planner = replace(planner_policy("conductor:random", MODELS).planner)  # type: ignore[type-var]
+def assert_access(workflow: Workflow, dialect: Dialect) -> None:
+    by_name = {name: ModelSpec(name, dialect=dialect) for name in MODELS}
+    planner = planner_policy("conductor:random", MODELS).planner
     episode = Episode("e1", "r1", TASK, "conductor:random", MODELS, turn_budget=5)
     course = conduct(episode, by_name, planner)
     next(course)
@@ -148,7 +164,7 @@ def test_the_short_form_passes_on_plans_answers_and_what_a_judge_accepts() -> No
         "model_id = [0, 1, 2, 0]\n"
         f'subtasks = ["{PLAN}", "{SOLVE}", "{SOLVE}", "{MERGE}"]\naccess_list = [[], [0], [0], [1, 2]]'
     )
-    ended, _, pool = play(Lists(lists), pocket, dialect="terse")
+    ended, _, pool = play(writes(lists), pocket, dialect="terse")
     assert pool.asks[1].messages[0].content == f"work\n{TASK.question}\nplan 6 * 7"
     assert pool.asks[3].messages[0].content == f"check\n{TASK.question}\nanswer 41", (
         "of two as frequent the latest"
@@ -157,36 +173,37 @@ def test_the_short_form_passes_on_plans_answers_and_what_a_judge_accepts() -> No
     assert ended.correct is True
     assert [turn.decision.role.value for turn in ended.turns] == ["thinker", "worker", "worker", "verifier"]
     alone, _, pool = play(
-        Lists(f'model_id = [0]\nsubtasks = ["{CHECK}"]\naccess_list = [[]]'), pocket, dialect="terse"
+        writes(f'model_id = [0]\nsubtasks = ["{CHECK}"]\naccess_list = [[]]'), pocket, dialect="terse"
     )
     assert not pool.asks
     assert Flag.NOTHING_TO_JUDGE in alone.turns[0].flags
     assert alone.correct is False
 
 
-class Lists:
-    """A policy whose planner writes these texts, one per round."""
+@dataclass(frozen=True)
+class Texts:
+    """A planner that writes these texts, one per round."""
 
-    def __init__(self, *texts: str, rounds: int = 1, asked_model: str = "") -> None:
-        base = planner_policy("conductor:random", MODELS)
-        self.id, self.models, self.mode, self.show_names = base.id, MODELS, base.planner.mode, False
-        self.texts, self.rounds, self.asked_model = texts, rounds, asked_model
+    texts: tuple[str, ...]
+    rounds: int = 1
+    id: str = "conductor:texts"
+    models: tuple[str, ...] = MODELS
+    mode: AccessMode = AccessMode.CHOOSE_POSITION
+    asked_model: str = ""
+    show_names: bool = False
 
-    def decide(self, requests: Sequence[object]) -> list[object]:
-        raise AssertionError("decides no turns")
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        return [Reply(self.texts[one.round], usage=Usage(0, 0, 0.0)) for one in requests]
 
-    def conduct(self, episode: Episode, known: object, *, model_mask: Sequence[bool] = ()) -> object:
-        return conduct(episode, known, self, model_mask=model_mask)  # type: ignore[arg-type]
 
-    def write(self, requests: Sequence[object]) -> list[Reply]:
-        return [Reply(self.texts[one.round], usage=Usage(0, 0, 0.0)) for one in requests]  # type: ignore[attr-defined]
+def writes(*texts: str, rounds: int = 1) -> Conductor:
+    return Conductor(Texts(texts, rounds))
 
 
 def test_independent_steps_are_asked_at_once_and_an_early_reply_is_used_at_once() -> None:
     lists = 'model_id = [0, 1, 2, 0]\nsubtasks = ["a", "b", "c", "d"]\naccess_list = [[], [], [0], [1, 2]]'
-    course = conduct(
-        Episode("e1", "r1", TASK, "x", MODELS), {name: ModelSpec(name) for name in MODELS}, Lists(lists)
-    )  # type: ignore[arg-type]
+    by_name = {name: ModelSpec(name) for name in MODELS}
+    course = conduct(Episode("e1", "r1", TASK, "x", MODELS), by_name, Texts((lists,)))
     next(course)
     request = course.send(Reply(lists))
     waits = []
@@ -204,7 +221,7 @@ def test_independent_steps_are_asked_at_once_and_an_early_reply_is_used_at_once(
     "text", ["The answer is 42.", "", "model_id = [9]\nsubtasks = ['x']\naccess_list = [[]]"]
 )
 def test_a_plan_that_cannot_be_read_is_wrong_with_a_stored_reason(text: str) -> None:
-    ended, events, pool = play(Lists(text), told)
+    ended, events, pool = play(writes(text), told)
     assert (ended.end_reason, ended.correct, ended.turns) == (EndReason.UNREADABLE_PLAN, False, ())
     (plan,) = ended.plans
     assert plan.fault in (PlanFault.NO_LISTS, PlanFault.UNKNOWN_MODEL)
@@ -276,17 +293,17 @@ def test_a_ceiling_stops_before_the_next_call_and_the_rest_is_played_on_without_
 def test_a_second_round_keeps_or_writes_anew_and_sees_the_first_where_its_access_is_complete() -> None:
     first = 'model_id = [0, 1]\nsubtasks = ["a", "b"]\naccess_list = [[], [0]]'
     again = 'model_id = [2, 1]\nsubtasks = ["c", "d"]\naccess_list = [[], [0]]'
-    ended, _, pool = play(Lists(first, again, rounds=2), told)
+    ended, _, pool = play(writes(first, again, rounds=2), told)
     assert [turn.step and (turn.step.round, turn.step.visible) for turn in ended.turns] == [
         (0, ()), (0, (0,)), (1, ()), (1, (0, 1, 2)),
     ]  # fmt: skip
     assert "ann did: a" in pool.asks[3].messages[-1].content
     assert "ann did: a" not in pool.asks[2].messages[-1].content
-    kept, _, pool = play(Lists(first, "It is right.", rounds=2), told)
+    kept, _, pool = play(writes(first, "It is right.", rounds=2), told)
     assert [plan.keeps for plan in kept.plans] == [False, True]
     assert kept.correct is True
     assert len(pool.asks) == 2
-    short, _, _ = play(Lists(first, again, rounds=2), told, turns=3)
+    short, _, _ = play(writes(first, again, rounds=2), told, turns=3)
     assert (short.end_reason, len(short.turns)) == (EndReason.BUDGET, 2)
 
 
