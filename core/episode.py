@@ -141,11 +141,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a call consumed; `cost_usd` is None when no price is known (never a made-up 0)."""
+    """What a call consumed; `cost_usd` is None when no price is known (never a made-up 0). `tokens_cached`: of those
+    sent, the tokens that the provider had read before and bills at its cached price."""
 
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float | None = None
+    tokens_cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)

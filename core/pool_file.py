@@ -248,18 +248,35 @@ def _spec(
         given = checked.model_dump(exclude={"name", "provider"}, exclude_none=True)
         return replace(pocket_spec(checked.name), **given)
     spec = ModelSpec(**checked.model_dump(), service=service)
+    if spec.price_in is not None and spec.price_cached is not None and spec.price_cached > spec.price_in:
+        raise ConfigError(
+            f"{path}, model {number} ('{spec.name}'): price_cached must not be higher than price_in, which bounds what "
+            "a call may cost."
+        )
     if spec.prompt_tokens == 0:
         raise ConfigError(
             f"{path}, model {number} ('{spec.name}'): context_window must be larger than max_tokens, which is "
             f"{spec.max_tokens}: a prompt and its reply share the window."
         )
-    if spec.price_in is not None and spec.price_out is not None:
+    return _priced(spec)
+
+
+def _priced(spec: ModelSpec) -> ModelSpec:
+    """The entry with list prices where it gives none."""
+    if None not in (spec.price_in, spec.price_cached, spec.price_out):
         return spec
-    price_in, price_out = listed_prices(spec.model or spec.name, spec.base_url)
+    listed = listed_prices(spec.model or spec.name, spec.base_url)
+    price_in = listed.sent if spec.price_in is None else spec.price_in
+    cached = listed.cached
+    if cached is not None and price_in is not None:
+        cached = min(
+            cached, price_in
+        )  # who pays less than the listed price pays no more for what was read before
     return replace(
         spec,
-        price_in=price_in if spec.price_in is None else spec.price_in,
-        price_out=price_out if spec.price_out is None else spec.price_out,
+        price_in=price_in,
+        price_cached=cached if spec.price_cached is None else spec.price_cached,
+        price_out=listed.written if spec.price_out is None else spec.price_out,
     )
 
 

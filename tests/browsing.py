@@ -40,11 +40,15 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def serving(command: Sequence[str | Path], folder: Path, store: Path | None = None) -> Iterator[str]:
-    """The address of the server that `command`, followed by a free port, starts; stopped as by Ctrl-C."""
+def serving(
+    command: Sequence[str | Path], folder: Path, store: Path | None = None, python_path: Path | None = None
+) -> Iterator[str]:
+    """The address of the server that `command`, followed by a free port, starts; stopped as by Ctrl-C. `python_path`:
+    where it finds modules of ours besides the program's own."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     own = environment(folder) | ({} if store is None else {"TRINITY_STORE": str(store)})
+    own |= {} if python_path is None else {"PYTHONPATH": str(python_path)}
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen([*command, str(port)], cwd=folder, env=own, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"

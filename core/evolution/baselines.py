@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from core.coordinator.encoder import Encoder
 from core.draws import derive_seed
 from core.episode import Decide, Episode, Protocol, Task, Transcript
-from core.evolution.cycles import CYCLES, ChosenCycle, PolicyPerRequest, choose_cycles, try_cycles
+from core.evolution.cycles import CYCLES, ChosenCycle, choose_cycles, try_cycles
 from core.evolution.fitness import episodes_of, mean_reward, play_all, rewards
 from core.play.drive import GradeMany, Masks
-from core.play.policies import SINGLE, Cycle, CyclePolicy, single_policy
+from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, single_policy
 from core.play.policy import Policy
 from core.pool.pool import Pool
 

@@ -13,9 +13,9 @@ from core.draws import derive_seed
 from core.episode import EndReason, Episode, Role, Status, Task, Turn
 from core.evolution.baselines import Arena, question_states, solved_by_single
 from core.evolution.config import LABEL_REPEATS
-from core.evolution.cycles import ChosenCycle, PolicyPerRequest
+from core.evolution.cycles import ChosenCycle
 from core.evolution.fitness import label_weights, mean_reward, play_all, rewards
-from core.play.policies import CyclePolicy, RandomPolicy, single_policy
+from core.play.policies import CyclePolicy, PolicyPerRequest, RandomPolicy, single_policy
 from core.play.policy import Policy
 
 VOTERS = 5

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from core.episode import ROLE_ORDER, Decide, Decision, Episode, EpisodeFinished, Protocol, Role, Status, Task
+from core.episode import ROLE_ORDER, Episode, EpisodeFinished, Protocol, Role, Status, Task
 from core.errors import PoolError
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import Cycle, cycle_policy
-from core.play.policy import Policy
+from core.play.policies import Cycle, PolicyPerRequest, cycle_policy
 from core.pool.pool import Pool
 
 LONGEST_CYCLE = 3
@@ -119,15 +118,3 @@ def _best(name: str, by_cycle: Mapping[Cycle, Sequence[Episode]]) -> ChosenCycle
         scores[cycle] = accuracy, -turns, -CYCLES.index(cycle)
     best = max(scores, key=scores.__getitem__)
     return ChosenCycle(best, scores[best][0], missing)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyPerRequest:
-    """Lets every request be decided by the policy that `policy_of` has for it, as for its episode or its question."""
-
-    id: str
-    models: tuple[str, ...]
-    policy_of: Callable[[Decide], Policy]
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        return [self.policy_of(request).decide([request])[0] for request in requests]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from core.evolution.fitness import (
 from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
 from core.evolution.learner_state import LearnerState
 from core.evolution.learners import Learner, SepCMA, learner_of
+from core.evolution.recording import Recording
 from core.evolution.search import SearchSpace, space_of
 from core.evolution.supervised import cloned_from_labels
 from core.play.drive import GradeMany
@@ -41,12 +42,13 @@ from core.pool.pool import Pool
 
 #: The share of a generation's episodes that may be missing before they are played once more.
 MISSING_AT_MOST = 0.02
+_NOTHING_KEPT = Recording()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation(GenerationStats):
     """One finished generation. `fitness` has one mean reward per candidate (NaN: all of its episodes are missing) and
-    is empty for generation 0, the start."""
+    is empty for generation 0, the start. `recorded` are the episodes of it that are to be kept."""
 
     index: int
     checkpoint: Checkpoint
@@ -59,6 +61,7 @@ class Generation(GenerationStats):
     calls_saved: int = 0
     decisions: int = 0
     forwards: float = 0.0
+    recorded: tuple[Episode, ...] = field(default=(), repr=False)
 
 
 def evolve(
@@ -72,13 +75,15 @@ def evolve(
     validation_tasks: Sequence[Task] = (),
     start: LearnerState | None = None,
     next_tasks: int | None = None,
+    recording: Recording = _NOTHING_KEPT,
 ) -> Iterator[Generation]:
     """Yield generation 0 (the template, validated) and then each finished generation, up to `config.generations`.
 
     `template` gives the checkpoints everything but vector and generation. With `start` and `next_tasks`, of the last
     generation that was yielded, the next is the one after it; the template then is generation 0's checkpoint. Replies
-    are shared; a `pool` that is a CachedPool does that by itself. ConfigError for parts that do not fit, PoolError
-    when no model could be asked for a whole generation or its validation."""
+    are shared; a `pool` that is a CachedPool does that by itself. `recording` chooses the episodes that a generation
+    carries with it. ConfigError for parts that do not fit, PoolError when no model could be asked for a whole
+    generation or its validation."""
     if not tasks:
         raise ConfigError("There are no tasks to evolve on: name a task set with tasks in its evolve split.")
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
@@ -90,8 +95,9 @@ def evolve(
     def validated(generation: Generation) -> Generation:
         if not validation_tasks:
             return generation
-        found = validate(generation.checkpoint, validation_tasks, config, encoder, shared, grade)
-        return replace(generation, validation=found)
+        played = _play_validation(generation.checkpoint, validation_tasks, config, encoder, shared, grade)
+        kept = recording.of_validation(played, generation.checkpoint)
+        return replace(generation, validation=statistics_of(played), recorded=(*generation.recorded, *kept))
 
     per_candidate = next_tasks or config.tasks_per_candidate
     if start is None:
@@ -102,7 +108,7 @@ def evolve(
         _check_fits(learner.begin(), start)
         state = start
     while state.generation < config.generations:
-        generation = _next(learner, state, encoder, shared, grade, tasks, per_candidate)
+        generation = _next(learner, state, encoder, shared, grade, tasks, per_candidate, recording)
         state, per_candidate = generation.state, generation.next_tasks
         due = state.generation % config.validate_every == 0 or state.generation == config.generations
         yield validated(generation) if due else generation
@@ -151,6 +157,7 @@ def _next(
     grade: GradeMany,
     tasks: Sequence[Task],
     per_candidate: int,
+    recording: Recording,
 ) -> Generation:
     config, template = learner.config, learner.space.template
     vectors = learner.ask(state)
@@ -188,6 +195,7 @@ def _next(
         calls_saved=pool.hits - hits,
         decisions=encoder.states_given - given,
         forwards=encoder.forwards - forwards,
+        recorded=recording.of_candidates(by_candidate, after.generation),
     )
 
 
@@ -266,10 +274,21 @@ def validate(
     grade: GradeMany,
 ) -> EpisodeStatistics:
     """The checkpoint, sampling, on tasks it was not evolved on. PoolError when no model could be asked."""
+    return statistics_of(_play_validation(checkpoint, tasks, config, encoder, pool, grade))
+
+
+def _play_validation(
+    checkpoint: Checkpoint,
+    tasks: Sequence[Task],
+    config: EvolveConfig,
+    encoder: Encoder,
+    pool: Pool,
+    grade: GradeMany,
+) -> list[Episode]:
     episodes = unplayed(config, checkpoint, tasks, "v", validation_seed(config))
     played = play_all(episodes, Coordinator(checkpoint, encoder), pool, grade)
     _check_played(played, checkpoint.generation)
-    return statistics_of(played)
+    return played
 
 
 def validation_seed(config: EvolveConfig) -> int:

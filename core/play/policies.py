@@ -1,20 +1,24 @@
-"""Policies that need no coordinator: random choice, fixed cycles; and a person's choice in the place of a policy's."""
+"""Policies that need no coordinator: random choice, fixed cycles, one that asks others; and a person's choice in the
+place of a policy's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from core.draws import draw_index, uniform
 from core.episode import ROLE_ORDER, Decide, Decision, Role
 from core.errors import ConfigError
+from core.play.policy import Policy
 
 T = TypeVar("T")
 Cycle = tuple[Role, ...]
 
 #: How the name of a single model's policy begins.
 SINGLE = "single:"
+#: How the name of an evolution's candidate begins, before its run, generation and number: "candidate:r1/12/5".
+CANDIDATE = "candidate:"
 
 #: A cycle of roles that suits most tasks: plan, work, check, and again.
 PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)
@@ -81,6 +85,27 @@ class CyclePolicy:
             )
             for request in requests
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPerRequest:
+    """Lets every request be decided by the policy that `policy_of` has for it, as for its episode or its question; the
+    requests of one policy are decided in one batch."""
+
+    id: str
+    models: tuple[str, ...]
+    policy_of: Callable[[Decide], Policy]
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        policies = [self.policy_of(request) for request in requests]
+        places: dict[int, list[int]] = {}
+        for place, policy in enumerate(policies):
+            places.setdefault(id(policy), []).append(place)
+        decided: dict[int, Decision] = {}
+        for own in places.values():
+            made = policies[own[0]].decide([requests[place] for place in own])
+            decided |= dict(zip(own, made, strict=True))
+        return [decided[place] for place in range(len(requests))]
 
 
 def single_policy(model: str, models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:

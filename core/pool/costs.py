@@ -24,30 +24,47 @@ class CostBound:
     unknown: tuple[str, ...]
 
 
-def listed_prices(model: str, base_url: str) -> tuple[float | None, float | None]:
-    """List prices in USD per million tokens (in, out) of a model at an address, from the table that comes
-    with genai-prices, without a network; (None, None) when the table does not know it."""
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a model costs in USD per million tokens: of those sent, those of them that its server had read before, and
+    those written. None where that is not known."""
+
+    sent: float | None = None
+    cached: float | None = None
+    written: float | None = None
+
+
+def listed_prices(model: str, base_url: str) -> Prices:
+    """List prices of a model at an address, from the table that comes with genai-prices, without a network; none when
+    the table does not know it."""
     import genai_prices
 
+    def price(cached: int) -> genai_prices.types.PriceCalculation:
+        tokens = genai_prices.Usage(input_tokens=1000, cache_read_tokens=cached, output_tokens=1000)
+        return genai_prices.calc_price(tokens, model, provider_api_url=base_url)
+
     try:
-        price = genai_prices.calc_price(
-            genai_prices.Usage(input_tokens=1000, output_tokens=1000), model, provider_api_url=base_url
-        )
+        full, cached = price(0), price(1000)
     except LookupError:
-        return None, None
-    return float(price.input_price) * 1000, float(price.output_price) * 1000
+        return Prices()
+    return Prices(*(1000 * float(one) for one in (full.input_price, cached.input_price, full.output_price)))
+
+
+def call_usd(spec: ModelSpec, tokens_in: float, tokens_out: float, cached: float = 0) -> float | None:
+    """The price of so many tokens in USD, `cached` of those sent at their own price; None where prices are unknown."""
+    if spec.price_in is None or spec.price_out is None:
+        return None
+    price_cached = spec.price_in if spec.price_cached is None else spec.price_cached
+    sent = (tokens_in - cached) * spec.price_in + cached * price_cached
+    return (sent + tokens_out * spec.price_out) / 1e6
 
 
 def usage(spec: ModelSpec, tokens_in: int | None, tokens_out: int | None, cached: int = 0) -> Usage:
     """Tokens and their price in USD; the price is None when tokens or prices are unknown. `cached`: of the tokens sent,
-    those that the server bills at its lower price."""
+    those that the server had read before."""
     if tokens_in is None or tokens_out is None:
         return Usage()
-    if spec.price_in is None or spec.price_out is None:
-        return Usage(tokens_in, tokens_out)
-    price_cached = spec.price_in if spec.price_cached is None else spec.price_cached
-    sent = (tokens_in - cached) * spec.price_in + cached * price_cached
-    return Usage(tokens_in, tokens_out, (sent + tokens_out * spec.price_out) / 1e6)
+    return Usage(tokens_in, tokens_out, call_usd(spec, tokens_in, tokens_out, cached), cached)
 
 
 def estimate_cost(

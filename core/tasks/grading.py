@@ -1,5 +1,5 @@
-"""How the tasks of a run are graded: at once where that is quick, in the background where programs or functions of the
-user's own are run."""
+"""How the tasks of a run are graded: at once where that is quick, in the background where another process takes its
+time: to compare mathematics, or to run programs and functions of the user's own."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ class _Grading:
         task, said = grade.task, grade.answer
         if task.grader == "program":
             return BACKGROUND.verdict((task.answer, said), partial(_passes, said, task.answer))
+        if task.grader == "math" and said.strip() != task.answer.strip():
+            return BACKGROUND.verdict(("math", task.answer, said), lambda: grade_many([grade])[0])
         if own_grader(task.grader) is None:
             return None
         if (function := self.own.get(task)) is None:

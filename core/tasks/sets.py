@@ -66,11 +66,17 @@ def load_tasks(spec: str, split: str, n: int | None, seed: int, *, at_most: bool
         raise TaskError(f"{n} tasks are none at all: ask for at least 1.")
     if spec in POCKET_SETS:
         return _load_pocket(POCKET_SETS[spec], split, n, seed, at_most)
+    return _of_split(load_task_file(spec), Path(spec), split, n, seed)
+
+
+def load_task_file(spec: str) -> list[Task]:
+    """Every task of a set that is a file of one's own, in its order. TaskError for what is none, and as in
+    `read_task_file`."""
     if spec.startswith("pocket/") or not spec.endswith(".jsonl"):
         raise TaskError(
             f"There is no task set '{spec}': use {', '.join(POCKET_SETS)} or a .jsonl file of your own."
         )
-    return _load_file(Path(spec), split, n, seed)
+    return read_task_file(Path(spec))
 
 
 def _load_pocket(families: Sequence[str], split: str, n: int | None, seed: int, at_most: bool) -> list[Task]:
@@ -88,10 +94,10 @@ def remembered_tasks(family: str, split: str, n: int, seed: int, at_most: bool) 
     return tuple(draw_tasks(family, split, n, seed, at_most=at_most))
 
 
-def _load_file(path: Path, split: str, n: int | None, seed: int) -> list[Task]:
+def _of_split(tasks: Sequence[Task], path: Path, split: str, n: int | None, seed: int) -> list[Task]:
     if split not in FILE_SPLITS:
         raise TaskError(f"A task file has no split '{split}': choose one of {', '.join(FILE_SPLITS)}.")
-    tasks = [task for task in read_task_file(path) if task.split == split]
+    tasks = [task for task in tasks if task.split == split]
     if not tasks:
         raise TaskError(
             f"{path.name} has no task in split '{split}': add lines, "

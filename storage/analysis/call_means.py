@@ -17,11 +17,13 @@ MOST_READ = 20_000
 
 @dataclass(frozen=True, slots=True)
 class CallMeans:
-    """A model's recorded replies: their number, and the means of tokens sent and written, and of seconds."""
+    """A model's recorded replies: their number, and the means of tokens sent, written and billed as read before, and
+    of seconds."""
 
     n: int
     tokens_in: float
     tokens_out: float
+    tokens_cached: float
     latency_s: float
 
 
@@ -41,7 +43,11 @@ def pool_means(store: Store, pool: str) -> PoolMeans | None:
     """The means of a pool's recorded calls, by the digest that its runs keep; None where none is recorded."""
     took = case((turn.c.flags.like(f"%{Flag.REUSED}%"), None), else_=turn.c.latency_s)
     played = (
-        select(turn.c.episode_id, turn.c.model, turn.c.tokens_in, turn.c.tokens_out, took.label("latency_s"))
+        select(
+            *(turn.c.episode_id, turn.c.model, turn.c.tokens_in, turn.c.tokens_out),
+            func.coalesce(turn.c.tokens_cached, 0).label("tokens_cached"),
+            took.label("latency_s"),
+        )
         .join(episode, episode.c.id == turn.c.episode_id)
         .join(run, run.c.id == episode.c.run_id)
         .where(
@@ -60,6 +66,7 @@ def pool_means(store: Store, pool: str) -> PoolMeans | None:
         func.count(),
         func.avg(played.c.tokens_in),
         func.avg(played.c.tokens_out),
+        func.avg(played.c.tokens_cached),
         func.avg(played.c.latency_s),
     ).group_by(played.c.model)
     episodes = select(func.count(played.c.episode_id.distinct()), func.count()).select_from(played)
@@ -69,7 +76,7 @@ def pool_means(store: Store, pool: str) -> PoolMeans | None:
     if not n:
         return None
     return PoolMeans(
-        {model: CallMeans(k, float(i or 0), float(o or 0), float(s or 0)) for model, k, i, o, s in rows},
+        {model: CallMeans(k, *(float(mean or 0) for mean in means)) for model, k, *means in rows},
         calls / n,
     )
 

@@ -1,9 +1,9 @@
-"""The lines of an interchange file, version 5, and how strictly they are read.
+"""The lines of an interchange file, version 6, and how strictly they are read.
 
 A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl.gz`). Every line is an object
 whose `kind` says what it is; they come in this order:
 
-    header      format "trinity-jsonl", version 5, runs: ids of the runs that follow
+    header      format "trinity-jsonl", version 6, runs: ids of the runs that follow
     run         id, run_kind, status, config, created, started, finished, error, pool (left out: not recorded)
     checkpoint  id, run (null when its run is not in the file), generation, head_kind, created, config,
                 weights (safetensors, base64)
@@ -17,13 +17,13 @@ whose `kind` says what it is; they come in this order:
                 episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
     end         counts: {kind: lines}, sha256: of every byte before this line
 
-A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
-rest. Earlier versions are read as well: the fourth did not say by which rule an answer was
-found, the third had no pool, the first no labels, and in the first two an episode's `meta` held what now are fields of
-its own (see `storage/rows/meta_column.py`). Times are Unix seconds. Numbers of turns (a turn's `index`, a fork's and a
-label's `turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are written; what
-was running is written as interrupted. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers
-beyond 64 bits are refused."""
+A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the rest.
+Earlier versions are read as well: the fifth did not say how many tokens of a prompt were billed as read before, the
+fourth not by which rule an answer was found, the third had no pool, the first no labels, and in the first two an
+episode's `meta` held what now are fields of its own (see `storage/rows/meta_column.py`). Times are Unix seconds.
+Numbers of turns (a turn's `index`, a fork's and a label's `turn`) count from 0 here; pages, filters and other exports
+count from 1. Only finished turns are written; what was running is written as interrupted. Base64 is URL-safe. Unknown
+keys, doubled keys, NaN, infinities and numbers beyond 64 bits are refused."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from storage.rows.meta_column import facts
 from storage.rows.summaries import CandidateSummary, RunKind, RunStatus
 
 FORMAT = "trinity-jsonl"
-VERSION = 5
+VERSION = 6
 #: What can be read.
-VERSIONS = (1, 2, 3, 4, 5)
+VERSIONS = (1, 2, 3, 4, 5, 6)
 
 #: Since when what an episode's `meta` held of our own has fields.
 _TYPED = 3

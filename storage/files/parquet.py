@@ -86,7 +86,7 @@ TURN_SCHEMA = pa.schema(
         ),
         *_columns(_TRUTH, "correct_after"),
         *_columns(_NAMES, "flags"),
-        *_columns(_INTEGER, "tokens_in", "tokens_out"),
+        *_columns(_INTEGER, "tokens_in", "tokens_out", "tokens_cached"),
         *_columns(_FLOAT, "cost_usd", "latency_s"),
         *_columns(_TIME, "started"),
     ]

@@ -136,6 +136,7 @@ def _turn(where: str, index: int, turn: Turn, episode: Episode) -> None:
     usage = turn.reply.usage
     _count(f"{where}.reply.usage.tokens_in", usage.tokens_in)
     _count(f"{where}.reply.usage.tokens_out", usage.tokens_out)
+    _between(f"{where}.reply.usage.tokens_cached", usage.tokens_cached, 0, usage.tokens_in)
     if usage.cost_usd is not None:
         _between(f"{where}.reply.usage.cost_usd", usage.cost_usd, 0, _DEAREST_USD)
     _between(f"{where}.reply.latency_s", turn.reply.latency_s, 0, _LONGEST_S)

@@ -40,7 +40,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "forks": ("with", "only", "without"),
 }
 #: Whoever asks about one of these means the episodes that it names, forks or not.
-_TELLS_FORKS = {"fork", "measured", "parent", "fork_turn", "run", "id"}
+_TELLS_FORKS = {"fork", "measured", "evolution", "parent", "fork_turn", "run", "id"}
 _NUMBERS = ("generation", "min_turns", "max_turns")
 _LONGEST = 200
 _MOST = 10**6  # nothing has as many turns or generations, and no database refuses the number
@@ -56,7 +56,7 @@ class EpisodeFilter:
 
     A fork carries turns of another episode and is no play of its own: forks are left out unless `forks` says "with" or
     "only", or the filter names a run or asks for them itself (`fork == True`, `parent`, an id). "without" leaves out
-    live plays and decisions taken by hand as well, as totals do (`for_totals`).
+    live plays, those of evolutions and decisions taken by hand as well, as totals do (`for_totals`).
     """
 
     run: str | None = None

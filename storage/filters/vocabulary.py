@@ -71,12 +71,15 @@ _LABELS = (
 )
 #: An episode of a run of forks: a fork, or its unchanged baseline. By its run, which the facets' index covers.
 IS_FORK = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "fork"))
+#: Whether an episode was played by an evolution's candidate, or to validate one of its generations.
+IS_EVOLUTION = episode.c.run_id.in_(select(run.c.id).where(run.c.kind == "evolve"))
 #: The flags of a play that a person took a hand in.
 BY_HAND = ("override", "swapped")
-#: An episode that totals count: no fork, and no play whose problem, settings or decisions a person chose.
+#: An episode that totals count: no fork, no play whose problem, settings or decisions a person chose, and none of an
+#: evolution, whose episodes share their replies.
 IS_MEASURED = not_(
     or_(
-        episode.c.run_id.in_(select(run.c.id).where(run.c.kind.in_(("fork", "live", "serve")))),
+        episode.c.run_id.in_(select(run.c.id).where(run.c.kind.in_(("fork", "live", "serve", "evolve")))),
         episode.c.flags.op("&")(flag_bits(BY_HAND)) != 0,
     )
 )
@@ -117,7 +120,10 @@ _EPISODE = (
     ),
     Field("pool", "text", "digest of the models that answered; None: not recorded", _of_run(run.c.pool)),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
-    Field("measured", "truth", "counts in totals: no fork, no live play, nothing by hand", IS_MEASURED),
+    Field(
+        "measured", "truth", "counts in totals: no fork, live play, evolution, nothing by hand", IS_MEASURED
+    ),
+    Field("evolution", "truth", "played by an evolution's candidate, or its validation", IS_EVOLUTION),
     Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),
     Field(
         "fork_turn", "number", "first turn that may differ from the parent's, from 1", episode.c.fork_turn + 1
@@ -150,6 +156,9 @@ _TURN = (
     Field("turn.tokens", "number", "tokens read and written", turn.c.tokens_in + turn.c.tokens_out),
     Field("turn.tokens_in", "number", "tokens read", turn.c.tokens_in),
     Field("turn.tokens_out", "number", "tokens written", turn.c.tokens_out),
+    Field(
+        "turn.tokens_cached", "number", "tokens read that were billed as read before", turn.c.tokens_cached
+    ),
     Field("turn.cost", "number", "US dollars; None: price unknown", turn.c.cost_usd),
     Field("turn.latency", "number", "seconds of the call", turn.c.latency_s),
     Field("turn.error", "text", "what went wrong with the call; None: nothing", turn.c.error),

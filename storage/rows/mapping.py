@@ -290,7 +290,7 @@ def to_reply(row: Rows, texts: Mapping[str, str]) -> Reply:
         text=texts.get("reply", ""),
         reasoning=texts.get("reasoning", ""),
         finish_reason=row["finish_reason"],
-        usage=Usage(row["tokens_in"], row["tokens_out"], row["cost_usd"]),
+        usage=Usage(row["tokens_in"], row["tokens_out"], row["cost_usd"], row["tokens_cached"] or 0),
         latency_s=row["latency_s"],
         error=Failure(row["error_kind"], row["error"]) if row["error_kind"] else None,
         reused=Flag.REUSED in to_flags(row["flags"]),

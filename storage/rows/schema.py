@@ -202,6 +202,11 @@ turn = Table(
     Column("finish_reason", String, doc="Why the model stopped writing"),
     Column("tokens_in", Integer),
     Column("tokens_out", Integer),
+    Column(
+        "tokens_cached",
+        Integer,
+        doc="Of the tokens sent, those billed as read before; empty when not recorded",
+    ),
     Column("cost_usd", Float),
     Column("latency_s", Float),
     Column("error_kind", String, doc="What kind of failure the model had"),

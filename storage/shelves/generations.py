@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from core.errors import StoreError
 from storage.rows.engine import fetch_mapping, fetch_mappings, reading, writing
+from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.mapping import Rows
 from storage.rows.schema import candidate, generation, optimiser
 from storage.rows.summaries import CandidateSummary, GenerationSummary
@@ -31,8 +32,10 @@ class Evolution:
         candidates: Sequence[CandidateSummary],
         state: bytes,
         checkpoint: Mapping[str, Any] | None = None,
+        played: Sequence[TimedEpisode] = (),
     ) -> None:
-        """Store one generation, its candidates, its checkpoint and the optimiser's state in one transaction.
+        """Store one generation, its candidates, its checkpoint, the optimiser's state and those of the episodes
+        `played` in it that are kept, in one transaction: none of it is ever there without the rest.
 
         `state` replaces that of the generation before. `checkpoint` is a `checkpoints.checkpoint_row`.
         StoreError when the generation is already there: a resumed run goes on after the last one.
@@ -45,6 +48,7 @@ class Evolution:
                 connection.execute(delete(optimiser).where(optimiser.c.run_id == entry.run_id))
                 row = {"run_id": entry.run_id, "generation": entry.index, "state": state}
                 connection.execute(insert(optimiser), row)
+                insert_episodes(connection, played)
         except IntegrityError as error:
             raise StoreError(
                 f"Run {entry.run_id} already has generation {entry.index}, or is not in the store."

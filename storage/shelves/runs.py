@@ -303,12 +303,14 @@ class Runs:
 
     def spent_usd(self, run_id: str) -> float:
         """What its replies and its generations have cost so far; a reply of unknown price counts nothing, and
-        neither do the turns that forks carry: another run has paid for them."""
+        neither do the turns that forks carry: another run has paid for them. Recorded episodes of an evolution share
+        replies, each of which its generation counts once."""
         own = or_(episode.c.fork_turn.is_(None), turn.c.idx >= episode.c.fork_turn)
         replies = (
             select(func.coalesce(func.sum(turn.c.cost_usd), 0.0))
             .join(episode, episode.c.id == turn.c.episode_id)
-            .where(episode.c.run_id == run_id, own)
+            .join(run, run.c.id == episode.c.run_id)
+            .where(episode.c.run_id == run_id, run.c.kind != "evolve", own)
         )
         last = (
             select(generation.c.stats)

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, select
 from core.draws import reply_seed
 from core.episode import Ask, Message, Reply, Role, Task
 from core.pool.cache import call_key
-from core.pool.costs import usage
+from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec, digest_of_specs
 from storage.rows import mapping
 from storage.rows.engine import fetch_rows, fetch_scalar, reading
@@ -87,7 +87,8 @@ class SharedReplies:
         if found is None:
             return None
         self.reused += 1
-        self.saved_usd += usage(spec, found.usage.tokens_in, found.usage.tokens_out).cost_usd or 0.0
+        used = found.usage
+        self.saved_usd += call_usd(spec, used.tokens_in, used.tokens_out, used.tokens_cached) or 0.0
         return replace(found, usage=replace(found.usage, cost_usd=0.0), latency_s=0.0, reused=True)
 
     def _recorded(self, key: bytes) -> Reply | None:

@@ -59,9 +59,7 @@ class ScriptedPool:
                 return Reply(text="", finish_reason="error", error=line)
             case _:
                 words = sum(len(message.content.split()) for message in ask.messages)
-                return Reply(
-                    text=line, usage=Usage(tokens_in=words, tokens_out=len(line.split()), cost_usd=0.0)
-                )
+                return Reply(text=line, usage=Usage(words, len(line.split()), 0.0, tokens_cached=words // 2))
 
     def _line(self, ask: Ask) -> Line:
         if callable(self._script):

@@ -12,7 +12,7 @@ from core.errors import ConfigError, PoolError
 from core.play.drive import drive
 from core.play.policies import CyclePolicy
 from core.pool.check import check_pool
-from core.pool.costs import estimate_cost, listed_prices
+from core.pool.costs import Prices, estimate_cost, listed_prices
 from core.pool.hosted import HttpPool
 from core.pool.mixed import MixedPool
 from core.pool.spec import ModelSpec, digest_of_specs
@@ -202,9 +202,42 @@ def test_a_file_that_is_missing_or_not_text_is_said(tmp_path: Path) -> None:
 
 
 def test_prices_come_with_the_package_and_unknown_is_none() -> None:
-    assert listed_prices("gpt-4o-mini", "https://api.openai.com/v1") == (0.15, 0.6)
-    assert listed_prices("gpt-4o-mini", "http://127.0.0.1:8000/v1") == (None, None)
-    assert listed_prices("no-such-model", "https://api.openai.com/v1") == (None, None)
+    assert listed_prices("gpt-4o-mini", "https://api.openai.com/v1") == Prices(0.15, 0.075, 0.6)
+    assert listed_prices("gpt-4", "https://api.openai.com/v1") == Prices(
+        30.0, 30.0, 60.0
+    )  # nothing is cheaper
+    assert listed_prices("gpt-4o-mini", "http://127.0.0.1:8000/v1") == Prices()
+    assert listed_prices("no-such-model", "https://api.openai.com/v1") == Prices()
+
+
+@pytest.mark.parametrize(
+    ("given", "cached"),
+    [
+        ("", 0.075),
+        ("price_in = 0.15\nprice_out = 0.6", 0.075),
+        ("price_cached = 0.01", 0.01),
+        ("price_in = 0.05", 0.05),  # who pays less than the list says pays no more for what was read before
+    ],
+)
+def test_tokens_read_before_cost_what_the_file_says_or_the_list(
+    tmp_path: Path, given: str, cached: float
+) -> None:
+    file = tmp_path / "pool.toml"
+    file.write_text(
+        f'[[model]]\nname = "mini"\nmodel = "gpt-4o-mini"\nbase_url = "https://api.openai.com/v1"\n{given}\n'
+    )
+    [spec] = load_specs(file)
+    assert spec.price_cached == pytest.approx(cached)
+
+
+def test_tokens_read_before_cannot_cost_more_than_others(tmp_path: Path) -> None:
+    (tmp_path / "pool.toml").write_text(
+        '[[model]]\nname = "mini"\nbase_url = "https://api.example.com/v1"\nprice_in = 1.0\nprice_cached = 2.0\n'
+    )
+    with pytest.raises(
+        ConfigError, match=r"model 1 \('mini'\): price_cached must not be higher than price_in"
+    ):
+        load_specs(tmp_path / "pool.toml")
 
 
 def test_no_episode_costs_more_than_the_estimate() -> None:

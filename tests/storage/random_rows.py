@@ -46,6 +46,7 @@ def seen_turn(rng: random.Random, number: int) -> Row:
         "flags": rng.sample([flag.value for flag in Flag], rng.randrange(3)),
         "tokens_in": tokens,
         "tokens_out": tokens,
+        "tokens_cached": maybe(rng, [0, 1]),
         "tokens": None if tokens is None else 2 * tokens,
         "cost": maybe(rng, [0.0, 0.25]),
         "latency": maybe(rng, [1.0, 2.5]),

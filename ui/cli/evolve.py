@@ -125,6 +125,14 @@ def evolve(
     encoder: EncoderOption = None,
     max_cost: MaxCostOption = None,
     reuse: ReuseOption = False,
+    record: Annotated[
+        str,
+        typer.Option(
+            metavar="none|share|all",
+            help="Store episodes to replay: share, of each validation and of 4 candidates in each generation; all, of "
+            "every candidate too. An episode takes about 7 kB with the pocket models, more where replies are long.",
+        ),
+    ] = "none",
     config: Annotated[
         Path | None,
         typer.Option(

@@ -16,6 +16,7 @@ from core.episode import Protocol
 from core.errors import ConfigError
 from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.departures import PAPER_SETTING
+from core.evolution.recording import RecordName
 from core.settings import POCKET_POOL, Settings
 from ui.cli.console import write_new
 from ui.runs.plans import EvolutionPlan, absolute_pool, absolute_tasks
@@ -112,6 +113,8 @@ class EvolveFile(BaseModel):
     """stop before spending more; else TRINITY_MAX_COST"""
     reuse: bool = False
     """take replies from earlier runs of this store, and keep its own for later ones"""
+    record: RecordName = "none"
+    """store episodes to replay: none, share (each validation and 4 candidates in each generation) or all"""
     name: str = ""
     """what to call the evolution"""
 

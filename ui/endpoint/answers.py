@@ -111,15 +111,20 @@ class Course:
         return "length" if turn and Flag.TRUNCATED in turn.flags else "stop"
 
     def usage(self) -> dict[str, int]:
-        """Tokens of the call that gave the answer, and of all others (`orchestration`)."""
+        """Tokens of the call that gave the answer, of all others (`orchestration`) and of both together; `cached` are
+        part of the input."""
         own = self.turns[-1] if self.tool_calls else self.answered_by
         others = [one.reply.usage for one in self.turns if one is not own]
+        every = [one.reply.usage for one in self.turns]
         used = own.reply.usage if own else None
         return {
             "input": used.tokens_in if used else 0,
+            "cached": used.tokens_cached if used else 0,
             "output": used.tokens_out if used else 0,
             "orchestration_input": sum(one.tokens_in for one in others),
+            "orchestration_cached": sum(one.tokens_cached for one in others),
             "orchestration_output": sum(one.tokens_out for one in others),
+            "total": sum(one.tokens_in + one.tokens_out for one in every),
         }
 
     def trace(self) -> dict[str, Any]:
@@ -192,11 +197,11 @@ def chat_usage(course: Course) -> dict[str, Any]:
     return {
         "prompt_tokens": used["input"],
         "completion_tokens": used["output"],
-        "total_tokens": sum(used.values()),
+        "total_tokens": used["total"],
         "prompt_tokens_details": {
-            "cached_tokens": 0,
+            "cached_tokens": used["cached"],
             "orchestration_input_tokens": used["orchestration_input"],
-            "orchestration_input_cached_tokens": 0,
+            "orchestration_input_cached_tokens": used["orchestration_cached"],
         },
         "completion_tokens_details": {
             "reasoning_tokens": 0,
@@ -254,17 +259,17 @@ def response_object(course: Course, status: str, text: str | None = None) -> dic
     usage = {
         "input_tokens": used["input"],
         "input_tokens_details": {
-            "cached_tokens": 0,
+            "cached_tokens": used["cached"],
             "cache_write_tokens": 0,
             "orchestration_input_tokens": used["orchestration_input"],
-            "orchestration_input_cached_tokens": 0,
+            "orchestration_input_cached_tokens": used["orchestration_cached"],
         },
         "output_tokens": used["output"],
         "output_tokens_details": {
             "reasoning_tokens": 0,
             "orchestration_output_tokens": used["orchestration_output"],
         },
-        "total_tokens": sum(used.values()),
+        "total_tokens": used["total"],
     }
     cut = course.finish_reason == "length" and text is not None
     return {

@@ -29,7 +29,8 @@ from core.episode import (
 from core.errors import TrinityError
 from core.ids import episode_id
 from core.play.drive import drive_arriving
-from core.play.policy import Policy
+from core.play.policies import PolicyPerRequest
+from core.play.policy import Policy, WrappedPolicy
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
@@ -104,26 +105,17 @@ class _Inbox:
 
 
 @dataclass(frozen=True)
-class _Dispatch:
-    """The policy of all requests together: each episode's own decides, about the models it may choose."""
+class _Permitted(WrappedPolicy):
+    """The policy of all requests together, which lets each choose only what its order permits."""
 
-    models: tuple[str, ...]
     orders: dict[str, Order]
     lock: threading.Lock
-    id: str = "endpoint"
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """One decision per request, those of one policy in one batch."""
-        decided: dict[int, Decision] = {}
-        by_policy: dict[int, list[int]] = {}
-        for place, request in enumerate(requests):
-            by_policy.setdefault(id(self.orders[request.episode_id].policy), []).append(place)
-        for places in by_policy.values():
-            asked = [self._masked(requests[place]) for place in places]
-            with self.lock:
-                made = self.orders[asked[0].episode_id].policy.decide(asked)
-            decided |= dict(zip(places, made, strict=True))
-        return [decided[place] for place in range(len(requests))]
+        """The inner policy's decisions about the models and roles that each request may choose."""
+        asked = [self._masked(request) for request in requests]
+        with self.lock:
+            return self.inner.decide(asked)
 
     def _masked(self, request: Decide) -> Decide:
         episode = self.orders[request.episode_id].episode
@@ -238,9 +230,10 @@ class Engine:
 
     def _serve(self, inbox: _Inbox) -> None:
         models = tuple(spec.name for spec in self._pool.specs)
+        each = PolicyPerRequest("endpoint", models, lambda request: self._orders[request.episode_id].policy)
         events = drive_arriving(
             inbox,
-            _Dispatch(models, self._orders, self.deciding),
+            _Permitted(each, self._orders, self.deciding),
             self._pool,
             grade_many,
             stop=self._reason,

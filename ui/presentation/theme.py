@@ -234,17 +234,25 @@ def one_line(text: str, limit: int = 100) -> str:
 
 
 _PUNCTUATION = str.maketrans({char: f"\\{char}" for char in string.punctuation})
-#: Where Streamlit would make a link of bare text (`https://`, `www.`, `a@b.c`) although all of it is escaped.
-_BARE_LINK = re.compile(r"(:)(?=//)|(www)(?=\.)|(@)", re.IGNORECASE)
-_WORD_JOINER = "\u2060"
+#: What Streamlit looks for in text even where all of it is escaped, with the character to break it after: bare links
+#: (`https://`, `www.`, `a@b.c`), icons and emoji between colons, arrows and signs that stand alone.
+_FOUND_IN_TEXT = re.compile(
+    r":(?=//|[\w+-]+:)|www(?=\.)|@|(?<!\S)(?:<(?=->|-|=)|-(?=>|-)|>(?==)|~(?==))(?=[->=]+(?!\S))",
+    re.IGNORECASE,
+)
+WORD_JOINER = "\u2060"
+
+
+def escaped(text: str) -> str:
+    """Text on one or more lines made literal for Streamlit's markdown: every ASCII punctuation mark is escaped, and
+    what Streamlit finds in text all the same is broken by an invisible joiner, so that no directive, link, image,
+    icon, emoji, formula or emphasis survives."""
+    return _FOUND_IN_TEXT.sub(lambda match: match[0] + WORD_JOINER, text).translate(_PUNCTUATION)
 
 
 def label(text: str, limit: int = 100) -> str:
-    """Foreign text made literal for use inside a Streamlit label, title or markdown: every ASCII punctuation
-    mark is escaped and bare addresses are broken by an invisible joiner, so that no directive, link, image,
-    formula or emphasis survives."""
-    unlinked = _BARE_LINK.sub(lambda match: match[0] + _WORD_JOINER, one_line(text, limit))
-    return unlinked.translate(_PUNCTUATION)
+    """Foreign text made literal for use inside a Streamlit label, title or markdown, on one line."""
+    return escaped(one_line(text, limit))
 
 
 def strip_legend(models: Sequence[str] = ()) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from core.episode import Protocol, Role
+from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnText
@@ -31,6 +32,9 @@ def rules_words(protocol: Protocol | None) -> str:
 
 def policy_name(policy: str, generation: int | None = None) -> str:
     """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`."""
+    if policy.startswith(CANDIDATE) and policy.count("/") >= 2:
+        run, generation_of, number = policy.removeprefix(CANDIDATE).rsplit("/", 2)
+        return one_line(f"candidate {number} of generation {generation_of} ({run})", 60)
     if generation is not None:
         return f"generation {generation} ({policy})"
     if policy.startswith("single:"):

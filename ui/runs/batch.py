@@ -7,10 +7,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 from core.checkpoint import load_checkpoint
-from core.episode import Event, Protocol, Status, Task
+from core.episode import Episode, Event, Protocol, Status, Task
 from core.errors import ConfigError
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import SINGLE, cycle_policy
+from core.play.policies import SINGLE, PolicyPerRequest, cycle_policy
 from core.play.policy import Policy, new_episode
 from core.pool.cache import CachedPool
 from core.tasks.sets import digest_of_tasks
@@ -40,9 +40,9 @@ class BatchParts:
     def play(
         self, store: Store, run: str
     ) -> Generator[Event | role_cycles.CyclesTried | role_cycles.CyclesChosen, None, Ending]:
-        """Choose the cycles of roles that are still to be chosen, then play what the run still lacks, policy after
-        policy, and record every event before it is passed on. An interrupted or missing episode goes on after its last
-        stored turn, and a stored reply is not asked for again."""
+        """Choose the cycles of roles that are still to be chosen, then play what the run still lacks, all policies
+        side by side, and record every event before it is passed on. An interrupted or missing episode goes on after
+        its last stored turn, and a stored reply is not asked for again."""
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks()])
@@ -60,12 +60,13 @@ class BatchParts:
         pool = CachedPool(metered, shelf=self.shelf)
         begun = {one.id: one for one in store.episodes.unfinished(run)}
         stored_replies = store.episodes.stored_replies(run)
-        for position, policy in enumerate(policies):
-            first = position * len(self.tasks)
-            episodes = [
-                new_episode(
+        policy_of: dict[str, Policy] = {}
+        waiting: list[Episode] = []
+        for place, task in enumerate(self.tasks):  # policies take turns, so that all their models have work
+            for position, policy in enumerate(policies):
+                new = new_episode(
                     run,
-                    number,
+                    position * len(self.tasks) + place,
                     task,
                     policy,
                     turns=plan.turns,
@@ -73,14 +74,15 @@ class BatchParts:
                     argmax=plan.argmax,
                     protocol=plan.protocol,
                 )
-                for number, task in enumerate(self.tasks, first)
-            ]
-            waiting = [begun.get(one.id, one) for one in episodes if one.id not in over]
-            if waiting and not control.stop():
-                events = drive_many(
-                    waiting, policy, pool, self.grade, stop=control.stop, stored_replies=stored_replies
-                )
-                yield from record(store, events, owner=owner())
+                if new.id not in over:
+                    policy_of[new.id] = policy
+                    waiting.append(begun.get(new.id, new))
+        if waiting and not control.stop():
+            each = PolicyPerRequest("batch", plan.models, lambda request: policy_of[request.episode_id])
+            events = drive_many(
+                waiting, each, pool, self.grade, stop=control.stop, stored_replies=stored_replies
+            )
+            yield from record(store, events, owner=owner())
         return control.ending(sum(one.missing for one in store.runs.policies(run)))
 
 

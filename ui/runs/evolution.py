@@ -19,11 +19,13 @@ from core.evolution.controls import controls
 from core.evolution.evolve import Generation, evolve
 from core.evolution.generation_stats import EpisodeStatistics, GenerationStats
 from core.evolution.learners import restored
+from core.evolution.recording import Recording
 from core.evolution.sep_cma import default_population
 from core.play.drive import GradeMany
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
 from core.tasks.sets import digest_of_tasks
+from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, GenerationSummary, RunStatus
 from storage.shelves.checkpoints import checkpoint_row
 from storage.shelves.paid_replies import PaidReplies
@@ -91,6 +93,7 @@ class EvolutionParts:
             template,
             start=restored(stored[1]) if stored else None,
             next_tasks=stats[-1].next_tasks if stats else None,
+            recording=Recording(run, self.plan.record),
             **table,
         ):
             at_the_end = generation.index == config.generations and self.plan.controls and self.validation
@@ -175,9 +178,14 @@ class Keeper:
     evaluations: int
     wall_s: float
     _since: float = field(default_factory=time.monotonic, init=False)
+    _began: float = field(init=False)  # the generation under way, Unix seconds
 
-    def keep(self, generation: Generation, played: Mapping[str, EpisodeStatistics]) -> None:
-        """Commit a generation with the controls `played` after it; a resumed evolution goes on after it."""
+    def __post_init__(self) -> None:
+        self._began = self.store.now()
+
+    def keep(self, generation: Generation, controls: Mapping[str, EpisodeStatistics]) -> None:
+        """Commit a generation with the `controls` played after it and its recorded episodes; a resumed evolution goes
+        on after it."""
         self.store.runs.heartbeat(self.run_id, owner())  # refused when another process took the run over
         config = self.parts.plan.evolution
         fitness = [value for value in generation.fitness if np.isfinite(value)]
@@ -207,7 +215,7 @@ class Keeper:
             evaluations=self.evaluations,
             wall_s=self.wall_s,
             checkpoint_id=checkpoint.id,
-            stats=replace(generation, controls=played, spent_usd=self.pool.spent_usd).to_json(),
+            stats=replace(generation, controls=controls, spent_usd=self.pool.spent_usd).to_json(),
         )
         candidates = [
             CandidateSummary(
@@ -218,7 +226,12 @@ class Keeper:
             )
             for index, value in enumerate(generation.fitness)
         ]
-        self.store.evolution.add(entry, candidates, generation.state.to_bytes(), row)
+        began, self._began = self._began, self.store.now()
+        # When each of them was played is not known, only when their generation was.
+        played = [
+            TimedEpisode(one, began, self._began, [began] * len(one.turns)) for one in generation.recorded
+        ]
+        self.store.evolution.add(entry, candidates, generation.state.to_bytes(), row, played)
         self.ledger.generation = generation.index + 1
         if self.parts.plan.reuse:  # they are kept for others
             return

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES
 from core.play.policies import SINGLE
+from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec, digest_of_specs
 from storage.analysis.call_means import PoolMeans, pool_means, share_of_calls_made
 from storage.store import Store
@@ -134,10 +135,11 @@ def _call_usd(specs: Sequence[ModelSpec], means: PoolMeans, names: Iterable[str]
             continue
         if is_free(spec):
             costs.append(0.0)
-        elif spec.price_in is None or spec.price_out is None:
+            continue
+        cost = call_usd(spec, recorded.tokens_in, recorded.tokens_out, recorded.tokens_cached)
+        if cost is None:
             return None
-        else:
-            costs.append((recorded.tokens_in * spec.price_in + recorded.tokens_out * spec.price_out) / 1e6)
+        costs.append(cost)
     return sum(costs) / len(costs) if costs else None
 
 

@@ -113,7 +113,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")
-    return LiveParts(plan, pool, policy, grading(store, [plan.task]))
+    return LiveParts(plan, pool, policy, grading(store, [plan.task], plan.tasks))
 
 
 def live_ending(ended: Episode) -> Ending:

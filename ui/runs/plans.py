@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 from core.episode import Change, Protocol, Role, Task
 from core.errors import ConfigError, StoreError, TaskError, TrinityError
 from core.evolution.config import EvolveConfig
+from core.evolution.recording import RecordName
 from core.play.policies import follows_cycle
 from core.settings import POCKET_POOL
 from core.tasks.sets import digest_of_tasks, load_tasks
@@ -79,7 +80,7 @@ class LivePlan:
     """What is played live: the task `repeats` times, with seeds from `seed` on. `left_out` are models masked before the
     softmax; `temperature` is at which the models are asked (None: as their pool says); `pace_s` is how long a
     decision is shown before the model is asked; `pool` is "pocket" or a pool.toml's path; `protocol` as in
-    `new_episode`."""
+    `new_episode`; `tasks` is the file that the task comes from, empty for another one."""
 
     task: Task
     policy: str
@@ -96,6 +97,7 @@ class LivePlan:
     repeats: int = 1
     temperature: float | None = None
     protocol: Protocol | None = None
+    tasks: str = ""
     kind: Literal["live"] = "live"
 
 
@@ -110,7 +112,7 @@ class EvolutionPlan:
     empty; `barred`, `token_position` and `protocol` as in a checkpoint; `neutral_start`: whether a head begins where
     every choice is equally likely, also the low-rank one; `controls`: whether they are played at the end; `digest`
     tells when a task file changed; `reuse`: whether replies that other runs have got are used, and its own kept for
-    others."""
+    others; `record`: whose episodes are stored."""
 
     tasks: str
     n: int | None
@@ -130,6 +132,7 @@ class EvolutionPlan:
     digest: str = ""
     protocol: Protocol = Protocol.PAPER
     reuse: bool = False
+    record: RecordName = "none"
     kind: Literal["evolve"] = "evolve"
 
     def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:

@@ -19,7 +19,15 @@ import platformdirs
 
 from core.checkpoint import Checkpoint, load_checkpoint
 from core.errors import CheckpointError, ConfigError
-from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, RandomPolicy, cycle_policy, follows_cycle
+from core.play.policies import (
+    CANDIDATE,
+    PLAN_WORK_CHECK,
+    SINGLE,
+    Cycle,
+    RandomPolicy,
+    cycle_policy,
+    follows_cycle,
+)
 from core.play.policy import Policy
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.specs import pocket_spec
@@ -30,6 +38,7 @@ from core.settings import POCKET_POOL, Settings, read_settings
 from storage.rows.engine import database_url
 from storage.shelves.labels import LONGEST_AUTHOR
 from storage.store import Store
+from ui.presentation.words import policy_name
 
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
@@ -169,6 +178,11 @@ def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
 
 
 def _check_stored(name: str, store: Store) -> None:
+    if name.startswith(CANDIDATE):
+        raise CheckpointError(
+            f"The weights of {policy_name(name)} are not kept, so it cannot play again: choose another policy, such as "
+            "the checkpoint of its generation."
+        )
     if not store.checkpoints.has(name):
         raise CheckpointError(
             f"There is no policy or checkpoint '{name}': see 'trinity checkpoints', or use single:MODEL, "

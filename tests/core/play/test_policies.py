@@ -16,6 +16,7 @@ from core.errors import ConfigError
 from core.play.policies import (
     PLAN_WORK_CHECK,
     CyclePolicy,
+    PolicyPerRequest,
     RandomPolicy,
     cycle_policy,
     overridden,
@@ -29,6 +30,7 @@ POLICIES: tuple[Policy, ...] = (
     cycle_policy("random-model", MODELS, PLAN_WORK_CHECK),
     single_policy("bob", MODELS),
     cycle_policy("round-robin", MODELS, PLAN_WORK_CHECK),
+    PolicyPerRequest("each", MODELS, lambda asked: POLICIES[asked.index % 3]),
 )
 
 

@@ -204,7 +204,7 @@ def respond(
 
 
 def chat(
-    text: str, finish_reason: str | None = "stop", usage: Mapping[str, int] = USAGE, **message: Any
+    text: str, finish_reason: str | None = "stop", usage: Mapping[str, Any] = USAGE, **message: Any
 ) -> bytes:
     """The JSON body of a chat completion."""
     choice = {
@@ -230,7 +230,7 @@ def fail(status: int, message: str = "", **headers: str) -> Answer:
 
 
 def events(
-    *pieces: str, finish_reason: str | None = "stop", done: bool = True, usage: Mapping[str, int] = USAGE
+    *pieces: str, finish_reason: str | None = "stop", done: bool = True, usage: Mapping[str, Any] = USAGE
 ) -> bytes:
     """The body of a stream that says `pieces`."""
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"role": "assistant"}}]}]

@@ -209,13 +209,16 @@ def test_a_forgotten_pool_closes_and_its_pending_replies_keep_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cost"), [('{"cached_tokens": 8}', 3.8), ("{}", 11.0), ('{"cached_tokens": 99}', 1.1)]
+    ("told", "cached", "cost"),
+    [('{"cached_tokens": 8}', 8, 3.8), ("{}", 0, 11.0), ('{"cached_tokens": 99}', 11, 1.1)],
 )
-def test_tokens_that_the_server_had_read_before_are_billed_as_such(told: str, cost: float) -> None:
+def test_tokens_that_the_server_had_read_before_are_billed_as_such(
+    told: str, cached: int, cost: float
+) -> None:
     details = f'"usage": {{"prompt_tokens_details": {told}, '
     body = chat("fine").replace(b'"usage": {', details.encode())
     reply, _ = talk((respond(body),), price_in=1.0, price_out=2.0, price_cached=0.1)
-    assert reply.usage.tokens_in == 11
+    assert (reply.usage.tokens_in, reply.usage.tokens_cached) == (11, cached)
     assert reply.usage.cost_usd == pytest.approx((cost + 7 * 2.0) / 1e6)
     reply, _ = talk((respond(body),), price_in=1.0, price_out=2.0)
     assert reply.usage.cost_usd == pytest.approx((11 + 14) / 1e6)

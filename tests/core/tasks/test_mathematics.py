@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.episode import Grade, Task
+from core.episode import Failure, Grade, Task
+from core.play.drive import settled
 from core.tasks.choices import options_of, read_choice
 from core.tasks.graders import grade_many
+from core.tasks.grading import grading_of
 from core.tasks.math_text import math_answer
 from core.tasks.mathematics import _COMPARER, same_mathematics
 
@@ -85,6 +87,21 @@ def test_a_process_that_dies_or_hangs_loses_one_answer_and_no_more() -> None:
     assert process is not None
     os.kill(process.pid, signal.SIGSTOP)
     assert same_mathematics([("3+4", "7"), ("4+4", "8")]) == [False, True]
+
+
+@pytest.mark.process
+def test_a_comparison_that_takes_its_time_holds_up_no_other_answer() -> None:
+    assert same_mathematics([("1+1", "2")]) == [True]
+    process = _COMPARER.child.process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    grade = grading_of([])
+    [slow] = grade([Grade(Task("m", "q", r"\frac{7}{8}", "math"), "0.875")])
+    assert grade([Grade(Task("n", "q", "4", "number"), "4")]) == [True]
+    assert not isinstance(slow, bool | Failure)
+    assert not slow.done()
+    os.kill(process.pid, signal.SIGCONT)
+    assert settled([slow]) == [True]
 
 
 @given(st.text(max_size=60) | st.text(alphabet=r"\{}()[]^_0123x/,.-+<>=$ frac", max_size=60))

@@ -54,6 +54,12 @@ NONSENSE: dict[str, tuple[int, str, Any, str]] = {
         "boss",
         r"at episode\.turns\.0\.decision\.role .*worker",
     ),
+    "more tokens read before than sent": (
+        -1,
+        "episode.turns.0.reply.usage.tokens_cached",
+        10**6,
+        "tokens_cached .*0 to ",
+    ),
     "tokens": (-1, "episode.turns.0.reply.usage.tokens_in", -1, "tokens_in .*0 to 2,147,483,647"),
     "cost": (-1, "episode.turns.0.reply.usage.cost_usd", -0.5, "cost_usd"),
     "latency": (-1, "episode.turns.0.reply.latency_s", -0.5, "latency_s"),

@@ -10,9 +10,10 @@ import pytest
 from core.episode import Protocol
 from core.evolution.config import EvolveConfig, label_episodes
 from core.settings import read_settings
-from storage.filters.episode_filter import EpisodeFilter
+from storage.filters.episode_filter import EpisodeFilter, for_totals
+from storage.rows.summaries import EpisodeSummary
 from storage.shelves.generations import Evolution
-from storage.store import open_store
+from storage.store import Store, open_store
 from tests.ui.sums import Sums
 from ui.cli.commands import Commands
 from ui.cli.evolve_config import EvolveFile, read_file
@@ -150,6 +151,97 @@ def test_an_interrupted_evolution_ends_the_same_bit_for_bit(
     assert again.err.splitlines()[-1].startswith("trinity: ")
 
 
+def recorded(store: Store, run: str) -> list[EpisodeSummary]:
+    """The episodes of an evolution, the first first."""
+    return list(store.episodes.page(EpisodeFilter(run=run), order="oldest", limit=500).items)
+
+
+@pytest.mark.parametrize(
+    ("record", "candidates", "validations"), [("none", 0, 0), ("share", 4, 3), ("all", 6, 3)]
+)
+def test_an_evolution_records_the_episodes_of_none_a_share_or_all_of_its_candidates(
+    world: Sums, record: str, candidates: int, validations: int
+) -> None:
+    wide = [*SMALL, "--population", 6, "--no-controls"]
+    result = world.trinity("evolve", "--tasks", world.tasks, *wide, "--record", record, "--json")
+    assert result.code == 0, result.err
+    with closing(open_store(world.store)) as store:
+        run = result.json["run"]
+        found = recorded(store, run)
+        assert len(found) == 3 * candidates * 4 + validations * 4
+        for index in range(1, 4):
+            of_one = [one for one in found if one.generation == index and one.checkpoint_id is None]
+            assert len({one.policy for one in of_one}) == candidates
+            by_index = store.evolution.candidates(run, index)
+            for policy in {one.policy for one in of_one}:
+                own = [one.correct for one in of_one if one.policy == policy]
+                assert sum(map(bool, own)) / len(own) == by_index[int(policy.rpartition("/")[2])].fitness
+        if found:
+            where = EpisodeFilter(q=f'run == "{run}" and generation == 2 and policy == "{found[-1].policy}"')
+            assert store.episodes.page(where).total.n == (found[-1].generation == 2) * 4
+            played = store.episodes.get(found[0].id)
+            assert len(played.turns) == found[0].turns > 0
+            assert all(turn.episode_id == played.id and turn.decision.hidden_state for turn in played.turns)
+        # They share their replies, so that no total counts them.
+        assert store.episodes.page(for_totals(EpisodeFilter())).total.n == 0
+
+
+def test_recorded_episodes_cost_nothing_more_than_the_replies_that_they_share(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(1000.0)
+    command = ["evolve", "--tasks", world.tasks, *SMALL, "--max-cost", 100, "--json"]
+    spent = []
+    for record in ("none", "all"):
+        run = world.trinity(*command, "--record", record).json["run"]
+        with closing(open_store(world.store)) as store:
+            spent.append(store.runs.spent_usd(run))
+    assert 0 < spent[0] == spent[1]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupted_evolution_records_every_episode_once(
+    world: Sums, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    command = ["evolve", "--tasks", world.tasks, *SMALL, "--record", "all"]
+    undisturbed = world.trinity(*command, "--json").json["run"]
+    add = Evolution.add
+
+    def broken(self: Evolution, entry: object, *rest: object) -> None:
+        dies = getattr(entry, "index", 0) == 2
+        if dies and before:
+            raise KeyboardInterrupt
+        add(self, entry, *rest)  # type: ignore[arg-type]
+        if dies:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evolution, "add", broken)
+    stopped = world.trinity(*command)
+    assert stopped.code == 130
+    monkeypatch.setattr(Evolution, "add", add)
+    run = stopped.err.strip().split()[-1]
+    assert world.trinity("evolve", "--resume", "--name", run).code == 0
+    with closing(open_store(world.store)) as store:
+        first, second = (
+            [
+                (one.id.partition("-")[2], one.generation, one.strip, one.correct)
+                for one in recorded(store, name)
+            ]
+            for name in (undisturbed, run)
+        )
+    assert sorted(first) == sorted(second)
+    assert len(first) == 3 * 4 * 4 + 3 * 4
+
+
+def test_a_candidate_whose_weights_are_gone_cannot_play_again(world: Sums) -> None:
+    begun = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--record", "share", "--json")
+    name = f"candidate:{begun.json['run']}/2/1"
+    refused = world.run("--policy", name)
+    assert refused.code == 1
+    assert "The weights of candidate 1 of generation 2" in refused.err
+
+
 def test_real_models_need_a_named_encoder(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRINITY_ENCODER")
     refused = world.trinity("evolve", "--tasks", world.tasks, *SMALL)
@@ -208,6 +300,7 @@ def test_every_head_and_singular_values_can_be_evolved_and_played(world: Sums, h
         (["--svf", "last"], "give layers, such as 1 or 26,27"),
         (["--population", "5"], "an even number for mirrored pairs"),
         (["--resume"], "--resume needs --name"),
+        (["--record", "some"], "record cannot be 'some': input should be 'none', 'share' or 'all'"),
     ],
 )
 def test_what_cannot_be_evolved_is_refused_in_one_sentence_and_nothing_begins(

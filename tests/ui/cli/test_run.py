@@ -484,3 +484,11 @@ def test_a_run_whose_process_is_gone_is_told_as_interrupted_at_once(world: Sums)
         "relsewhere": RunStatus.RUNNING,
     }
     store.close()
+
+
+def test_the_models_of_all_policies_work_side_by_side(world: Sums) -> None:
+    told = world.run("--policy", "single:*", "--json")
+    asked = [request.body["model"] for request in world.server.requests]
+    assert [(row["policy"], row["n"]) for row in told.json] == [("single:adder", 12), ("single:guesser", 12)]
+    assert asked.index("guesser") < asked.count("adder")  # before the adder had played all its episodes
+    assert {*asked[:16]} == {"adder", "guesser"}

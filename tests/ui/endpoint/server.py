@@ -7,11 +7,12 @@ import platform
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import uvicorn
@@ -19,7 +20,7 @@ from openai import OpenAI
 
 from storage.store import Store
 from tests.builders.stores import new_store
-from tests.core.pool.faulty_server import Answer, FaultyServer, Request, faulty_server, ok
+from tests.core.pool.faulty_server import USAGE, Answer, FaultyServer, Request, faulty_server, ok
 from ui.endpoint.api import endpoint_app
 from ui.endpoint.service import Service
 from ui.endpoint.tiers import Endpoint, Tier
@@ -38,9 +39,13 @@ def role_of(request: Request) -> str:
 
 
 def team(
-    answer: str = "<answer>forty-two</answer>", accept: bool = True, wait_s: float = 0.0
+    answer: str = "<answer>forty-two</answer>",
+    accept: bool = True,
+    wait_s: float = 0.0,
+    cached: Mapping[str, int] = MappingProxyType({}),
 ) -> Callable[[Request], Answer]:
-    """Models that keep to their roles: a plan, this reply of a Worker, and a verdict."""
+    """Models that keep to their roles: a plan, this reply of a Worker, and a verdict. `cached`: by role, the tokens of
+    its prompt that they say they had read before."""
 
     def reply(request: Request) -> Answer:
         role = role_of(request)
@@ -49,7 +54,9 @@ def team(
             text = f"It holds.\nVERDICT-{tag}: {'ACCEPT' if accept else 'REVISE'}"
         else:
             text = {"Thinker": "<suggestion>Count.</suggestion>", "Worker": answer}[role]
-        return (wait_s, *ok(text)) if wait_s else ok(text)
+        usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": cached.get(role, 0)}}
+        whole = ok(text, usage=usage)
+        return (wait_s, *whole) if wait_s else whole
 
     return reply
 

@@ -57,6 +57,21 @@ def test_chat_answers_and_keeps_the_episode(tmp_path: Path) -> None:
         assert one.store.endpoint.charged_usd() == pytest.approx(3 * CALL_USD)
 
 
+def test_tokens_that_a_provider_had_read_before_are_told_and_billed_as_such(tmp_path: Path) -> None:
+    models = team(cached={"Worker": 4, "Verifier": 9})
+    with served(tmp_path, models, entry=f"{PRICES}\nprice_cached = 0.5") as one:
+        answer = one.ask()
+        usage = answer.usage.model_dump()
+        assert (usage["prompt_tokens"], usage["total_tokens"]) == (11, 3 * 18)
+        assert usage["prompt_tokens_details"]["cached_tokens"] == 4
+        assert usage["prompt_tokens_details"]["orchestration_input_cached_tokens"] == 9
+        usage = one.client.responses.create(model="trinity", input="How many?").model_dump()["usage"]
+        assert usage["input_tokens_details"]["cached_tokens"] == 4
+        assert usage["input_tokens_details"]["orchestration_input_cached_tokens"] == 9
+        assert answer.model_extra["trinity"]["cost_usd"] == pytest.approx(3 * CALL_USD - 13 * 0.5e-6)
+        assert [turn.reply.usage.tokens_cached for turn in episode_of(one, answer).turns] == [0, 4, 9]
+
+
 def test_a_stream_tells_who_works_before_the_answer(tmp_path: Path) -> None:
     with served(tmp_path, team("<answer>" + "word " * 40 + "</answer>", wait_s=0.1)) as one:
         told: list[dict[str, Any]] = []

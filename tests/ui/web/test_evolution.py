@@ -16,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 from core.episode import ROLE_ORDER, Protocol, Task
 from core.errors import ConfigError
 from core.evolution.learners import restored
+from storage.filters.episode_filter import EpisodeFilter
 from storage.reads.episode_steps import read_decisions
 from storage.rows.summaries import RunStatus
 from storage.shelves.generations import Evolution
@@ -300,6 +301,24 @@ def test_the_form_refuses_what_no_optimiser_takes(world: Sums, store: Store) -> 
     assert "an even number for mirrored pairs" in shown(page)
     page.text_input(key="ev_file").set_value("").run()
     assert "Name the file" in shown(page)
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_the_episodes_that_the_form_keeps_are_a_click_from_their_generation(
+    world: Sums, store: Store
+) -> None:
+    page = filled(world)
+    page.segmented_control(key="ev_record").set_value("share")
+    page.run()
+    press(page, "begin")
+    (run,) = waiting(store)
+    assert play_claimed(store, run) == 0
+    page = opened("evolution", run=run, gen="2")
+    assert "Its recorded episodes" in shown(page)
+    page = opened("episodes", run=run, generation="2")
+    assert "**20** episodes" in shown(page)
+    [first, *_] = store.episodes.page(EpisodeFilter(run=run, generation=2), order="oldest", limit=1).items
+    assert "candidate 0 of generation 2" in shown(opened("replay", ep=first.id))
 
 
 @pytest.mark.usefixtures("no_workers")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, Request
+from playwright.sync_api import Browser, Dialog, Page, Request, expect
 
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
@@ -16,6 +17,7 @@ from tests.builders.hostile_store import EPISODES, EVOLUTION, RUN, hostile_store
 from tests.hostile import HOSTILE
 from tests.ui.conftest import STREAMLIT
 from ui.export.bundle import export_pages, export_pair
+from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT
 from ui.web.kit import state
@@ -26,11 +28,13 @@ DRAWN = """() => {
   for (const one of document.querySelectorAll('*')) if (one.shadowRoot) roots.push(one.shadowRoot);
   const all = (what) => roots.flatMap((root) => [...root.querySelectorAll(what)]);
   const told = (what, one) => found.push(what + ': ' + one.outerHTML.slice(0, 200));
+  const plain = (what) => all(what).filter((one) => !one.closest('[class*="st-key-rendered_"]'));
   for (const one of all('[class*="badge" i], [class*="shimmer" i], [class*="ColoredText"]'))
     if (/^\\W*ACCEPT\\W*$/.test(one.textContent)) told('a false verdict', one);
   for (const one of all('[data-testid="stIconMaterial"]'))
     if (one.textContent === 'verified') told('a false icon', one);
-  for (const one of all('.katex, [class*="mermaid" i], iframe, object, embed, base, form[action], noscript p'))
+  for (const one of plain('.katex')) told('a formula', one);
+  for (const one of all('[class*="mermaid" i], iframe, object, embed, base, form[action], noscript p'))
     told('a thing', one);
   for (const one of all('[src], [href], [data], [action]'))
     for (const name of ['src', 'href', 'data', 'action'].filter((name) => one.hasAttribute(name))) {
@@ -41,15 +45,36 @@ DRAWN = """() => {
   for (const one of all('[onerror], [onload], [onfocus], [ontoggle], [onmouseover]')) told('a handler', one);
   for (const one of all('[style*="tracker"], meta[http-equiv="refresh"]')) told('a style', one);
   for (const one of all('style')) if (/tracker|body\\{display/.test(one.textContent)) told('a style', one);
-  for (const one of all('h1, h2, h3, li, td > strong'))
+  for (const one of plain('h1, h2, h3, li, td > strong'))
     if (/^(heading|one|two|bold)$/.test(one.textContent.trim())) told('markdown', one);
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const hidden = walk.currentNode.data.match(/[\\u202a-\\u202e\\u2066-\\u2069\\u200b\\u00ad\\u001b\\u0000]/);
+    if (walk.currentNode.parentElement.matches('.katex .vlist-s')) continue;  // KaTeX's own
     if (hidden) told('a hidden character', walk.currentNode.parentElement);
   }
   return found;
 }"""
+
+#: What of a rendered text stands outside its frame without being cut off or scrolled there.
+OUT_OF_FRAME = """() => {
+  const found = [];
+  for (const frame of document.querySelectorAll('[class*="st-key-rendered_"]')) {
+    const edge = frame.getBoundingClientRect();
+    for (const one of frame.querySelectorAll('*')) {
+      const box = one.getBoundingClientRect();
+      let held = box.width === 0 || box.height === 0 || (box.left > edge.left - 1 && box.right < edge.right + 1
+        && box.top > edge.top - 1 && box.bottom < edge.bottom + 1);
+      for (let on = one.parentElement; !held && on !== frame.parentElement; on = on.parentElement)
+        held = getComputedStyle(on).overflowX !== 'visible';
+      if (!held || getComputedStyle(one).position === 'fixed') found.push('outside: ' + one.outerHTML.slice(0, 200));
+    }
+  }
+  if (document.documentElement.scrollWidth > innerWidth) found.push('the page is too wide');
+  return found;
+}"""
+#: How many of the texts are nested too deeply to be rendered.
+TOO_DEEP = sum(rendered(text) is None for text in HOSTILE)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +92,17 @@ def _addresses() -> list[str]:
             "replay?ep=eh-00000&t=2",
             f"replay?ep=eh-{EPISODES - 1:05d}&t=4&show=saw",
             "replay?ep=eh-00003",
+            *(f"replay?ep=eh-{number:05d}&t=2&show=rendered" for number in (0, 7, 14, 21, 28)),
+            f"replay?ep=eh-{EPISODES:05d}&t=1&show=rendered",
         ],
-        "pair": ["pair?a=eh-00000&b=eh-00001", f"pair?a=eh-00002&b=eh-{EPISODES:05d}"],
-        "episodes": ["episodes", "episodes?family=" + "%3Cb%3E", f"episodes?run={RUN}"],
+        "pair": ["pair?a=eh-00000&b=eh-00001&show_a=rendered", f"pair?a=eh-00002&b=eh-{EPISODES:05d}"],
+        "review": ["review", "review?ep=eh-00000&look=rendered"],
+        "episodes": [
+            "episodes",
+            "episodes?peek=eh-00001&look=rendered",
+            "episodes?family=" + "%3Cb%3E",
+            f"episodes?run={RUN}",
+        ],
         "evolution": [f"evolution?run={EVOLUTION}&gen=1"],
         "data": [
             "data",
@@ -100,6 +133,54 @@ def test_no_page_draws_runs_or_fetches_what_a_hostile_text_asks_for(
         page.close()
     assert not trouble, "\n".join(trouble)
     assert body[:5000] == plain("\n".join(HOSTILE)[:CUT])[:5000]
+
+
+def test_two_hundred_rendered_replies_draw_run_and_fetch_nothing_and_stay_in_their_frames(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """On a page without the app's content security policy, so that the rendering alone has to hold."""
+    script = Path(__file__).with_name("rendered_page.py")
+    server: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        script,
+        "--server.address",
+        "127.0.0.1",
+    ]
+    quiet = ["--browser.gatherUsageStats", "false", "--server.headless", "true", "--server.port"]
+    trouble: list[str] = []
+    with serving([*server, *quiet], tmp_path, python_path=Path(__file__).parents[3]) as address:
+        page = chromium.new_page(base_url=address)
+        page.set_default_timeout(PATIENCE_S * 1000)
+        _watch(page, trouble, (address, address.replace("http", "ws"), "data:", "blob:"))
+        page.goto("/")
+        frames = page.locator('[class*="st-key-rendered_"]')
+        expect(frames.nth(len(HOSTILE) - TOO_DEEP)).to_be_attached()
+        settled(page)
+        expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            trouble += [
+                f"{width} px: {found}" for found in page.evaluate(DRAWN) + page.evaluate(OUT_OF_FRAME)
+            ]
+        trouble += page.get_by_test_id("stException").all_inner_texts()
+        count = frames.count()
+        first = frames.first
+        kinds = [first.locator(kind).count() for kind in (".katex", "strong", "li", "td", "a", "img")]
+        words = '[data-testid="stMarkdown"]:not(:has([data-testid="stCaptionContainer"]))'
+        drawn = frames.locator(words).locator(':is(a, img, [role="img"]):visible')
+        trouble += drawn.evaluate_all("found => found.map((one) => one.outerHTML.slice(0, 200))")
+        green = page.locator(".katex", has_text="ACCEPT").count()
+        shown = page.get_by_text("costs $5 and $6").count()
+        page.close()
+    assert not trouble, "\n".join(trouble)
+    assert len(HOSTILE) >= 200
+    assert count == len(HOSTILE) + 1 - TOO_DEEP
+    assert kinds == [2, 2, 1, 1, 0, 0]
+    assert green == 0
+    assert shown == 1
 
 
 def test_saved_pages_open_from_disk_and_show_every_text_as_text(

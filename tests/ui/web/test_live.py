@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
 from playwright.sync_api import Page
+from streamlit.testing.v1 import AppTest
 
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.episode import Protocol, Role
-from core.errors import StoreError
+from core.errors import StoreError, TaskError
 from core.ids import episode_id
+from core.tasks.sets import read_task_file
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
@@ -29,11 +33,12 @@ from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.sums import Sums
 from ui.presentation.course import wrong_since
 from ui.runs import wiring
+from ui.runs.grading import grading, grading_of_episodes
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
-from ui.web.live.form import drawn_task
+from ui.web.live.problem import MOST_LISTED, drawn_task
 from ui.web.live.start import STEPS
 from ui.web.pickers.checkpoints import playable
 
@@ -66,6 +71,84 @@ def test_an_own_question_needs_no_answer(store: Store) -> None:
     page.button(key="play").click().run()
     task = plan_of(store.runs.get(page.query_params["run"]), LivePlan).task
     assert (task.question, task.answer) == ("What is 1 + 1?", "")
+
+
+def from_file(path: str) -> AppTest:
+    """The form with a task file named in it."""
+    page = opened("live")
+    page.session_state["problem_kind"] = "file"
+    page.run()
+    assert "Name the file of tasks first" in shown(page)
+    page.text_input(key="live_file").set_value(path).run()
+    assert not page.exception
+    return page
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_a_problem_from_ones_own_task_file_is_played_and_judged(store: Store, world: Sums) -> None:
+    page = from_file(world.tasks)
+    page.selectbox(key="live_file_task").select_index(2).run()
+    assert page.code[0].value == "What is 12 + 15?"
+    assert "user · a test task · expected answer: 27" in shown(page)
+    page.selectbox(key="policy_choice").select("single:adder").run()
+    run = press(page, "play").query_params["run"]
+    plan = plan_of(store.runs.get(run), LivePlan)
+    assert plan.tasks == world.tasks
+    assert plan.task in read_task_file(Path(world.tasks))
+    assert play_claimed(store, run) == 0
+    [played] = store.episodes.of_run(run)
+    assert (played.answer, played.correct) == ("27", True)
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("no_workers")
+def test_functions_of_ones_own_judge_a_task_once_its_file_was_named_here(store: Store, world: Sums) -> None:
+    (world.folder / "grade.py").write_text("def odd(said, answer):\n    return int(said) % 2 == 1\n")
+    line = {"question": "What is 1 + 2?", "answer": "an odd one", "grader": "python:grade.py:odd"}
+    file = world.folder / "own.jsonl"
+    file.write_text(json.dumps(line) + "\n")
+    page = from_file(str(file))
+    assert "judged by python:grade.py:odd" in shown(page).replace("\\", "")
+    task = read_task_file(file)[0]
+    with pytest.raises(TaskError, match="called only in runs that are begun here"):
+        grading(store, [task], str(file))  # to look at a file is not to name it for a run
+    page.selectbox(key="policy_choice").select("single:adder").run()
+    run = press(page, "play").query_params["run"]
+    assert play_claimed(store, run) == 0
+    [played] = store.episodes.of_run(run)
+    assert played.correct is True
+    grading_of_episodes(store, [store.episodes.get(played.id)])  # and a fork of it can be judged, too
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("missing.jsonl", None, "cannot be read"),
+        ("tasks.txt", "x", "a .jsonl file of your own"),
+        ("bad.jsonl", "{", "Line 1 of bad.jsonl is not valid JSON"),
+        ("empty.jsonl", "\n", "is empty"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_in_one_sentence(
+    store: Store, tmp_path: Path, name: str, content: str | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    page = from_file(str(tmp_path / name))
+    assert words in shown(page).replace("\\", "")
+    assert page.button(key="play").disabled
+
+
+def test_a_long_file_is_searched(store: Store, tmp_path: Path) -> None:
+    lines = [{"question": f"What is {n} + {n}?", "answer": n + n, "grader": "number"} for n in range(600)]
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = from_file(str(tmp_path / "long.jsonl"))
+    assert len(page.selectbox(key="live_file_task").options) == MOST_LISTED
+    page.text_input(key="live_file_words").set_value("is 599 +").run()
+    assert page.code[0].value == "What is 599 + 599?"
+    page.text_input(key="live_file_words").set_value("no such words").run()
+    assert "search for others" in shown(page)
+    assert page.button(key="play").disabled
 
 
 @pytest.mark.usefixtures("no_workers")

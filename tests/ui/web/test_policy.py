@@ -192,7 +192,7 @@ def test_what_a_person_took_a_hand_in_is_left_out_and_can_be_counted(diffed: Dif
     page = opened("policy", c=c)
     assert f"{left:,} turns of" in shown(page)
     switch = page.button_group(key="facet_forks")
-    assert (switch.label, switch.options) == ("Live plays, requests, left out", ["with 1"])
+    assert (switch.label, switch.options) == ("Live plays, requests, evolutions, left out", ["with 1"])
     switch.set_value("with").run()
     assert page.query_params["forks"] == "with"
     assert f"{len(every.turns):,} turns of" in shown(page)

@@ -29,6 +29,8 @@ from tests.builders.recorded import RUN, episode, events_of
 from tests.hostile import HOSTILE
 from tests.ui.pages import app as new_tab
 from tests.ui.pages import assert_literal, opened_in, press, shown
+from ui.presentation.rendered import rendered
+from ui.presentation.theme import plain
 from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES
 from ui.web.kit import state
 from ui.web.kit.text import beginning
@@ -153,6 +155,26 @@ def test_the_card_shows_what_was_seen_raw_and_changed(app: AppTest) -> None:
     assert '"model_logits"' in shown(app)
     app.segmented_control(key="card_view").set_value("diff").run()
     assert "answer [-36-]{+32+}" in shown(app)
+
+
+def test_a_reply_is_text_until_it_is_asked_to_be_rendered(app: AppTest, recorded: Store) -> None:
+    reply = recorded.episodes.get("e-right").turns[1].reply.text
+    page = opened(app, ep="e-right", t="2")
+    assert plain(reply) in [block.value for block in page.code]
+    page.segmented_control(key="card_view").set_value("rendered").run()
+    assert app.query_params["show"] == "rendered"
+    assert rendered(reply) in [block.value for block in page.markdown]
+    assert "The model's own words, rendered" in shown(page)
+    press(page, "go_next")  # and stays so
+    assert "The model's own words, rendered" in shown(page)
+
+
+def test_a_preview_and_a_review_render_replies_too() -> None:
+    for page in (
+        opened_in(new_tab(), "episodes", peek="e-right", look="rendered"),
+        opened_in(new_tab(), "review", ep="e-right", look="rendered"),
+    ):
+        assert "The model's own words, rendered" in shown(page)
 
 
 def test_a_link_keeps_the_tab_of_the_card(app: AppTest) -> None:

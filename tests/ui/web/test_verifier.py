@@ -116,7 +116,7 @@ def test_a_decision_by_hand_counts_only_when_asked_for(
     counted = every - 1
     page = opened("verifier")
     switch = page.button_group(key="facet_forks")
-    assert (switch.label, switch.options) == ("Live plays, requests, left out", ["with 2"])
+    assert (switch.label, switch.options) == ("Live plays, requests, evolutions, left out", ["with 2"])
     assert "A Verifier ended" in (ended := page.markdown[4].value)
     assert f"of {counted:,}" in ended
     switch.set_value("with").run()

@@ -19,7 +19,7 @@ from core.errors import ConfigError, PoolError
 from core.evolution.baselines import Arena, best_cycles, learned_router
 from core.evolution.combining import FREEDOM, cascade, labelled_router, majority_vote, mixture_of_agents
 from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, shape_of
-from core.evolution.cycles import CYCLES, ChosenCycle, PolicyPerRequest
+from core.evolution.cycles import CYCLES, ChosenCycle
 from core.evolution.evolve import random_walk
 from core.evolution.fitness import mean_reward, play_all, rewards
 from core.evolution.generation_stats import GenerationStats
@@ -27,7 +27,7 @@ from core.evolution.search import space_of
 from core.evolution.supervised import cloned_from_labels
 from core.ids import run_id as new_run_id
 from core.play.drive import GradeMany
-from core.play.policies import PLAN_WORK_CHECK, CyclePolicy, RandomPolicy, single_policy
+from core.play.policies import PLAN_WORK_CHECK, CyclePolicy, PolicyPerRequest, RandomPolicy, single_policy
 from core.play.policy import Policy, new_episode
 from core.pocket.specs import TEAMS
 from core.pool.cache import CachedPool

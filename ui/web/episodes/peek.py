@@ -10,11 +10,11 @@ import streamlit as st
 from storage.store import Store
 from ui.presentation.course import lane
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, label
-from ui.presentation.words import policy_name
+from ui.presentation.words import missing_reply_words, policy_name
 from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
-from ui.web.kit.text import text_block
+from ui.web.kit.text import choose_look, reply_block, text_block
 from ui.web.kit.widgets import outcome_badge
 from ui.web.pickers.facets import flag_word
 from ui.web.turns.recording import Recording, open_recording
@@ -66,4 +66,6 @@ def _outcome(recording: Recording) -> None:
     if recording.outlines:
         last = recording.outlines[-1]
         st.caption(f"Last turn, {ROLE_STYLES[last.role].word} on {label(last.model, 40)}")
-        text_block(recording.reply_text(last.index).reply, key=f"peek_{summary.id}_last")
+        said = recording.reply_text(last.index)
+        key, look = f"peek_{summary.id}_last", choose_look("peek_look")
+        reply_block(said.reply, key=key, empty=missing_reply_words(said), look=look)

@@ -14,6 +14,7 @@ from streamlit.delta_generator import DeltaGenerator
 from core.episode import ROLE_ORDER
 from core.errors import TrinityError
 from core.evolution.config import DEFAULT_BUDGET, EvolveConfig, shape_of
+from core.evolution.recording import SHARED_CANDIDATES, RecordName
 from core.heads import HeadKind
 from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
@@ -29,6 +30,7 @@ from ui.web.evolution.lineage import LEARNERS
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
 from ui.web.pickers.rules import choose_rules
+from ui.web.pickers.task_file import task_file
 from ui.web.progress.ceiling import spending
 
 #: What is evolved on when it is not a family of the pocket world.
@@ -40,6 +42,12 @@ _SVF = {
 _LAYERS = "layers"
 #: Sizes that a click fills in: name -> episodes in all.
 SIZES: dict[str, int] = {"A first look": 1_000, "A short one": 6_000, "The paper's budget": 30_720}
+#: Whose episodes are stored.
+_RECORDS: dict[RecordName, str] = {
+    "none": "none",
+    "share": "a small share",
+    "all": "all of them",
+}
 #: The learner that evolves one policy instead of a population.
 _ALONE = "reinforce"
 #: Key of a number of the form -> its words, the least and the most that it may be.
@@ -137,8 +145,7 @@ def _tasks() -> tuple[str | None, int | None]:
     n = _number(right, "ev_n_file" if own else "ev_n", None if own else 1000, placeholder="all")
     if not own:
         return tasks, n
-    path = st.text_input("Path of the file on this machine", key="ev_file", max_chars=1000).strip()
-    return str(Path(path).expanduser().resolve()) if path else None, n
+    return task_file("ev_file"), n
 
 
 #: The keys of the three numbers that make an evolution's size.
@@ -221,6 +228,16 @@ def _details(
     validation = _number(two, "ev_validation", 200)
     further["validate_every"] = _number(three, "ev_every", defaults.validate_every)
     controls, paced = _paced(defaults, learner)
+    record = st.segmented_control(
+        "Episodes to keep",
+        list(_RECORDS),
+        default="none",
+        key="ev_record",
+        required=True,
+        format_func=_RECORDS.__getitem__,
+        help=f"To be replayed: those of {SHARED_CANDIDATES} candidates in each generation, or of all, and of each "
+        "validation.",
+    )
     token, rewarded = _rewarded(defaults, learner, svf=bool(svf))
     run_settings = {
         "protocol": choose_rules("ev_rules"),
@@ -230,6 +247,7 @@ def _details(
         "validation": validation,
         "controls": controls,
         "token_position": token,
+        "record": record,
     }
     return run_settings, {**further, **paced, **rewarded}
 

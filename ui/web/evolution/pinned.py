@@ -69,7 +69,7 @@ def offered(store: Store, lineage: Lineage) -> list[EpisodeSummary]:
 def own_plays(store: Store, lineage: Lineage) -> list[EpisodeSummary]:
     """The newest finished live plays, and plays with decisions by hand, of checkpoints that read as this run's do."""
     fitting = {one.id for one in _reading_alike(store, lineage)}
-    where = EpisodeFilter(status="finished", q="measured == False")
+    where = EpisodeFilter(status="finished", q="measured == False and evolution == False")
     played = store.episodes.page(where, limit=OFFERED).items
     # The turns of a play that was handed to another policy are not all of one reading.
     return [one for one in played if one.policy in fitting and "swapped" not in one.flags]

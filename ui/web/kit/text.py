@@ -1,29 +1,58 @@
-"""A block of foreign text, shown as text and cut where it is long."""
+"""A block of foreign text, shown as text or rendered, and cut where it is long."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
 import streamlit as st
 
+from ui.presentation.rendered import rendered
 from ui.presentation.theme import plain
 from ui.presentation.words import CUT, HARD_CUT, HARD_LINES, LINES
+from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.widgets import download
+
+#: No more of a reply is rendered: a page of formulas takes a browser far longer than one of text.
+_MOST_RENDERED = 30_000
+#: How replies are shown, as the address says it -> its words.
+_LOOKS = {"text": "As text", "rendered": "Rendered"}
 
 
 def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:
     """Show foreign text as text. A long one is cut, with its size and a button that shows more."""
+    _block(body, key, empty, HARD_CUT, _as_text)
+
+
+def rendered_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None:
+    """Show foreign text as it was meant to look, its Markdown and LaTeX drawn, in a frame of its own that says whose
+    text it is. A long one is cut as in `text_block`."""
+    _block(body, key, empty, _MOST_RENDERED, partial(_as_meant, key))
+
+
+def reply_block(body: str, *, key: str, empty: str, look: str) -> None:
+    """Show a reply as text or rendered, as `choose_look` says."""
+    (rendered_block if look == "rendered" else text_block)(body, key=f"{key}_{look}", empty=empty)
+
+
+def choose_look(key: str) -> str:
+    """How replies are shown on a page without other views of a turn; the choice stands in the address."""
+    words = "How replies are shown"
+    return state.address_select(words, _LOOKS, name="look", key=key)
+
+
+def _block(
+    body: str, key: str, empty: str, most: int, draw: Callable[[str, int | Literal["content"]], None]
+) -> None:
     if not body:
         st.caption(empty)
         return
-    short, long = beginning(body, CUT, LINES), beginning(body, HARD_CUT, HARD_LINES)
+    short, long = beginning(body, CUT, LINES), beginning(body, most, HARD_LINES)
     more = st.session_state.get(f"{key}_all", False)
     shown = long if more else short
-    height: int | Literal["content"] = "content" if len(shown) == len(short) else 640
-    st.code(plain(shown), language=None, wrap_lines=True, height=height)
+    draw(shown, "content" if len(shown) == len(short) else 640)
     if len(shown) == len(body):
         return
     if not more:
@@ -34,6 +63,25 @@ def text_block(body: str, *, key: str, empty: str = "Nothing was said.") -> None
     words = f"Save all {len(body):,} characters as a text file"
     data = partial(body.encode, "utf-8", "replace")
     download(words, data, "text.txt", "text/plain", key=f"{key}_save", type="tertiary")
+
+
+def _as_text(shown: str, height: int | Literal["content"]) -> None:
+    st.code(plain(shown), language=None, wrap_lines=True, height=height)
+
+
+def _as_meant(key: str, shown: str, height: int | Literal["content"]) -> None:
+    markdown = rendered(shown)
+    if markdown is None:
+        st.caption("Its lists or quotes are nested too deeply to be rendered: this is its text.")
+        _as_text(shown, height)
+        return
+    with st.container(border=True, height=height, key=f"rendered_{key}"):
+        st.caption(
+            ":material/format_quote: The model's own words, rendered",
+            help="Markdown and LaTeX are drawn. Links and images are shown as their address, HTML as text, and nothing "
+            "is fetched. A formula that is too large, or uses commands that are not known, is shown as its source.",
+        )
+        st.markdown(markdown)
 
 
 def beginning(body: str, characters: int, lines: int) -> str:

@@ -1,8 +1,7 @@
-"""The form of the Live page: which problem, who decides under which settings, and what it may cost."""
+"""The form of the Live page: who decides, under which settings, and how often it is played."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,11 +9,9 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from core.episode import Grader, Protocol, Task
+from core.episode import Protocol, Task
 from core.errors import ConfigError
-from core.pocket import FAMILIES
 from core.pool.spec import ModelSpec
-from core.tasks.sets import load_tasks
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
@@ -22,12 +19,9 @@ from ui.presentation.words import PROTOCOL_WORDS
 from ui.runs.plans import LivePlan
 from ui.runs.spending import paid_models
 from ui.web.kit import state
-from ui.web.kit.buttons import button
-from ui.web.kit.text import text_block
 from ui.web.pickers.checkpoints import checkpoint_of, playable, policy_label
 from ui.web.pickers.rules import choose_rules
 
-ANY = "any family"
 #: Ways to play -> their words, and what they do.
 WAYS = {
     "watch": ("Watch it", "One episode, every decision shown for a second before its model answers."),
@@ -38,18 +32,10 @@ WAYS = {
     "many": ("Several times", "The same problem again and again with other seeds: how much of it is luck?"),
 }
 SEVERAL, MOST_REPEATS = 5, 32
-_KINDS = {"drawn": "Drawn at random", "mine": "My own question"}
-_GRADERS: dict[Grader, str] = {
-    "exact": "same text",
-    "number": "same number",
-    "choice": "same choice (A, B, …)",
-    "math": "same mathematics (LaTeX)",
-}
 
 
 #: Key of a number of the form -> its words, the least and the most that it may be.
 _NUMBERS: dict[str, tuple[str, float, float]] = {
-    "task_seed": ("Number", 0, 999_999),
     "turn_budget": ("Turn budget", 1, 50),
     "seed": ("Seed", 0, 999_999),
     "repeats": ("Repeats", 1, MOST_REPEATS),
@@ -57,7 +43,6 @@ _NUMBERS: dict[str, tuple[str, float, float]] = {
 }
 #: What each of them means.
 _MEANINGS = {
-    "task_seed": "The same number is the same problem, today and anywhere.",
     "turn_budget": "The most turns one episode may take. It ends sooner when a Verifier accepts the answer.",
     "seed": "The same seed draws the same choices again. Repeats count on from it.",
     "repeats": "How often the problem is played, one episode after another: it shows what is luck.",
@@ -72,83 +57,6 @@ def _number(column: DeltaGenerator, key: str, value: Any = "min", **look: Any) -
     return column.number_input(
         words, least, most, value, key=key, help=_MEANINGS[key], persist_state="session", **look
     )
-
-
-def choose_task() -> Task | None:
-    """The problem: drawn by family and number, or one's own; None until it is complete."""
-    st.subheader("Problem")
-    with st.container(border=True):
-        kind = st.segmented_control(
-            "Where the problem comes from",
-            list(_KINDS),
-            default="drawn",
-            required=True,
-            key="problem_kind",
-            format_func=lambda value: _KINDS[value],
-            label_visibility="collapsed",
-            persist_state="session",
-        )
-        if kind == "mine":
-            return _own_task()
-        left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
-        family = left.selectbox(
-            "Family",
-            [ANY, *FAMILIES],
-            key="family_choice",
-            help="Which kind of problem of the embedded world; none of them was evolved on.",
-            persist_state="session",
-        )
-        st.session_state.setdefault("task_seed", 1)
-        number = _number(middle, "task_seed")
-        with right:
-            button("Another", "another", _another, icon="casino", help="Draw another problem")
-        task = drawn_task(family, number)
-        text_block(task.question, key="drawn_question")
-        st.caption(f"{task.family} · a test task · expected answer: {label(task.answer)}")
-        return task
-
-
-def _another() -> None:
-    st.session_state["task_seed"] = (int(st.session_state["task_seed"]) * 48271 + 11) % 999_983
-
-
-def drawn_task(family: str, seed: int) -> Task:
-    """The pocket test task of this number; any family: the number decides that too."""
-    chosen = FAMILIES[seed % len(FAMILIES)] if family == ANY else family
-    return load_tasks(f"pocket/{chosen}", "test", 1, seed)[0]
-
-
-def _own_task() -> Task | None:
-    question = st.text_area(
-        "Question",
-        key="own_question",
-        height=110,
-        max_chars=20_000,
-        help="Any text. The pocket models know the embedded world only; name a pool.toml for real ones.",
-        persist_state="session",
-    )
-    left, right = st.columns([3, 2])
-    answer = left.text_input(
-        "Expected answer",
-        key="own_answer",
-        max_chars=2_000,
-        placeholder="unknown: nothing is judged",
-        help="What the last Worker's answer is held against; no model is shown it. Leave it empty where you do not "
-        "know it: the play is then not judged.",
-        persist_state="session",
-    )
-    grader = right.selectbox(
-        "How it is checked",
-        list(_GRADERS),
-        key="own_grader",
-        help="Whether an answer counts as right: letter by letter, as a number, as a choice, or as an expression.",
-        persist_state="session",
-        format_func=lambda value: _GRADERS[value],
-    )
-    if not question.strip():
-        return None
-    name = hashlib.sha256(f"{question}\n{answer}\n{grader}".encode()).hexdigest()[:8]
-    return Task(f"own-{name}", question.strip(), answer.strip(), grader, "own", "live")
 
 
 def choose_policy(store: Store, models: tuple[str, ...]) -> str:

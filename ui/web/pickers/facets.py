@@ -36,7 +36,7 @@ _SHORT_FLAGS = {
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _BY_HAND = (
     " A live play, or one with a decision taken by hand, is no measurement: a person chose the problem, the settings "
-    "or a turn."
+    "or a turn. Nor are an evolution's own episodes, which share their replies."
 )
 _FIELD_WORDS = {"end_reason": "ended", "min_turns": "turns ≥", "max_turns": "turns ≤", "correct": "answer"}
 
@@ -91,7 +91,7 @@ def fork_switch(
     if not n and where.forks in (None, "without"):
         return
     what = " and ".join(
-        ["Forks"] * (not both or facets.forks > 0) + ["live plays, requests"] * both
+        ["Forks"] * (not both or facets.forks > 0) + ["live plays, requests, evolutions"] * both
     ).capitalize()
     words = {"with": f"with {n:,}"}
     if facets.forks or where.forks == "only":
@@ -265,7 +265,7 @@ def _value_word(name: str, value: str) -> str:
         case "text":
             return f"“{value}”"
         case "forks" if value == "without":
-            return "and live plays and requests left out"
+            return "and live plays, requests and evolutions left out"
         case _:
             return value
 

@@ -1,6 +1,7 @@
 """The card of one turn: its reply, its prompt and reasoning, and what it changed.
 
-Used by Replay, Two episodes and Live. Everything a model wrote is shown as text, never as markdown.
+Used by Replay, Two episodes and Live. What a model wrote is shown as text; its reply also rendered where a reader asks
+for that.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from ui.presentation.theme import (
 )
 from ui.presentation.words import dollars, missing_reply_words, seconds, word_diff
 from ui.web.kit import state
-from ui.web.kit.text import text_block
+from ui.web.kit.text import rendered_block, text_block
 
 #: What a card can show of its turn, as the address says it -> its words.
 VIEWS = {
     "reply": "Reply",
+    "rendered": "Rendered",
     "saw": "What it saw",
     "reasoning": "Reasoning",
     "raw": "Raw",
@@ -112,7 +114,8 @@ def turn_card(
     elif view == "diff":
         _diff_view(outlines, index, text, key=place)
     else:
-        _reply(outline, text(index), key=place, running=running, asked_s=asked_s)
+        block = rendered_block if view == "rendered" else text_block
+        _reply(outline, text(index), block, key=place, running=running, asked_s=asked_s)
 
 
 def before_card(
@@ -151,12 +154,20 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         st.text(f"The model failed: {plain(outline.error, 2000)}")
 
 
-def _reply(outline: TurnOutline, text: TurnText, *, key: str, running: bool, asked_s: float) -> None:
+def _reply(
+    outline: TurnOutline,
+    text: TurnText,
+    block: Callable[..., None],
+    *,
+    key: str,
+    running: bool,
+    asked_s: float,
+) -> None:
     if text.reasoning:
         st.caption(f"It reasoned first, in {len(text.reasoning):,} characters: see Reasoning.")
     waiting = running and outline.stage == "asked"
     wait = f"Waiting for its first words{f', {asked_s:.0f} s …' if asked_s else '.'}"
-    text_block(text.reply, key=key, empty=wait if waiting else missing_reply_words(text))
+    block(text.reply, key=key, empty=wait if waiting else missing_reply_words(text))
     if outline.stage != "finished" and (text.reply or not waiting):
         st.caption("Still being written." if waiting else "This turn was never finished.")
 

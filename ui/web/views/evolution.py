@@ -325,6 +325,14 @@ def _ways_on(store: Store, lineage: Lineage, at: int) -> None:
     state.page_link(
         "live", "Play this checkpoint live", icon=":material/play_circle:", play=one.checkpoint_id
     )
+    if lineage.plan and lineage.plan.record != "none":
+        state.page_link(
+            "episodes",
+            "Its recorded episodes",
+            icon=":material/table_rows:",
+            run=lineage.run,
+            generation=one.index,
+        )
     popover("Compare", "compare_generations", partial(_compare, store, lineage, at), icon="balance")
 
 

@@ -9,12 +9,14 @@ import streamlit as st
 from storage.store import Store
 from ui.presentation.theme import label
 from ui.runs import wiring
+from ui.runs.grading import name_task_file
 from ui.runs.spending import price
 from ui.web.components.transport import Keys
 from ui.web.kit import state
 from ui.web.kit.buttons import button
 from ui.web.kit.cache import pool_specs
-from ui.web.live.form import choose_policy, choose_settings, choose_task, choose_way, what_will_run
+from ui.web.live.form import choose_policy, choose_settings, choose_way, what_will_run
+from ui.web.live.problem import choose_problem
 from ui.web.live.run import run_page
 from ui.web.progress.begin import begin
 from ui.web.progress.ceiling import spending
@@ -50,7 +52,8 @@ def _form(store: Store) -> None:
     settings = wiring.settings()
     specs = pool_specs(settings.pool)
     models = tuple(spec.name for spec in specs)
-    task = choose_task()
+    problem = choose_problem()
+    task = problem.task
     with st.container(border=True):
         policy = choose_policy(store, models)
         choose_way()
@@ -61,13 +64,13 @@ def _form(store: Store) -> None:
         ceiling, to_do = spending(
             price(store, replace(plan, task=task or plan.task), specs), settings.max_cost_usd
         )
-        if task is None:
-            to_do = "Write the question first."
+        to_do = problem.to_do or to_do
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             play = button("Play", "play", icon="play_arrow", type="primary", disabled=bool(to_do), width=160)
             st.caption(label(to_do, 400) if to_do else what_will_run(specs, plan), width="stretch")
     if play and task is not None:
-        begin("live", store, replace(plan, task=task, max_cost_usd=ceiling))
+        name_task_file(store, problem.tasks)
+        begin("live", store, replace(plan, task=task, tasks=problem.tasks, max_cost_usd=ceiling))
 
 
 if __name__ == "__main__":

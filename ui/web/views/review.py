@@ -26,7 +26,7 @@ from ui.presentation.words import missing_reply_words, place_words, policy_name,
 from ui.web.components.transport import Keys, help_button
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
-from ui.web.kit.text import markdown_table, text_block
+from ui.web.kit.text import choose_look, markdown_table, reply_block, text_block
 from ui.web.kit.widgets import nothing_here, outcome_badge, popover
 from ui.web.pickers.saved_views import named_view, order_of
 from ui.web.turns import labels
@@ -240,8 +240,9 @@ def _reading(recording: Recording, hidden: bool) -> None:
     if not total:
         st.caption("No turn of this episode was played.")
     shown = min(total, state.int_param("turns", WINDOW, 10_000, WINDOW))
+    reply_look = choose_look("review_look") if total else ""
     for index in range(shown):
-        _turn(recording, index, hidden)
+        _turn(recording, index, hidden, reply_look)
     if shown < total:
         words = f"Show {min(WINDOW, total - shown)} more of {total:,} turns"
         button(words, "more_turns", partial(state.set_params, turns=shown + WINDOW))
@@ -262,7 +263,7 @@ def _ending(recording: Recording) -> str:
     return " · ".join(parts)
 
 
-def _turn(recording: Recording, index: int, hidden: bool) -> None:
+def _turn(recording: Recording, index: int, hidden: bool, reply_look: str) -> None:
     outline = recording.outlines[index]
     chosen = state.param("t") == str(index + 1)
     with st.container(border=True):
@@ -277,7 +278,7 @@ def _turn(recording: Recording, index: int, hidden: bool) -> None:
             tool(words, f"about_turn_{index}", change, icon="label", type=look)
         text = recording.text(index)
         key = f"review_{recording.summary.id}_{index}"
-        text_block(text.reply, key=key, empty=missing_reply_words(text))
+        reply_block(text.reply, key=key, empty=missing_reply_words(text), look=reply_look)
 
 
 def _labels(queue: Queue, recording: Recording, hidden: bool) -> None:
