@@ -32,7 +32,7 @@ from core.episode import (
     WritePlan,
 )
 from core.errors import BudgetError, TaskError
-from core.play.policy import Policy, WorkflowPolicy
+from core.play.policy import Policy, WorkflowPolicy, workflow_policy
 from core.play.session import play
 from core.pool.pool import Flight, Pool, closing, flight_of
 
@@ -87,6 +87,7 @@ class _Seat:
 
     episode: Episode
     generator: Generator[Any, Any, Episode]
+    writer: WorkflowPolicy | None = None
     turns: list[Turn] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     request: Decide | WritePlan | Ask | AskSteps | Grade | None = None
@@ -138,9 +139,9 @@ class _Seat:
 def _seat(episode: Episode, policy: Policy, pool: Pool, options: DriveOptions) -> _Seat:
     specs = {spec.name: spec for spec in pool.specs}
     fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-    if isinstance(policy, WorkflowPolicy):
-        conducted = policy.conduct(fresh, specs, model_mask=options.get("model_mask", ()))
-        return _Seat(fresh, conducted, turns=list(episode.turns), plans=list(episode.plans))
+    if (writer := workflow_policy(policy, episode)) is not None:
+        conducted = writer.conduct(fresh, specs, model_mask=options.get("model_mask", ()))
+        return _Seat(fresh, conducted, writer, turns=list(episode.turns), plans=list(episode.plans))
     temperatures = (options.get("temperatures") or {}).items()
     generator = play(
         fresh,
@@ -400,9 +401,13 @@ def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> It
             waiting.append((seat, seat.request))
         elif isinstance(seat.request, WritePlan):
             planning.append((seat, seat.request))
-    if planning:
-        assert isinstance(policy, WorkflowPolicy)  # nobody else asks for plans
-        for (seat, _), reply in zip(planning, policy.write([one for _, one in planning]), strict=True):
+    by_writer: dict[int, list[tuple[_Seat, WritePlan]]] = {}
+    for seat, asked in planning:
+        by_writer.setdefault(id(seat.writer), []).append((seat, asked))
+    for some in by_writer.values():
+        writer = some[0][0].writer
+        assert writer is not None  # nobody else asks for plans
+        for (seat, _), reply in zip(some, writer.write([asked for _, asked in some]), strict=True):
             yield from seat.advance(reply)
     if waiting:
         decisions: list[Decision] = policy.decide([request for _, request in waiting])

@@ -41,6 +41,20 @@ class WorkflowPolicy(Policy, typing.Protocol):
         """One planner's reply per request, in order. Pure: the same requests give the same replies."""
 
 
+@typing.runtime_checkable
+class DispatchingPolicy(Policy, typing.Protocol):
+    """A policy that leaves each episode to one of several."""
+
+    def policy_for(self, episode: Episode) -> Policy:
+        """Whoever plays this episode."""
+
+
+def workflow_policy(policy: Policy, episode: Episode) -> WorkflowPolicy | None:
+    """The policy that writes this episode's workflows; None where turns are decided one by one."""
+    own = policy.policy_for(episode) if isinstance(policy, DispatchingPolicy) else policy
+    return own if isinstance(own, WorkflowPolicy) else None
+
+
 @dataclass(frozen=True)
 class WrappedPolicy:
     """Base of a policy that changes decisions of another one, `inner`, and keeps its id and slots."""
