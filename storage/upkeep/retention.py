@@ -35,7 +35,7 @@ from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
 from storage.rows.full_episodes import chunks, delete_episodes
 from storage.rows.meta_column import mentions_removed, removed_in, with_removed
-from storage.rows.schema import checkpoint, episode, run, state, text
+from storage.rows.schema import checkpoint, episode, plan, run, state, text
 from storage.rows.summaries import RunStatus
 from storage.shelves.labels import is_labelled
 from storage.store import Store
@@ -63,6 +63,11 @@ _HELD: dict[What, tuple[Column[Any], list[ColumnElement[bool]]]] = {
     "states": (state.c.hidden, []),
     "prompts": (text.c.body, [text.c.kind == "prompt"]),
     "texts": (text.c.body, []),
+}
+#: What a planner's replies lose with it. What each step was asked to do stays, as choices and verdicts do.
+_OF_PLANS: dict[What, dict[str, str]] = {
+    "prompts": {"prompt": ""},
+    "texts": {"prompt": "", "reply": "", "reasoning": ""},
 }
 _OVER = (RunStatus.FINISHED, RunStatus.CANCELLED, RunStatus.FAILED)
 _child = episode.alias("child")
@@ -110,6 +115,8 @@ def prune(store: Store, what: What, where: EpisodeFilter, *, everything: bool = 
         for chunk in chunks(ids):
             held = column.table.c.episode_id.in_(chunk)
             connection.execute(delete(column.table).where(held, *kinds))
+            if planned := _OF_PLANS.get(what):
+                connection.execute(update(plan).where(plan.c.episode_id.in_(chunk)).values(planned))
             _note(connection, chunk, what, store.now())
     return found
 
