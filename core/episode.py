@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Literal, NewType, TypeGuard, get_args
 
+from core.workflow import PlanFault, Workflow
+
 
 class Role(StrEnum):
     """What a model is asked to be for one turn (paper section 3.2)."""
@@ -44,6 +46,8 @@ class EndReason(StrEnum):
     ACCEPTED = "accepted"
     BUDGET = "budget"
     VERIFIER_FIRST = "verifier_first"  # released protocol: a Verifier before any answer ends with reward 0
+    COMPLETED = "completed"  # a workflow ran to its end
+    UNREADABLE_PLAN = "unreadable_plan"  # a planner wrote no workflow that could be run: reward 0
     CANCELLED = "cancelled"
     ERROR = "error"
     DEADLINE = "deadline"
@@ -204,6 +208,33 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Which step of a workflow a turn is: of which round, its place in it, what it was asked to do, and the turns that
+    it could read. Numbers are from 0."""
+
+    round: int
+    place: int
+    subtask: str
+    visible: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One reply of a planner and what was read from it: a workflow, or why it is none. In a later round `keeps` says
+    that the planner wrote no lists, which leaves the answer as it is. Numbers are from 0."""
+
+    episode_id: str
+    round: int
+    attempt: int
+    planner: str
+    messages: tuple[Message, ...]
+    reply: Reply
+    workflow: Workflow | None = None
+    fault: PlanFault | None = None
+    keeps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A finished turn: decision, messages, reply and what was read from it."""
 
@@ -222,6 +253,7 @@ class Turn:
     answer_after: str | None = None  # the latest Worker answer once this turn is over
     correct_after: bool | None = None  # its grade; None while there is no answer
     flags: tuple[Flag, ...] = ()
+    step: Step | None = None  # of a workflow's turn; None for a coordinator's
 
 
 ChangeKind = Literal["model", "role", "policy", "temperature", "reply", "verdict", "stop"]
@@ -290,6 +322,7 @@ class Episode:
     deciders: Mapping[int, str] = field(default_factory=dict)  # turn -> the policy that decides from it on
     fork: Fork | None = None
     turns: tuple[Turn, ...] = ()
+    plans: tuple[Plan, ...] = ()  # of a workflow's episode, in order
     status: Status = Status.RUNNING
     end_reason: EndReason | None = None
     answer: str | None = None
@@ -363,6 +396,27 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class WritePlan:
+    """Write a workflow, where the planner is no model of the pool. Answered with its reply. `key` seeds the sampling;
+    `question` and `allowed`, the slots of models that may be named, are what the messages say in words."""
+
+    messages: tuple[Message, ...]
+    question: str
+    allowed: tuple[int, ...]
+    key: str
+    round: int = 0
+    episode_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskSteps:
+    """Everything that is asked and not answered yet, by the number of its turn: the driver begins what is new, and
+    answers with the number and the reply of whichever comes first."""
+
+    asks: Mapping[int, Ask]
+
+
+@dataclass(frozen=True, slots=True)
 class Grade:
     """Is this answer right? Answered with a bool, or with why nobody can tell."""
 
@@ -415,4 +469,4 @@ class EpisodeFinished:
     episode: Episode
 
 
-Event = EpisodeStarted | TurnStarted | Delta | Replied | Turn | EpisodeFinished
+Event = EpisodeStarted | Plan | TurnStarted | Delta | Replied | Turn | EpisodeFinished

@@ -24,6 +24,7 @@ from core.episode import (
     EpisodeFinished,
     EpisodeStarted,
     Event,
+    Plan,
     Replied,
     Status,
     Turn,
@@ -35,7 +36,7 @@ from storage.rows.engine import writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes, new_episode_row, read_episodes
 from storage.rows.mapping import EpisodeProgress
 from storage.rows.meta_column import deciders_in
-from storage.rows.schema import episode, run, state, text, turn
+from storage.rows.schema import episode, plan, run, state, text, turn
 from storage.rows.summaries import RunStatus
 from storage.shelves.runs import check_owner
 from storage.store import Store
@@ -129,12 +130,16 @@ class _EventWriter:
         if isinstance(event, Delta):
             self._delta(event)
             return
-        paid = isinstance(event, Replied) and event.reply.usage.cost_usd != 0  # no known price: perhaps
+        paid = (
+            isinstance(event, Replied | Plan) and event.reply.usage.cost_usd != 0
+        )  # no known price: perhaps
         with writing(self.store.engine, durable=paid) as connection:
             check_owner(connection, self._run_of(connection, event), self.owner)
             match event:
                 case EpisodeStarted():
                     self._episode_started(connection, event.episode)
+                case Plan():
+                    self._planned(connection, event)
                 case TurnStarted():
                     self._turn_started(connection, event)
                 case Replied():
@@ -158,6 +163,19 @@ class _EventWriter:
         else:
             _set_running(connection, begun.id)
         self._keep_open(begun)
+
+    def _planned(self, connection: Connection, event: Plan) -> None:
+        opened = self.open[event.episode_id]
+        connection.execute(insert(plan), mapping.plan_row(event, self.store.now()))
+        opened.progress = opened.progress.add_plan(event)
+        self._show_progress(connection, event.episode_id)
+
+    def _show_progress(self, connection: Connection, episode_id: str) -> None:
+        connection.execute(
+            update(episode)
+            .where(episode.c.id == episode_id)
+            .values(**mapping.progress_row(self.open[episode_id].progress))
+        )
 
     def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
         prompt = mapping.prompt_text(event.messages)
@@ -209,11 +227,7 @@ class _EventWriter:
             raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} has no stored reply.")
         opened.progress = opened.progress.add(opened.models, event)
         opened.partial, opened.partial_at = "", 0.0
-        connection.execute(
-            update(episode)
-            .where(episode.c.id == event.episode_id)
-            .values(**mapping.progress_row(opened.progress))
-        )
+        self._show_progress(connection, event.episode_id)
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
         noted = connection.execute(select(episode.c.meta).where(episode.c.id == ended.id)).scalar()
@@ -240,7 +254,7 @@ class _EventWriter:
         return self.open[episode_id]
 
     def _keep_open(self, known: Episode) -> None:
-        progress = EpisodeProgress.over(known.models, known.turns)
+        progress = EpisodeProgress.over(known.models, known.turns, known.plans)
         self.open[known.id] = _OpenEpisode(known.run_id, known.models, progress)
 
 

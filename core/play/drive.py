@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 from core.episode import (
     Ask,
+    AskSteps,
     Decide,
     Decision,
     Delta,
@@ -22,15 +23,17 @@ from core.episode import (
     Failure,
     Grade,
     Message,
+    Plan,
     Replied,
     Reply,
     Status,
     Turn,
     TurnStarted,
+    WritePlan,
 )
 from core.errors import BudgetError, TaskError
-from core.play.policy import Policy
-from core.play.session import Play, Response, play
+from core.play.policy import Policy, WorkflowPolicy, workflow_policy
+from core.play.session import play
 from core.pool.pool import Flight, Pool, closing, flight_of
 
 #: Whether an answer is right, or why nobody can tell, once somebody has worked it out.
@@ -77,22 +80,31 @@ class DriveOptions(Masks, total=False):
 
 @dataclass(slots=True)
 class _Seat:
-    """One episode being played: its generator, what it waits for and its turns so far."""
+    """One episode being played: its generator, what it waits for and its turns so far.
+
+    `under_way` are the calls of a workflow's steps, by the number of their turn; `halting` is why no more are begun,
+    while those that are under way are waited for."""
 
     episode: Episode
-    generator: Play
+    generator: Generator[Any, Any, Episode]
+    writer: WorkflowPolicy | None = None
     turns: list[Turn] = field(default_factory=list)
-    request: Decide | Ask | Grade | None = None
+    plans: list[Plan] = field(default_factory=list)
+    request: Decide | WritePlan | Ask | AskSteps | Grade | None = None
     outcome: Episode | None = None
+    under_way: dict[int, int] = field(default_factory=dict)
+    halting: EndReason | None = None
 
-    def advance(self, response: Response = None) -> Iterator[Event]:
+    def advance(self, response: object = None) -> Iterator[Event]:
         """Send the answer to `play`, yield its events, and halt at its next request or at the end."""
         self.request = None
         try:
             step = self.generator.send(response)
-            while isinstance(step, TurnStarted | Replied | Turn):
+            while isinstance(step, Plan | TurnStarted | Replied | Turn):
                 if isinstance(step, Turn):
                     self.turns.append(step)
+                elif isinstance(step, Plan):
+                    self.plans.append(step)
                 yield step
                 step = self.generator.send(None)
             self.request = step
@@ -107,7 +119,9 @@ class _Seat:
     @property
     def so_far(self) -> Episode:
         """The episode with its committed turns."""
-        return replace(self.episode, turns=tuple(self.turns)) if self.turns else self.episode
+        if not self.turns and not self.plans:
+            return self.episode
+        return replace(self.episode, turns=tuple(self.turns), plans=tuple(self.plans))
 
     def interrupt(self, reason: EndReason) -> Iterator[Event]:
         """End the episode early; what it has come to is kept, and it can be resumed."""
@@ -122,9 +136,12 @@ class _Seat:
         yield EpisodeFinished(self.outcome)
 
 
-def _seat(episode: Episode, pool: Pool, options: DriveOptions) -> _Seat:
+def _seat(episode: Episode, policy: Policy, pool: Pool, options: DriveOptions) -> _Seat:
     specs = {spec.name: spec for spec in pool.specs}
     fresh = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+    if (writer := workflow_policy(policy, episode)) is not None:
+        conducted = writer.conduct(fresh, specs, model_mask=options.get("model_mask", ()))
+        return _Seat(fresh, conducted, writer, turns=list(episode.turns), plans=list(episode.plans))
     temperatures = (options.get("temperatures") or {}).items()
     generator = play(
         fresh,
@@ -217,7 +234,9 @@ class _Table:
     grade: GradeMany
     options: DriveOptions
     seats: list[_Seat] = field(default_factory=list)
-    asked: dict[int, _Seat] = field(default_factory=dict)  # who waits for which call
+    asked: dict[int, tuple[_Seat, int | None]] = field(
+        default_factory=dict
+    )  # who waits for which call, and for which step of a workflow
     judged: list[tuple[PendingVerdict, _Seat]] = field(default_factory=list)  # who waits for which verdict
     flight: Flight = field(init=False)
     numbered: int = 0
@@ -237,8 +256,8 @@ class _Table:
 
     def seat(self, episode: Episode) -> Iterator[Event]:
         """Begin an episode, or go on with one that carries turns."""
-        seat = _seat(episode, self.pool, self.options)
-        if not episode.turns:
+        seat = _seat(episode, self.policy, self.pool, self.options)
+        if not episode.turns and not episode.plans:
             yield EpisodeStarted(seat.episode)
         self.seats.append(seat)
         yield from seat.advance()
@@ -253,20 +272,41 @@ class _Table:
         if self.judged and not busy and not self.flight.under_way:
             wait([verdict for verdict, _ in self.judged], return_when=FIRST_COMPLETED)
         for number, reply in self.flight.ready(wait=not busy):
-            yield from self.asked.pop(number).advance(reply)
+            if number in self.asked:
+                yield from self.take(number, reply)
         if not self.flight.under_way:
             for number in [*self.asked]:
-                yield from self.asked.pop(number).advance(_no_reply("pool"))
+                if number in self.asked:
+                    yield from self.take(number, _no_reply("pool"))
         yield from self.grade_all()
         self.seats = [seat for seat in self.seats if seat.outcome is None]
 
     def give_up(self, reason_to: Stop) -> Iterator[Event]:
         """End those that wait for a reply and have a reason to; their calls are cancelled."""
-        for number, seat in [*self.asked.items()]:
+        for seat in {id(seat): seat for seat, _ in self.asked.values()}.values():
             if reason := reason_to(seat.so_far):
-                del self.asked[number]
-                self.flight.cancel(number)
+                self.cancel(seat)
                 yield from seat.interrupt(reason)
+
+    def take(self, number: int, reply: Reply) -> Iterator[Event]:
+        """Go on with whoever waited for this reply."""
+        seat, step = self.asked.pop(number)
+        if step is None:
+            yield from seat.advance(reply)
+            return
+        del seat.under_way[step]
+        yield from seat.advance((step, reply))
+        if seat.outcome is not None:  # a failure: what the other steps would have said is of no use
+            self.cancel(seat)
+        elif seat.halting is not None and not seat.under_way:
+            yield from seat.interrupt(seat.halting)
+
+    def cancel(self, seat: _Seat) -> None:
+        """Give up the calls that a seat waits for."""
+        for number in [number for number, (waiting, _) in self.asked.items() if waiting is seat]:
+            del self.asked[number]
+            self.flight.cancel(number)
+        seat.under_way.clear()
 
     def ask_all(self) -> Iterator[Event]:
         """Put every call that a seat asks for under way; what is stored, or streamed, is answered here."""
@@ -274,6 +314,7 @@ class _Table:
         stored, stop = self.options.get("stored_replies") or {}, self.options.get("stop")
         terms = self.options.get("terms")
         for seat in self.seats:
+            yield from self.ask_steps(seat, calls)
             if not isinstance(ask := seat.request, Ask):
                 continue
             if reply := stored.get((seat.episode.id, len(seat.turns), ask.model, ask.messages)):
@@ -286,11 +327,46 @@ class _Table:
                 yield from _stream(seat, agreed, self.pool, stop)
             else:
                 seat.request = None  # it waits for its reply
-                self.asked[self.numbered] = seat
-                self.numbered += 1
+                self.await_reply(seat, None)
                 calls.append(agreed)
         if calls:
             self.flight.add(calls)
+
+    def await_reply(self, seat: _Seat, step: int | None) -> None:
+        """Note who waits for the call that is begun next."""
+        if step is not None:
+            seat.under_way[step] = self.numbered
+        self.asked[self.numbered] = seat, step
+        self.numbered += 1
+
+    def ask_steps(self, seat: _Seat, calls: list[Ask]) -> Iterator[Event]:
+        """Put the steps of a workflow under way that can begin, side by side; what is stored, or streamed, is answered
+        here. A reason to stop begins no more of them, and ends the episode once those under way have been answered."""
+        stored, stop = self.options.get("stored_replies") or {}, self.options.get("stop")
+        terms = self.options.get("terms")
+        while isinstance(request := seat.request, AskSteps):
+            fresh = next(
+                ((step, ask) for step, ask in request.asks.items() if step not in seat.under_way), None
+            )
+            if fresh is None:
+                seat.request = None  # it waits for its replies
+                return
+            step, ask = fresh
+            if reply := stored.get((seat.episode.id, step, ask.model, ask.messages)):
+                yield from seat.advance((step, reply))
+                continue
+            agreed: Ask | EndReason = seat.halting or seat.halts(stop) or ask
+            if isinstance(agreed, Ask) and terms:
+                agreed = terms(seat.so_far, agreed)
+            if isinstance(agreed, EndReason):
+                seat.halting, seat.request = agreed, None
+                if not seat.under_way:
+                    yield from seat.interrupt(agreed)
+            elif self.options.get("stream"):
+                yield from _stream(seat, agreed, self.pool, stop, step)
+            else:
+                self.await_reply(seat, step)
+                calls.append(agreed)
 
     def grade_all(self) -> Iterator[Event]:
         """Have every answer graded that waits for it; what takes long is worked on meanwhile."""
@@ -317,19 +393,29 @@ class _Table:
 
 def _decide_all(seats: Sequence[_Seat], policy: Policy, stop: Stop | None) -> Iterator[Event]:
     waiting: list[tuple[_Seat, Decide]] = []
+    planning: list[tuple[_Seat, WritePlan]] = []
     for seat in seats:
-        if isinstance(seat.request, Decide):
-            if reason := seat.halts(stop):
-                yield from seat.interrupt(reason)
-            else:
-                waiting.append((seat, seat.request))
+        if isinstance(seat.request, Decide | WritePlan) and (reason := seat.halts(stop)):
+            yield from seat.interrupt(reason)
+        elif isinstance(seat.request, Decide):
+            waiting.append((seat, seat.request))
+        elif isinstance(seat.request, WritePlan):
+            planning.append((seat, seat.request))
+    by_writer: dict[int, list[tuple[_Seat, WritePlan]]] = {}
+    for seat, asked in planning:
+        by_writer.setdefault(id(seat.writer), []).append((seat, asked))
+    for some in by_writer.values():
+        writer = some[0][0].writer
+        assert writer is not None  # nobody else asks for plans
+        for (seat, _), reply in zip(some, writer.write([asked for _, asked in some]), strict=True):
+            yield from seat.advance(reply)
     if waiting:
         decisions: list[Decision] = policy.decide([request for _, request in waiting])
         for (seat, _), decision in zip(waiting, decisions, strict=True):
             yield from seat.advance(decision)
 
 
-def _stream(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Iterator[Event]:
+def _stream(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | None = None) -> Iterator[Event]:
     reply = _no_reply("stream")
     try:
         with closing(pool.stream(ask)) as pieces:
@@ -337,14 +423,14 @@ def _stream(seat: _Seat, ask: Ask, pool: Pool, stop: Stop | None) -> Iterator[Ev
                 if isinstance(piece, Reply):
                     reply = piece
                     break
-                yield Delta(seat.episode.id, len(seat.turns), piece)
+                yield Delta(seat.episode.id, len(seat.turns) if step is None else step, piece)
                 if reason := seat.halts(stop):
                     yield from seat.interrupt(reason)
                     return
     except BudgetError:
         yield from seat.interrupt(EndReason.COST_CEILING)
         return
-    yield from seat.advance(reply)
+    yield from seat.advance(reply if step is None else (step, reply))
 
 
 def _no_reply(where: str) -> Reply:

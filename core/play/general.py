@@ -88,12 +88,12 @@ def prompt(
     where even the question, the latest advice and answer, and the duty need more. `key` is the call's own.
 
     The oldest turns between the first and the last are left out first, then the middle of the longest texts."""
-    problem = _quoted(_CONVERSATION if task.grader == "open" else _PROBLEM, task.question)
+    problem = quoted(_CONVERSATION if task.grader == "open" else _PROBLEM, task.question)
     latest = []
     if role is Role.WORKER and suggestion:
-        latest.append(_quoted("The Thinker's latest advice:", suggestion))
+        latest.append(quoted("The Thinker's latest advice:", suggestion))
     if answer is not None:
-        latest.append(_quoted("The latest answer:", answer))
+        latest.append(quoted("The latest answer:", answer))
 
     def composed(turns: int, longest: int) -> tuple[Message, ...]:
         said, gone = _transcript(entries, turns, longest)
@@ -125,7 +125,7 @@ def _transcript(entries: Sequence[TranscriptEntry], turns: int, longest: int) ->
         if 1 < number <= turns + 1:
             of_turns += len(text)
         else:
-            said.append(_quoted(f"Turn {number}, {entry.role.capitalize()}:", _without_middle(text, longest)))
+            said.append(quoted(f"Turn {number}, {entry.role.capitalize()}:", _without_middle(text, longest)))
             gone += max(0, len(text) - longest)
     if turns:
         which = f"Turns 2 to {turns + 1} are" if turns > 1 else "Turn 2 is"
@@ -174,7 +174,7 @@ def tag_of(key: str, text: str) -> str:
     raise AssertionError("unreachable")
 
 
-def _quoted(heading: str, text: str) -> str:
+def quoted(heading: str, text: str) -> str:
     """The same in every prompt and episode that quotes this text below this heading."""
     tag = tag_of(heading, text)
     return f"{heading}\nBEGIN {tag}\n{text}\nEND {tag}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from core.draws import draw_index, uniform
-from core.episode import ROLE_ORDER, Decide, Decision, Role
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role
 from core.errors import ConfigError
 from core.play.policy import Policy
 
@@ -106,6 +106,24 @@ class PolicyPerRequest:
             made = policies[own[0]].decide([requests[place] for place in own])
             decided |= dict(zip(own, made, strict=True))
         return [decided[place] for place in range(len(requests))]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPerEpisode:
+    """Lets every episode be played by the policy that `policy_of` has for its id."""
+
+    id: str
+    models: tuple[str, ...]
+    policy_of: Callable[[str], Policy]
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The requests of one policy are decided in one batch."""
+        each = PolicyPerRequest(self.id, self.models, lambda request: self.policy_of(request.episode_id))
+        return each.decide(requests)
+
+    def policy_for(self, episode: Episode) -> Policy:
+        """Whoever plays this episode."""
+        return self.policy_of(episode.id)
 
 
 def single_policy(model: str, models: tuple[str, ...], cycle: Cycle = PLAN_WORK_CHECK) -> CyclePolicy:

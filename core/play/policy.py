@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from core.checkpoint import Checkpoint
-from core.episode import Decide, Decision, Episode, Protocol, Task
+from core.episode import Decide, Decision, Episode, Protocol, Reply, Task, WritePlan
 from core.ids import episode_id
+from core.pool.spec import ModelSpec
 
 
 @typing.runtime_checkable
@@ -25,6 +26,33 @@ class Policy(typing.Protocol):
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request, in order. Pure: the same requests give the same decisions."""
+
+
+@typing.runtime_checkable
+class WorkflowPolicy(Policy, typing.Protocol):
+    """A policy that decides no turns one by one, but writes whole workflows and says how an episode is run by them."""
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
+    ) -> Generator[typing.Any, typing.Any, Episode]:
+        """The episode as a generator that asks a driver (`core.conduct.session`)."""
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """One planner's reply per request, in order. Pure: the same requests give the same replies."""
+
+
+@typing.runtime_checkable
+class DispatchingPolicy(Policy, typing.Protocol):
+    """A policy that leaves each episode to one of several."""
+
+    def policy_for(self, episode: Episode) -> Policy:
+        """Whoever plays this episode."""
+
+
+def workflow_policy(policy: Policy, episode: Episode) -> WorkflowPolicy | None:
+    """The policy that writes this episode's workflows; None where turns are decided one by one."""
+    own = policy.policy_for(episode) if isinstance(policy, DispatchingPolicy) else policy
+    return own if isinstance(own, WorkflowPolicy) else None
 
 
 @dataclass(frozen=True)

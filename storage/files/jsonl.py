@@ -12,7 +12,7 @@ whose `kind` says what it is; they come in this order:
     optimiser   run, generation, state (base64): to resume an evolution from its last generation
     episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
                 turns and texts included; hidden states are base64 of little-endian float16, logits all digits;
-                a protocol that is left out is not recorded
+                a protocol that is left out is not recorded; plans and a turn's step are those of a workflow
     label       episode, turn, span_start, span_end (characters of the turn's reply; null: all of it, the whole
                 episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
     end         counts: {kind: lines}, sha256: of every byte before this line
@@ -173,13 +173,22 @@ Line = HeaderLine | Body | EndLine
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
-#: What a value holds while it is played, and no store keeps.
-_NOT_KEPT: dict[str, Any] = {"episode": {"turns": {"__all__": {"reply": {"tool_calls", "reused"}}}}}
+#: What a reply holds while it is played, and no store keeps.
+_NOT_KEPT = {"tool_calls", "reused"}
 
 
 def dump_line(line: Line) -> bytes:
     """A line's bytes with its newline."""
-    return line.model_dump_json(exclude=_NOT_KEPT if line.kind == "episode" else None).encode() + b"\n"
+    return line.model_dump_json(exclude=_left_out(line)).encode() + b"\n"
+
+
+def _left_out(line: Line) -> dict[str, Any] | None:
+    """Fields that are not written; among them those of workflows for an episode that has none."""
+    if not isinstance(line, EpisodeLine):
+        return None
+    if not line.episode.plans:
+        return {"episode": {"plans": True, "turns": {"__all__": {"reply": _NOT_KEPT, "step": True}}}}
+    return {"episode": {name: {"__all__": {"reply": _NOT_KEPT}} for name in ("plans", "turns")}}
 
 
 def parse_line(content: bytes, version: int = VERSION) -> Line:

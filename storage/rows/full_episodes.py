@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, delete, exists, insert, select
 
-from core.episode import Episode, Message, Reply, Task, Turn
+from core.episode import Episode, Message, Plan, Reply, Task, Turn
 from storage.rows import mapping
-from storage.rows.schema import checkpoint, episode, override, same_turn, state, task, text, turn
+from storage.rows.schema import checkpoint, episode, override, plan, same_turn, state, task, text, turn
 
 #: IN lists stay below every database's limit on bound values.
 CHUNK = 500
@@ -57,10 +57,10 @@ def read_timed_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[
         rows = {row["id"]: row for row in connection.execute(query).mappings()}
         wanted = select(task).where(task.c.key.in_({row["task_key"] for row in rows.values()}))
         tasks = {row["key"]: mapping.to_task(row) for row in connection.execute(wanted).mappings()}
-        turns = _turns(connection, chunk)
+        turns, plans = _turns(connection, chunk), _plans(connection, chunk)
         for row in (rows[one] for one in chunk if one in rows):
             played, started = turns[row["id"]]
-            made = mapping.to_episode(row, tasks[row["task_key"]], tuple(played))
+            made = mapping.to_episode(row, tasks[row["task_key"]], tuple(played), tuple(plans[row["id"]]))
             yield TimedEpisode(made, row["started"], row["finished"], tuple(started))
 
 
@@ -109,15 +109,29 @@ def _turns(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[list[T
     return found
 
 
+def _plans(connection: Connection, ids: Sequence[str]) -> dict[str, list[Plan]]:
+    """The plans of each episode, in order."""
+    query = (
+        select(plan)
+        .where(plan.c.episode_id.in_(ids))
+        .order_by(plan.c.episode_id, plan.c.round, plan.c.attempt)
+    )
+    found: dict[str, list[Plan]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        found[row["episode_id"]].append(mapping.to_plan(row))
+    return found
+
+
 def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> None:
     """Insert full episodes, a statement per table and not per episode; their runs must be there, their ids new."""
     keys = insert_tasks(connection, [one.episode.task for one in some])
     generations = _generations(connection, {one.episode.policy for one in some})
-    episodes, turns, texts, states = [], [], [], []
+    episodes, turns, texts, states, plans = [], [], [], [], []
     for one in some:
         full = one.episode
         row = _episode_row(full, keys[full.task], generations, one.started)
         episodes.append({**row, **mapping.outcome_row(full), "finished": one.finished})
+        plans += [mapping.plan_row(written, one.started) for written in full.plans]
         for played, at in zip(full.turns, one.turn_started, strict=True):
             where = (full.id, played.index)
             turns.append(
@@ -130,7 +144,7 @@ def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> Non
             prompt = {"prompt": mapping.prompt_text(played.messages)}
             texts += mapping.text_rows(*where, {**prompt, **mapping.reply_texts(played.reply)})
             states += mapping.state_rows(*where, played.decision)
-    for table, rows in ((episode, episodes), (turn, turns), (text, texts), (state, states)):
+    for table, rows in ((episode, episodes), (plan, plans), (turn, turns), (text, texts), (state, states)):
         if rows:
             connection.execute(insert(table), rows)
 

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -25,15 +25,18 @@ from core.episode import (
     Failure,
     Flag,
     Message,
+    Plan,
     Protocol,
     Reply,
     Role,
     Status,
+    Step,
     Task,
     Turn,
     Usage,
     Verdict,
 )
+from core.workflow import AccessMode, PlanFault, Workflow
 from storage.rows.meta_column import facts_of, notes_of
 from storage.rows.summaries import EPISODE_FLAGS, LOW_MARGIN, QUESTION_CUT
 
@@ -44,7 +47,17 @@ _LETTERS = {Role.THINKER: "T", Role.WORKER: "W", Role.VERIFIER: "V"}
 #: Fields of a value that stand in columns of the same name: as they are, as packed numbers, as strings of 0 and 1.
 _EPISODE = ("id", "run_id", "policy", "turn_budget", "seed", "argmax")
 _PROMPT = ("prompt_digest", "prompt_tokens", "prompt_overflow")
-_PROGRESS = ("turns", "strip", "tokens_in", "tokens_out", "cost_usd", "latency_s", "min_margin")
+_PROGRESS = (
+    "turns",
+    "strip",
+    "tokens_in",
+    "tokens_out",
+    "cost_usd",
+    "latency_s",
+    "min_margin",
+    "topology",
+    "plan_fault",
+)
 _DECISION = ("model", "argmax_model", "sampled", "origin", *_PROMPT)
 _NUMBERS = ("model_logits", "role_logits", "model_probs", "role_probs")
 _MASKS = ("model_mask", "role_mask")
@@ -67,25 +80,47 @@ class EpisodeProgress:
     decisions: int = 0  # turns decided by a head
     flags: frozenset[str] = frozenset()  # out of EPISODE_FLAGS
     right: bool | None = None  # the answer after the last turn
+    calls: int = 0  # turns, and replies of a planner
+    topology: str | None = None  # of the last workflow
+    plan_fault: str | None = None  # of the last plan
 
     @classmethod
-    def over(cls, models: Sequence[str], turns: Iterable[Turn]) -> EpisodeProgress:
-        """The progress after these turns."""
-        return reduce(lambda progress, turn: progress.add(models, turn), turns, cls())
+    def over(
+        cls, models: Sequence[str], turns: Iterable[Turn], plans: Iterable[Plan] = ()
+    ) -> EpisodeProgress:
+        """The progress after these plans and turns."""
+        planned = reduce(EpisodeProgress.add_plan, plans, cls())
+        return reduce(lambda progress, turn: progress.add(models, turn), turns, planned)
 
-    def add(self, models: Sequence[str], turn: Turn) -> EpisodeProgress:
-        """The progress after one more turn."""
-        usage, decision = turn.reply.usage, turn.decision
-        before = 0.0 if self.turns == 0 else self.cost_usd
-        margin, entropy = decision_margin(decision), decision_entropy(decision)
-        cell = strip_cell(models, decision.model, decision.role, turn.verdict)
-        return EpisodeProgress(
-            turns=self.turns + 1,
-            strip=f"{self.strip} {cell}".lstrip(),
+    def add_plan(self, plan: Plan) -> EpisodeProgress:
+        """The progress after one more plan, which costs as a turn does and is none."""
+        return replace(
+            self._after(plan.reply),
+            topology=plan.workflow.topology.value if plan.workflow else self.topology,
+            plan_fault=plan.fault.value if plan.fault else None,
+        )
+
+    def _after(self, reply: Reply) -> EpisodeProgress:
+        """With what one more call has taken."""
+        usage, before = reply.usage, 0.0 if self.calls == 0 else self.cost_usd
+        return replace(
+            self,
+            calls=self.calls + 1,
             tokens_in=self.tokens_in + usage.tokens_in,
             tokens_out=self.tokens_out + usage.tokens_out,
             cost_usd=None if before is None or usage.cost_usd is None else before + usage.cost_usd,
-            latency_s=self.latency_s + turn.reply.latency_s,
+            latency_s=self.latency_s + reply.latency_s,
+        )
+
+    def add(self, models: Sequence[str], turn: Turn) -> EpisodeProgress:
+        """The progress after one more turn."""
+        decision = turn.decision
+        margin, entropy = decision_margin(decision), decision_entropy(decision)
+        cell = strip_cell(models, decision.model, decision.role, turn.verdict)
+        return replace(
+            self._after(turn.reply),
+            turns=self.turns + 1,
+            strip=f"{self.strip} {cell}".lstrip(),
             min_margin=min((m for m in (self.min_margin, margin) if m is not None), default=None),
             entropy_sum=self.entropy_sum + (entropy or 0.0),
             decisions=self.decisions + (entropy is not None),
@@ -141,7 +176,7 @@ def episode_row(episode: Episode, task_key: int, started: float) -> Row:
 
 def outcome_row(episode: Episode) -> Row:
     """What is known at an episode's end, with the columns that lists show."""
-    progress = EpisodeProgress.over(episode.models, episode.turns)
+    progress = EpisodeProgress.over(episode.models, episode.turns, episode.plans)
     return {
         "status": episode.status.value,
         "end_reason": episode.end_reason.value if episode.end_reason else None,
@@ -162,7 +197,7 @@ def progress_row(progress: EpisodeProgress) -> Row:
     }
 
 
-def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...]) -> Episode:
+def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan, ...] = ()) -> Episode:
     """The episode of its rows."""
     return Episode(
         **{name: row[name] for name in (*_EPISODE, "answer", "correct")},
@@ -170,6 +205,7 @@ def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...]) -> Episode:
         models=tuple(json.loads(row["models"])),
         protocol=Protocol(row["protocol"]) if row["protocol"] else None,
         turns=turns,
+        plans=plans,
         status=Status(row["status"]),
         end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
         **facts_of(row["meta"], row["parent_episode_id"], row["fork_turn"]),
@@ -220,6 +256,18 @@ def finished_row(turn: Turn) -> Row:
         "answer_after": turn.answer_after and clean(turn.answer_after),
         "correct_after": turn.correct_after,
         "flags": ",".join(turn.flags),
+        **_step_columns(turn.step),
+    }
+
+
+def _step_columns(step: Step | None) -> Row:
+    if step is None:
+        return dict.fromkeys(("round", "step", "subtask", "visible"))
+    return {
+        "round": step.round,
+        "step": step.place,
+        "subtask": clean(step.subtask),
+        "visible": json.dumps(step.visible),
     }
 
 
@@ -266,7 +314,52 @@ def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:
         suggested_role=Role(row["suggested_role"]) if row["suggested_role"] else None,
         verdict=Verdict(row["verdict"]) if row["verdict"] else None,
         flags=to_flags(row["flags"]),
+        step=_to_step(row),
         **{name: row[name] for name in _MEANING},
+    )
+
+
+def _to_step(row: Rows) -> Step | None:
+    if row["step"] is None:
+        return None
+    return Step(row["round"], row["step"], row["subtask"], tuple(json.loads(row["visible"])))
+
+
+def plan_row(plan: Plan, at: float) -> Row:
+    """A planner's reply and what was read from it."""
+    workflow = plan.workflow
+    lists = {
+        "models": workflow.models,
+        "subtasks": workflow.subtasks,
+        "reads": workflow.reads,
+        "mode": workflow.mode,
+    } if workflow else None  # fmt: skip
+    return {
+        **{name: getattr(plan, name) for name in ("episode_id", "round", "attempt", "planner", "keeps")},
+        "at": at,
+        "prompt": prompt_text(plan.messages),
+        **{kind: clean(body) for kind, body in reply_texts(plan.reply).items()},
+        **{name: value for name, value in replied_row(plan.reply).items() if name != "stage"},
+        "workflow": clean(json.dumps(lists)) if lists else None,
+        "fault": plan.fault.value if plan.fault else None,
+    }
+
+
+def to_plan(row: Rows) -> Plan:
+    """Inverse of `plan_row`, but for the time."""
+    lists = json.loads(row["workflow"]) if row["workflow"] else None
+    return Plan(
+        **{name: row[name] for name in ("episode_id", "round", "attempt", "planner", "keeps")},
+        messages=to_messages(row["prompt"]),
+        reply=to_reply({**row, "flags": ""}, {"reply": row["reply"], "reasoning": row["reasoning"]}),
+        workflow=lists
+        and Workflow(
+            tuple(lists["models"]),
+            tuple(lists["subtasks"]),
+            tuple(tuple(seen) for seen in lists["reads"]),
+            AccessMode(lists["mode"]),
+        ),
+        fault=PlanFault(row["fault"]) if row["fault"] else None,
     )
 
 

@@ -162,6 +162,8 @@ episode = Table(
     _zeroed("tokens_out", Integer),
     Column("cost_usd", Float),
     _zeroed("latency_s", Float),
+    Column("topology", String, doc="The shape of its last workflow; empty: it has none"),
+    Column("plan_fault", String, doc="Why its last plan was no workflow; empty: it was one"),
     Column("min_margin", Float, doc="The smallest margin of its decisions, in logits"),
     Column("mean_entropy", Float, doc="The mean entropy of its decisions, in nats"),
     _zeroed("flags", Integer, "Bits in the order of storage.rows.summaries.EPISODE_FLAGS"),
@@ -220,6 +222,11 @@ turn = Table(
     Column("answer_rule", String, doc="By which rule a Worker's answer was found in its reply"),
     Column("answer_after", Text, doc="The answer that stands after this turn"),
     Column("correct_after", Boolean, doc="Whether that is right"),
+    # of a workflow's step alone
+    Column("round", Integer, doc="The round of its workflow, from 0; empty: no workflow"),
+    Column("step", Integer, doc="Its place in the workflow, from 0"),
+    Column("subtask", Text, doc="What the step was asked to do"),
+    Column("visible", Text, doc="JSON list of the turns that it could read"),
     Column("flags", String, nullable=False, server_default="", doc="What was noticed, by commas"),
     CheckConstraint("stage IN ('asked', 'replied', 'finished')", name="stage"),
     Index(None, "model", "role", "episode_id"),
@@ -230,6 +237,31 @@ turn = Table(
         "ix_turn_counts",
         *("episode_id", "idx", "stage", "role", "model", *_JUDGED, *_CONSUMED, "sampled", "margin"),
     ),
+)
+
+# The replies of a planner, in order, each with what was read from it.
+plan = Table(
+    "plan",
+    metadata,
+    Column("episode_id", String, _to("episode.id"), primary_key=True),
+    Column("round", Integer, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("planner", String, nullable=False, doc="The model of the pool, or the policy, that wrote it"),
+    Column("at", Float, nullable=False, doc="When it was there, Unix seconds"),
+    Column("prompt", Text, nullable=False, doc="What the planner was asked: JSON messages"),
+    Column("reply", Text, nullable=False),
+    Column("reasoning", Text, nullable=False),
+    Column("finish_reason", String, doc="Why the planner stopped writing"),
+    Column("tokens_in", Integer),
+    Column("tokens_out", Integer),
+    Column("tokens_cached", Integer, doc="Tokens of the prompt that its server had read before"),
+    Column("cost_usd", Float),
+    Column("latency_s", Float),
+    Column("error_kind", String, doc="What kind of failure the planner had"),
+    Column("error", Text, doc="What the failure said"),
+    Column("workflow", Text, doc="JSON: models, subtasks, reads and mode; empty: none could be read"),
+    Column("fault", String, doc="Why none could be read"),
+    _zeroed("keeps", Boolean, "In a later round: nothing is changed"),
 )
 
 text = Table(

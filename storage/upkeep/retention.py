@@ -38,7 +38,7 @@ from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
 from storage.rows.full_episodes import chunks, delete_episodes
 from storage.rows.meta_column import mentions_removed, removed_in, with_removed
-from storage.rows.schema import checkpoint, episode, run, state, text
+from storage.rows.schema import checkpoint, episode, plan, run, state, text
 from storage.rows.summaries import RunStatus
 from storage.shelves.labels import is_labelled
 from storage.store import Store
@@ -79,6 +79,11 @@ _EPISODE_IS_OVER = exists(
         or_(_OVER, _BROKE_OFF, and_(run.c.kind == "serve", episode.c.status != Status.RUNNING)),
     )
 )
+#: What a planner's replies lose with it. What each step was asked to do stays, as choices and verdicts do.
+_OF_PLANS: dict[What, dict[str, str]] = {
+    "prompts": {"prompt": ""},
+    "texts": {"prompt": "", "reply": "", "reasoning": ""},
+}
 _child = episode.alias("child")
 _FORKED = exists(select(_child.c.id).where(_child.c.parent_episode_id == episode.c.id))
 #: Why an episode is kept although it was chosen -> the condition.
@@ -128,6 +133,8 @@ def prune(store: Store, what: What, where: EpisodeFilter, *, everything: bool = 
         for chunk in chunks(ids):
             held = column.table.c.episode_id.in_(chunk)
             connection.execute(delete(column.table).where(held, *kinds))
+            if planned := _OF_PLANS.get(what):
+                connection.execute(update(plan).where(plan.c.episode_id.in_(chunk)).values(planned))
             _note(connection, chunk, what, store.now())
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from multiprocessing.connection import Connection
 
-from core.episode import Delta, EpisodeFinished, EpisodeStarted
+from core.episode import Delta, EpisodeFinished, EpisodeStarted, Plan
 from storage.recorder import record
 from storage.store import open_store
 from tests.builders.play import births, events, tasks
@@ -21,5 +21,5 @@ def write(url: str, run: str, said: Connection[Heard, None]) -> None:
         kind = type(happened).__name__
         if isinstance(happened, EpisodeStarted | EpisodeFinished):
             said.send((kind, happened.episode.id, -1))
-        elif not isinstance(happened, Delta):
+        elif not isinstance(happened, Delta | Plan):
             said.send((kind, happened.episode_id, happened.index))

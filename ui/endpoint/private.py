@@ -11,11 +11,13 @@ from core.episode import (
     EpisodeFinished,
     EpisodeStarted,
     Event,
+    Plan,
     Replied,
     Reply,
     Turn,
     TurnStarted,
 )
+from core.workflow import Workflow
 
 #: Stands where the question, the answer or a failure's words would.
 NOT_KEPT = "(not kept)"
@@ -26,6 +28,8 @@ def without_texts(event: Event, now: float) -> Event | None:
     match event:
         case EpisodeStarted():
             return EpisodeStarted(_episode(event.episode, now))
+        case Plan():
+            return replace(event, messages=(), reply=_reply(event.reply), workflow=_workflow(event.workflow))
         case TurnStarted():
             return replace(event, messages=(), decision=_decision(event.decision))
         case Replied():
@@ -44,6 +48,10 @@ def _episode(episode: Episode, now: float) -> Episode:
         episode,
         task=replace(episode.task, id="not-kept", question=NOT_KEPT),
         turns=tuple(_turn(turn) for turn in episode.turns),
+        plans=tuple(
+            replace(plan, messages=(), reply=_reply(plan.reply), workflow=_workflow(plan.workflow))
+            for plan in episode.plans
+        ),
         answer=None if episode.answer is None else NOT_KEPT,
         error=None if episode.error is None else NOT_KEPT,  # servers repeat in it what they were sent
         removed={"texts": day, "prompts": day, "states": day},
@@ -57,9 +65,15 @@ def _turn(turn: Turn) -> Turn:
         messages=(),
         reply=_reply(turn.reply),
         suggestion="",
+        step=None if turn.step is None else replace(turn.step, subtask=NOT_KEPT),
         verdict_raw="",
         answer_after=None if turn.answer_after is None else NOT_KEPT,
     )
+
+
+def _workflow(workflow: Workflow | None) -> Workflow | None:
+    """Who works and reads whom, without what each step was asked."""
+    return None if workflow is None else replace(workflow, subtasks=(NOT_KEPT,) * len(workflow))
 
 
 def _decision(decision: Decision) -> Decision:

@@ -10,7 +10,7 @@ from core.checkpoint import load_checkpoint
 from core.episode import Episode, Event, Protocol, Status, Task
 from core.errors import ConfigError
 from core.play.drive import GradeMany, drive_many
-from core.play.policies import SINGLE, PolicyPerRequest, cycle_policy
+from core.play.policies import SINGLE, PolicyPerEpisode, cycle_policy
 from core.play.policy import Policy, new_episode
 from core.pool.cache import CachedPool
 from core.tasks.sets import digest_of_tasks
@@ -78,7 +78,7 @@ class BatchParts:
                     policy_of[new.id] = policy
                     waiting.append(begun.get(new.id, new))
         if waiting and not control.stop():
-            each = PolicyPerRequest("batch", plan.models, lambda request: policy_of[request.episode_id])
+            each = PolicyPerEpisode("batch", plan.models, policy_of.__getitem__)
             events = drive_many(
                 waiting, each, pool, self.grade, stop=control.stop, stored_replies=stored_replies
             )

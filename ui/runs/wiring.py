@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import platformdirs
 
 from core.checkpoint import Checkpoint, load_checkpoint
+from core.conduct.planners import CONDUCTOR, planner_policy
 from core.errors import CheckpointError, ConfigError
 from core.play.policies import (
     CANDIDATE,
@@ -174,7 +175,9 @@ def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
     for name in names:
         if pool == POCKET_POOL and follows_cycle(name) and name != f"{SINGLE}*":
             cycle_policy(name, MODELS, PLAN_WORK_CHECK)
-        if name != "random" and not follows_cycle(name) and not os.path.isdir(name):
+        if pool == POCKET_POOL and name.startswith(CONDUCTOR):
+            planner_policy(name, MODELS)
+        if not (name == "random" or follows_cycle(name) or name.startswith(CONDUCTOR) or os.path.isdir(name)):
             _check_stored(name, store)
 
 
@@ -187,7 +190,7 @@ def _check_stored(name: str, store: Store) -> None:
     if not store.checkpoints.has(name):
         raise CheckpointError(
             f"There is no policy or checkpoint '{name}': see 'trinity checkpoints', or use single:MODEL, "
-            "single:*, random, random-model or round-robin."
+            "single:*, random, random-model, round-robin or conductor:PLANNER."
         )
 
 
@@ -210,6 +213,8 @@ class Policies:
         """The policy of a name. Raises ConfigError or CheckpointError with one sentence."""
         if name == "random":
             return RandomPolicy(self.models)
+        if name.startswith(CONDUCTOR):
+            return planner_policy(name, self.models)
         if follows_cycle(name):
             return cycle_policy(name, self.models, self.cycles.get(name, PLAN_WORK_CHECK))
         if os.path.isdir(name):  # of a name that no path can have: no error, no folder

@@ -25,6 +25,7 @@ from core.episode import (
     Failure,
     Grade,
     Message,
+    Plan,
     Protocol,
     Replied,
     Reply,
@@ -156,7 +157,7 @@ class TestCrowd:
             inner = [
                 (type(event), event.index)
                 for event in events[1:-1]
-                if not isinstance(event, EpisodeStarted | EpisodeFinished)
+                if not isinstance(event, EpisodeStarted | EpisodeFinished | Plan)
             ]
             turns = len(events[-1].episode.turns)
             assert inner == [(kind, k) for k in range(turns) for kind in (TurnStarted, Replied, Turn)]

@@ -1,0 +1,232 @@
+"""Planners that need no training: frozen workflows, random ones, a model of the pool, and the control of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.conduct.reading import read_workflow, write_workflow
+from core.conduct.session import Planner, conduct
+from core.draws import uniform
+from core.episode import Decide, Decision, Episode, Reply, Usage, WritePlan
+from core.errors import ConfigError
+from core.pool.spec import ModelSpec
+from core.workflow import MOST_STEPS, AccessMode, Workflow
+
+#: How the name of every policy that writes workflows begins.
+CONDUCTOR = "conductor:"
+
+PLAN = "Plan how to solve the problem, step by step, without solving it."
+SOLVE = "Solve the problem, by the plan where you see one."
+CHECK = "Check the answer that you see, step by step, and give the right final answer."
+MERGE = "Merge the answers that you see: decide which is right, and give it as the final answer."
+CRITICISE = "Criticise the plan that you see: say what is wrong or missing in it."
+RECONSIDER = "Solve the problem again: say where the answers that you see go wrong, and give yours."
+
+#: Frozen workflows: what each step is asked, and which steps it reads.
+FIXED: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
+    "single": ((SOLVE, ()),),
+    "chain": ((PLAN, ()), (SOLVE, (0,)), (CHECK, (0, 1))),
+    "solvers": ((SOLVE, ()), (SOLVE, ()), (SOLVE, ()), (MERGE, (0, 1, 2))),
+    "debate": ((SOLVE, ()), (SOLVE, ()), (RECONSIDER, (0, 1)), (RECONSIDER, (0, 1)), (MERGE, (2, 3))),
+    "automix": ((SOLVE, ()), (CHECK, (0,)), (MERGE, (0, 1))),
+    "critic": ((PLAN, ()), (CRITICISE, (0,)), (PLAN, (0, 1)), (SOLVE, (2,))),
+}
+
+_FREE = Usage(0, 0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPlanner:
+    """The same workflow for every problem."""
+
+    id: str
+    models: tuple[str, ...]
+    workflow: Workflow
+    mode: AccessMode = AccessMode.CHOOSE_POSITION
+    asked_model: str = ""
+    rounds: int = 1
+    show_names: bool = False
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """Its lists, for every request."""
+        return [_written(self.workflow)] * len(requests)
+
+
+def fixed_planner(name: str, models: tuple[str, ...], team: Sequence[str] = ()) -> FixedPlanner:
+    """The frozen workflow NAME with a model of the `team` for each of its steps; a shorter team is gone through again,
+    and without one the pool's models are taken in order. ConfigError for unknown names."""
+    if name not in FIXED:
+        raise ConfigError(f"There is no frozen workflow '{name}': choose {', '.join(FIXED)}.")
+    unknown = [model for model in team if model not in models]
+    if unknown:
+        raise ConfigError(f"There is no model '{unknown[0]}' in the pool: choose one of {', '.join(models)}.")
+    steps, who = FIXED[name], team or models
+    slots = tuple(models.index(who[place % len(who)]) for place in range(len(steps)))
+    workflow = Workflow(slots, tuple(text for text, _ in steps), tuple(reads for _, reads in steps))
+    own = f":{'+'.join(team)}" if team else ""
+    return FixedPlanner(f"{CONDUCTOR}fixed:{name}{own}", models, workflow)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPlanner:
+    """A random legal workflow for every problem: what a planner has to be better than."""
+
+    models: tuple[str, ...]
+    id: str = f"{CONDUCTOR}random"
+    mode: AccessMode = AccessMode.CHOOSE_POSITION
+    asked_model: str = ""
+    rounds: int = 1
+    show_names: bool = False
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """The lists of one random workflow per request, drawn by its key."""
+        return [_written(random_workflow(request.key, request.allowed)) for request in requests]
+
+
+def random_workflow(
+    key: str, allowed: Sequence[int], subtasks: Sequence[str] = (PLAN, SOLVE, CHECK, MERGE)
+) -> Workflow:
+    """A workflow of 1 to MOST_STEPS steps without dead ones, drawn by `key`: each number of steps, model, subtask and
+    access equally likely, but that a step which no later one reads is given a reader."""
+    u = iter(uniform(key, 4 * MOST_STEPS + MOST_STEPS**2).tolist())
+    n = 1 + int(next(u) * MOST_STEPS)
+    models = tuple(allowed[int(next(u) * len(allowed))] for _ in range(n))
+    texts = tuple(subtasks[int(next(u) * len(subtasks))] for _ in range(n))
+    reads = [{earlier for earlier in range(step) if next(u) < 0.5} for step in range(n)]
+    for step in range(n - 1):
+        if not any(step in seen for seen in reads):
+            reads[step + 1 + int(next(u) * (n - 1 - step))].add(step)
+    return Workflow(models, texts, tuple(tuple(sorted(seen)) for seen in reads))
+
+
+@dataclass(frozen=True, slots=True)
+class PromptedPlanner:
+    """A model of the pool that is asked for a workflow; nothing is trained."""
+
+    models: tuple[str, ...]
+    asked_model: str
+    mode: AccessMode = AccessMode.AUTO
+    rounds: int = 1
+    show_names: bool = True
+
+    @property
+    def id(self) -> str:
+        return f"{CONDUCTOR}prompted:{self.asked_model}"
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """Never asked: its plans come from the pool."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class SameModelPlanner:
+    """Another planner's workflows with every step given to one model: as many calls, no team."""
+
+    inner: Planner
+    model: str
+
+    @property
+    def id(self) -> str:
+        return f"{CONDUCTOR}same-model:{self.model}:{self.inner.id.removeprefix(CONDUCTOR)}"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return self.inner.models
+
+    @property
+    def mode(self) -> AccessMode:
+        return self.inner.mode
+
+    @property
+    def asked_model(self) -> str:
+        return ""
+
+    @property
+    def rounds(self) -> int:
+        return self.inner.rounds
+
+    @property
+    def show_names(self) -> bool:
+        return self.inner.show_names
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """The other planner's lists with one model everywhere; what cannot be read stays as it is."""
+        slot = self.models.index(self.model)
+        changed = []
+        for request, reply in zip(requests, self.inner.write(requests), strict=True):
+            read = read_workflow(reply.text, allowed=request.allowed, mode=self.mode)
+            if isinstance(read, Workflow):
+                lists = write_workflow(replace(read, models=(slot,) * len(read)))
+                reply = replace(reply, text=lists)
+            changed.append(reply)
+        return changed
+
+
+def _written(workflow: Workflow) -> Reply:
+    return Reply(write_workflow(workflow), usage=_FREE)
+
+
+@dataclass(frozen=True, slots=True)
+class Conductor:
+    """A planner as a policy that stands beside every other."""
+
+    planner: Planner
+
+    @property
+    def id(self) -> str:
+        return self.planner.id
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return self.planner.models
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """ConfigError: it writes whole workflows."""
+        raise ConfigError(
+            f"Policy '{self.id}' writes whole workflows and decides no single turns: compare its episodes instead."
+        )
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
+    ) -> Generator[Any, Any, Episode]:
+        """The episode, run by this planner's workflows."""
+        return conduct(episode, specs, self.planner, model_mask=model_mask)
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """The planner's replies."""
+        return self.planner.write(requests)
+
+
+def planner_policy(name: str, models: tuple[str, ...]) -> Conductor:
+    """The policy of a name that begins with CONDUCTOR and needs no checkpoint. ConfigError for one that is not
+    understood, or names a model that the pool does not have."""
+    kind, _, rest = name.removeprefix(CONDUCTOR).partition(":")
+    match kind:
+        case "random" if not rest:
+            return Conductor(RandomPlanner(models))
+        case "fixed":
+            which, _, team = rest.partition(":")
+            return Conductor(fixed_planner(which, models, team.split("+") if team else ()))
+        case "prompted" if rest:
+            return Conductor(PromptedPlanner(models, _known(rest, models)))
+        case "same-model" if rest:
+            model, _, inner = rest.partition(":")
+            planner = planner_policy(CONDUCTOR + (inner or "random"), models).planner
+            if planner.asked_model:
+                raise ConfigError(
+                    "same-model takes the workflows of a checkpoint, a frozen or a random one: a prompted planner "
+                    "would write others."
+                )
+            return Conductor(SameModelPlanner(planner, _known(model, models)))
+    raise ConfigError(
+        f"Policy '{name}' is not understood: give conductor:fixed:NAME ({', '.join(FIXED)}), conductor:random, "
+        "conductor:prompted:MODEL or conductor:same-model:MODEL:PLANNER."
+    )
+
+
+def _known(model: str, models: tuple[str, ...]) -> str:
+    if model not in models:
+        raise ConfigError(f"There is no model '{model}' in the pool: choose one of {', '.join(models)}.")
+    return model

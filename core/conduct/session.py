@@ -1,0 +1,402 @@
+"""Runs workflows as a generator without input or output: it asks, a driver answers.
+
+    WritePlan or Ask -> Reply   AskSteps -> (turn, Reply)   Grade -> bool or Failure   everything else -> None
+
+A round: a plan (asked for again while it cannot be read), then every step as soon as what it reads is there, then, in
+the order of the steps, what each reply gave and its grade. The reply of a step is reported when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from core.conduct.prompts import Done, given_answer, judged, planner_messages, step_messages, terse_role
+from core.conduct.reading import read_workflow, write_workflow
+from core.draws import reply_seed, turn_key
+from core.episode import (
+    Ask,
+    AskSteps,
+    Decision,
+    EndReason,
+    Episode,
+    Failure,
+    Flag,
+    Grade,
+    Message,
+    Plan,
+    Replied,
+    Reply,
+    Role,
+    Status,
+    Step,
+    Turn,
+    TurnStarted,
+    WritePlan,
+)
+from core.errors import ConfigError
+from core.play import reading
+from core.play.session import NOT_ASKED
+from core.pool.spec import ModelSpec
+from core.workflow import AccessMode, PlanFault, Workflow
+
+#: How often a planner of the pool is asked again for a plan that cannot be read.
+MOST_ATTEMPTS = 5
+
+Request = WritePlan | Ask | AskSteps | Grade | Plan | TurnStarted | Replied | Turn
+Response = Reply | tuple[int, Reply] | bool | Failure | None
+Conduct = Generator[Request, Response, Episode]
+
+
+class Planner(Protocol):
+    """Who writes the workflows of an episode."""
+
+    @property
+    def id(self) -> str:
+        """Its name as a policy."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The pool slots that its workflows name, in order."""
+
+    @property
+    def mode(self) -> AccessMode:
+        """The form in which its access lists are written."""
+
+    @property
+    def asked_model(self) -> str:
+        """The model of the pool that is asked for plans; empty where the planner answers WritePlan itself."""
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds of plan and workflow."""
+
+    @property
+    def show_names(self) -> bool:
+        """Whether it is told the models' names, and not their ids alone."""
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """One reply per request, in order; the same requests give the same replies."""
+
+
+def conduct(
+    episode: Episode,
+    specs: Mapping[str, ModelSpec],
+    planner: Planner,
+    *,
+    model_mask: Sequence[bool] = (),
+) -> Conduct:
+    """Run an episode's workflows to its end and return it; recorded plans and turns are taken as they are.
+
+    `model_mask` is True where a slot of `episode.models` may be named; empty allows all. An infrastructure failure, of
+    a model or of the grader, returns the episode as missing."""
+    absent = [name for name in (*episode.models, *filter(None, [planner.asked_model])) if name not in specs]
+    if absent:
+        raise ConfigError(
+            f"The pool has no model named '{absent[0]}', which policy '{episode.policy}' needs: use the pool it was "
+            "made for, or add the model."
+        )
+    allowed = tuple(slot for slot in range(len(episode.models)) if not model_mask or model_mask[slot])
+    state = _Conducted(episode, specs, planner, allowed)
+    for round_ in range(planner.rounds):
+        plan = yield from _planned(state, round_)
+        if isinstance(plan, Failure):
+            return state.missing(plan)
+        if plan.workflow is None:
+            if plan.keeps:
+                break
+            return state.ended(EndReason.UNREADABLE_PLAN)
+        first = state.first_turn(round_)
+        if first + len(plan.workflow) > episode.turn_budget:
+            return state.ended(EndReason.BUDGET)
+        failure = yield from _run(state, plan.workflow, round_, first)
+        if failure is not None:
+            return state.missing(failure)
+    return state.ended(EndReason.COMPLETED)
+
+
+def _planned(state: _Conducted, round_: int) -> Generator[Request, Response, Plan | Failure]:
+    """The last plan of a round: the first that can be read, or the last one tried."""
+    planner, episode = state.planner, state.episode
+    plans = [plan for plan in episode.plans if plan.round == round_]
+    attempts = MOST_ATTEMPTS if planner.asked_model else 1
+    while not plans or (plans[-1].workflow is None and not plans[-1].keeps and len(plans) < attempts):
+        messages = state.planner_messages(round_)
+        key = (
+            f"{turn_key(episode.seed, episode.task.id, state.first_turn(round_))}/plan/{round_}/{len(plans)}"
+        )
+        request: Request = WritePlan(messages, episode.task.question, state.allowed, key, round_, episode.id)
+        if planner.asked_model:
+            request = Ask(
+                planner.asked_model,
+                Role.THINKER,
+                messages,
+                seed=reply_seed(episode.seed, episode.task.id),
+                sample=len(plans),
+                episode=episode.id,
+            )
+        reply = yield request
+        assert isinstance(reply, Reply)
+        if reply.error is not None and reply.error.kind == "infrastructure":
+            return reply.error
+        read: Workflow | PlanFault = PlanFault.NO_LISTS
+        if reply.error is None:
+            read = read_workflow(reply.text, allowed=state.allowed, mode=planner.mode)
+        workflow = read if isinstance(read, Workflow) else None
+        keeps = round_ > 0 and read is PlanFault.NO_LISTS and reply.error is None
+        plan = Plan(
+            episode.id,
+            round_,
+            len(plans),
+            planner.asked_model or planner.id,
+            messages,
+            reply,
+            workflow,
+            None if isinstance(read, Workflow) or keeps else read,
+            keeps,
+        )
+        yield plan
+        plans.append(plan)
+        state.plans.append(plan)
+    return plans[-1]
+
+
+def _run(
+    state: _Conducted, workflow: Workflow, round_: int, first: int
+) -> Generator[Request, Response, Failure | None]:
+    """All steps of a round, whose turns begin at number `first`."""
+    round_state = _Round(state, workflow, round_, first)
+    while not round_state.is_over:
+        for place in round_state.ready():
+            decision, messages = round_state.begin(place)
+            yield TurnStarted(state.episode.id, first + place, decision, messages)
+            if not messages:
+                yield Replied(state.episode.id, first + place, NOT_ASKED)
+                round_state.take(place, NOT_ASKED)
+        if round_state.asked:
+            answered = yield AskSteps(dict(round_state.asked))
+            assert isinstance(answered, tuple)
+            index, reply = answered
+            if reply.error is not None and reply.error.kind == "infrastructure":
+                return reply.error
+            yield Replied(state.episode.id, index, reply)
+            round_state.take(index - first, reply)
+    for place in range(len(workflow)):
+        turn = round_state.turn(place)
+        if turn.answer_after is not None and turn.answer_after not in state.grades and state.can_grade:
+            correct = yield Grade(state.episode.task, turn.answer_after)
+            if isinstance(correct, Failure):
+                return correct
+            state.grades[turn.answer_after] = bool(correct)
+        if turn.answer_after is not None and state.can_grade:
+            turn = replace(turn, correct_after=state.grades[turn.answer_after])
+        state.add(turn)
+        if first + place >= len(state.episode.turns):
+            yield turn
+    return None
+
+
+@dataclass(slots=True)
+class _Conducted:
+    """An episode after its plans and turns so far."""
+
+    episode: Episode
+    specs: Mapping[str, ModelSpec]
+    planner: Planner
+    allowed: tuple[int, ...]  # slots of the pool that a workflow may name
+    plans: list[Plan] = field(init=False)
+    turns: list[Turn] = field(default_factory=list)
+    grades: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.plans = [*self.episode.plans]
+        for turn in self.episode.turns:
+            if turn.answer_after is not None and turn.correct_after is not None:
+                self.grades[turn.answer_after] = turn.correct_after
+
+    @property
+    def can_grade(self) -> bool:
+        return bool(self.episode.task.answer)
+
+    @property
+    def answer(self) -> str | None:
+        return self.turns[-1].answer_after if self.turns else None
+
+    def add(self, turn: Turn) -> None:
+        self.turns.append(turn)
+
+    def first_turn(self, round_: int) -> int:
+        """The number of a round's first turn."""
+        run = (plan.workflow for plan in self.plans if plan.round < round_)
+        return sum(len(workflow) for workflow in run if workflow is not None)
+
+    def planner_messages(self, round_: int) -> tuple[Message, ...]:
+        """What the planner is asked in this round."""
+        before = None
+        if round_:
+            workflow = next(plan.workflow for plan in reversed(self.plans) if plan.workflow is not None)
+            before = (write_workflow(workflow), self.turns[-1].reply.text)
+        models = {slot: self.episode.models[slot] for slot in self.allowed}
+        planner = self.planner
+        return planner_messages(
+            self.episode.task.question, models, planner.mode, show_names=planner.show_names, before=before
+        )
+
+    def ended(self, reason: EndReason, status: Status = Status.FINISHED) -> Episode:
+        right = self.answer is not None and self.grades.get(self.answer, False)
+        return replace(
+            self.episode,
+            plans=tuple(self.plans),
+            turns=tuple(self.turns),
+            status=status,
+            end_reason=reason,
+            answer=self.answer,
+            correct=right if self.can_grade and status is Status.FINISHED else None,
+        )
+
+    def missing(self, failure: Failure) -> Episode:
+        return replace(self.ended(EndReason.ERROR, Status.MISSING), error=failure.message)
+
+
+@dataclass(slots=True)
+class _Round:
+    """One workflow that is being run: what was asked, and what has come."""
+
+    state: _Conducted
+    workflow: Workflow
+    round: int
+    first: int
+    asked: dict[int, Ask] = field(default_factory=dict)  # by turn, no reply yet
+    begun: dict[int, tuple[Decision, tuple[Message, ...]]] = field(default_factory=dict)  # by place
+    replies: dict[int, Reply] = field(default_factory=dict)  # by place
+
+    def __post_init__(self) -> None:
+        for turn in self.state.episode.turns[self.first : self.first + len(self.workflow)]:  # recorded
+            place = turn.index - self.first
+            self.begun[place] = turn.decision, turn.messages
+            self.replies[place] = turn.reply
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.replies) == len(self.workflow)
+
+    def ready(self) -> list[int]:
+        """Steps that can begin: what they read is there. Until all of these are begun none of them is asked."""
+        return [
+            place
+            for place, seen in enumerate(self.workflow.reads)
+            if place not in self.begun and all(earlier in self.replies for earlier in seen)
+        ]
+
+    def begin(self, place: int) -> tuple[Decision, tuple[Message, ...]]:
+        """Who does a step and what it is sent; it then waits for its reply, unless there is nothing to ask."""
+        state, model = self.state, self._model(place)
+        spec, subtask, seen = state.specs[model], self.workflow.subtasks[place], self.seen(place)
+        role = terse_role(subtask) if spec.dialect == "terse" else Role.WORKER
+        judges = role is Role.VERIFIER
+        messages: tuple[Message, ...] = ()
+        if not judges or judged(subtask, seen):
+            last = place == len(self.workflow) - 1
+            messages = step_messages(spec, state.episode.task, subtask, seen, last=last)
+        decision = Decision(model, role, sampled=False)
+        self.begun[place] = decision, messages
+        if messages:
+            self.asked[self.first + place] = Ask(
+                model,
+                role,
+                messages,
+                seed=reply_seed(state.episode.seed, state.episode.task.id),
+                sample=self.first + place,  # whatever order replies come in
+                temperature=spec.role_temperature.get(role),
+                episode=state.episode.id,
+            )
+        return decision, messages
+
+    def take(self, place: int, reply: Reply) -> None:
+        """The reply of a step has come."""
+        self.asked.pop(self.first + place, None)
+        self.replies[place] = reply
+
+    def seen(self, place: int) -> list[Done]:
+        """What a step may read: the steps that its access list names, and where these are all earlier ones, in a later
+        round also the round before."""
+        reads = self.workflow.reads[place]
+        return [*self._earlier_rounds(place), *(self.done(earlier) for earlier in reads)]
+
+    def visible(self, place: int) -> tuple[int, ...]:
+        """The turns that a step may read."""
+        return (*self._turns_before(place), *(self.first + earlier for earlier in self.workflow.reads[place]))
+
+    def done(self, place: int) -> Done:
+        """A step that is over, as later ones see it."""
+        model, subtask, reply = self._model(place), self.workflow.subtasks[place], self.replies[place]
+        text = "" if reply.error is not None else reading.without_thinking(reply.text).strip()
+        slot = self.state.episode.models.index(model)
+        if self.state.specs[model].dialect != "terse":
+            return Done(slot, subtask, text)
+        plan = text if terse_role(subtask) is Role.THINKER else ""
+        return Done(slot, subtask, text, plan, given_answer(subtask, text, self.seen(place)))
+
+    def turn(self, place: int) -> Turn:
+        """A finished step as a turn, all but the grade of its answer."""
+        state = self.state
+        decision, messages = self.begun[place]
+        reply, spec, done = self.replies[place], state.specs[decision.model], self.done(place)
+        terse = spec.dialect == "terse"
+        found, flags = reading.Reading(), list[Flag]()
+        if terse:
+            answer = done.answer
+            if reply != NOT_ASKED:
+                found = reading.read_reply(state.episode.rules, "terse", decision.role, done.text)
+                flags += found.flags
+            else:
+                flags.append(Flag.NOTHING_TO_JUDGE)
+        else:
+            task = state.episode.task
+            rule = reading.find_answer(done.text, task.grader, task.answer_pattern) if done.text else None
+            answer, last = (rule[0] if rule else ""), place == len(self.workflow) - 1
+            found = reading.Reading(answer_rule=rule[1] if rule else None)
+            if last and not answer:
+                flags.append(Flag.NO_ANSWER)
+        marks = {
+            Flag.MODEL_ERROR: reply.error is not None,
+            Flag.REUSED: reply.reused,
+            Flag.TRUNCATED: reply.finish_reason == "length",
+        }
+        return Turn(
+            episode_id=state.episode.id,
+            index=self.first + place,
+            decision=decision,
+            messages=messages,
+            reply=reply,
+            suggestion=found.suggestion,
+            verdict=found.verdict,
+            verdict_raw=found.verdict_raw,
+            answer_rule=found.answer_rule,
+            answer_after=answer or state.answer,
+            flags=(*flags, *(flag for flag, holds in marks.items() if holds)),
+            step=Step(self.round, place, self.workflow.subtasks[place], self.visible(place)),
+        )
+
+    def _model(self, place: int) -> str:
+        return self.state.episode.models[self.workflow.models[place]]
+
+    def _turns_before(self, place: int) -> tuple[int, ...]:
+        """Turns of earlier rounds that a step may read: those of the round before, where its access is complete."""
+        complete = place > 0 and self.workflow.reads[place] == tuple(range(place))
+        if not (self.round and complete):
+            return ()
+        return tuple(range(self.state.first_turn(self.round - 1), self.first))
+
+    def _earlier_rounds(self, place: int) -> list[Done]:
+        found = []
+        for number in self._turns_before(place):
+            turn = self.state.turns[number]
+            assert turn.step is not None  # every turn of a workflow has one
+            text = "" if turn.reply.error else reading.without_thinking(turn.reply.text).strip()
+            slot = self.state.episode.models.index(turn.decision.model)
+            plan = turn.suggestion
+            answer = (turn.answer_after or "") if turn.decision.role is not Role.THINKER else ""
+            found.append(Done(slot, turn.step.subtask, text, plan, answer))
+        return found

@@ -1,0 +1,134 @@
+"""Plans as planners write them, read or refused for one reason, and workflows that are read as they were written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.conduct.planners import random_workflow
+from core.conduct.reading import read_workflow, write_workflow
+from core.workflow import AccessMode, PlanFault, Topology, Workflow
+
+CORPUS = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "data" / "plans.jsonl").read_text("ascii").splitlines()
+]
+
+
+def reply_of(one: dict[str, Any]) -> str:
+    if "reply" in one:
+        return str(one["reply"])
+    before, unit, count, after = one["repeat"]
+    return f"{before}{unit * count}{after}"
+
+
+def test_the_corpus_is_read_as_it_is_labelled() -> None:
+    """Replies of 5 MB among them; no exception, and nothing is run."""
+    wrong: list[tuple[str, object]] = []
+    for one in CORPUS:
+        read = read_workflow(reply_of(one), allowed=range(one["models"]), mode=AccessMode(one["mode"]))
+        if isinstance(read, Workflow):
+            lists = {
+                "models": [*read.models],
+                "subtasks": [*read.subtasks],
+                "reads": [[*seen] for seen in read.reads],
+            }
+            if lists != one.get("workflow"):
+                wrong.append((one["id"], lists))
+        elif read != one.get("fault"):
+            wrong.append((one["id"], read))
+    assert not wrong
+    assert len(CORPUS) > 300
+    assert {one.get("fault") for one in CORPUS} == {None, *PlanFault}
+
+
+@st.composite
+def workflows(draw: st.DrawFn, mode: AccessMode) -> Workflow:
+    """Workflows that a mode can write."""
+    n = draw(st.integers(1, 5))
+    models = tuple(draw(st.integers(0, 6)) for _ in range(n))
+    texts = tuple(
+        draw(
+            st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40).filter(str.strip)
+        ).strip()
+        for _ in range(n)
+    )
+    reads: list[tuple[int, ...]] = []
+    for step in range(n):
+        earlier = range(step)
+        match mode:
+            case AccessMode.BINARY:
+                seen: set[int] = set(earlier) if draw(st.booleans()) else set()
+            case AccessMode.CHOOSE_ID:
+                chosen = draw(st.sets(st.sampled_from(models[:step]))) if step else set()
+                seen = {place for place in earlier if models[place] in chosen}
+            case _:
+                seen = draw(st.sets(st.sampled_from(list(earlier)))) if step else set()
+        reads.append(tuple(sorted(seen)))
+    if mode is AccessMode.CHOOSE_POSITION:
+        reads[-1] = tuple(range(n - 1))  # no dead step
+    return Workflow(models, texts, tuple(reads), mode)
+
+
+@pytest.mark.parametrize("mode", list(AccessMode))
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_is_written_is_read_again(mode: AccessMode, data: st.DataObject) -> None:
+    workflow = data.draw(workflows(mode))
+    assume_plain = all("`" not in text and "<think>" not in text for text in workflow.subtasks)
+    read = read_workflow(write_workflow(workflow), allowed=range(7), mode=mode)
+    if assume_plain:
+        assert isinstance(read, Workflow)
+        assert (read.models, read.reads) == (workflow.models, workflow.reads)
+
+
+@given(st.text(max_size=400), st.sampled_from(list(AccessMode)))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_a_workflow_or_one_reason(text: str, mode: AccessMode) -> None:
+    read = read_workflow(
+        f"model_id = [0]{text}subtasks = ['x{text}']\naccess_list: [[]]{text}", allowed=(0,), mode=mode
+    )
+    assert isinstance(read, Workflow | PlanFault)
+
+
+def test_models_that_may_not_be_named_are_unknown() -> None:
+    text = 'model_id = [1]\nsubtasks = ["x"]\naccess_list = [[]]'
+    assert read_workflow(text, allowed=(0, 2)) is PlanFault.UNKNOWN_MODEL
+    assert isinstance(read_workflow(text, allowed=(1,)), Workflow)
+
+
+@pytest.mark.parametrize(
+    ("reads", "topology", "depth", "width"),
+    [
+        ([()], "single", 1, 1),
+        ([(), (0,), (1,)], "chain", 3, 1),
+        ([(), (0,), (0, 1)], "chain", 3, 1),
+        ([(), (), ()], "parallel", 1, 3),
+        ([(), (), (0, 1)], "join", 2, 2),
+        ([(), (0,), (0,)], "tree", 2, 2),
+        ([(), (0,), (0,), (1, 2)], "other", 3, 2),
+        ([(), (), (0,)], "other", 2, 2),
+    ],
+)
+def test_shapes(reads: list[tuple[int, ...]], topology: str, depth: int, width: int) -> None:
+    one = Workflow((0,) * len(reads), ("x",) * len(reads), tuple(reads))
+    assert (one.topology, one.depth, one.width) == (Topology(topology), depth, width)
+
+
+def test_random_workflows_are_legal_and_name_only_allowed_models() -> None:
+    for number in range(500):
+        workflow = random_workflow(f"key/{number}", (1, 4))
+        read = read_workflow(write_workflow(workflow), allowed=(1, 4), mode=AccessMode.CHOOSE_POSITION)
+        assert read == workflow
+    assert random_workflow("a", (0,)) == random_workflow("a", (0,))
+
+
+def test_a_workflow_that_cannot_be_run_is_none() -> None:
+    for models, reads in (((), ()), ((0, 1), ((), (1,))), ((0,) * 6, ((),) * 6)):
+        with pytest.raises(ValueError, match="A (step of a )?workflow"):
+            Workflow(models, ("x",) * len(models), reads)
