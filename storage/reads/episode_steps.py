@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
-from core.episode import Decision, Episode
+from core.episode import Decision, Episode, Plan
 from core.errors import StoreError
 from storage.filters.listing import LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows
-from storage.rows.schema import episode, label, same_turn, second_opinion, state, task, text, turn
+from storage.rows.schema import episode, label, plan, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
 
@@ -64,7 +64,8 @@ class Variation:
 
 
 def read_head(store: Store, episode_id: str) -> EpisodeHead:
-    """All that is known of an episode but its turns, in one query; StoreError when there is no such episode."""
+    """All that is known of an episode but its turns, in one query, or two where it has a workflow; StoreError when
+    there is no such episode."""
     child = episode.alias()
     forks = exists(select(child.c.id).where(child.c.parent_episode_id == episode_id))
     query = (
@@ -82,8 +83,12 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
         raise StoreError(f"The store holds no episode {episode_id}: `trinity episodes` lists those it has.")
     task_row = {column.name: row[f"asked_{column.name}"] for column in task.c}
     summary = to_summary(row)
+    plans: tuple[Plan, ...] = ()
+    if row["topology"] or row["plan_fault"]:
+        rows = select(plan).where(plan.c.episode_id == episode_id).order_by(plan.c.round, plan.c.attempt)
+        plans = tuple(mapping.to_plan(one) for one in fetch_mappings(store.engine, rows))
     return EpisodeHead(
-        mapping.to_episode(row, mapping.to_task(task_row), ()),
+        mapping.to_episode(row, mapping.to_task(task_row), (), plans),
         replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
         bool(row["forked"]),
         bool(row["labelled"]),

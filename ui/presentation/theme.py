@@ -121,6 +121,8 @@ END_WORDS: dict[EndReason, str] = {
     EndReason.ACCEPTED: "accepted by a Verifier",
     EndReason.BUDGET: "turn budget spent",
     EndReason.VERIFIER_FIRST: "Verifier before any answer",
+    EndReason.COMPLETED: "workflow run to its end",
+    EndReason.UNREADABLE_PLAN: "no workflow could be read",
     EndReason.CANCELLED: "cancelled",
     EndReason.ERROR: "ended by an error",
     EndReason.DEADLINE: "out of time",

@@ -59,6 +59,7 @@ from ui.web.turns.share import save_button, share_popover
 from ui.web.turns.shown_turns import position_words, shown_turns, turn_filter
 from ui.web.turns.turn_card import announcement, before_card, question_heading, turn_card
 from ui.web.turns.variations import branch_turns, family_of, variation_tree
+from ui.web.turns.workflow import workflow_panel
 
 #: A running episode is read again this often, in seconds.
 REFRESH_S = 2.0
@@ -100,8 +101,9 @@ def show() -> None:
     else:
         with back:
             _back_button()
+        workflow_panel(recording.episode, None)
         nothing = "No turn of this episode was played."
-        st.write("The coordinator has not decided yet." if recording.running else nothing)
+        st.write("Nothing has been decided yet." if recording.running else nothing)
     _follow(recording)
 
 
@@ -328,6 +330,7 @@ def _at_turn(recording: Recording, places: _Places) -> None:
         share_popover(recording, cursor)
     with places.course:
         _course(recording, shown, cursor, to)
+        workflow_panel(recording.episode, cursor)
     with places.cards:
         _cards(recording, cursor)
     if places.beside is not None:

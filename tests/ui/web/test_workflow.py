@@ -1,0 +1,92 @@
+"""Episodes of workflows on the pages that read episodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.conduct.planners import planner_policy
+from core.episode import EpisodeFinished, Task
+from core.play.drive import drive_many
+from core.play.policies import PolicyPerEpisode, RandomPolicy
+from core.play.policy import Policy, new_episode
+from core.tasks.graders import grade_many
+from core.workflow import Workflow
+from storage.recorder import record
+from storage.store import Store
+from tests.builders.pools import ScriptedPool, specs
+from tests.ui.pages import opened, shown
+from ui.web.turns.workflow import graph_figure, graph_words, step_words
+
+MODELS = ("ann", "bob", "cid")
+TASK = Task("t1", "What is six times seven?", "42", "number")
+
+
+@pytest.fixture
+def ids(store: Store) -> dict[str, str]:
+    """An episode each of three policies: a join of solvers, one without a readable plan, and a coordinator."""
+    policies: dict[str, Policy] = {
+        "join": planner_policy("conductor:fixed:solvers", MODELS),
+        "unreadable": planner_policy("conductor:prompted:cid", MODELS),
+        "turns": RandomPolicy(MODELS),
+    }
+    pool = ScriptedPool(specs(MODELS, "general"), lambda ask: f"{ask.model} says <answer>42</answer>")
+    store.runs.create("r1", "run", {})
+    begun = {
+        new_episode("r1", place, TASK, policy, turns=5, seed=1, argmax=False).id: (name, policy, place)
+        for place, (name, policy) in enumerate(policies.items())
+    }
+    each = PolicyPerEpisode("all", MODELS, lambda id_: begun[id_][1])
+    episodes = [
+        new_episode("r1", place, TASK, policy, turns=5, seed=1, argmax=False)
+        for _, policy, place in begun.values()
+    ]
+    for event in record(store, drive_many(episodes, each, pool, grade_many)):
+        assert event is not None
+        if isinstance(event, EpisodeFinished):
+            assert event.episode.end_reason
+    store.runs.finish("r1")
+    return {name: id_ for id_, (name, _, _) in begun.items()}
+
+
+def test_replay_shows_who_worked_at_what_and_who_could_read_whom(ids: dict[str, str]) -> None:
+    page = opened("replay", ep=ids["join"], t="4")
+    text = shown(page)
+    assert "join, 4 steps, 3 side by side" in text
+    assert "workflow run to its end" in text
+    assert "It could read the problem and turn 1 (ann), turn 2 (bob), turn 3 (cid)." in text
+    assert any("model_id = [0, 1, 2, 0]" in one.value for one in page.code)
+    first = shown(opened("replay", ep=ids["join"], t="1"))
+    assert "It could read the problem alone." in first
+
+
+def test_replay_says_why_a_plan_was_no_workflow(ids: dict[str, str]) -> None:
+    page = opened("replay", ep=ids["unreadable"])
+    text = shown(page).replace("\\", "")
+    assert "No workflow: it has not all three lists" in text
+    assert any(one.label.startswith("What the planner wrote (5 tries)") for one in page.expander)
+    assert "No turn of this episode was played." in text
+
+
+@pytest.mark.parametrize("page", ["home", "episodes", "routing", "verifier", "checkpoints", "data", "pool"])
+def test_other_pages_read_workflows_like_any_episode(ids: dict[str, str], page: str) -> None:
+    assert not opened(page).exception
+
+
+def test_a_workflow_stands_beside_a_coordinators_episode(ids: dict[str, str]) -> None:
+    page = opened("pair", a=ids["join"], b=ids["turns"])
+    assert not page.exception
+    assert "workflow run to its end" in shown(page)
+
+
+def test_the_graph_has_a_node_for_each_step_and_an_arrow_for_each_access() -> None:
+    workflow = Workflow((0, 1, 2, 0), ("a", "b", "c", "d"), ((), (), (0,), (1, 2)))
+    names = ["ann", "bob", "cid", "ann"]
+    figure = graph_figure(workflow, names, MODELS, 2, first=1)
+    (nodes,) = figure.data
+    assert list(nodes.text) == ["2", "3", "4", "5"]
+    assert list(nodes.x) == [0, 0, 1, 2]
+    assert nodes.y[0] > nodes.y[1], "side by side stand above each other"
+    assert sum(one.ax is not None for one in figure.layout.annotations) == 3
+    assert list(nodes.marker.line.width) == [0, 0, 4, 0]
+    assert graph_words(workflow, names) == "turn 1 ann; turn 2 bob; turn 3 cid reads 1; turn 4 ann reads 2, 3"
+    assert "It could not read turn 1 (ann)." in step_words(workflow, names, 3)

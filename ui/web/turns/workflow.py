@@ -1,0 +1,186 @@
+"""The workflow behind an episode: its graph, what each step was asked and could read, and what the planner wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from core.episode import Episode, Plan
+from core.workflow import PlanFault, Workflow
+from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_colour, one_line
+from ui.presentation.words import seconds
+from ui.web.kit.chart import plot
+from ui.web.kit.text import text_block
+
+#: Why a planner's reply is no workflow, in words.
+FAULT_WORDS: dict[PlanFault, str] = {
+    PlanFault.NO_LISTS: "it has not all three lists",
+    PlanFault.LENGTHS_DIFFER: "its lists differ in length",
+    PlanFault.TOO_MANY_STEPS: "it has too many steps",
+    PlanFault.UNKNOWN_MODEL: "it names a model that it may not name",
+    PlanFault.EMPTY_SUBTASK: "a step is asked nothing",
+    PlanFault.ILLEGAL_ACCESS: "an entry of its access list is not allowed",
+    PlanFault.FORWARD_REFERENCE: "a step would read one that is not over",
+    PlanFault.DEAD_STEP: "nobody would read one of its steps",
+}
+_NODE_PX, _LANE_PX = 34, 64
+
+
+def workflow_panel(episode: Episode, cursor: int | None) -> None:
+    """All of it, with the step of turn `cursor` (from 0) told in words; nothing for an episode without plans."""
+    if not episode.plans:
+        return
+    turn = 0
+    for number in sorted({plan.round for plan in episode.plans}):
+        plans = [plan for plan in episode.plans if plan.round == number]
+        with st.container(border=True):
+            turn += _round(episode, plans, None if cursor is None else cursor - turn, first=turn)
+
+
+def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first: int) -> int:
+    """One round; returns how many turns it has."""
+    last = plans[-1]
+    rounds = len({plan.round for plan in episode.plans})
+    name = f"Workflow of round {last.round + 1}" if rounds > 1 else "Workflow"
+    workflow = last.workflow
+    if workflow is None:
+        kept = (
+            "The planner left the answer as it was." if last.keeps else f"No workflow: {fault_words(last)}."
+        )
+        st.markdown(f"**{name}** · {label(kept)}")
+    else:
+        shape = f"{workflow.topology.value}, {len(workflow)} {'step' if len(workflow) == 1 else 'steps'}"
+        side = f", {workflow.width} side by side" if workflow.width > 1 else ""
+        st.markdown(f"**{name}** · {shape}{side} · written by {label(one_line(last.planner, 60))}")
+        names = [episode.models[slot] for slot in workflow.models]
+        plot(
+            graph_figure(workflow, names, episode.models, place, first),
+            key=f"workflow_{last.round}",
+            small=True,
+            alt=graph_words(workflow, names, first),
+        )
+        if place is not None and 0 <= place < len(workflow):
+            st.markdown(step_words(workflow, names, place, first))
+    with st.expander(_planner_words(plans)):
+        for plan in plans:
+            if len(plans) > 1:
+                st.caption(f"Try {plan.attempt + 1}: {fault_words(plan) if plan.fault else 'read'}")
+            written = plan.reply.text or (plan.reply.error.message if plan.reply.error else "")
+            text_block(written or "(nothing)", key=f"plan_{plan.round}_{plan.attempt}")
+    return len(workflow) if workflow else 0
+
+
+def fault_words(plan: Plan) -> str:
+    """Why a plan is no workflow."""
+    return FAULT_WORDS[plan.fault] if plan.fault else "its planner failed"
+
+
+def _planner_words(plans: Sequence[Plan]) -> str:
+    tries = f" ({len(plans)} tries)" if len(plans) > 1 else ""
+    usage = plans[-1].reply.usage
+    spent = usage.tokens_in + usage.tokens_out
+    cost = f" · {spent:,} tokens · {seconds(plans[-1].reply.latency_s)}" if spent else ""
+    return f"What the planner wrote{tries}{cost}"
+
+
+def step_words(workflow: Workflow, names: Sequence[str], place: int, first: int = 0) -> str:
+    """What a step was asked, and which earlier steps it could and could not read."""
+    seen = workflow.reads[place]
+    hidden = [earlier for earlier in range(place) if earlier not in seen]
+
+    def told(places: Sequence[int]) -> str:
+        return ", ".join(f"turn {first + one + 1} ({label(names[one], 30)})" for one in places)
+
+    could = f"It could read the problem and {told(seen)}." if seen else "It could read the problem alone."
+    could_not = f" It could not read {told(hidden)}." if hidden else ""
+    asked = label(one_line(workflow.subtasks[place], 300))
+    return (
+        f"**Turn {first + place + 1}** ({label(names[place], 30)}) was asked: {asked}  \n{could}{could_not}"
+    )
+
+
+def graph_words(workflow: Workflow, names: Sequence[str], first: int = 0) -> str:
+    """The graph for who cannot see it."""
+    steps = (
+        f"turn {first + place + 1} {names[place]}"
+        + (f" reads {', '.join(str(first + one + 1) for one in seen)}" if seen else "")
+        for place, seen in enumerate(workflow.reads)
+    )
+    return "; ".join(steps)
+
+
+def graph_figure(
+    workflow: Workflow, names: Sequence[str], models: Sequence[str], place: int | None, first: int = 0
+) -> go.Figure:
+    """A node for each step in the colour of its model, time from left to right, so that steps which run side by side
+    stand above each other; an arrow from what is read to who reads it. The step at `place` has a ring."""
+    depths = workflow.depths
+    lanes = [depths[:step].count(depth) for step, depth in enumerate(depths)]
+    heights = [depths.count(depth) for depth in depths]
+    x = list(depths)
+    y = [(heights[step] - 1) / 2 - lanes[step] for step in range(len(workflow))]
+    arrows = [
+        {
+            "x": x[step],
+            "y": y[step],
+            "ax": x[earlier],
+            "ay": y[earlier],
+            **dict.fromkeys(("xref", "axref"), "x"),
+            **dict.fromkeys(("yref", "ayref"), "y"),
+            "standoff": _NODE_PX / 2 + 2,
+            "startstandoff": _NODE_PX / 2 + 2,
+            "arrowhead": 2,
+            "arrowwidth": 1.5,
+            "arrowcolor": NEUTRAL_COLOUR,
+            "text": "",
+        }
+        for step, seen in enumerate(workflow.reads)
+        for earlier in seen
+    ]
+    colours = [model_colour(name, models) for name in names]
+    nodes = go.Scatter(
+        x=x,
+        y=y,
+        mode="markers+text",
+        marker={
+            "size": _NODE_PX,
+            "color": colours,
+            "line": {
+                "width": [4 if step == place else 0 for step in range(len(workflow))],
+                "color": NEUTRAL_COLOUR,
+            },
+        },
+        text=[str(first + step + 1) for step in range(len(workflow))],
+        textfont={"color": [ink_on(colour) for colour in colours], "size": 14},
+        customdata=[
+            [label(name, 40), label(one_line(text, 120))]
+            for name, text in zip(names, workflow.subtasks, strict=True)
+        ],
+        hovertemplate="%{customdata[0]}: %{customdata[1]}<extra></extra>",
+    )
+    captions = [
+        {
+            "x": a,
+            "y": b,
+            "text": name[:24],
+            "yshift": -_NODE_PX / 2 - 10,
+            "showarrow": False,
+            "font": {"size": 11},
+        }
+        for a, b, name in zip(x, y, (one.replace("<", "&lt;") for one in names), strict=True)
+    ]
+    most = max(heights)
+    hidden = {"visible": False, "fixedrange": True}
+    return go.Figure(
+        nodes,
+        layout(
+            60 + _LANE_PX * most,
+            showlegend=False,
+            annotations=[*arrows, *captions],
+            xaxis={**hidden, "range": [-0.6, max(max(x), 1) + 0.6]},
+            yaxis={**hidden, "range": [-most / 2 - 0.4, most / 2 + 0.2]},
+            margin={"l": 0, "r": 0, "t": 4, "b": 4},
+        ),
+    )
