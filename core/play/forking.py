@@ -62,6 +62,11 @@ def forked_turn(parent: Episode, index: int) -> Turn:
     """The turn that is forked. ConfigError when it was never finished, or the episode is still being played."""
     if parent.status is Status.RUNNING:
         raise ConfigError(f"Episode {parent.id} is still being played: fork it when it is over.")
+    if parent.plans:
+        raise ConfigError(
+            f"Episode {parent.id} was run by a workflow, whose steps cannot be changed one by one: play the task again "
+            "with another planner."
+        )
     if not 0 <= index < len(parent.turns):
         raise ConfigError(
             f"Episode {parent.id} has no turn {index + 1}: give a turn between 1 and {len(parent.turns)}."
