@@ -106,11 +106,11 @@ def test_a_request_to_the_endpoint_is_seen_live_replayed_and_forked_in_the_app(
     assert url == f"{shop.address}/replay?ep={running.id}"
 
     # The page that was open all the while has seen it end.
-    expect(page.get_by_text("This episode is still being played")).to_have_count(0)
+    expect(page.get_by_text("This episode is still being played")).to_have_count(0, timeout=PATIENCE_S * 1000)
     page.goto(f"{url}&t=2&show=rendered")
     settled(page)
     page.get_by_text("Turn 2 of 3").first.wait_for()
-    expect(page.locator(".katex")).to_have_count(1)
+    expect(page.locator(".katex")).to_have_count(1, timeout=PATIENCE_S * 1000)
 
     page.get_by_role("button", name="Fork here").click()
     page.wait_for_url("**/forks?**")

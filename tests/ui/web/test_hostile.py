@@ -157,9 +157,9 @@ def test_two_hundred_rendered_replies_draw_run_and_fetch_nothing_and_stay_in_the
         _watch(page, trouble, (address, address.replace("http", "ws"), "data:", "blob:"))
         page.goto("/")
         frames = page.locator('[class*="st-key-rendered_"]')
-        expect(frames.nth(len(HOSTILE) - TOO_DEEP)).to_be_attached()
+        frames.nth(len(HOSTILE) - TOO_DEEP).wait_for(state="attached")
         settled(page)
-        expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
+        expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=PATIENCE_S * 1000)
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 900})
             trouble += [
