@@ -83,6 +83,8 @@ class EpisodeStatistics:
         kept = {**asdict(self), "shares": shares, "noticed": [one.to_json() for one in self.noticed]}
         if math.isnan(self.error):
             del kept["error"]
+        if not self.noticed:
+            del kept["noticed"]
         return kept
 
     @property
