@@ -17,6 +17,8 @@ from tests.storage.writer import Heard, write
 #: Fresh processes that need not import everything again.
 START = multiprocessing.get_context("forkserver")
 START.set_forkserver_preload(["tests.storage.writer"])
+#: A writer is killed when at most so much was acknowledged to it, and a little later.
+MOST_HEARD = 150
 STAGES = {"TurnStarted": 0, "Replied": 1, "Turn": 2}
 STORED = {"asked": 0, "replied": 1, "finished": 2}
 
@@ -38,13 +40,14 @@ class Killed:
 
 
 def killed_writers(file: Path, kills: int) -> Killed:
-    """Two writers at a time on one store, each killed at another moment, an even number of kills in all."""
+    """Two writers at a time on one store, each killed at another moment, an even number of kills in all. Moments are
+    counted in what a writer has recorded, so that a busy machine does not make them all the first one."""
     open_store(file).close()
     found = Killed(kills)
     for pair in range(kills // 2):
         for i, (process, heard) in enumerate([_writer(file, f"r{pair}{side}") for side in "ab"]):
-            found.acknowledged.append(heard.recv())  # it is recording now
-            time.sleep(0.01 * ((pair * 7 + i * 3) % 20))
+            found.acknowledged += [heard.recv() for _ in range(1 + (pair * 37 + i * 19) % MOST_HEARD)]
+            time.sleep(0.001 * ((pair * 7 + i * 3) % 20))
             process.kill()
             process.join()
             found.acknowledged += _rest(heard)

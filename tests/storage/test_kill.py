@@ -21,6 +21,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     """Twenty kills in all; `trinity bench soak` has many more."""
     found = killed_writers(tmp_path / "trinity.db", KILLS)
     assert len(found.acknowledged) > 10 * KILLS
+    assert found.episodes > KILLS  # many had ended
     assert found.lost == []
     assert found.integrity == ["ok"]
     store = open_store(tmp_path / "trinity.db", now=lambda: time.time() + 3600)
