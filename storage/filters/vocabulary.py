@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import Column, ColumnElement, func, not_, or_, select
 
 from core.episode import ANSWER_RULES, EndReason, Flag, Protocol, Role, Status, Verdict
+from core.workflow import PlanFault, Topology
 from storage.filters.current_labels import is_current
 from storage.rows.mapping import flag_bits
 from storage.rows.schema import episode, label, run, task, turn
@@ -127,6 +128,20 @@ _EPISODE = (
     ),
     Field("evolution", "truth", "played by an evolution's candidate, or its validation", IS_EVOLUTION),
     Field("sample", "truth", "it came with the program, as a sample", IS_SAMPLE),
+    Field(
+        "topology",
+        "choice",
+        "the shape of its last workflow; None: it has none",
+        episode.c.topology,
+        _same(Topology),
+    ),
+    Field(
+        "plan_fault",
+        "choice",
+        "why its last plan was no workflow; None: it was one",
+        episode.c.plan_fault,
+        _same(PlanFault),
+    ),
     Field("parent", "text", "id of the episode it was forked from", episode.c.parent_episode_id),
     Field(
         "fork_turn", "number", "first turn that may differ from the parent's, from 1", episode.c.fork_turn + 1
@@ -150,6 +165,7 @@ _TURN = (
         _same(ANSWER_RULES),
     ),
     Field("turn.number", "number", "1 for the first turn, as on pages", turn.c.idx + 1),
+    Field("turn.step", "number", "place in its workflow, from 1; None: no workflow", turn.c.step + 1),
     Field("turn.margin", "number", "logit margin of the decision", turn.c.margin),
     Field("turn.entropy", "number", "entropy of the decision, nats", turn.c.entropy),
     Field("turn.sampled", "truth", "drawn by chance, not the likeliest", turn.c.sampled),

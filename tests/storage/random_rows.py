@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from core.episode import EndReason, Flag, Role, Status, Verdict
+from core.episode import ANSWER_RULES, EndReason, Flag, Role, Status, Verdict
+from core.workflow import PlanFault, Topology
 from storage.rows import schema
 from storage.rows.mapping import flag_bits
 from storage.rows.summaries import EPISODE_FLAGS
@@ -38,6 +39,8 @@ def seen_turn(rng: random.Random, number: int) -> Row:
         "correct": maybe(rng, [True, False]),
         "answer": maybe(rng, WORDS),
         "number": number,
+        "read_by": maybe(rng, list(ANSWER_RULES)),
+        "step": maybe(rng, [1, 2]),
         "margin": maybe(rng, [0.0, 0.25, 3.0]),
         "entropy": maybe(rng, [0.0, 2.5]),
         "sampled": rng.random() < 0.5,
@@ -94,6 +97,12 @@ def seen_episode(rng: random.Random, index: int) -> Row:
         "run": (run := rng.choice(["r1", "r2"])),
         "fork": run == "r2",
         "measured": run == "r1" and not {"override", "swapped"} & set(flags),
+        "evolution": False,
+        "protocol": "paper",
+        "pool": None,
+        "sample": False,
+        "topology": maybe(rng, [one.value for one in Topology]),
+        "plan_fault": maybe(rng, [one.value for one in PlanFault]),
         "family": rng.choice(WORDS),
         "task": rng.choice(["t0", "t1"]),
         "policy": rng.choice(WORDS),
@@ -142,6 +151,7 @@ TURN_COLUMNS = {
     "answer": "answer_after",
     "cost": "cost_usd",
     "latency": "latency_s",
+    "read_by": "answer_rule",
 }
 
 
@@ -157,6 +167,10 @@ def insert(connection: Any, one: Row) -> None:
         "flags",
         "fork",
         "measured",
+        "evolution",
+        "protocol",
+        "pool",
+        "sample",
         "fork_turn",
     )
     row = {COLUMNS.get(name, name): value for name, value in one.items() if name not in derived}
@@ -188,7 +202,7 @@ def insert(connection: Any, one: Row) -> None:
         values = {
             TURN_COLUMNS.get(name, name): turn[name]
             for name in turn
-            if name not in ("tokens", "number", "flags")
+            if name not in ("tokens", "number", "flags", "step")
         }
         blobs = dict.fromkeys(("model_logits", "role_logits", "model_probs", "role_probs"), b"")
         connection.execute(
@@ -197,6 +211,7 @@ def insert(connection: Any, one: Row) -> None:
                 **blobs,
                 episode_id=one["id"],
                 idx=turn["number"] - 1,
+                step=None if turn["step"] is None else turn["step"] - 1,
                 flags=",".join(turn["flags"]),
                 stage="finished",
                 model_mask="",
