@@ -27,11 +27,10 @@ START_COMMAND = "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bi
 TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest"
 CHECK_LINE = "ruff format --check . && ruff check . && mypy && lint-imports"
 
-#: The rooms that know torch: the coordinator, evolution on top of it, planners that learn, and the pocket models.
+#: The rooms that know torch: the coordinator, evolution on top of it, and the pocket models.
 TORCH_ROOMS = (
     "core.coordinator.",
     "core.evolution.",
-    "core.planner.",
     "core.pocket.",
     "ui.runs.evolution",
     "ui.runs.paper.reproduction",
@@ -128,8 +127,7 @@ def test_only_the_torch_rooms_name_torch() -> None:
         for path, tree in trees().items()
         if heavy & {name.partition(".")[0] for name in imported(tree)}
     ]
-    rooms = ("core.coordinator.", "core.planner.", "core.pocket.")
-    assert [name for name in speakers if not name.startswith(rooms)] == []
+    assert [name for name in speakers if not name.startswith(("core.coordinator.", "core.pocket."))] == []
 
 
 def test_nothing_unpickles_or_trusts_foreign_code() -> None:

@@ -27,12 +27,13 @@ class LearnConfig:
     mean, over the group's standard deviation; there is no KL term. `learning_rate` is the peak: a rise over the first
     `warm_up` of the iterations, then a cosine down to zero. An iteration's rollouts are learned from in `updates` steps
     of AdamW, in batches of at most `batch` replies (0: as many as there are). `clip` bounds the ratio of new to old
-    probabilities where `updates` is above 1.
+    probabilities where `updates` is above 1. `entropy_bonus` times the mean entropy of the tokens (nats) is taken off
+    the loss: it keeps small planners from settling on the first workflow that is better than most.
 
     `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
     random workflows, some right and some wrong. A share `subset_share` of the questions of an iteration is played with
-    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists. Checkpoint and
-    validation come every `save_every` and `validate_every` iterations, and after the last."""
+    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists. Checkpoint
+    and validation come every `save_every` and `validate_every` iterations, and after the last."""
 
     iterations: int = 60
     questions: int = 16
@@ -43,6 +44,7 @@ class LearnConfig:
     updates: int = 1
     batch: int = 0
     clip: float = 0.2
+    entropy_bonus: float = 0.0
     loss: Loss = "dapo"
     max_grad_norm: float = 1.0
     unreadable: float = 0.0
@@ -74,6 +76,8 @@ class LearnConfig:
             )
         if not (0 <= self.subset_share <= 1 and 0 <= self.warm_up < 1):
             raise ConfigError("subset_share and warm_up are shares between 0 and 1.")
+        if not 0 <= self.entropy_bonus < math.inf:
+            raise ConfigError(f"The entropy bonus is 0 or more, not {self.entropy_bonus}.")
         if self.least_models < 1 or self.probes < 0 or self.batch < 0:
             raise ConfigError("least_models is at least 1; probes and batch are not negative.")
         if (self.questions * self.rollouts) % (self.updates * (self.batch or 1)):

@@ -93,11 +93,13 @@ def _train(
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     def hand_over(prompts: Sequence[object], trainer: object) -> dict[str, Any]:
-        """What was written for the trainer's prompts, which are the numbers of groups, one for each rollout."""
+        """What was written for the trainer's prompts, which are the numbers of groups, one for each rollout.
+        Tokens that were not chosen are no part of the loss."""
         return {
             "prompt_ids": [list(one.prompt) for one in rollouts.written],
             "completion_ids": [list(one.ids) for one in rollouts.written],
             "logprobs": None,
+            "env_mask": [[int(chosen) for chosen in one.chosen] for one in rollouts.written],
         }
 
     def earnings(**_: object) -> list[float | None]:
@@ -141,6 +143,7 @@ def _settings(
         scale_rewards="group",
         loss_type=config.loss,
         epsilon=config.clip,
+        entropy_coef=config.entropy_bonus,
         temperature=config.temperature,
         learning_rate=config.rate(iteration),
         lr_scheduler_type="constant",

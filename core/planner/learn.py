@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from core.episode import Status, Task
-from core.errors import ConfigError, PoolError
+from core.episode import Task
+from core.errors import ConfigError
 from core.planner.config import LearnConfig
 from core.planner.grpo import check_installed, learn_from, new_optimiser
 from core.planner.planner import LanguagePlanner
 from core.planner.questions import disagreed
-from core.planner.rollouts import Rollouts, roll_out, validate
+from core.planner.rollouts import check_answered, roll_out, validate
 from core.planner.state import PlannerState, restore, state_of
 from core.planner.statistics import IterationStats, statistics_of
 from core.play.drive import GradeMany
@@ -93,7 +93,7 @@ def learn(
         index += 1
         began, calls, hits = time.perf_counter(), shared.misses, shared.hits
         rollouts = roll_out(config, planner, questions, index, shared, grade)
-        _check_played(rollouts, index)
+        check_answered(rollouts.episodes, f"in iteration {index}")
         update = learn_from(planner, optimiser, rollouts, config, index)
         yield finished(
             Iteration(
@@ -110,13 +110,4 @@ def learn(
                 calls_saved=shared.hits - hits,
                 seconds=time.perf_counter() - began,
             )
-        )
-
-
-def _check_played(rollouts: Rollouts, index: int) -> None:
-    """Refuse an iteration all of whose episodes are missing."""
-    if all(one.status is Status.MISSING for one in rollouts.episodes):
-        reason = rollouts.episodes[0].error or "no reason given"
-        raise PoolError(
-            f"No model could be asked in iteration {index} ({reason}): see that they answer, then resume."
         )

@@ -135,11 +135,8 @@ class LanguagePlanner:
                 else (),
                 pieces=self._vocabulary() if self.constrained else None,
             )
-            for place, ids in zip(batch, replies, strict=True):
-                text = str(self.tokenizer.decode(ids, skip_special_tokens=True)).strip()
-                found[place] = Sampled(
-                    prompts[place].ids, tuple(ids), text, bool(ids) and ids[-1] == self._end
-                )
+            for place, written in zip(batch, replies, strict=True):
+                found[place] = self._sampled(prompts[place].ids, written)
         return [found[place] for place in range(len(prompts))]
 
     def save(self, folder: Path) -> Path:
@@ -178,6 +175,11 @@ class LanguagePlanner:
         """The tokens of what a request shows; text of the question never becomes a control token."""
         messages = shown_messages(request, self.card.shown)
         return self._prompts.prompt(Decide(Transcript(""), 0, "", messages=messages), "chat").ids
+
+    def _sampled(self, prompt: tuple[int, ...], written: Sequence[tuple[int, bool]]) -> Sampled:
+        ids, chosen = tuple(token for token, _ in written), tuple(free for _, free in written)
+        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+        return Sampled(prompt, ids, chosen, text, bool(ids) and ids[-1] == self._end)
 
     def _grammar(self, allowed: tuple[int, ...]) -> Grammar:
         if allowed not in self._grammars:

@@ -14,7 +14,7 @@ from core.episode import Episode, Task
 from core.errors import ConfigError
 from core.planner.config import LearnConfig
 from core.planner.forms import WORDS
-from core.planner.rollouts import play_plans
+from core.planner.rollouts import check_answered, play_plans
 from core.play.drive import GradeMany
 from core.pool.pool import Pool
 from core.workflow import MOST_STEPS, Workflow
@@ -27,7 +27,7 @@ def disagreed(
     config: LearnConfig, models: Sequence[str], tasks: Sequence[Task], pool: Pool, grade: GradeMany
 ) -> list[Task]:
     """The first `config.problems` tasks, in their order, that some probes solve and others do not. ConfigError where
-    there are none."""
+    there are none, PoolError where no model could be asked."""
     kept: list[Task] = []
     for start in range(0, len(tasks), _AT_ONCE):
         some = tasks[start : start + _AT_ONCE]
@@ -49,6 +49,7 @@ def _probed(
     """By task, what its probes came to: True where one was right, False where one was wrong."""
     seed = derive_seed((config.seed, "probes"))
     found: dict[str, set[bool]] = {task.id: set() for task in tasks}
+    played: list[Episode] = []
     for number in range(len(models) + config.probes):
         planner = _probe(models, number, f"{config.seed}/probes/{number}")
         episodes = [
@@ -63,9 +64,11 @@ def _probed(
             )
             for place, task in enumerate(tasks)
         ]
-        for one in play_plans(episodes, Conductor(planner), pool, grade):
-            if one.correct is not None:
-                found[one.task.id].add(one.correct)
+        played += play_plans(episodes, Conductor(planner), pool, grade)
+    check_answered(played, "for the choice of questions")
+    for one in played:
+        if one.correct is not None:
+            found[one.task.id].add(one.correct)
     return found
 
 

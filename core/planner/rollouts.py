@@ -13,9 +13,10 @@ import numpy as np
 from core.conduct.session import conduct
 from core.draws import derive_seed, uniform
 from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Reply, Status, Task, WritePlan
-from core.errors import ConfigError
+from core.errors import ConfigError, PoolError
 from core.planner.config import LearnConfig
 from core.planner.planner import LanguagePlanner, as_reply
+from core.planner.steady import SteadyPool
 from core.planner.subsets import random_subset
 from core.planner.writing import Sampled
 from core.play.drive import GradeMany, drive_many
@@ -143,7 +144,7 @@ def play_plans(
 ) -> list[Episode]:
     """Play episodes to their ends, in their order."""
     ended: dict[str, Episode] = {}
-    for event in drive_many(episodes, policy, pool, grade):
+    for event in drive_many(episodes, policy, SteadyPool(pool), grade):
         if isinstance(event, EpisodeFinished):
             ended[event.episode.id] = event.episode
     return [ended[one.id] for one in episodes]
@@ -156,6 +157,17 @@ def earned(config: LearnConfig, episode: Episode) -> float:
     if episode.end_reason is not EndReason.COMPLETED:
         return config.unreadable
     return config.right if episode.correct else config.wrong
+
+
+def check_answered(episodes: Sequence[Episode], when: str) -> None:
+    """PoolError where calls were lost and none came through; what is left was played without asking anybody."""
+    lost = [one for one in episodes if one.status is Status.MISSING]
+    asked = any(turn.messages for one in episodes if one.status is Status.FINISHED for turn in one.turns)
+    if lost and not asked:
+        reason = lost[0].error or "no reason given"
+        raise PoolError(
+            f"No model could be asked {when} ({reason}): see that they answer, then begin again or resume."
+        )
 
 
 def validate(

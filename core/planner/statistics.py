@@ -18,8 +18,8 @@ class PlanStatistics:
 
     `right` and `readable` are shares of the n episodes. The others are about those whose plan could be read:
     `steps_mean`; `topologies`, the share of each shape; `models`, by (place of the step from 0, model), the share of
-    the plans with such a step that give it to the model; `subtasks` likewise by (place, first word). `faults` counts the
-    plans that could not be read by their reason. `tokens` are the pool's, in and out. `families` holds the same for
+    the plans with such a step that give it to the model; `subtasks` likewise by (place, first word). `faults` counts
+    the plans that could not be read by their reason. `tokens` are the pool's, in and out. `families` holds the same for
     the episodes of each family of tasks."""
 
     n: int

@@ -18,10 +18,12 @@ from core.pocket.threads import is_small, suited_threads
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One reply in tokens and as text; `finished` where the model ended it itself."""
+    """One reply in tokens and as text; `finished` where the model ended it itself. `chosen` is True for each token
+    that another one could have stood for; one that the form of the lists fixed was not chosen."""
 
     prompt: tuple[int, ...]
     ids: tuple[int, ...]
+    chosen: tuple[bool, ...]
     text: str
     finished: bool
 
@@ -111,11 +113,11 @@ def write_tokens(
     pad: int,
     grammars: Sequence[Grammar] = (),
     pieces: Pieces | None = None,
-) -> list[list[int]]:
-    """The tokens of one reply per prompt, the end token included. With `grammars`, one per prompt, and the `pieces` of
-    the vocabulary, a reply can be nothing but lists."""
+) -> list[list[tuple[int, bool]]]:
+    """The tokens of one reply per prompt, the end token included, each with whether it was chosen. With `grammars`, one
+    per prompt, and the `pieces` of the vocabulary, a reply can be nothing but lists."""
     steered = _Steered(model)
-    replies: list[list[int]] = [[] for _ in prompts]
+    replies: list[list[tuple[int, bool]]] = [[] for _ in prompts]
     places = [Place()] * len(prompts)
     training = model.training
     torch.nn.Module.eval(model)
@@ -129,9 +131,9 @@ def write_tokens(
             steer(range(len(prompts)))
             for step in _steps(steered, prompts, temperature, most_tokens, end, pad):
                 for row, token in step.items():
-                    replies[row].append(token)
-                    if pieces is not None and grammars and token != end:
-                        places[row] = pieces.moves(grammars[row], places[row])[token]
+                    moves = pieces.moves(grammars[row], places[row]) if pieces and grammars else {}
+                    replies[row].append((token, len(moves) > 1 or not grammars))
+                    places[row] = moves.get(token, places[row])
                 going = [row for row, token in step.items() if token != end]
                 if going:
                     steer(going)
