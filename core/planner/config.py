@@ -32,16 +32,17 @@ class LearnConfig:
 
     `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
     random workflows, some right and some wrong. A share `subset_share` of the questions of an iteration is played with
-    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists. Checkpoint
-    and validation come every `save_every` and `validate_every` iterations, and after the last."""
+    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists, and
+    only tokens that were chosen among several are learned from. Without it a small planner, which makes its mistakes in
+    long lists, learns to write single steps before anything else. Checkpoint and validation come every `save_every` and `validate_every` iterations, and after the last."""
 
     iterations: int = 60
     questions: int = 16
     rollouts: int = 16
-    learning_rate: float = 1e-3
+    learning_rate: float = 6e-4
     warm_up: float = 0.03
     temperature: float = 1.0
-    updates: int = 1
+    updates: int = 2
     batch: int = 0
     clip: float = 0.2
     entropy_bonus: float = 0.0
@@ -54,7 +55,7 @@ class LearnConfig:
     probes: int = 8
     subset_share: float = 0.5
     least_models: int = 2
-    constrained: bool = False
+    constrained: bool = True
     save_every: int = 10
     validate_every: int = 10
     gradient_checkpointing: bool = False
@@ -112,10 +113,12 @@ PUBLISHED = LearnConfig(
     learning_rate=1e-6,
     warm_up=0.03,
     temperature=1.0,
+    updates=1,
     batch=4,
     loss="grpo",
     problems=960,
     subset_share=0.0,
+    constrained=False,
     save_every=20,
     validate_every=20,
     gradient_checkpointing=True,

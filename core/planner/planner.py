@@ -209,7 +209,8 @@ def _read(folder: Path, device: str) -> tuple[PreTrainedModel, PreTrainedTokeniz
     except Exception as error:  # tokenizers and safetensors raise exceptions of their own
         first = str(error).strip().partition("\n")[0]
         raise CheckpointError(f"The planner at {folder} cannot be loaded: {first}") from error
-    return torch.nn.Module.eval(model).to(device), tokenizer
+    torch.nn.Module.to(model, torch.device(device))  # in place
+    return torch.nn.Module.eval(model), tokenizer
 
 
 def as_reply(one: Sampled) -> Reply:

@@ -28,6 +28,7 @@ from tests.builders.pools import Line, ScriptedPool, specs
 from tests.core.planner.tiny import MODELS, TASKS, right_by_ann, tiny_planner, tiny_pool, tiny_qwen2
 
 CONFIG = LearnConfig(
+    updates=1,
     iterations=3,
     questions=2,
     rollouts=4,

@@ -24,7 +24,8 @@ TASKS = [
 @lru_cache(maxsize=1)
 def tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer of the pocket models."""
-    return PreTrainedTokenizerFast.from_pretrained(WEIGHTS / "jack")
+    found: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(WEIGHTS / "jack")
+    return found
 
 
 def tiny_planner(*, constrained: bool = True, seed: int = 0, most_tokens: int = 80) -> LanguagePlanner:
@@ -45,7 +46,7 @@ def tiny_planner(*, constrained: bool = True, seed: int = 0, most_tokens: int = 
             eos_token_id=words.eos_token_id,
             pad_token_id=words.pad_token_id,
         )
-    ).eval()
+    )
     card = PlannerCard(MODELS, weights_digest(model, words), most_tokens=most_tokens)
     return LanguagePlanner(card, model, words, constrained=constrained)
 
@@ -66,7 +67,7 @@ def tiny_qwen2() -> LanguagePlanner:
             eos_token_id=words.eos_token_id,
             pad_token_id=words.pad_token_id,
         )
-    ).eval()
+    )
     card = PlannerCard(MODELS, weights_digest(model, words), shown=Shown.IDS, most_tokens=160, most_steps=2)
     return LanguagePlanner(card, model, words)
 
