@@ -1,0 +1,1 @@
+"""A language model that writes workflows: its checkpoint, how it writes, and how it learns to write better ones."""

@@ -1,0 +1,127 @@
+"""What the learning of a planner is: its sizes, rates and rewards, refused at once when they cannot be used (no torch).
+
+`LearnConfig()` is the recipe at pocket scale and `PUBLISHED` the one that was published for a model of 7 billion
+parameters (arXiv 2512.04388). Both are run by the same code.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from core.errors import ConfigError
+
+#: How the loss of single tokens is put together, by the names of the library `trl`: the mean of each reply's mean
+#: ("grpo"), the mean over all tokens ("dapo"), the sum over the most tokens that there can be ("dr_grpo").
+Loss = Literal["grpo", "dapo", "dr_grpo"]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnConfig:
+    """The settings of one learning, fixed for its whole life.
+
+    Each of `iterations` plays `questions` x `rollouts` episodes; the rollouts of one question are its group. A rollout
+    whose plan cannot be read earns `unreadable`, one whose answer is wrong `wrong`, one whose answer is right `right`;
+    one that an infrastructure failure ended is left out of its group. Its advantage is its reward less the group's
+    mean, over the group's standard deviation; there is no KL term. `learning_rate` is the peak: a rise over the first
+    `warm_up` of the iterations, then a cosine down to zero. An iteration's rollouts are learned from in `updates` steps
+    of AdamW, in batches of at most `batch` replies (0: as many as there are). `clip` bounds the ratio of new to old
+    probabilities where `updates` is above 1. `entropy_bonus` times the mean entropy of the tokens (nats) is taken off
+    the loss, for trials; with unconstrained rollouts it rewards replies that cannot be read.
+
+    `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
+    random workflows, some right and some wrong. A share `subset_share` of the questions of an iteration is played with
+    a random subset of `least_models` models or more. `constrained`: rollouts can write nothing but lists, and only
+    tokens that were chosen among several are learned from. Without it a small planner, which makes its mistakes in long
+    lists, learns to write single steps before anything else. Checkpoint and validation come every `save_every` and
+    `validate_every` iterations, and after the last."""
+
+    iterations: int = 60
+    questions: int = 16
+    rollouts: int = 16
+    learning_rate: float = 6e-4
+    warm_up: float = 0.03
+    temperature: float = 1.0
+    updates: int = 2
+    batch: int = 0
+    clip: float = 0.2
+    entropy_bonus: float = 0.0
+    loss: Loss = "dapo"
+    max_grad_norm: float = 1.0
+    unreadable: float = 0.0
+    wrong: float = 0.5
+    right: float = 1.0
+    problems: int = 960
+    probes: int = 8
+    subset_share: float = 0.5
+    least_models: int = 2
+    constrained: bool = True
+    save_every: int = 10
+    validate_every: int = 10
+    gradient_checkpointing: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "questions", "updates", "problems", "save_every", "validate_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is at least 1, not {getattr(self, name)}.")
+        if self.rollouts < 2:
+            raise ConfigError(f"A group has at least 2 rollouts to compare, not {self.rollouts}.")
+        if not (0 < self.learning_rate < 1 and math.isfinite(self.learning_rate)):
+            raise ConfigError(f"The learning rate is above 0 and below 1, not {self.learning_rate}.")
+        if not 0 < self.temperature < math.inf:
+            raise ConfigError(f"Rollouts are sampled at a temperature above 0, not {self.temperature}.")
+        if not self.unreadable <= self.wrong < self.right:
+            raise ConfigError(
+                "A right answer earns more than a wrong one, and that no less than an unreadable plan."
+            )
+        if not (0 <= self.subset_share <= 1 and 0 <= self.warm_up < 1):
+            raise ConfigError("subset_share and warm_up are shares between 0 and 1.")
+        if not 0 <= self.entropy_bonus < math.inf:
+            raise ConfigError(f"The entropy bonus is 0 or more, not {self.entropy_bonus}.")
+        if self.least_models < 1 or self.probes < 0 or self.batch < 0:
+            raise ConfigError("least_models is at least 1; probes and batch are not negative.")
+        if (self.questions * self.rollouts) % (self.updates * (self.batch or 1)):
+            raise ConfigError(
+                f"{self.questions * self.rollouts} rollouts cannot be parted into {self.updates} updates of batches of "
+                f"{self.batch or 'any number'}: choose numbers that divide them."
+            )
+
+    def rate(self, iteration: int) -> float:
+        """The learning rate of an iteration, from 1."""
+        rise = max(1, math.ceil(self.warm_up * self.iterations))
+        if iteration <= rise:
+            return self.learning_rate * iteration / rise
+        done = (iteration - rise - 1) / max(self.iterations - rise, 1)
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+    def is_due(self, iteration: int, every: int) -> bool:
+        """Whether something that comes `every` so many iterations comes after this one."""
+        return iteration % every == 0 or iteration == self.iterations
+
+    def to_json(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+#: The published recipe, for PUBLISHED_MODEL: 960 problems, 200 iterations of 4 questions x 64 rollouts. Prompts have up
+#: to 8,192 tokens: the instruction is shown whole, and models without names.
+PUBLISHED = LearnConfig(
+    iterations=200,
+    questions=4,
+    rollouts=64,
+    learning_rate=1e-6,
+    warm_up=0.03,
+    temperature=1.0,
+    updates=1,
+    batch=4,
+    loss="grpo",
+    problems=960,
+    subset_share=0.0,
+    constrained=False,
+    save_every=20,
+    validate_every=20,
+    gradient_checkpointing=True,
+)
+PUBLISHED_MODEL = "Qwen/Qwen2.5-7B"

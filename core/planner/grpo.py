@@ -1,0 +1,163 @@
+"""One iteration's learning, by the trainer of the library `trl`: its groups, advantages, loss and optimiser steps.
+
+The trainer is made anew for every iteration, and handed the model, the optimiser, rollouts that are already played and
+what they earned. So an iteration depends on nothing that the trainer might keep, and one that is resumed from weights
+and optimiser is the one that would have followed. That costs a few hundredths of a second at pocket scale.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from core.draws import derive_seed
+from core.errors import ConfigError
+from core.planner.config import LearnConfig
+from core.planner.planner import LanguagePlanner
+from core.planner.rollouts import Rollouts
+from core.pocket.threads import is_small, suited_threads
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What the trainer reports of its last step: loss, entropy (nats per token), and the gradient's norm before it was
+    cut."""
+
+    loss: float
+    entropy: float
+    gradient: float
+
+
+def new_optimiser(planner: LanguagePlanner, config: LearnConfig) -> torch.optim.AdamW:
+    """AdamW over all weights, as published; the rate is set at every iteration."""
+    return torch.optim.AdamW(
+        [weight for _, weight in named_weights(planner)],
+        lr=config.learning_rate,
+        betas=(0.9, 0.999),
+        weight_decay=0.0,
+    )
+
+
+def named_weights(planner: LanguagePlanner) -> list[tuple[str, torch.nn.Parameter]]:
+    """The weights that learn, by name, each once; in one order, always."""
+    return sorted(planner.model.named_parameters())
+
+
+def check_installed() -> None:
+    """ConfigError, in one sentence, where the libraries of the extra `conductor` are missing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import trl  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "Planners learn by the library trl, which is not installed: pip install 'trinity-inspector[conductor]'."
+        ) from error
+
+
+def learn_from(
+    planner: LanguagePlanner,
+    optimiser: torch.optim.Optimizer,
+    rollouts: Rollouts,
+    config: LearnConfig,
+    iteration: int,
+) -> Update:
+    """Move the planner's weights, in place, by what an iteration's rollouts earned."""
+    check_installed()
+    if not rollouts.signal:  # no advantage anywhere: a step would move the weights by momentum alone
+        return Update(0.0, math.nan, 0.0)
+    for group in optimiser.param_groups:
+        group["lr"] = group["initial_lr"] = config.rate(iteration)
+    small = is_small(planner.model)
+    with warnings.catch_warnings(), suited_threads(small), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")  # of libraries, about settings that are theirs
+        return _train(planner, optimiser, rollouts, config, iteration, folder)
+
+
+def _train(
+    planner: LanguagePlanner,
+    optimiser: torch.optim.Optimizer,
+    rollouts: Rollouts,
+    config: LearnConfig,
+    iteration: int,
+    folder: str,
+) -> Update:
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    def hand_over(prompts: Sequence[object], trainer: object) -> dict[str, Any]:
+        """What was written for the trainer's prompts, which are the numbers of groups, one for each rollout.
+        Tokens that were not chosen are no part of the loss."""
+        return {
+            "prompt_ids": [list(one.prompt) for one in rollouts.written],
+            "completion_ids": [list(one.ids) for one in rollouts.written],
+            "logprobs": None,
+            "env_mask": [[int(chosen) for chosen in one.chosen] for one in rollouts.written],
+        }
+
+    def earnings(**_: object) -> list[float | None]:
+        """The rewards; None leaves a rollout out of its group."""
+        return [None if math.isnan(reward) else reward for reward in rollouts.rewards]
+
+    groups = len(rollouts.episodes) // rollouts.size
+    trainer = GRPOTrainer(
+        model=planner.model,
+        reward_funcs=earnings,
+        args=_settings(planner, rollouts, config, iteration, folder),
+        train_dataset=Dataset.from_dict({"prompt": [str(number) for number in range(groups)]}),
+        processing_class=planner.tokenizer,
+        optimizers=(optimiser, None),
+        rollout_func=hand_over,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    torch.nn.Module.eval(planner.model)
+    logged = next(entry for entry in reversed(trainer.state.log_history) if "grad_norm" in entry)
+    found = (float(logged.get(name) or math.nan) for name in ("loss", "entropy", "grad_norm"))
+    return Update(*found)
+
+
+def _settings(
+    planner: LanguagePlanner, rollouts: Rollouts, config: LearnConfig, iteration: int, folder: str
+) -> Any:
+    from trl.trainer.grpo_config import GRPOConfig
+
+    number = len(rollouts.episodes)
+    batch = config.batch or number // config.updates
+    return GRPOConfig(
+        output_dir=folder,
+        max_steps=config.updates,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=number // config.updates // batch,
+        generation_batch_size=number,
+        num_generations=rollouts.size,
+        max_completion_length=planner.card.most_tokens,
+        beta=0.0,
+        scale_rewards="group",
+        loss_type=config.loss,
+        epsilon=config.clip,
+        entropy_coef=config.entropy_bonus,
+        temperature=config.temperature,
+        learning_rate=config.rate(iteration),
+        lr_scheduler_type="constant",
+        max_grad_norm=config.max_grad_norm,
+        gradient_checkpointing=config.gradient_checkpointing,
+        shuffle_dataset=False,
+        seed=derive_seed((config.seed, "trl", iteration)) % 2**31,
+        use_cpu=planner.model.device.type == "cpu",
+        bf16=planner.model.device.type != "cpu",
+        save_strategy="no",
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        remove_unused_columns=False,
+    )

@@ -1,0 +1,194 @@
+"""The episodes of one iteration: which questions with which models, played by the planner as it stands, and what each
+of them earns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from core.conduct.session import conduct
+from core.draws import derive_seed, uniform
+from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Reply, Status, Task, WritePlan
+from core.errors import ConfigError, PoolError
+from core.planner.config import LearnConfig
+from core.planner.planner import LanguagePlanner, as_reply
+from core.planner.steady import SteadyPool
+from core.planner.subsets import random_subset
+from core.planner.writing import Sampled
+from core.play.drive import GradeMany, drive_many
+from core.play.policy import WorkflowPolicy
+from core.pool.pool import Pool
+from core.pool.spec import ModelSpec
+from core.workflow import MOST_STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """Played episodes, the `size` rollouts of each question one after the other, with the tokens that the planner wrote
+    for each and what each earns (NaN: missing)."""
+
+    size: int
+    episodes: tuple[Episode, ...]
+    written: tuple[Sampled, ...]
+    rewards: tuple[float, ...]
+
+    @property
+    def reward_mean(self) -> float:
+        """Over those that are not missing; NaN where all are."""
+        known = [reward for reward in self.rewards if not math.isnan(reward)]
+        return sum(known) / len(known) if known else math.nan
+
+    @property
+    def signal(self) -> float:
+        """The share of groups whose known rewards differ."""
+        groups = [self.rewards[start : start + self.size] for start in range(0, len(self.rewards), self.size)]
+        differ = [len({reward for reward in group if not math.isnan(reward)}) > 1 for group in groups]
+        return sum(differ) / len(differ)
+
+
+@dataclass(slots=True)
+class LearningPolicy:
+    """A planner as a policy of rollouts: it writes for each episode by a key of that episode's own, its workflows name
+    the models that the episode does not leave out, and the tokens that it wrote are kept."""
+
+    planner: LanguagePlanner
+    key: str
+    written: dict[str, Sampled] = field(default_factory=dict)  # by episode
+
+    @property
+    def id(self) -> str:
+        return self.planner.id
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return self.planner.models
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """ConfigError: it writes whole workflows."""
+        raise ConfigError(f"Policy '{self.id}' writes whole workflows and decides no single turns.")
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
+    ) -> Generator[Any, Any, Episode]:
+        """The episode, run by the planner's workflows of the models that it does not leave out."""
+        own = [name not in episode.left_out for name in episode.models]
+        mask = [a and b for a, b in zip(own, model_mask, strict=True)] if model_mask else own
+        return conduct(episode, specs, self.planner, model_mask=mask)
+
+    def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
+        """The planner's replies, by keys of the episodes."""
+        sampled = self.planner.sample(requests, [f"{self.key}/{one.episode_id}" for one in requests])
+        self.written |= {one.episode_id: reply for one, reply in zip(requests, sampled, strict=True)}
+        return [as_reply(one) for one in sampled]
+
+
+def questions_of(config: LearnConfig, tasks: Sequence[Task], iteration: int) -> list[Task]:
+    """The questions of an iteration, from 1: all of them are gone through in a random order, then in another one."""
+    found = []
+    for number in range((iteration - 1) * config.questions, iteration * config.questions):
+        turn, place = divmod(number, len(tasks))
+        order = np.argsort(uniform(f"{config.seed}/questions/{turn}", len(tasks)))
+        found.append(tasks[int(order[place])])
+    return found
+
+
+def left_out_of(config: LearnConfig, models: Sequence[str], key: str) -> tuple[str, ...]:
+    """The models that a question is played without, drawn by `key`: for a share of them none."""
+    if float(uniform(f"{key}/partial")[0]) >= config.subset_share:
+        return ()
+    kept = random_subset(key, len(models), config.least_models)
+    return tuple(name for slot, name in enumerate(models) if slot not in kept)
+
+
+def unplayed(
+    config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task], iteration: int
+) -> list[Episode]:
+    """The episodes of an iteration. All rollouts of a question have the same chances of the models, so that they differ
+    by their workflows alone and share equal calls."""
+    seed = derive_seed((config.seed, "replies", iteration))
+    episodes = []
+    for place, task in enumerate(questions_of(config, tasks, iteration)):
+        left_out = left_out_of(config, planner.models, f"{config.seed}/models/{iteration}/{place}")
+        episodes += [
+            _episode(f"i{iteration}-{place}-{number}", task, planner, seed, left_out)
+            for number in range(config.rollouts)
+        ]
+    return episodes
+
+
+def roll_out(
+    config: LearnConfig,
+    planner: LanguagePlanner,
+    tasks: Sequence[Task],
+    iteration: int,
+    pool: Pool,
+    grade: GradeMany,
+) -> Rollouts:
+    """Play an iteration's episodes with the planner as it stands."""
+    policy = LearningPolicy(planner, f"{config.seed}/rollouts")
+    played = play_plans(unplayed(config, planner, tasks, iteration), policy, pool, grade)
+    return Rollouts(
+        config.rollouts,
+        tuple(played),
+        tuple(policy.written[one.id] for one in played),
+        tuple(earned(config, one) for one in played),
+    )
+
+
+def play_plans(
+    episodes: Sequence[Episode], policy: WorkflowPolicy, pool: Pool, grade: GradeMany
+) -> list[Episode]:
+    """Play episodes to their ends, in their order."""
+    ended: dict[str, Episode] = {}
+    for event in drive_many(episodes, policy, SteadyPool(pool), grade):
+        if isinstance(event, EpisodeFinished):
+            ended[event.episode.id] = event.episode
+    return [ended[one.id] for one in episodes]
+
+
+def earned(config: LearnConfig, episode: Episode) -> float:
+    """The reward of a played episode; NaN where it is missing."""
+    if episode.status is not Status.FINISHED:
+        return math.nan
+    if episode.end_reason is not EndReason.COMPLETED:
+        return config.unreadable
+    return config.right if episode.correct else config.wrong
+
+
+def check_answered(episodes: Sequence[Episode], when: str) -> None:
+    """PoolError where calls were lost and none came through; what is left was played without asking anybody."""
+    lost = [one for one in episodes if one.status is Status.MISSING]
+    asked = any(turn.messages for one in episodes if one.status is Status.FINISHED for turn in one.turns)
+    if lost and not asked:
+        reason = lost[0].error or "no reason given"
+        raise PoolError(
+            f"No model could be asked {when} ({reason}): see that they answer, then begin again or resume."
+        )
+
+
+def validate(
+    config: LearnConfig, planner: LanguagePlanner, tasks: Sequence[Task], pool: Pool, grade: GradeMany
+) -> list[Episode]:
+    """The planner on tasks that it does not learn on, with all models; the same chances in every validation."""
+    seed = derive_seed((config.seed, "validation"))
+    episodes = [_episode(f"v-{number}", task, planner, seed) for number, task in enumerate(tasks)]
+    return play_plans(episodes, LearningPolicy(planner, f"{config.seed}/validation"), pool, grade)
+
+
+def _episode(
+    name: str, task: Task, planner: LanguagePlanner, seed: int, left_out: tuple[str, ...] = ()
+) -> Episode:
+    return Episode(
+        id=name,
+        run_id="",
+        task=task,
+        policy=planner.id,
+        models=planner.models,
+        turn_budget=MOST_STEPS,
+        seed=seed,
+        left_out=left_out,
+    )

@@ -1,0 +1,160 @@
+"""Teaches a new planner the form of its replies, and nothing else: random legal workflows for questions.
+
+No answer, no result of any model and no better workflow is shown to it. Half of the examples allow a random subset of
+the models. The question is learned as next tokens too, so that what it says can be told apart later.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from core.conduct.planners import random_workflow
+from core.episode import WritePlan
+from core.planner.card import PlannerCard
+from core.planner.forms import WORDS, short_prompt, write_short
+from core.planner.planner import LanguagePlanner, weights_digest
+from core.planner.subsets import random_subset
+from core.pocket import TRAINED_FAMILIES
+from core.pocket.muon import Muon
+from core.pocket.tasks import draw_problems
+from core.pocket.threads import is_small, suited_threads
+from core.pocket.tokenizer import train_tokenizer
+from core.pocket.training import IGNORED, TrainingProgress, collate
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """How a pocket planner is begun: its shape, and its supervised training. `question_weight` is that of the
+    question's own tokens in the loss."""
+
+    models: tuple[str, ...]
+    width: int = 128
+    layers: int = 3
+    steps: int = 500
+    batch: int = 32
+    peak_rate: float = 5e-3
+    question_weight: float = 0.3
+    families: tuple[str, ...] = TRAINED_FAMILIES
+    subset_share: float = 0.5
+    temperature: float = 1.0
+    seed: int = 0
+
+
+def examples(settings: WarmUp) -> Iterator[tuple[WritePlan, str]]:
+    """Endless (request, reply) of the short form: questions of the train split, and random workflows."""
+    rng = random.Random(f"planner/{settings.seed}")
+    streams = [draw_problems(family, "train", settings.seed) for family in settings.families]
+    n, number = len(settings.models), 0
+    while True:
+        key = f"{settings.seed}/planner/{number}"
+        partial = rng.random() < settings.subset_share
+        allowed = random_subset(f"{key}/allowed", n) if partial else tuple(range(n))
+        question = next(rng.choice(streams)).question
+        yield WritePlan((), question, allowed, key), write_short(random_workflow(key, allowed, WORDS))
+        number += 1
+
+
+def new_planner(settings: WarmUp) -> LanguagePlanner:
+    """A planner with random weights, and a tokenizer trained on questions and lists."""
+    texts = (
+        text
+        for request, reply in islice(examples(settings), 8_000)
+        for text in (short_prompt(request.question, request.allowed), reply)
+    )
+    tokenizer = train_tokenizer(texts)
+    torch.manual_seed(settings.seed)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=settings.width,
+            intermediate_size=3 * settings.width,
+            num_hidden_layers=settings.layers,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=settings.width // 4,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    card = PlannerCard(
+        settings.models, weights_digest(model, tokenizer), temperature=settings.temperature, kind="start"
+    )
+    return LanguagePlanner(card, model, tokenizer)
+
+
+def warm_up(
+    planner: LanguagePlanner, settings: WarmUp, *, report_every: int = 100
+) -> Iterator[TrainingProgress]:
+    """Train the planner's weights in place; afterwards `planner.frozen(kind="warm-up")` is its checkpoint. The same
+    settings on one CPU thread give the same weights."""
+    model = planner.model
+    optimisers = optimisers_of(model, settings.peak_rate)
+    model.train()
+    total, since = 0.0, 0
+    with suited_threads(is_small(model)):
+        for step, (tokens, labels, weights) in enumerate(islice(_batches(planner, settings), settings.steps)):
+            for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+                group["lr"] = settings.peak_rate * _share(step, settings.steps)
+            logits = model(input_ids=tokens, use_cache=False).logits[:, :-1]
+            losses = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="none"
+            )
+            weight = weights[:, 1:].flatten()
+            loss = (losses * weight).sum() / weight.sum()
+            torch.autograd.backward(loss)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for optimiser in optimisers:
+                optimiser.step()
+            model.zero_grad(set_to_none=True)
+            total, since = total + loss.item(), since + 1
+            if (step + 1) % report_every == 0 or step + 1 == settings.steps:
+                yield TrainingProgress(step + 1, settings.steps, total / since)
+                total, since = 0.0, 0
+    torch.nn.Module.eval(model)
+
+
+def optimisers_of(model: PreTrainedModel, rate: float) -> tuple[torch.optim.Optimizer, ...]:
+    """Matrices are moved by Muon and all else by AdamW, as in the training of the pocket models."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return (
+        Muon(matrices, rate),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
+    )
+
+
+def _share(step: int, steps: int) -> float:
+    """The learning rate over its peak: a rise over 50 steps, then a cosine down to a twentieth."""
+    return min(1.0, (step + 1) / 50) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
+def _batches(
+    planner: LanguagePlanner, settings: WarmUp
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Endless (tokens, labels, weights of the loss) [batch, length]."""
+    stream, pad = examples(settings), int(planner.tokenizer.pad_token_id)
+    backend, end = planner.tokenizer.backend_tokenizer, int(planner.tokenizer.eos_token_id)
+    rng = random.Random(settings.seed)
+    while True:
+        many = []
+        for request, reply in islice(stream, 16 * settings.batch):
+            prompt = planner.prompt_ids(request)
+            written = backend.encode(reply, add_special_tokens=False).ids
+            many.append(([*prompt, *written, end], len(prompt)))
+        many.sort(key=lambda pair: len(pair[0]))  # those of like length together, for little padding
+        starts = [*range(0, len(many), settings.batch)]
+        rng.shuffle(starts)
+        for start in starts:
+            tokens, replies = collate(many[start : start + settings.batch], pad)
+            labels = tokens.masked_fill(tokens == pad, IGNORED)
+            weights = torch.where(replies == IGNORED, settings.question_weight, 1.0)
+            yield tokens, labels, weights.masked_fill(labels == IGNORED, 0.0)

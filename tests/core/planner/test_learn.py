@@ -1,0 +1,272 @@
+"""Learning by reinforcement: what is earned, what is left out, and that a resumed learning is the undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+
+from core.episode import Ask, Failure, Status
+from core.errors import CheckpointError, ConfigError, PoolError
+from core.planner.config import PUBLISHED, LearnConfig
+from core.planner.grpo import learn_from, new_optimiser
+from core.planner.learn import Iteration, learn
+from core.planner.planner import LanguagePlanner
+from core.planner.questions import disagreed
+from core.planner.rollouts import questions_of, roll_out, unplayed
+from core.planner.state import PlannerState
+from core.planner.statistics import IterationStats, PlanStatistics
+from core.pool.cache import CachedPool
+from core.tasks.graders import grade_many
+from core.workflow import PlanFault
+from tests.builders.pools import Line, ScriptedPool, specs
+from tests.core.planner.tiny import MODELS, TASKS, right_by_ann, tiny_planner, tiny_pool, tiny_qwen2
+
+CONFIG = LearnConfig(
+    updates=1,
+    iterations=3,
+    questions=2,
+    rollouts=4,
+    learning_rate=1e-2,
+    problems=6,
+    probes=2,
+    save_every=1,
+    constrained=True,
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def iterations(
+    config: LearnConfig = CONFIG, start: LanguagePlanner | None = None, **parts: object
+) -> list[Iteration]:
+    return list(begun(config, start, **parts))
+
+
+def begun(
+    config: LearnConfig = CONFIG, start: LanguagePlanner | None = None, **parts: object
+) -> Iterator[Iteration]:
+    settings = {"pool": tiny_pool(), "grade": grade_many, "tasks": TASKS, **parts}
+    return learn(config, start or tiny_planner(), **settings)  # type: ignore[arg-type]
+
+
+def test_a_killed_learning_goes_on_to_the_same_weights() -> None:
+    undisturbed = iterations(validation_tasks=TASKS[:2])
+    assert [one.index for one in undisturbed] == [0, 1, 2, 3]
+    stopped = begun(validation_tasks=TASKS[:2])
+    second = list(islice(stopped, 2))[-1]
+    stopped.close()  # type: ignore[attr-defined]
+    assert second.state is not None
+    kept = PlannerState.from_bytes(second.state.to_bytes())
+    assert kept.digest == second.state.digest
+    resumed = iterations(validation_tasks=TASKS[:2], state=kept)
+    assert [one.index for one in resumed] == [2, 3]
+    for one, other in zip(resumed, undisturbed[2:], strict=True):
+        assert one.state is not None
+        assert other.state is not None
+        assert one.planner is not None
+        assert other.planner is not None
+        assert one.state.digest == other.state.digest
+        assert one.planner.id == other.planner.id
+        assert json.dumps(known(one)) == json.dumps(known(other))
+
+
+def known(one: Iteration) -> dict[str, object]:
+    """What depends neither on the clock nor on replies that were remembered from before."""
+    return {
+        name: value
+        for name, value in one.to_json().items()
+        if name not in ("seconds", "calls", "calls_saved")
+    }
+
+
+def test_an_iteration_says_what_it_came_to() -> None:
+    start, first, *_, last = iterations(validation_tasks=TASKS[:3], run="r1")
+    assert start.rollouts is None
+    assert start.validation is not None
+    assert (start.validation.n, start.validation.readable) == (3, 1.0)
+    assert first.validation is None
+    rollouts = first.rollouts
+    assert rollouts is not None
+    assert rollouts.n == 8
+    assert first.reward_mean == pytest.approx(0.5 + 0.5 * rollouts.right)
+    assert sum(rollouts.topologies.values()) == pytest.approx(1)
+    assert sum(share for (place, _), share in rollouts.models.items() if place == 0) == pytest.approx(1)
+    assert rollouts.families["user"].n == 8
+    assert first.written_tokens > 8 * 20
+    assert first.learning_rate == CONFIG.rate(1) == 1e-2
+    assert last.planner is not None
+    assert (last.planner.card.kind, last.planner.card.iteration, last.planner.card.parent_run) == (
+        "trained",
+        3,
+        "r1",
+    )
+    for one in (start, first, last):
+        stored = json.loads(json.dumps(one.to_json()))
+        assert IterationStats.stats_of(stored).to_json() == stored
+
+
+def test_weights_move_towards_what_earns_more() -> None:
+    """Plans that begin with Ann earn more, so a planner comes to begin with her."""
+    config, planner = (
+        replace(CONFIG, rollouts=24, learning_rate=2e-2, iterations=8, subset_share=0.0),
+        tiny_planner(),
+    )
+    optimiser, found = new_optimiser(planner, config), []
+    for index in range(1, 9):
+        rollouts = roll_out(config, planner, TASKS, index, tiny_pool(), grade_many)
+        plans = [one.plans[0].workflow for one in rollouts.episodes]
+        firsts = [plan is not None and plan.models[0] == 0 for plan in plans]
+        found.append(sum(firsts) / len(firsts))
+        earned = tuple(1.0 if first else 0.5 for first in firsts)
+        learn_from(planner, optimiser, replace(rollouts, rewards=earned), config, index)
+    assert found[0] < 0.6
+    assert found[-1] > 0.8, found
+
+
+def test_the_learning_leaves_the_planner_that_it_began_with_as_it_was() -> None:
+    start = tiny_planner()
+    before = start.frozen().card.weights_sha256
+    done = iterations(replace(CONFIG, iterations=1, rollouts=16), start)
+    assert start.frozen().card.weights_sha256 == before
+    assert done[-1].planner is not None
+    assert done[-1].planner.card.weights_sha256 != before
+
+
+def test_infrastructure_failures_are_left_out_and_unreadable_plans_earn_nothing() -> None:
+    def lost(ask: Ask) -> Line:
+        return Failure("infrastructure", "cut off") if ask.model == "bob" else right_by_ann(ask)
+
+    pool = ScriptedPool(specs(MODELS), lost)
+    rollouts = roll_out(replace(CONFIG, rollouts=16), tiny_planner(), TASKS, 1, pool, grade_many)
+    pairs = list(zip(rollouts.rewards, rollouts.episodes, strict=True))
+    assert {math.isnan(reward) for reward, _ in pairs} == {True, False}
+    assert all(math.isnan(reward) == (one.status is Status.MISSING) for reward, one in pairs)
+    done = iterations(replace(CONFIG, iterations=1, rollouts=16), pool=pool)
+    assert done[-1].rollouts is not None
+    assert done[-1].rollouts.missing > 0
+    assert math.isfinite(done[-1].reward_mean)
+
+    free = roll_out(CONFIG, tiny_planner(constrained=False), TASKS, 1, tiny_pool(), grade_many)
+    assert set(free.rewards) == {0.0}
+    assert free.signal == 0
+
+
+def test_a_pool_that_does_not_answer_ends_the_learning() -> None:
+    dead = ScriptedPool(specs(MODELS), lambda ask: Failure("infrastructure", "cut off"))
+    with pytest.raises(PoolError, match=r"No model could be asked for the choice of questions \(cut off\)"):
+        list(begun(pool=dead))
+    config, state = replace(CONFIG, seed=2), next(begun(replace(CONFIG, seed=2))).state
+    with pytest.raises(PoolError, match=r"No model could be asked in iteration \d \(cut off\)"):
+        list(begun(config, pool=dead, state=state))
+
+
+def test_without_any_difference_in_a_group_nothing_moves() -> None:
+    start = tiny_planner(constrained=False)
+    done = iterations(replace(CONFIG, iterations=1, constrained=False), start)
+    assert done[-1].signal == 0
+    assert done[-1].rollouts is not None
+    assert done[-1].rollouts.readable == 0
+    assert done[-1].rollouts.faults == {PlanFault.NO_LISTS: 8}
+    assert done[-1].planner is not None
+    assert done[-1].planner.card.weights_sha256 == start.card.weights_sha256
+
+
+def test_questions_are_those_that_the_pool_disagrees_on() -> None:
+    easy, hard = replace(TASKS[0], id="easy", answer="-1"), replace(TASKS[1], id="hard", answer="77")
+    pool = ScriptedPool(
+        specs(MODELS), lambda ask: "answer -1" if "0 plus 0" in str(ask) else right_by_ann(ask)
+    )
+    kept = disagreed(replace(CONFIG, probes=0), MODELS, [easy, hard, *TASKS[2:5]], pool, grade_many)
+    assert kept == TASKS[2:5]
+    with pytest.raises(ConfigError, match="None of the 2 questions"):
+        disagreed(replace(CONFIG, probes=0), MODELS, [easy, hard], pool, grade_many)
+
+
+def test_every_question_comes_before_one_comes_again() -> None:
+    drawn = [task.id for iteration in range(1, 5) for task in questions_of(CONFIG, TASKS, iteration)]
+    assert sorted(drawn) == sorted(task.id for task in TASKS)
+
+
+def test_a_group_shares_its_question_its_models_and_its_chances() -> None:
+    config = replace(CONFIG, subset_share=1.0, questions=8)
+    episodes = unplayed(config, tiny_planner(), TASKS, 1)
+    groups = [episodes[start : start + 4] for start in range(0, len(episodes), 4)]
+    assert all(len({(one.task.id, one.left_out, one.seed) for one in group}) == 1 for group in groups)
+    assert {len(one.left_out) for one in episodes} == {1}  # at least 2 of 3 models stay
+    played = roll_out(config, tiny_planner(), TASKS, 1, CachedPool(tiny_pool()), grade_many).episodes
+    assert all(turn.decision.model not in one.left_out for one in played for turn in one.turns)
+
+
+def test_the_published_recipe_runs_end_to_end_on_a_tiny_model() -> None:
+    assert (PUBLISHED.iterations, PUBLISHED.questions, PUBLISHED.rollouts, PUBLISHED.problems) == (
+        200,
+        4,
+        64,
+        960,
+    )
+    assert (PUBLISHED.learning_rate, PUBLISHED.warm_up, PUBLISHED.temperature) == (1e-6, 0.03, 1.0)
+    config = replace(PUBLISHED, iterations=2, rollouts=16, save_every=1, constrained=True)
+    start, *done = iterations(config, tiny_qwen2(), pool=tiny_pool("general"))
+    assert [one.index for one in done] == [1, 2]
+    assert start.planner is not None
+    ids = {one.planner.card.weights_sha256 for one in (start, *done) if one.planner is not None}
+    assert len(ids) == 3
+    assert done[0].rollouts is not None
+    assert done[0].rollouts.n == 64
+    assert done[0].gradient > 0
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    state = next(begun()).state
+    assert state is not None
+    with pytest.raises(ConfigError, match=r"begun with learning_rate 0.01 and cannot go on with 0.02"):
+        list(begun(replace(CONFIG, learning_rate=2e-2), state=state))
+    with pytest.raises(ConfigError, match="which is not there"):
+        list(begun(state=state, tasks=TASKS[:1]))
+    with pytest.raises(ConfigError, match="not the saved state"):
+        PlannerState.from_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="was made for the models"):
+        list(begun(pool=ScriptedPool(specs(("bob", "ann", "cid")), right_by_ann)))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"iterations": 0},
+        {"rollouts": 1},
+        {"learning_rate": 0.0},
+        {"temperature": 0.0},
+        {"wrong": 1.0},
+        {"subset_share": 2.0},
+        {"batch": 3},
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        replace(CONFIG, **fields)  # type: ignore[arg-type]
+
+
+def test_rates_rise_and_then_fall_to_nothing() -> None:
+    rates = [PUBLISHED.rate(number) for number in range(1, 201)]
+    assert rates[5] == max(rates) == 1e-6
+    assert rates[0] < rates[4]
+    assert rates[-1] < 1e-9
+    assert rates[6:] == sorted(rates[6:], reverse=True)
+
+
+def test_statistics_of_nothing_are_not_known() -> None:
+    empty = PlanStatistics(0)
+    assert math.isnan(empty.right)
+    assert PlanStatistics.of(json.loads(json.dumps(empty.to_json()))).to_json() == empty.to_json()

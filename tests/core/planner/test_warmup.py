@@ -1,0 +1,59 @@
+"""The warm-up teaches the form alone: random legal workflows, the same every time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+
+from core.conduct.reading import read_workflow
+from core.planner import warmup
+from core.planner.subsets import random_subset
+from core.planner.warmup import WarmUp, examples, new_planner, warm_up
+from core.pocket.tokenizer import train_tokenizer
+from core.workflow import AccessMode, Workflow
+
+SETTINGS = WarmUp(("ann", "bob", "cid", "dan"), width=32, layers=1, steps=24, batch=8)
+
+
+def test_examples_are_random_workflows_and_half_of_them_of_some_models() -> None:
+    partial, first, words = 0, Counter[int](), Counter[str]()
+    for request, reply in islice(examples(SETTINGS), 600):
+        read = read_workflow(reply, allowed=request.allowed, mode=AccessMode.CHOOSE_POSITION)
+        assert isinstance(read, Workflow)
+        partial += len(request.allowed) < 4
+        first[read.models[0]] += 1
+        words.update(read.subtasks)
+    assert 240 < partial < 360
+    assert all(100 < count < 200 for count in first.values())
+    assert set(words) == {"plan", "solve", "check", "merge"}
+
+
+def test_a_short_warm_up_is_the_same_every_time_and_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "train_tokenizer", lambda texts: train_tokenizer(islice(texts, 1_000)))
+    found = []
+    for _ in range(2):
+        planner = new_planner(SETTINGS)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        reports = list(warm_up(planner, SETTINGS, report_every=8))
+        torch.set_num_threads(threads)
+        found.append((planner.frozen(kind="warm-up"), [report.loss for report in reports]))
+    (one, losses), (other, again) = found
+    assert losses == again
+    assert losses[-1] < losses[0]
+    assert one.id == other.id
+    assert one.card.kind == "warm-up"
+    assert new_planner(replace(SETTINGS, seed=1)).id != new_planner(SETTINGS).id
+
+
+def test_subsets_leave_out_one_model_or_more() -> None:
+    drawn = [random_subset(str(number), 7) for number in range(300)]
+    assert {len(one) for one in drawn} == {2, 3, 4, 5, 6}
+    assert {slot for one in drawn for slot in one} == set(range(7))
+    assert all(list(one) == sorted(set(one)) for one in drawn)
+    assert random_subset("key", 2) == (0, 1)
+    assert random_subset("key", 1) == (0,)
