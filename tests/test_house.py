@@ -27,9 +27,11 @@ START_COMMAND = "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bi
 TEST_COMMAND = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest"
 CHECK_LINE = "ruff format --check . && ruff check . && mypy && lint-imports"
 
-#: The rooms that know torch: the coordinator, evolution on top of it, and the pocket models.
+#: The rooms that know torch: the coordinator, evolution on top of it, planners that are language models, and the pocket
+#: models.
 TORCH_ROOMS = (
     "core.coordinator.",
+    "core.planner.",
     "core.evolution.",
     "core.pocket.",
     "ui.runs.evolution",
@@ -127,7 +129,11 @@ def test_only_the_torch_rooms_name_torch() -> None:
         for path, tree in trees().items()
         if heavy & {name.partition(".")[0] for name in imported(tree)}
     ]
-    assert [name for name in speakers if not name.startswith(("core.coordinator.", "core.pocket."))] == []
+    assert [
+        name
+        for name in speakers
+        if not name.startswith(("core.coordinator.", "core.planner.", "core.pocket."))
+    ] == []
 
 
 def test_nothing_unpickles_or_trusts_foreign_code() -> None:
