@@ -175,8 +175,8 @@ class _CachedFlight(WrappedFlight):
         yield from known
         try:
             for place, reply in self._behind.ready(wait=wait and not known):
-                numbers = self._waiting.pop(self._keys[place])
-                self._pool.hits += len(numbers) - 1
+                numbers = self._waiting.pop(self._keys[place], [])  # nobody, where all have given it up
+                self._pool.hits += max(0, len(numbers) - 1)
                 self._pool.misses += 1
                 self._pool.remember(self._keys[place], reply)
                 for number in numbers:
@@ -192,4 +192,5 @@ class _CachedFlight(WrappedFlight):
                 numbers.remove(number)
                 if not numbers:
                     del self._waiting[key]
-                    self._behind.cancel(self._keys.index(key))
+                    latest = len(self._keys) - 1 - self._keys[::-1].index(key)  # it may have been given up before
+                    self._behind.cancel(latest)

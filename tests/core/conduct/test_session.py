@@ -46,6 +46,7 @@ from core.episode import (
 from core.errors import ConfigError
 from core.play.drive import DriveOptions, drive, drive_many
 from core.play.policy import Policy, new_episode
+from core.pool.cache import CachedPool
 from core.pool.spec import Dialect, ModelSpec
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, PlanFault, Workflow
@@ -353,3 +354,25 @@ def test_many_episodes_are_planned_and_asked_together_as_alone() -> None:
         ][-1]
         assert isinstance(alone, EpisodeFinished)
         assert alone.episode == one
+
+
+def test_a_step_that_fails_in_the_middle_of_a_batch_ends_its_own_episode_and_no_other() -> None:
+    """The pool answers many calls at once; those of the lost episode's other steps come after its end."""
+
+    def faulty(ask: Ask) -> Line:
+        lost = ask.model == "ann" and "eight" in ask.messages[-1].content
+        return Failure("infrastructure", "No route.") if lost else "<answer>42</answer>"
+
+    policy = planner_policy("conductor:fixed:solvers", MODELS)
+    tasks = [TASK, replace(TASK, id="t2", question="What is six times eight?")]
+    episodes = [
+        new_episode("r1", place, task, policy, turns=5, seed=1, argmax=False)
+        for place, task in enumerate(tasks)
+    ]
+    pool = CachedPool(ScriptedPool(specs(MODELS, "general"), faulty))
+    ended = {
+        event.episode.task.id: event.episode.status
+        for event in drive_many(episodes, policy, pool, grade_many)
+        if isinstance(event, EpisodeFinished)
+    }
+    assert ended == {"t1": Status.FINISHED, "t2": Status.MISSING}
