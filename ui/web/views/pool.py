@@ -16,7 +16,7 @@ from storage.analysis.lapses import LOUD, Lapses, lapses_of
 from storage.analysis.model_health import ModelHealth, model_health
 from storage.analysis.verdicts import TurnGroup, VerdictOutcome, turn_groups
 from storage.store import Store
-from ui.presentation.theme import label, percent
+from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import ago, cost_words, role_word
 from ui.runs import wiring
 from ui.web.kit import state
@@ -89,7 +89,7 @@ def _side(store: Store, side: ScopeSide, found: Sequence[ModelHealth]) -> None:
         },
         [
             (
-                one.model,
+                one_line(one.model, 60),
                 one.calls,
                 one.latency_p50_s,
                 one.latency_p95_s,
