@@ -192,5 +192,7 @@ class _CachedFlight(WrappedFlight):
                 numbers.remove(number)
                 if not numbers:
                     del self._waiting[key]
-                    latest = len(self._keys) - 1 - self._keys[::-1].index(key)  # it may have been given up before
+                    latest = (
+                        len(self._keys) - 1 - self._keys[::-1].index(key)
+                    )  # it may have been given up before
                     self._behind.cancel(latest)

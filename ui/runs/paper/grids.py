@@ -66,7 +66,7 @@ GRIDS = (
 
 #: Of each learner that asks every model about a question: its recipe, its name, its setting, and the values tried.
 LABEL_GRIDS: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
-    ("router", "single-turn router", "weight of the squared coefficients", (0.01, 0.1, 1, 10, 100, 1000)),
-    ("labels", "router of labels", "size of coefficients (C)", (0.001, 0.01, 0.1, 1, 10)),
-    ("cloned", "cloned labels", "weight of the squared head", (1e-4, 1e-3, 1e-2, 1e-1)),
+    ("router", "router", "ridge", (0.01, 0.1, 1, 10, 100, 1000)),
+    ("labels", "router of labels", "C", (0.001, 0.01, 0.1, 1, 10)),
+    ("cloned", "cloned labels", "ridge", (1e-4, 1e-3, 1e-2, 1e-1)),
 )
