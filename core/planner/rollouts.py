@@ -16,7 +16,6 @@ from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, 
 from core.errors import ConfigError, PoolError
 from core.planner.config import LearnConfig
 from core.planner.planner import LanguagePlanner, as_reply
-from core.planner.steady import SteadyPool
 from core.planner.subsets import random_subset
 from core.planner.writing import Sampled
 from core.play.drive import GradeMany, drive_many
@@ -144,7 +143,7 @@ def play_plans(
 ) -> list[Episode]:
     """Play episodes to their ends, in their order."""
     ended: dict[str, Episode] = {}
-    for event in drive_many(episodes, policy, SteadyPool(pool), grade):
+    for event in drive_many(episodes, policy, pool, grade):
         if isinstance(event, EpisodeFinished):
             ended[event.episode.id] = event.episode
     return [ended[one.id] for one in episodes]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel
 
 from core.conduct.planners import random_workflow
 from core.episode import WritePlan
@@ -26,7 +26,7 @@ from core.pocket.muon import Muon
 from core.pocket.tasks import draw_problems
 from core.pocket.threads import is_small, suited_threads
 from core.pocket.tokenizer import train_tokenizer
-from core.pocket.training import IGNORED, TrainingProgress, collate
+from core.pocket.training import IGNORED, TrainingProgress, collate, new_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +70,7 @@ def new_planner(settings: WarmUp) -> LanguagePlanner:
     )
     tokenizer = train_tokenizer(texts)
     torch.manual_seed(settings.seed)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=settings.width,
-            intermediate_size=3 * settings.width,
-            num_hidden_layers=settings.layers,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=settings.width // 4,
-            max_position_embeddings=1024,
-            tie_word_embeddings=True,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+    model = new_model(tokenizer, width=settings.width, layers=settings.layers)
     card = PlannerCard(
         settings.models, weights_digest(model, tokenizer), temperature=settings.temperature, kind="start"
     )

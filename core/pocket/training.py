@@ -43,22 +43,22 @@ def train(name: str, folder: Path, *, report_every: int = 100) -> Iterator[Train
     taught: Mix = {(family, skill): 1.0 for family in FAMILIES for skill in ("think", "check")}
     sample = islice(exercises(taught, 0), 20_000)
     tokenizer = train_tokenizer(text for one in sample for text in (one.prompt, one.reply))
-    model = new_model(recipe, tokenizer)
+    model = new_model(tokenizer, width=recipe.width, layers=recipe.layers)
     yield from fit(model, tokenizer, recipe, report_every)
     save(model, tokenizer, folder)
 
 
-def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A Qwen3 of the recipe's shape with random weights."""
+def new_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int) -> Qwen3ForCausalLM:
+    """A Qwen3 of this shape with random weights."""
     return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
-            hidden_size=recipe.width,
-            intermediate_size=3 * recipe.width,
-            num_hidden_layers=recipe.layers,
+            hidden_size=width,
+            intermediate_size=3 * width,
+            num_hidden_layers=layers,
             num_attention_heads=4,
             num_key_value_heads=2,
-            head_dim=recipe.width // 4,
+            head_dim=width // 4,
             max_position_embeddings=1024,
             tie_word_embeddings=True,
             eos_token_id=tokenizer.eos_token_id,
