@@ -317,7 +317,7 @@ class Episode:
     turn_budget: int = 5
     seed: int = 0
     argmax: bool = False
-    generation: int | None = None  # of the checkpoint that plays
+    generation: int | None = None  # of the checkpoint that plays; the iteration of a planner that was trained
     left_out: tuple[str, ...] = ()  # models that may not be chosen
     deciders: Mapping[int, str] = field(default_factory=dict)  # turn -> the policy that decides from it on
     fork: Fork | None = None

@@ -18,6 +18,7 @@ from storage.shelves.episodes import Episodes
 from storage.shelves.generations import Evolution
 from storage.shelves.health import read_health
 from storage.shelves.labels import Labels
+from storage.shelves.planners import Planners
 from storage.shelves.reviews import Reviews
 from storage.shelves.runs import Runs
 from storage.shelves.saved_views import Views
@@ -35,6 +36,7 @@ class Store:
     episodes: Episodes
     checkpoints: Checkpoints
     evolution: Evolution
+    planners: Planners
     labels: Labels
     reviews: Reviews
     views: Views
@@ -81,6 +83,7 @@ def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
         episodes=Episodes(engine),
         checkpoints=Checkpoints(engine, now),
         evolution=Evolution(engine),
+        planners=Planners(engine, now),
         labels=Labels(engine, now),
         reviews=Reviews(engine),
         views=Views(engine, now),

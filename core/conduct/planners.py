@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -182,6 +182,12 @@ class Conductor:
     def models(self) -> tuple[str, ...]:
         return self.planner.models
 
+    @property
+    def iteration(self) -> int | None:
+        """After how many iterations of its training a planner is that was trained; None for others."""
+        found: int | None = getattr(self.planner, "iteration", None)
+        return found
+
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: it writes whole workflows."""
         raise ConfigError(
@@ -199,9 +205,11 @@ class Conductor:
         return self.planner.write(requests)
 
 
-def planner_policy(name: str, models: tuple[str, ...]) -> Conductor:
-    """The policy of a name that begins with CONDUCTOR and needs no checkpoint. ConfigError for one that is not
-    understood, or names a model that the pool does not have."""
+def planner_policy(
+    name: str, models: tuple[str, ...], trained: Callable[[str], Planner] | None = None
+) -> Conductor:
+    """The policy of a name that begins with CONDUCTOR. `trained` gives the planner of a checkpoint's id. ConfigError
+    for one that is not understood, or names a model that the pool does not have."""
     kind, _, rest = name.removeprefix(CONDUCTOR).partition(":")
     match kind:
         case "random" if not rest:
@@ -213,16 +221,18 @@ def planner_policy(name: str, models: tuple[str, ...]) -> Conductor:
             return Conductor(PromptedPlanner(models, _known(rest, models)))
         case "same-model" if rest:
             model, _, inner = rest.partition(":")
-            planner = planner_policy(CONDUCTOR + (inner or "random"), models).planner
+            planner = planner_policy(CONDUCTOR + (inner or "random"), models, trained).planner
             if planner.asked_model:
                 raise ConfigError(
                     "same-model takes the workflows of a checkpoint, a frozen or a random one: a prompted planner "
                     "would write others."
                 )
             return Conductor(SameModelPlanner(planner, _known(model, models)))
+        case _ if kind and not rest and trained is not None:
+            return Conductor(trained(kind))
     raise ConfigError(
         f"Policy '{name}' is not understood: give conductor:fixed:NAME ({', '.join(FIXED)}), conductor:random, "
-        "conductor:prompted:MODEL or conductor:same-model:MODEL:PLANNER."
+        "conductor:CHECKPOINT, conductor:prompted:MODEL or conductor:same-model:MODEL:PLANNER."
     )
 
 

@@ -8,6 +8,7 @@ most_steps        the most steps that it writes
 most_tokens       the most tokens of a reply
 shown             what it is shown: short, ids, names
 temperature       at which it samples; 0: always the most likely token
+constrained       whether it can write nothing but lists that can be read
 kind              start, warm-up or trained
 parent_run        the run that made it; empty where none is known
 iteration         after how many iterations of reinforcement learning
@@ -44,6 +45,7 @@ class PlannerCard:
     most_tokens: int = 96
     shown: Shown = Shown.SHORT
     temperature: float = 1.0
+    constrained: bool = False
     kind: str = "start"
     parent_run: str = ""
     iteration: int = 0
@@ -75,6 +77,7 @@ class PlannerCard:
                 mode=AccessMode(stored["mode"]),
                 shown=Shown(stored["shown"]),
                 temperature=float(stored["temperature"]),
+                constrained=bool(stored["constrained"]),
                 most_steps=numbers["most_steps"],
                 most_tokens=numbers["most_tokens"],
                 iteration=numbers["iteration"],
@@ -108,6 +111,7 @@ class PlannerCard:
             "most_tokens": self.most_tokens,
             "shown": self.shown.value,
             "temperature": self.temperature,
+            "constrained": self.constrained,
             "kind": self.kind,
             "parent_run": self.parent_run,
             "iteration": self.iteration,

@@ -54,8 +54,7 @@ def learn(
     models = tuple(spec.name for spec in pool.specs)
     start.card.check_pool(tuple(name for name in models if name in start.models))
     shared = pool if isinstance(pool, CachedPool) else CachedPool(pool)
-    planner = start.frozen(temperature=config.temperature)
-    planner.constrained = config.constrained
+    planner = start.frozen(temperature=config.temperature, constrained=config.constrained)
     optimiser = new_optimiser(planner, config)
 
     def finished(iteration: Iteration) -> Iteration:

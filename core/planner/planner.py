@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from core.conduct.planners import CONDUCTOR
 from core.episode import Decide, Reply, Transcript, Usage, WritePlan
 from core.errors import CheckpointError
 from core.planner.card import CARD_FILE, PlannerCard, read_card
@@ -36,8 +37,8 @@ _WINDOW = 8_192
 class LanguagePlanner:
     """Writes workflows with a language model (a `Planner` of core.conduct.session).
 
-    `constrained`: it can write nothing but lists that can be read; else it writes freely. `rounds`: the most rounds of
-    plan and workflow; the short form knows one."""
+    `argmax`: it writes the most likely token each time, whatever its temperature. `rounds`: the most rounds of plan and
+    workflow; the short form knows one."""
 
     def __init__(
         self,
@@ -45,13 +46,13 @@ class LanguagePlanner:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerFast,
         *,
-        constrained: bool = False,
+        argmax: bool = False,
         rounds: int = 1,
     ) -> None:
         if rounds > 1 and card.shown is Shown.SHORT:
             raise CheckpointError(f"Planner {card.id} writes the short form, which knows one round only.")
         self.card, self.model, self.tokenizer = card, model, tokenizer
-        self.constrained, self.rounds = constrained, rounds
+        self.argmax, self.rounds = argmax, rounds
         window = int(getattr(model.config, "max_position_embeddings", 0) or _WINDOW)
         self._prompts = PromptTokens(tokenizer, min(window, _WINDOW + card.most_tokens) - card.most_tokens)
         self._end = int(tokenizer.eos_token_id)
@@ -65,7 +66,7 @@ class LanguagePlanner:
         folder: Path,
         models: Sequence[str] | None = None,
         *,
-        constrained: bool = False,
+        argmax: bool = False,
         rounds: int = 1,
         device: str = "cpu",
     ) -> LanguagePlanner:
@@ -79,7 +80,7 @@ class LanguagePlanner:
             raise CheckpointError(
                 f"The weights of the planner at {folder} do not match the digest in its {CARD_FILE}: a file is damaged."
             )
-        return cls(card, model, tokenizer, constrained=constrained, rounds=rounds)
+        return cls(card, model, tokenizer, argmax=argmax, rounds=rounds)
 
     @classmethod
     def begin(
@@ -92,7 +93,12 @@ class LanguagePlanner:
 
     @property
     def id(self) -> str:
-        return self.card.id
+        return f"{CONDUCTOR}{self.card.id}"
+
+    @property
+    def iteration(self) -> int:
+        """After how many iterations of its training."""
+        return self.card.iteration
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -110,6 +116,16 @@ class LanguagePlanner:
     def show_names(self) -> bool:
         return self.card.shown is Shown.NAMES
 
+    @property
+    def device(self) -> str:
+        """Where its weights are: CPU, CUDA …"""
+        return str(self.model.device.type).upper()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its weights, in memory."""
+        return sum(one.numel() * one.element_size() for one in self.model.state_dict().values())
+
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """One reply per request, each with the randomness of its key."""
         return [as_reply(one) for one in self.sample(requests, [request.key for request in requests])]
@@ -126,14 +142,14 @@ class LanguagePlanner:
             replies = write_tokens(
                 self.model,
                 [prompts[place] for place in batch],
-                temperature=self.card.temperature,
+                temperature=0.0 if self.argmax else self.card.temperature,
                 most_tokens=self.card.most_tokens,
                 end=self._end,
                 pad=self._pad,
                 grammars=[self._grammar(requests[place].allowed) for place in batch]
-                if self.constrained
+                if self.card.constrained
                 else (),
-                pieces=self._vocabulary() if self.constrained else None,
+                pieces=self._vocabulary() if self.card.constrained else None,
             )
             for place, written in zip(batch, replies, strict=True):
                 found[place] = self._sampled(prompts[place].ids, written)
@@ -169,7 +185,7 @@ class LanguagePlanner:
         model = torch.nn.Module.eval(copy.deepcopy(self.model))
         model.zero_grad(set_to_none=True)
         card = replace(self.card, **{"weights_sha256": weights_digest(model, self.tokenizer), **fields})
-        return LanguagePlanner(card, model, self.tokenizer, constrained=self.constrained, rounds=self.rounds)
+        return LanguagePlanner(card, model, self.tokenizer, argmax=self.argmax, rounds=self.rounds)
 
     def prompt_ids(self, request: WritePlan) -> tuple[int, ...]:
         """The tokens of what a request shows; text of the question never becomes a control token."""

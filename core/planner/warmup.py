@@ -72,7 +72,11 @@ def new_planner(settings: WarmUp) -> LanguagePlanner:
     torch.manual_seed(settings.seed)
     model = new_model(tokenizer, width=settings.width, layers=settings.layers)
     card = PlannerCard(
-        settings.models, weights_digest(model, tokenizer), temperature=settings.temperature, kind="start"
+        settings.models,
+        weights_digest(model, tokenizer),
+        temperature=settings.temperature,
+        constrained=True,
+        kind="start",
     )
     return LanguagePlanner(card, model, tokenizer)
 

@@ -94,5 +94,5 @@ def new_episode(
         turn_budget=turns,
         seed=seed,
         argmax=argmax,
-        generation=checkpoint.generation if checkpoint else None,
+        generation=checkpoint.generation if checkpoint else getattr(policy, "iteration", None),
     )

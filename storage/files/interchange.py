@@ -21,6 +21,8 @@ from sqlalchemy.exc import IntegrityError
 
 from core.checkpoint import Checkpoint
 from core.errors import CheckpointError, ImportFormatError
+from core.planner.archive import check_archive
+from core.planner.card import PlannerCard
 from storage.files import validation
 from storage.files.atomic import atomic_file
 from storage.files.jsonl import (
@@ -32,10 +34,13 @@ from storage.files.jsonl import (
     EndLine,
     EpisodeLine,
     GenerationLine,
+    Head,
     HeaderLine,
+    IterationLine,
     LabelLine,
     Line,
     OptimiserLine,
+    PlannerLine,
     RunLine,
     dump_line,
     parse_line,
@@ -53,11 +58,12 @@ from storage.files.jsonl_rows import (
 from storage.files.selection import Selection, selected_ids
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
-from storage.rows.schema import checkpoint, label, optimiser, run
+from storage.rows.schema import checkpoint, iteration, label, optimiser, planner, run
 from storage.rows.summaries import GenerationSummary
 from storage.shelves import generations
 from storage.shelves.checkpoints import checkpoint_row, insert_checkpoint
 from storage.shelves.labels import labelled_places
+from storage.shelves.planners import insert_planner, planner_row
 from storage.store import Store
 
 #: What a file may hold, unpacked: beyond these it is taken for a bomb.
@@ -233,6 +239,17 @@ class _Reader:
                     raise self.fault(f"holds a checkpoint that cannot be used ({error})") from error
                 if made.id != line.id:
                     raise self.fault(f"calls checkpoint {made.id} {line.id}")
+            case PlannerLine():
+                try:
+                    made_of = PlannerCard.of(line.card).id
+                    if line.files is not None:
+                        check_archive(line.files)
+                except CheckpointError as error:
+                    raise self.fault(f"holds a planner that cannot be used ({error})") from error
+                if made_of != line.id:
+                    raise self.fault(f"calls planner {made_of} {line.id}")
+                if (line.files is None) is (line.folder is None):
+                    raise self.fault("has an unusable value at files (an archive or a folder is allowed)")
             case EpisodeLine() if line.episode.run_id not in self.runs:
                 raise self.fault("belongs to a run that the header does not name")
 
@@ -252,7 +269,7 @@ class _Reader:
         if len(self.episodes) + len(self.labels) >= BATCH_LINES or self.waiting_bytes >= BATCH_BYTES:
             self._flush()
 
-    def _take_one(self, line: RunLine | CheckpointLine | GenerationLine | OptimiserLine) -> None:
+    def _take_one(self, line: Head) -> None:
         twin = stored_twin(self.connection, line)
         if twin not in (None, line):
             raise self.fault(_CONTRADICTION.format(line.kind))
@@ -263,6 +280,9 @@ class _Reader:
             elif isinstance(line, CheckpointLine):  # came with what it played, and its own run comes now
                 orphan = (checkpoint.c.id == line.id, checkpoint.c.run_id.is_(None))
                 self.connection.execute(update(checkpoint).where(*orphan).values(run_id=line.run))
+            elif isinstance(line, PlannerLine):
+                orphan = (planner.c.id == line.id, planner.c.run_id.is_(None))
+                self.connection.execute(update(planner).where(*orphan).values(run_id=line.run))
         except IntegrityError as error:
             raise self.fault(validation.UNKNOWN) from error
 
@@ -307,7 +327,7 @@ class _Reader:
         self.added["label"] += len(new)
 
 
-def _add(connection: Connection, line: RunLine | CheckpointLine | GenerationLine | OptimiserLine) -> None:
+def _add(connection: Connection, line: Head) -> None:
     match line:
         case RunLine():
             connection.execute(insert(run), row_of_line(line))
@@ -326,6 +346,11 @@ def _add(connection: Connection, line: RunLine | CheckpointLine | GenerationLine
             fields = line.model_dump(exclude={"kind", "run", "candidates"})
             entry = GenerationSummary(run_id=line.run, **fields)
             generations.insert_generation(connection, entry, line.candidates)
+        case PlannerLine():
+            fields = line.model_dump(include={"files", "folder", "size_bytes", "created"})
+            insert_planner(connection, planner_row(line.card, run_id=line.run, **fields))
+        case IterationLine():
+            connection.execute(insert(iteration), row_of_line(line))
         case OptimiserLine():
             connection.execute(insert(optimiser), row_of_line(line))
 

@@ -1,15 +1,18 @@
-"""The lines of an interchange file, version 6, and how strictly they are read.
+"""The lines of an interchange file, version 7, and how strictly they are read.
 
 A `trinity-jsonl` file is UTF-8 JSON Lines, plain (`.jsonl`) or gzipped (`.jsonl.gz`). Every line is an object
 whose `kind` says what it is; they come in this order:
 
-    header      format "trinity-jsonl", version 6, runs: ids of the runs that follow
+    header      format "trinity-jsonl", version 7, runs: ids of the runs that follow
     run         id, run_kind, status, config, created, started, finished, error, pool (left out: not recorded)
     checkpoint  id, run (null when its run is not in the file), generation, head_kind, created, config,
                 weights (safetensors, base64)
+    planner     id, run (null when its run is not in the file), created, card, files (a zip archive, base64; null:
+                they are in its folder on the machine that it was made on), folder, size_bytes
     generation  run, index, best, mean, median, sigma, evaluations, wall_s, checkpoint_id, stats,
                 candidates: [{index, fitness, rollouts, missing}]
-    optimiser   run, generation, state (base64): to resume an evolution from its last generation
+    iteration   run, index, episodes, wall_s, spent_usd, planner_id, stats
+    optimiser   run, generation, state (base64): to resume an evolution or a training from where it stands
     episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
                 turns and texts included; hidden states are base64 of little-endian float16, logits all digits;
                 a protocol that is left out is not recorded; plans and a turn's step are those of a workflow
@@ -17,13 +20,14 @@ whose `kind` says what it is; they come in this order:
                 episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
     end         counts: {kind: lines}, sha256: of every byte before this line
 
-A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the rest.
-Earlier versions are read as well: the fifth did not say how many tokens of a prompt were billed as read before, the
-fourth not by which rule an answer was found, the third had no pool, the first no labels, and in the first two an
-episode's `meta` held what now are fields of its own (see `storage/rows/meta_column.py`). Times are Unix seconds.
-Numbers of turns (a turn's `index`, a fork's and a label's `turn`) count from 0 here; pages, filters and other exports
-count from 1. Only finished turns are written; what was running is written as interrupted. Base64 is URL-safe. Unknown
-keys, doubled keys, NaN, infinities and numbers beyond 64 bits are refused."""
+A file may hold a run without all that is its own: single episodes are exported so, and a later file can bring the
+rest. Earlier versions are read as well: the sixth had no planners, the fifth did not say how many tokens of a prompt
+were billed as read before, the fourth not by which rule an answer was found, the third had no pool, the first no
+labels, and in the first two an episode's `meta` held what now are fields of its own (see
+`storage/rows/meta_column.py`). Times are Unix seconds. Numbers of turns (a turn's `index`, a fork's and a label's
+`turn`) count from 0 here; pages, filters and other exports count from 1. Only finished turns are written; what was
+running is written as interrupted. Base64 is URL-safe. Unknown keys, doubled keys, NaN, infinities and numbers beyond
+64 bits are refused."""
 
 from __future__ import annotations
 
@@ -39,9 +43,9 @@ from storage.rows.meta_column import facts
 from storage.rows.summaries import CandidateSummary, RunKind, RunStatus
 
 FORMAT = "trinity-jsonl"
-VERSION = 6
+VERSION = 7
 #: What can be read.
-VERSIONS = (1, 2, 3, 4, 5, 6)
+VERSIONS = (1, 2, 3, 4, 5, 6, 7)
 
 #: Since when what an episode's `meta` held of our own has fields.
 _TYPED = 3
@@ -98,6 +102,32 @@ class CheckpointLine(_Line):
     created: float
     config: dict[str, Any]
     weights: bytes
+
+
+class PlannerLine(_Line):
+    """One planner with its files, or the folder that they are in."""
+
+    kind: Literal["planner"] = "planner"
+    id: Id
+    run: Id | None
+    created: float
+    card: dict[str, Any]
+    files: bytes | None
+    folder: str | None
+    size_bytes: Annotated[int, Field(ge=0)]
+
+
+class IterationLine(_Line):
+    """One iteration of a training."""
+
+    kind: Literal["iteration"] = "iteration"
+    run: Id
+    index: int
+    episodes: int
+    wall_s: float
+    spent_usd: float
+    planner_id: Id | None
+    stats: dict[str, Any]
 
 
 class GenerationLine(_Line):
@@ -168,7 +198,9 @@ class EndLine(_Line):
     sha256: str
 
 
-Body = RunLine | CheckpointLine | GenerationLine | OptimiserLine | EpisodeLine | LabelLine
+#: What stands in a file before the episodes.
+Head = RunLine | CheckpointLine | PlannerLine | GenerationLine | IterationLine | OptimiserLine
+Body = Head | EpisodeLine | LabelLine
 Line = HeaderLine | Body | EndLine
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 

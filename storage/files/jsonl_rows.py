@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, or_, select
@@ -17,15 +18,19 @@ from storage.files.jsonl import (
     CheckpointLine,
     EpisodeLine,
     GenerationLine,
+    Head,
+    IterationLine,
     LabelLine,
     OptimiserLine,
+    PlannerLine,
     RunLine,
 )
 from storage.rows.full_episodes import chunks, read_timed_episodes, rows_among
 from storage.rows.mapping import Row, Rows
-from storage.rows.schema import checkpoint, episode, generation, label, optimiser, run
+from storage.rows.schema import checkpoint, episode, generation, iteration, label, optimiser, planner, run
 from storage.rows.summaries import RunStatus
 from storage.shelves.generations import read_candidates
+from storage.shelves.planners import PLANNER_POLICY
 
 L = TypeVar("L", bound=Body)
 
@@ -40,12 +45,12 @@ _COLUMNS = {
     "turn": "idx",
 }
 #: Objects that stand in their columns as JSON.
-_OBJECTS = ("config", "stats")
+_OBJECTS = ("config", "stats", "card")
 #: So many episodes are in memory at once.
 _EPISODES = 100
 
 
-def row_of_line(line: RunLine | OptimiserLine | LabelLine) -> Row:
+def row_of_line(line: RunLine | IterationLine | OptimiserLine | LabelLine) -> Row:
     """The row of a line that has a column for each field."""
     return {
         _COLUMNS.get(name, name): json.dumps(value) if name in _OBJECTS else value
@@ -69,8 +74,13 @@ def lines_of_runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Bo
     yield from _checkpoints(
         connection, run_ids, or_(checkpoint.c.run_id.in_(run_ids), checkpoint.c.id.in_(played))
     )
+    played_by = select(episode.c.policy).where(episode.c.run_id.in_(run_ids))
+    yield from _planners(
+        connection, run_ids, or_(planner.c.run_id.in_(run_ids), PLANNER_POLICY.in_(played_by))
+    )
     for run_id in run_ids:
         yield from _generations(connection, run_id)
+        yield from _iterations(connection, run_id)
         if (last := _optimiser(connection, run_id)) is not None:
             yield last
     for run_id in run_ids:
@@ -81,12 +91,17 @@ def lines_of_runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Bo
 def lines_of_episodes(
     connection: Connection, run_ids: Sequence[str], episode_ids: Sequence[str]
 ) -> Iterator[Body]:
-    """These episodes with what they refer to: the runs they are of and the checkpoints they were played by."""
+    """These episodes with what they refer to: their runs, and the checkpoints and planners they were played by."""
     yield from _runs(connection, run_ids)
     seen: set[str] = set()
     for some in chunks(episode_ids):
         played = select(episode.c.checkpoint_id).where(episode.c.id.in_(some))
-        for line in _checkpoints(connection, run_ids, checkpoint.c.id.in_(played)):
+        played_by = select(episode.c.policy).where(episode.c.id.in_(some))
+        players: tuple[Iterator[CheckpointLine | PlannerLine], ...] = (
+            _checkpoints(connection, run_ids, checkpoint.c.id.in_(played)),
+            _planners(connection, run_ids, PLANNER_POLICY.in_(played_by)),
+        )
+        for line in chain.from_iterable(players):
             if line.id not in seen:
                 seen.add(line.id)
                 yield line
@@ -112,9 +127,7 @@ def stored_episodes(connection: Connection, episode_ids: Sequence[str]) -> dict[
     return {line.episode.id: line for line in lines if isinstance(line, EpisodeLine)}
 
 
-def stored_twin(
-    connection: Connection, line: RunLine | CheckpointLine | GenerationLine | OptimiserLine
-) -> Body | None:
+def stored_twin(connection: Connection, line: Head) -> Body | None:
     """What the store holds under the line's id, as a line; None when that is nothing."""
     match line:
         case RunLine():
@@ -130,6 +143,18 @@ def stored_twin(
             if row is None:
                 return None
             return _line_of_row(CheckpointLine, row, run=line.run, created=line.created)
+        case IterationLine():
+            return next(_iterations(connection, line.run, iteration.c.idx == line.index), None)
+        case PlannerLine():
+            query = select(planner).where(planner.c.id == line.id)
+            row = connection.execute(query).mappings().first()
+            if row is None:
+                return None
+            # Nor where its files are, or how they are packed: its id is made of what they say.
+            place = {
+                name: getattr(line, name) for name in ("run", "created", "files", "folder", "size_bytes")
+            }
+            return _line_of_row(PlannerLine, row, **place)
 
 
 def _runs(connection: Connection, run_ids: Sequence[str]) -> Iterator[RunLine]:
@@ -168,6 +193,21 @@ def _generations(
     for row in connection.execute(query).mappings().all():
         candidates = tuple(read_candidates(connection, run_id, row["idx"]))
         yield _line_of_row(GenerationLine, row, candidates=candidates)
+
+
+def _planners(
+    connection: Connection, run_ids: Sequence[str], wanted: ColumnElement[bool]
+) -> Iterator[PlannerLine]:
+    """The wanted planners; a run that is not in the file is not named."""
+    query = select(planner).where(wanted).order_by(planner.c.run_id, planner.c.iteration, planner.c.id)
+    for row in connection.execute(query).mappings():
+        yield _line_of_row(PlannerLine, row, run=row["run_id"] if row["run_id"] in run_ids else None)
+
+
+def _iterations(connection: Connection, run_id: str, *where: ColumnElement[bool]) -> Iterator[IterationLine]:
+    query = select(iteration).where(iteration.c.run_id == run_id, *where).order_by(iteration.c.idx)
+    for row in connection.execute(query).mappings().all():
+        yield _line_of_row(IterationLine, row)
 
 
 def _optimiser(connection: Connection, run_id: str) -> OptimiserLine | None:

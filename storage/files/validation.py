@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from core.episode import ROLE_ORDER, Decision, Episode, Status, Turn, is_grader
-from storage.files.jsonl import ID, Body, EpisodeLine, GenerationLine, LabelLine, RunLine
+from storage.files.jsonl import ID, Body, EpisodeLine, GenerationLine, IterationLine, LabelLine, RunLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
 
 #: The last second that a date can be made of (the end of the year 9999).
@@ -38,13 +38,16 @@ def check_line(line: Body) -> None:
     for name, value in line:
         if name in ("created", "at"):
             _time(name, value)
-        elif name in ("generation", "index", "evaluations", "turn", "span_start", "span_end"):
+        elif name in ("generation", "index", "evaluations", "episodes", "turn", "span_start", "span_end"):
             _count(name, value)
     if isinstance(line, RunLine | EpisodeLine):
         _span("started", line.started, "finished", line.finished)
     match line:
         case GenerationLine():
             _generation(line)
+        case IterationLine():
+            _between("wall_s", line.wall_s, 0, _LONGEST_S)
+            _between("spent_usd", line.spent_usd, 0, _DEAREST_USD)
         case LabelLine():
             _label(line)
         case EpisodeLine():

@@ -64,7 +64,10 @@ run = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column(
-        "kind", String, nullable=False, doc="What it is: run, evolve, live, import, fork, reencode or serve"
+        "kind",
+        String,
+        nullable=False,
+        doc="What it is: run, evolve, train, live, import, fork, reencode or serve",
     ),
     Column("status", String, nullable=False),
     Column("config", Text, nullable=False),  # JSON object
@@ -81,7 +84,9 @@ run = Table(
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
     _zeroed("sample", Boolean, "Whether it came with the program as a sample"),
-    CheckConstraint("kind IN ('run', 'evolve', 'live', 'import', 'fork', 'reencode', 'serve')", name="kind"),
+    CheckConstraint(
+        "kind IN ('run', 'evolve', 'train', 'live', 'import', 'fork', 'reencode', 'serve')", name="kind"
+    ),
     CheckConstraint(
         "status IN ('queued', 'running', 'finished', 'interrupted', 'cancelled', 'failed')", name="status"
     ),
@@ -102,6 +107,22 @@ checkpoint = Table(
     Column("weights", LargeBinary, nullable=False, doc="The weights, as safetensors"),
     Column("size_bytes", Integer, nullable=False, doc="Bytes of its weights"),
     Index(None, "run_id", "generation"),
+)
+
+# A language model that writes workflows. What is too large for a row stays in a folder of this machine.
+planner = Table(
+    "planner",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("run_id", String, _to("run.id")),
+    Column("iteration", Integer, nullable=False, doc="After how many iterations of its training"),
+    Column("kind", String, nullable=False, doc="start, warm-up or trained"),
+    Column("created", Float, nullable=False),
+    Column("card", Text, nullable=False, doc="JSON: what stands in its conductor.json"),
+    Column("files", LargeBinary, doc="A zip archive of its files; empty: they are in `folder`"),
+    Column("folder", String, doc="Where its files are; empty: in `files`"),
+    Column("size_bytes", BigInteger, nullable=False, doc="Bytes of its files"),
+    Index(None, "run_id", "iteration"),
 )
 
 # A task is its content: two files that give one id to different questions make two rows.
@@ -318,12 +339,28 @@ candidate = Table(
     Column("missing", Integer, nullable=False, doc="Episodes lost to the infrastructure"),
 )
 
+iteration = Table(
+    "iteration",
+    metadata,
+    Column("run_id", String, _to("run.id"), primary_key=True),
+    Column("idx", Integer, primary_key=True),
+    Column("episodes", Integer, nullable=False, doc="Episodes played so far, over all iterations"),
+    Column("wall_s", Float, nullable=False, doc="Seconds so far, over all iterations"),
+    Column("spent_usd", Float, nullable=False, doc="Spent so far, over all iterations"),
+    Column("planner_id", String, doc="The planner that was kept after it; empty: none"),
+    Column("stats", Text, nullable=False, doc="JSON: reward, readable plans, shapes, models and more"),
+)
+
 optimiser = Table(
     "optimiser",
     metadata,
     Column("run_id", String, _to("run.id"), primary_key=True),
-    Column("generation", Integer, nullable=False, doc="The generation after which this is the state"),
-    Column("state", LargeBinary, nullable=False, doc="The learner's state, exact to the bit"),
+    Column(
+        "generation", Integer, nullable=False, doc="The generation or iteration after which this is the state"
+    ),
+    Column(
+        "state", LargeBinary, nullable=False, doc="The learner's state, exact to the bit; empty: in a file"
+    ),
 )
 
 # What a generation under way, or those after it, would otherwise ask for again.

@@ -15,7 +15,7 @@ from core.episode import AnswerRule, EndReason, Flag, Message, Role, Status, Ver
 
 T = TypeVar("T")
 
-RunKind = Literal["run", "evolve", "live", "import", "fork", "reencode", "serve"]
+RunKind = Literal["run", "evolve", "train", "live", "import", "fork", "reencode", "serve"]
 GroupBy = Literal["run", "policy", "task", "family"]
 Order = Literal["newest", "oldest", "turns", "tokens", "cost", "margin", "entropy", "latency"]
 
@@ -167,7 +167,7 @@ class RunSummary:
     episodes: int
     finished_episodes: int
     correct: int
-    generations: int
+    generations: int  # of a training, its iterations
     sample: bool = False  # it came with the program
 
     @property
@@ -223,6 +223,40 @@ class CheckpointSummary:
     created: float
     config: Mapping[str, Any]
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSummary:
+    """One stored planner without its files, which are in `folder` where that is not None. `card` is what stands in its
+    conductor.json."""
+
+    id: str
+    run_id: str | None
+    iteration: int
+    kind: str  # "start", "warm-up" or "trained"
+    created: float
+    card: Mapping[str, Any]
+    folder: str | None
+    size_bytes: int
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The pool's models that it names, in order."""
+        return tuple(self.card["models"])
+
+
+@dataclass(frozen=True, slots=True)
+class IterationSummary:
+    """One iteration of a training. `episodes`, `wall_s` and `spent_usd` are sums from its beginning; `stats` is what
+    `core.planner.statistics.IterationStats` has."""
+
+    run_id: str
+    index: int
+    episodes: int
+    wall_s: float
+    spent_usd: float
+    planner_id: str | None = None
+    stats: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    FromClause,
     Select,
     Table,
     and_,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.exc import IntegrityError
@@ -40,7 +42,7 @@ from storage.rows.engine import (
 from storage.rows.full_episodes import delete_episodes
 from storage.rows.mapping import Rows
 from storage.rows.meta_column import deciders_in, with_deciders
-from storage.rows.schema import episode, generation, override, run, turn
+from storage.rows.schema import episode, generation, iteration, override, run, turn
 from storage.rows.summaries import PolicySummary, RunControl, RunKind, RunStatus, RunSummary
 
 #: A run without a sign of life for this long is taken for dead.
@@ -327,9 +329,13 @@ class Runs:
             .order_by(generation.c.idx.desc())
             .limit(1)
         )
+        trained = select(func.coalesce(func.max(iteration.c.spent_usd), 0.0)).where(
+            iteration.c.run_id == run_id
+        )
         with reading(self.engine) as connection:
             stats = json.loads(connection.execute(last).scalar() or "{}")
-            return float(connection.execute(replies).scalar_one() + stats.get("spent_usd", 0.0))
+            learning = stats.get("spent_usd", 0.0) + connection.execute(trained).scalar_one()
+            return float(connection.execute(replies).scalar_one() + learning)
 
     def _set(self, run_id: str, **values: Any) -> None:
         with writing(self.engine) as connection:
@@ -343,7 +349,8 @@ class Runs:
             finished = case((episode.c.status == Status.FINISHED, 1), else_=0)
             right = case((and_(episode.c.status == Status.FINISHED, episode.c.correct), 1), else_=0)
             episodes = _by_run(connection, episode, ids, func.sum(finished), func.sum(right))
-            generations = _by_run(connection, generation, ids)
+            learned = union_all(select(generation.c.run_id), select(iteration.c.run_id)).subquery()
+            generations = _by_run(connection, learned, ids)
         return [
             _summary(row, episodes.get(row["id"], (0, 0, 0)), generations.get(row["id"], (0,)))
             for row in rows
@@ -397,7 +404,7 @@ def _update_own(connection: Connection, run_id: str, owner: str | None, **values
 
 
 def _by_run(
-    connection: Connection, table: Table, ids: Sequence[str], *sums: ColumnElement[Any]
+    connection: Connection, table: FromClause, ids: Sequence[str], *sums: ColumnElement[Any]
 ) -> dict[str, tuple[int, ...]]:
     """How many rows of a table each run has, and these sums over them."""
     query = select(table.c.run_id, func.count(), *sums).where(table.c.run_id.in_(ids))

@@ -14,8 +14,9 @@ from storage.rows.schema import metadata
 
 #: Table -> what one row is.
 TABLE_MEANINGS: dict[str, str] = {
-    "run": "One run: episodes recorded together, an evolution, a live problem, an import, a fork",
+    "run": "One run: episodes recorded together, an evolution, a training, a live problem, an import, a fork",
     "checkpoint": "One coordinator's weights, never changed once kept",
+    "planner": "One language model that writes workflows, never changed once kept",
     "task": "One task by its content",
     "episode": "One task played by one policy: what lists show, without texts",
     "turn": "One turn of an episode: decision, cost and outcome, without texts",
@@ -25,7 +26,8 @@ TABLE_MEANINGS: dict[str, str] = {
     "override": "A decision that a person took over, waiting for its turn",
     "generation": "One generation of an evolution",
     "candidate": "One candidate of a generation",
-    "optimiser": "What an evolution needs to go on after its last generation",
+    "iteration": "One iteration of a planner's training",
+    "optimiser": "What an evolution or a training needs to go on after its last generation or iteration",
     "paid_reply": "A reply that an evolution, or the choice of role cycles, has paid for and may need again",
     "label": "One thing a person said about an episode, a turn or words of its reply; never changed",
     "view": "A list of episodes kept under a name",

@@ -1,4 +1,4 @@
-"""`trinity checkpoints`: list coordinators, take one out as a folder, bring one in."""
+"""`trinity checkpoints`: list coordinators and planners, take one out as a folder, bring one in."""
 
 from __future__ import annotations
 
@@ -33,17 +33,48 @@ def checkpoints(
     if context.invoked_subcommand is not None:
         return
     with opened_store(store) as opened:
-        found = opened.checkpoints.list(run)
+        coordinators, planners = opened.checkpoints.list(run), opened.planners.list(run)
     if as_json:
-        print_json([{"id": c.id, "run": c.run_id, "generation": c.generation, "kind": c.kind} for c in found])
+        found = [
+            *(("trinity", one.id, one.run_id, one.generation, one.kind) for one in coordinators),
+            *(("conductor", one.id, one.run_id, one.iteration, one.kind) for one in planners),
+        ]
+        print_json(
+            [dict(zip(("system", "id", "run", "generation", "kind"), one, strict=True)) for one in found]
+        )
         return
-    print_table(
-        ["id", "run", ">generation", "kind", "models", "encoder"],
-        [
-            (c.id, c.run_id, c.generation, c.kind, ", ".join(c.config["models"]), c.config["encoder"]["name"])
-            for c in found
-        ],
-    )
+    if coordinators or not planners:
+        print_table(
+            ["id", "run", ">generation", "kind", "models", "encoder"],
+            [
+                (
+                    one.id,
+                    one.run_id,
+                    one.generation,
+                    one.kind,
+                    ", ".join(one.config["models"]),
+                    one.config["encoder"]["name"],
+                )
+                for one in coordinators
+            ],
+            title="Coordinators (TRINITY)",
+        )
+    if planners:
+        print_table(
+            ["id", "run", ">iteration", "kind", "models", ">MB"],
+            [
+                (
+                    one.id,
+                    one.run_id,
+                    one.iteration,
+                    one.kind,
+                    ", ".join(one.models),
+                    f"{one.size_bytes / 1e6:.1f}",
+                )
+                for one in planners
+            ],
+            title="Planners (Conductor)",
+        )
 
 
 @app.command("export")
@@ -52,13 +83,18 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
     store: StoreOption = None,
 ) -> None:
-    """Write a checkpoint as a folder: config.json and model.safetensors.
+    """Write a checkpoint as a folder: a coordinator's config.json and model.safetensors, or a planner's files.
 
     [dim]$[/] trinity checkpoints export cabc123 ./my-coordinator
     """
     from core.checkpoint import save_checkpoint
+    from ui.runs import wiring
 
     with opened_store(store) as opened:
+        if opened.planners.has(checkpoint):
+            wiring.load_planner(opened, checkpoint).save(folder)
+            say(f"Wrote planner {checkpoint} to {folder}.")
+            return
         found = opened.checkpoints.load(checkpoint)
     save_checkpoint(found, folder)
     say(f"Wrote {found.id} to {folder}.")
@@ -69,7 +105,7 @@ def import_(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A folder with config.json and model.safetensors, or the authors' vector (.npy)."
+            help="A folder with config.json and model.safetensors, a planner's folder, or the authors' vector (.npy)."
         ),
     ],
     run_config: Annotated[
@@ -87,8 +123,17 @@ def import_(
     [dim]$[/] trinity checkpoints import model_iter_60.npy --run-config config.json
     """
     from core.checkpoint import load_checkpoint
+    from core.planner.card import CARD_FILE
     from ui.runs import wiring
 
+    if (path / CARD_FILE).exists():
+        from core.planner.planner import LanguagePlanner
+
+        planner = LanguagePlanner.load(path)
+        with opened_store(store) as opened:
+            wiring.keep_planner(opened, planner)
+        say(f"The store has {planner.card.id}.")
+        return
     found = _released(path, run_config, encoder) if path.suffix == ".npy" else load_checkpoint(path)
     with opened_store(store) as opened:
         wiring.keep_checkpoint(opened, found)

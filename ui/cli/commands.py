@@ -21,6 +21,7 @@ class Commands(LazyGroup):
         "worker": Listed("Play queued runs one by one: live problems, forks, evolutions."),
         "run": Listed("Play tasks under one or more policies, record every turn, print accuracies."),
         "evolve": Listed("Evolve a coordinator by separable CMA-ES, resumable bit for bit."),
+        "train": Listed("Train a Conductor: a language model that writes whole workflows (GRPO)."),
         "reproduce": Listed("Evolve, play and print the paper's tables."),
         "checkpoints": Listed(
             "List the store's checkpoints, take one out, bring one in.", "ui.cli.checkpoints:app"

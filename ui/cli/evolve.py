@@ -12,7 +12,7 @@ import typer
 from core.episode import Protocol
 from core.errors import ConfigError
 from core.evolution.departures import DEPARTURES
-from core.settings import Settings
+from ui.cli.begun import as_begun, known_run
 from ui.cli.console import (
     MOST_TASKS,
     EncoderOption,
@@ -38,12 +38,9 @@ from ui.cli.playing import (
     tell_what_plays,
     tell_what_was_reckoned,
     tell_what_was_reused,
-    with_ceiling,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from core.evolution.evolve import Generation
     from storage.store import Store
     from ui.runs.plans import EvolutionPlan
@@ -181,16 +178,17 @@ def evolve(
 
     [dim]$[/] trinity evolve --config mine.toml --seed 1
     """
-    from ui.cli.evolve_config import AUTO, checked, preset_values, read_file, write_file
+    from ui.cli.config_file import checked, read_file, write_file
+    from ui.cli.evolve_config import AUTO, EvolveFile, preset_values
     from ui.runs import wiring
     from ui.runs.grading import name_task_file
 
     named = {_KEYS.get(option, option): option for option in context.params if given(context, option)}
-    values = preset_values(preset) | (read_file(config) if config else {})
+    values = preset_values(preset) | (read_file(config, EvolveFile) if config else {})
     values |= {key: context.params[option] for key, option in named.items() if option not in _NO_KNOBS}
     if "population" in named:
         values["population"] = _population(population)
-    chosen = checked(values, config)
+    chosen = checked(values, config, EvolveFile)
     if write_config:
         write_file(write_config, chosen)
         say(f"Wrote {write_config}. Edit it, then: trinity evolve --config {write_config}")
@@ -199,15 +197,11 @@ def evolve(
         store=store, pool=chosen.pool, encoder=chosen.encoder, max_cost_usd=chosen.max_cost_usd
     )
     plan = chosen.plan(settings)
-    if resume and not chosen.name:
-        raise ConfigError(
-            "Say which evolution goes on: --resume needs --name NAME, or a run's id as its name."
-        )
     with opened_store(settings.store) as opened:
-        known = _known(opened, chosen.name, resume=resume, may_begin="tasks" in values)
+        known = known_run(opened, "evolve", chosen.name, resume=resume, may_begin="tasks" in values)
         if known:
             fixed = {key: named.get(key) for key in values if values[key] != AUTO}
-            plan = _as_begun(opened, known, plan, settings, fixed)
+            plan = as_begun(opened, known, plan, settings, fixed)
         else:
             name_task_file(opened, plan.tasks)
             plan = replace(plan, encoder=wiring.encoder_for(plan.pool, settings.encoder))
@@ -229,22 +223,6 @@ _KEYS = {
     "turns": "turn_budget",
     "max_cost": "max_cost_usd",
 }
-#: Keys that may differ when an evolution is resumed: they change nothing about what it is.
-_FREE = ("max_cost_usd", "name")
-
-
-def _known(store: Store, name: str, *, resume: bool, may_begin: bool) -> str | None:
-    """The run of the evolution of this name; ConfigError when it is there and shall not go on, or the other way."""
-    from ui.runs.queue import find_evolution
-
-    known = find_evolution(store, name) if name else None
-    if known and not resume:
-        raise ConfigError(
-            f"There is an evolution named '{name}': go on with it by --resume, or choose another name."
-        )
-    if resume and not known and not may_begin:
-        raise ConfigError(f"The store holds no evolution named '{name}': begin it without --resume.")
-    return known
 
 
 def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_population: bool) -> str:
@@ -273,26 +251,6 @@ def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_popul
     if not played.complete:
         raise typer.Exit(1)
     return played.run
-
-
-def _as_begun(
-    store: Store, run_id: str, asked: EvolutionPlan, settings: Settings, fixed: Mapping[str, str | None]
-) -> EvolutionPlan:
-    """The stored plan; ConfigError for a key of `fixed` that would make it another evolution, by its option where it
-    is one."""
-    from ui.runs.plans import EvolutionPlan, plan_of
-
-    begun = with_ceiling(plan_of(store.runs.get(run_id), EvolutionPlan), settings)
-    for key, option in fixed.items():
-        if key in _FREE:
-            continue
-        was, now = (getattr(one if hasattr(one, key) else one.evolution, key) for one in (begun, asked))
-        if was != now:
-            what = f"--{option.replace('_', '-')}" if option else key
-            raise ConfigError(
-                f"This evolution was begun with another {what}: it goes on as it was begun, leave it out."
-            )
-    return begun
 
 
 def _population(text: str | None) -> int | str | None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from core.episode import Protocol
 from core.errors import ConfigError
@@ -18,28 +14,18 @@ from core.evolution.config import EvolveConfig, shape_of
 from core.evolution.departures import PAPER_SETTING
 from core.evolution.recording import RecordName
 from core.settings import POCKET_POOL, Settings
-from ui.cli.console import write_new
+from ui.cli.config_file import ConfigFile, Count, Size
 from ui.runs.plans import EvolutionPlan, absolute_pool, absolute_tasks
 
 AUTO, PLAIN = "auto", "plain"
-_HEAD = (
-    "# An evolution, for: trinity evolve --config {name}\n"
-    "# Options on the command line win over this file. A key with # before it is left to what its comment says.\n"
-)
-
-
-Count = Annotated[int, Field(ge=1)]
-Size = Annotated[float, Field(ge=1e-9)]
 Weight = Annotated[float, Field(ge=0)]
 
 
-class EvolveFile(BaseModel):
+class EvolveFile(ConfigFile):
     """What stands in the file, and what the command line's options say. Keys are the names of `EvolveConfig` and
     `EvolutionPlan`; None: left to the learner, the encoder or the settings, as the description says."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    command: ClassVar[str] = "evolve"
 
     tasks: str = "pocket"
     """pocket, pocket/FAMILY or a FILE.jsonl of your own"""
@@ -155,45 +141,3 @@ def preset_values(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         raise ConfigError(f"There is no preset '{name}': choose {' or '.join(PRESETS)}.")
     return dict(PRESETS[name])
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """The keys of a file, their values not yet checked. ConfigError for an unknown key, or a file that is none."""
-    try:
-        found = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path} cannot be read: write a file with every key by trinity evolve --write-config FILE."
-        ) from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
-    for key in found:
-        if key not in EvolveFile.model_fields:
-            near = difflib.get_close_matches(key, EvolveFile.model_fields, 1, 0.5)
-            meant = (
-                f"did you mean {near[0]}?" if near else "trinity evolve --write-config FILE writes them all."
-            )
-            raise ConfigError(f"{path} has a key '{key}', which there is not: {meant}")
-    return found
-
-
-def checked(values: Mapping[str, Any], path: Path | None) -> EvolveFile:
-    """The values with defaults for all others; ConfigError, one sentence, for one that its key cannot have."""
-    try:
-        return EvolveFile(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0])
-        why = "; ".join(dict.fromkeys(one["msg"] for one in error.errors() if one["loc"][0] == key))
-        where = f"{path}: " if path else ""
-        raise ConfigError(f"{where}{key} cannot be {values[key]!r}: {why[0].lower()}{why[1:]}.") from None
-
-
-def write_file(path: Path, chosen: EvolveFile) -> None:
-    """A file that says what is chosen, with a comment for every key. ConfigError when there is one already."""
-    lines = [_HEAD.format(name=path.name)]
-    for key, field in EvolveFile.model_fields.items():
-        value = getattr(chosen, key)
-        line = f"# {key} =" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}"
-        lines += [f"# {field.description}", line, ""]
-    write_new(path, "\n".join(lines))

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from storage.shelves.shared_replies import SharedReplies
     from storage.store import Store
     from ui.runs.expectation import Expectation
-    from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan
+    from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, TrainingPlan
     from ui.runs.play import Ready
     from ui.runs.spending import Price
 
-P = TypeVar("P", "BatchPlan", "EvolutionPlan", "ForkPlan")
+P = TypeVar("P", "BatchPlan", "EvolutionPlan", "TrainingPlan", "ForkPlan")
 
 
 def with_ceiling(plan: P, settings: Settings) -> P:

@@ -294,12 +294,12 @@ def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Pro
     from storage.rows.summaries import RunStatus
     from ui.runs.evolution import prepare
     from ui.runs.plans import EvolutionPlan, plan_of
-    from ui.runs.queue import find_evolution
+    from ui.runs.queue import find_learning
 
     plan = game.plan(row, seed)
     if plan is None:
         return
-    known = find_evolution(store, plan.name)
+    known = find_learning(store, plan.name, "evolve")
     if known and store.runs.get(known).status is RunStatus.FINISHED:
         return
     if known:

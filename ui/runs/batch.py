@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from core.checkpoint import load_checkpoint
+from core.conduct.planners import CONDUCTOR
 from core.episode import Episode, Event, Protocol, Status, Task
 from core.errors import ConfigError
+from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
 from core.play.policies import SINGLE, PolicyPerEpisode, cycle_policy
 from core.play.policy import Policy, new_episode
@@ -127,9 +130,17 @@ def _check_protocol(store: Store, names: Sequence[str], protocol: Protocol | Non
 
 
 def _kept(store: Store, name: str) -> str:
-    """The policy's name; a checkpoint folder is put into the store, so that the run can name it by its id."""
+    """The policy's name; a checkpoint's folder is put into the store, so that the run can name it by its id."""
+    if store.planners.has(name):
+        return CONDUCTOR + name
     if not os.path.isdir(name):  # of a name that no path can have: no error, no folder
         return name
+    if (Path(name) / CARD_FILE).exists():
+        from core.planner.planner import LanguagePlanner
+
+        planner = LanguagePlanner.load(Path(name))
+        wiring.keep_planner(store, planner)
+        return planner.id
     checkpoint = load_checkpoint(name)
     wiring.keep_checkpoint(store, checkpoint)
     return checkpoint.id

@@ -18,8 +18,8 @@ from core.pool.spec import ModelSpec, digest_of_specs
 from storage.analysis.call_means import PoolMeans, pool_means, share_of_calls_made
 from storage.store import Store
 from ui.presentation.words import dollars
-from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, RunPlan
-from ui.runs.spending import is_free
+from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, RunPlan, TrainingPlan
+from ui.runs.spending import is_free, training_episodes
 
 #: An evolution's controls, and the cycles that are tried, ask again for much that was asked before.
 CALLS_OF_CONTROLS = 0.5
@@ -85,6 +85,14 @@ def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expe
             parts = _batch(plan, specs, means)
         case EvolutionPlan():
             parts = _evolution(store, plan, specs, means)
+        case TrainingPlan():
+            tasks, validation, _ = plan.task_sets()
+            names = [spec.name for spec in specs]
+            parts = [
+                _part(name, n * means.calls_per_episode, specs, means, names)
+                for name, n in training_episodes(plan, len(specs), len(tasks), len(validation)).items()
+                if n
+            ]
         case ForkPlan():
             parts = _forks(plan, specs, means)
         case _:

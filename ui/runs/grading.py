@@ -20,7 +20,15 @@ from core.tasks.sets import own_functions
 from storage.reads import forks
 from storage.store import Store
 from ui.runs import wiring
-from ui.runs.plans import BatchPlan, EvolutionPlan, LivePlan, ReproducePlan, absolute_tasks, known_plan
+from ui.runs.plans import (
+    BatchPlan,
+    EvolutionPlan,
+    LivePlan,
+    ReproducePlan,
+    TrainingPlan,
+    absolute_tasks,
+    known_plan,
+)
 
 
 def name_task_file(store: Store, tasks: str) -> None:
@@ -69,7 +77,7 @@ def _sets_behind(store: Store, episode: Episode) -> list[str]:
         if run.heartbeat is None:  # an imported run was never alive here
             return []
         match known_plan(run):
-            case BatchPlan() | EvolutionPlan() | LivePlan() as plan:
+            case BatchPlan() | EvolutionPlan() | TrainingPlan() | LivePlan() as plan:
                 return [plan.tasks]
             case ReproducePlan() as plan:
                 return [plan.suite.tasks, plan.suite.held_out]

@@ -15,6 +15,7 @@ from ui.runs.plans import (
     ReproducePlan,
     RereadPlan,
     ServePlan,
+    TrainingPlan,
     known_plan,
 )
 
@@ -61,6 +62,15 @@ RUN_KINDS: dict[str, KindOfRun] = {
         command="trinity evolve --resume --name",
         player="ui.runs.evolution",
     ),
+    "train": KindOfRun(
+        "training",
+        "learning",
+        "evolution",
+        ":material/school:",
+        resumes=True,
+        command="trinity train --resume --name",
+        player="ui.runs.training",
+    ),
     "fork": KindOfRun(
         "run of forks",
         "playing",
@@ -104,7 +114,7 @@ def about(run: RunSummary, cut: int = 60) -> str:
             words = plan.question
         case ReproducePlan() as plan:
             words = f"{plan.label}, seed {plan.seed}"
-        case EvolutionPlan() as plan:
+        case EvolutionPlan() | TrainingPlan() as plan:
             words = plan.name or plan.tasks
         case BatchPlan() as plan:
             words = plan.tasks

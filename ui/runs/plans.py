@@ -19,9 +19,11 @@ from core.episode import Change, Protocol, Role, Task
 from core.errors import ConfigError, StoreError, TaskError, TrinityError
 from core.evolution.config import EvolveConfig
 from core.evolution.recording import RecordName
+from core.planner.config import LearnConfig
 from core.play.policies import follows_cycle
 from core.settings import POCKET_POOL
 from core.tasks.sets import digest_of_tasks, load_tasks
+from core.workflow import AccessMode
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import REPRODUCTION_KEY, RunSummary
@@ -137,13 +139,36 @@ class EvolutionPlan:
 
     def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
         """The tasks to evolve on, those to validate with, and what is worth telling about them."""
-        tasks = unchanged(load_tasks(self.tasks, "evolve", self.n, 0, at_most=True), self)
-        try:
-            if self.validation:
-                return tasks, load_tasks(self.tasks, "validation", self.validation, 0, at_most=True), []
-        except TaskError as error:
-            return tasks, [], [f"Nothing is validated: {error}"]
-        return tasks, [], []
+        return learning_sets(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """The training of a planner as its run keeps it: enough to resume it. `planner` is what learns: "pocket" for a new
+    small one after `warm_up_steps` of supervised training, the id of a stored one, or the folder of a language model
+    that has learned nothing yet; `mode`, `most_tokens` and `show_names` are of such a one. `digest` tells when a task
+    file changed; `reuse` as in an evolution."""
+
+    tasks: str
+    n: int | None
+    validation: int
+    pool: str
+    learning: LearnConfig = LearnConfig()
+    planner: str = POCKET_POOL
+    warm_up_steps: int = 1_000
+    mode: AccessMode = AccessMode.CHOOSE_POSITION
+    most_tokens: int = 1_024
+    show_names: bool = False
+    max_cost_usd: float | None = None
+    name: str = ""
+    models: tuple[str, ...] = ()
+    digest: str = ""
+    reuse: bool = False
+    kind: Literal["train"] = "train"
+
+    def task_sets(self) -> tuple[list[Task], list[Task], list[str]]:
+        """The tasks to learn on, those to validate with, and what is worth telling about them."""
+        return learning_sets(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +312,13 @@ class ServePlan:
     kind: Literal["serve"] = "serve"
 
 
-RunPlan = BatchPlan | LivePlan | EvolutionPlan | ForkPlan | RereadPlan | ReproducePlan | ServePlan
+RunPlan = (
+    BatchPlan | LivePlan | EvolutionPlan | TrainingPlan | ForkPlan | RereadPlan | ReproducePlan | ServePlan
+)
 #: Plans whose models may cost money.
-PooledPlan = BatchPlan | LivePlan | EvolutionPlan | ForkPlan
+PooledPlan = BatchPlan | LivePlan | EvolutionPlan | TrainingPlan | ForkPlan
+#: Plans that learn, and have a name of their own to be resumed by.
+LearningPlan = EvolutionPlan | TrainingPlan
 P = TypeVar("P", bound=RunPlan)
 
 #: Reads and writes every plan, by its `kind`. What another version knew and this one does not is refused.
@@ -348,7 +377,18 @@ def absolute_tasks(tasks: str) -> str:
     return str(Path(tasks).resolve()) if tasks.endswith(".jsonl") else tasks
 
 
-def unchanged(tasks: list[Task], plan: BatchPlan | EvolutionPlan) -> list[Task]:
+def learning_sets(plan: LearningPlan) -> tuple[list[Task], list[Task], list[str]]:
+    """The tasks that a plan learns on, those to validate with, and what is worth telling about them."""
+    tasks = unchanged(load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True), plan)
+    try:
+        if plan.validation:
+            return tasks, load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True), []
+    except TaskError as error:
+        return tasks, [], [f"Nothing is validated: {error}"]
+    return tasks, [], []
+
+
+def unchanged(tasks: list[Task], plan: BatchPlan | LearningPlan) -> list[Task]:
     """The tasks; TaskError when they are not those that the run began with."""
     if plan.digest and digest_of_tasks(tasks) != plan.digest:
         raise TaskError(
@@ -357,7 +397,7 @@ def unchanged(tasks: list[Task], plan: BatchPlan | EvolutionPlan) -> list[Task]:
     return tasks
 
 
-def same_models(plan: BatchPlan | EvolutionPlan, models: tuple[str, ...]) -> None:
+def same_models(plan: BatchPlan | LearningPlan, models: tuple[str, ...]) -> None:
     """ConfigError when the plan's pool has other models than when its run began."""
     if plan.models and models != plan.models:
         raise ConfigError(

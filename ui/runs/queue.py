@@ -21,8 +21,11 @@ from storage.shelves.runs import STALLED_AFTER_S
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.lease import is_dead, mark_dead
-from ui.runs.plans import EvolutionPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
+from ui.runs.plans import LearningPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
 from ui.runs.slots import alive
+
+#: Kinds of runs that learn.
+LEARNING: tuple[RunKind, ...] = ("evolve", "train")
 
 
 def start_worker(store: Store, run: str) -> int | None:
@@ -109,15 +112,15 @@ def begin(store: Store, plan: RunPlan, ticket: Ticket) -> str:
 def enqueue(store: Store, plan: RunPlan, ticket: Ticket, *, owner: str | None = None) -> tuple[str, bool]:
     """Write a plan down as a run that waits, or that its `owner` plays at once; its id, and whether this call did it
     and not one with the same ticket, or for the same transcripts, before. A live run in step mode waits before its
-    first decision. ConfigError when an evolution's name is taken."""
+    first decision. ConfigError when the name of what learns is taken."""
     kind = cast(RunKind, plan.kind)
     config = to_config(plan)
     run = ticket.run(config)
     if isinstance(plan, RereadPlan) and (other := _reading(store, plan)):
         return other, False
-    if isinstance(plan, EvolutionPlan) and plan.name and find_evolution(store, plan.name) not in (None, run):
+    if isinstance(plan, LearningPlan) and plan.name and find_learning(store, plan.name) not in (None, run):
         raise ConfigError(
-            f"There is an evolution named '{plan.name}': choose another name, or go on with that one."
+            f"There is an evolution or a training named '{plan.name}': choose another name, or go on with that one."
         )
     try:
         status = RunStatus.RUNNING if owner else RunStatus.QUEUED
@@ -130,12 +133,13 @@ def enqueue(store: Store, plan: RunPlan, ticket: Ticket, *, owner: str | None = 
     return run, True
 
 
-def find_evolution(store: Store, name: str) -> str | None:
-    """The run of an evolution by its name or id; None when there is none."""
-    for run in store.runs.list(kind="evolve", limit=100_000):
-        plan = known_plan(run)
-        if run.id == name or (isinstance(plan, EvolutionPlan) and plan.name == name):
-            return run.id
+def find_learning(store: Store, name: str, kind: RunKind | None = None) -> str | None:
+    """The run of an evolution or a training, or of this `kind` alone, by its name or id; None when there is none."""
+    for one in (kind,) if kind else LEARNING:
+        for run in store.runs.list(kind=one, limit=100_000):
+            plan = known_plan(run)
+            if run.id == name or (isinstance(plan, LearningPlan) and plan.name == name):
+                return run.id
     return None
 
 

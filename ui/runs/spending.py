@@ -16,12 +16,13 @@ from core.play.forking import turns_left
 from core.pool.costs import QUESTION_TOKENS, CostBound, estimate_cost
 from core.pool.pool import Flight, Pool, WrappedFlight, answers, closing, flight_of
 from core.pool.spec import ModelSpec
+from core.workflow import MOST_STEPS
 from storage.reads import forks
 from storage.store import Store
 from ui.presentation.words import dollars
 from ui.program import LOCAL_NAMES
 from ui.runs import wiring
-from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, LivePlan, PooledPlan, RunPlan
+from ui.runs.plans import BatchPlan, EvolutionPlan, ForkPlan, LivePlan, PooledPlan, RunPlan, TrainingPlan
 
 
 def is_free(spec: ModelSpec) -> bool:
@@ -104,9 +105,23 @@ def price(
             )
         case EvolutionPlan():
             most = _evolution(plan, specs)
+        case TrainingPlan():
+            tasks, validation, _ = plan.task_sets()
+            played = sum(training_episodes(plan, len(specs), len(tasks), len(validation)).values())
+            most = estimate(specs, played, MOST_STEPS, [task.question for task in (*tasks, *validation)])
         case ForkPlan():
             most = _forks(store, plan, specs)
     return Price(most, specs, plan.max_cost_usd)
+
+
+def training_episodes(plan: TrainingPlan, models: int, tasks: int, validation: int) -> dict[str, int]:
+    """The most episodes that the parts of a training can play, with so many models, tasks and validation tasks."""
+    config = plan.learning
+    return {
+        "choosing questions": (models + config.probes) * tasks,
+        "rollouts": config.iterations * config.questions * config.rollouts,
+        "validation": (1 + math.ceil(config.iterations / config.validate_every)) * validation,
+    }
 
 
 def _evolution(plan: EvolutionPlan, specs: Sequence[ModelSpec]) -> CostBound:

@@ -9,17 +9,20 @@ import getpass
 import hashlib
 import logging
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import platformdirs
 
 from core.checkpoint import Checkpoint, load_checkpoint
-from core.conduct.planners import CONDUCTOR, planner_policy
+from core.conduct.planners import CONDUCTOR, Conductor, RandomPlanner, planner_policy
+from core.conduct.session import Planner
 from core.errors import CheckpointError, ConfigError
+from core.planner.card import PlannerCard
 from core.play.policies import (
     CANDIDATE,
     PLAN_WORK_CHECK,
@@ -44,6 +47,8 @@ from ui.presentation.words import policy_name
 if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
     from core.coordinator.encoder import Encoder
+    from core.planner.planner import LanguagePlanner
+    from storage.rows.mapping import Row
 
 
 log = logging.getLogger(__name__)
@@ -169,6 +174,54 @@ def keep_checkpoint(store: Store, checkpoint: Checkpoint, run_id: str | None = N
     )
 
 
+def keep_planner(store: Store, planner: LanguagePlanner, run_id: str | None = None) -> None:
+    """Put a planner into the store; one that is there already stays as it is."""
+    if not store.planners.has(planner.card.id):
+        store.planners.add(packed_planner(store, planner, run_id))
+
+
+def packed_planner(store: Store, planner: LanguagePlanner, run_id: str | None = None) -> Row:
+    """A planner's row: its files in it where they are small, else written to a folder beside the user's store."""
+    from core.planner.archive import MOST_BYTES, pack
+    from storage.shelves.planners import planner_row
+
+    card, created = planner.card.to_json(), store.now()
+    if planner.size_bytes > MOST_BYTES:
+        folder = planner.save(data_folder() / "planners" / planner.card.id)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        return planner_row(
+            card, files=None, folder=str(folder), size_bytes=size, run_id=run_id, created=created
+        )
+    with tempfile.TemporaryDirectory() as place:
+        folder = planner.save(Path(place) / planner.card.id)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        files = pack(folder)
+    return planner_row(card, files=files, folder=None, size_bytes=size, run_id=run_id, created=created)
+
+
+def load_planner(
+    store: Store, planner_id: str, models: Sequence[str] | None = None, *, argmax: bool = False
+) -> LanguagePlanner:
+    """A stored planner for a pool of these models (None: unchecked). StoreError for one that the store lacks,
+    CheckpointError for another pool, or where its files are not on this machine."""
+    from core.planner.archive import unpacked
+    from core.planner.planner import LanguagePlanner
+
+    kept = store.planners.get(planner_id)
+    if models is not None:
+        PlannerCard.of(kept.card).check_pool(tuple(models))
+    files = store.planners.files(planner_id)
+    if files is not None:
+        with unpacked(files) as folder:
+            return LanguagePlanner.load(folder, models, argmax=argmax)
+    if kept.folder is None or not Path(kept.folder).is_dir():
+        raise CheckpointError(
+            f"The files of planner {planner_id} are not at {kept.folder}: bring them in by trinity checkpoints import "
+            "FOLDER."
+        )
+    return LanguagePlanner.load(Path(kept.folder), models, argmax=argmax)
+
+
 def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
     """CheckpointError or ConfigError for a name that no policy can have, before anything heavy is loaded. The models of
     a pool.toml are left to whoever reads it."""
@@ -176,7 +229,7 @@ def check_policies(names: Sequence[str], store: Store, pool: str) -> None:
         if pool == POCKET_POOL and follows_cycle(name) and name != f"{SINGLE}*":
             cycle_policy(name, MODELS, PLAN_WORK_CHECK)
         if pool == POCKET_POOL and name.startswith(CONDUCTOR):
-            planner_policy(name, MODELS)
+            planner_policy(name, MODELS, partial(_known_planner, store))
         if not (name == "random" or follows_cycle(name) or name.startswith(CONDUCTOR) or os.path.isdir(name)):
             _check_stored(name, store)
 
@@ -187,11 +240,22 @@ def _check_stored(name: str, store: Store) -> None:
             f"The weights of {policy_name(name)} are not kept, so it cannot play again: choose another policy, such as "
             "the checkpoint of its generation."
         )
-    if not store.checkpoints.has(name):
+    if not (store.checkpoints.has(name) or store.planners.has(name)):
         raise CheckpointError(
             f"There is no policy or checkpoint '{name}': see 'trinity checkpoints', or use single:MODEL, "
             "single:*, random, random-model, round-robin or conductor:PLANNER."
         )
+
+
+def _known_planner(store: Store, planner_id: str) -> Planner:
+    """A stand-in for a stored planner of the pocket pool, without loading it."""
+    if not store.planners.has(planner_id):
+        _check_stored(planner_id, store)
+        raise ConfigError(
+            f"{planner_id} is a coordinator, which writes no workflows: name it without '{CONDUCTOR}'."
+        )
+    PlannerCard.of(store.planners.get(planner_id).card).check_pool(MODELS)
+    return RandomPlanner(MODELS, id=CONDUCTOR + planner_id)
 
 
 @dataclass
@@ -214,13 +278,19 @@ class Policies:
         if name == "random":
             return RandomPolicy(self.models)
         if name.startswith(CONDUCTOR):
-            return planner_policy(name, self.models)
+            return planner_policy(name, self.models, self.planner)
         if follows_cycle(name):
             return cycle_policy(name, self.models, self.cycles.get(name, PLAN_WORK_CHECK))
         if os.path.isdir(name):  # of a name that no path can have: no error, no folder
             return self.coordinator(load_checkpoint(name))
         _check_stored(name, self.store)
+        if self.store.planners.has(name):
+            return Conductor(self.planner(name))
         return self.coordinator(self.store.checkpoints.load(name))
+
+    def planner(self, planner_id: str) -> LanguagePlanner:
+        """A stored planner for this pool."""
+        return load_planner(self.store, planner_id, self.models, argmax=self.argmax)
 
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
         """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""

@@ -34,10 +34,10 @@ def test_a_saved_planner_is_loaded_as_it_was(tmp_path: Path) -> None:
     assert isinstance(planner, LanguagePlanner)
     folder = planner.save(tmp_path / "planner")
     assert planner.save(folder) == folder  # again changes nothing
-    found = LanguagePlanner.load(folder, MODELS, constrained=True)
+    found = LanguagePlanner.load(folder, MODELS)
     assert (found.id, found.card) == (planner.id, planner.card)
-    assert found.id.startswith("c")
-    assert len(found.id) == 11
+    assert found.id == f"conductor:{found.card.id}"
+    assert len(found.card.id) == 11
     assert found.write(requests(6)) == planner.write(requests(6))
     assert {path.suffix for path in folder.iterdir()} <= {".json", ".safetensors", ".jinja"}
     with pytest.raises(CheckpointError, match="another planner or other files"):

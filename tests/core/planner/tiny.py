@@ -47,8 +47,8 @@ def tiny_planner(*, constrained: bool = True, seed: int = 0, most_tokens: int = 
             pad_token_id=words.pad_token_id,
         )
     )
-    card = PlannerCard(MODELS, weights_digest(model, words), most_tokens=most_tokens)
-    return LanguagePlanner(card, model, words, constrained=constrained)
+    card = PlannerCard(MODELS, weights_digest(model, words), most_tokens=most_tokens, constrained=constrained)
+    return LanguagePlanner(card, model, words)
 
 
 def tiny_qwen2() -> LanguagePlanner:

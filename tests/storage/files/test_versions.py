@@ -23,6 +23,7 @@ from tests.builders.interchange import (
     GOLDEN_4,
     GOLDEN_5,
     GOLDEN_6,
+    GOLDEN_7,
     edited,
 )
 from tests.builders.play import births, events, tasks
@@ -37,7 +38,7 @@ def test_the_golden_file_reads_and_writes_as_ever(other: Store, tmp_path: Path) 
     assert other.runs.policies("r1")[0].n == 3
     export_runs(other, ["r0", "r1"], tmp_path / "again.jsonl")
     now, then = ((file.read_bytes().splitlines()) for file in (tmp_path / "again.jsonl", GOLDEN))
-    assert now[0] == then[0].replace(b'"version":1', b'"version":6')
+    assert now[0] == then[0].replace(b'"version":1', b'"version":7')
     rest = [line for line in now if b'"kind":"episode"' not in line]
     assert rest[1:-1] == [line for line in then if b'"kind":"episode"' not in line][1:-1]
     assert json.loads(now[-1])["counts"] == json.loads(then[-1])["counts"]
@@ -64,11 +65,12 @@ def test_what_older_files_noted_of_a_fork_an_error_or_a_decider_is_read_into_fie
     assert not any(one.meta for one in (lost, steered, *forks))
     assert import_file(other, GOLDEN_2).added == {}, "a file that was read before is known again"
     export_runs(other, ["r1", "r2"], tmp_path / "again.jsonl")
-    assert (tmp_path / "again.jsonl").read_bytes() == GOLDEN_6.read_bytes()
+    assert (tmp_path / "again.jsonl").read_bytes() == GOLDEN_7.read_bytes()
     assert import_file(other, GOLDEN_3).added == {}
     assert import_file(other, GOLDEN_4).added == {}
     assert import_file(other, GOLDEN_5).added == {}
     assert import_file(other, GOLDEN_6).added == {}
+    assert import_file(other, GOLDEN_7).added == {}
 
 
 def test_the_pool_of_a_run_travels_with_it(other: Store, tmp_path: Path) -> None:

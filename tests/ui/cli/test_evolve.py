@@ -16,7 +16,8 @@ from storage.shelves.generations import Evolution
 from storage.store import Store, open_store
 from tests.ui.sums import Sums
 from ui.cli.commands import Commands
-from ui.cli.evolve_config import EvolveFile, read_file
+from ui.cli.config_file import read_file
+from ui.cli.evolve_config import EvolveFile
 
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
@@ -85,7 +86,7 @@ def test_an_evolution_begins_with_labels_whose_episodes_count(world: Sums) -> No
 def test_the_papers_preset_is_every_setting_of_the_paper_and_options_win_over_it(world: Sums) -> None:
     file = world.folder / "paper.toml"
     assert world.trinity("evolve", "--preset", "paper", "--generations", 7, "--write-config", file).code == 0
-    said = read_file(file)
+    said = read_file(file, EvolveFile)
     assert (said["learner"], said["step_size"], said["generations"]) == ("pycma", 0.03, 7)
     assert (said["common"], said["mirrored"], said["constant_spread"]) == (False, False, "plain")
     config = EvolveFile(**said).plan(read_settings({}, {}, world.folder)).evolution
@@ -343,7 +344,7 @@ def test_a_wrong_file_is_refused_in_one_sentence_and_nothing_begins(
 def test_the_written_file_is_the_default_and_options_win_over_it(world: Sums) -> None:
     file = world.folder / "evolve.toml"
     assert world.trinity("evolve", "--write-config", file).code == 0
-    assert EvolveFile(**read_file(file)) == EvolveFile()
+    assert EvolveFile(**read_file(file, EvolveFile)) == EvolveFile()
     assert [key for key in EvolveFile.model_fields if f"{key} =" not in file.read_text()] == []
     assert "exists already" in world.trinity("evolve", "--write-config", file).err
     file.write_text('logit_spread = 4.0\nbarred = ["thinker"]\nseed = 3\nname = "mine"\n')

@@ -26,7 +26,7 @@ from ui.web.views.settings import PARTS, TABLES, key_sheets, tail
 def test_the_store_is_told_in_full(samples: Store) -> None:
     page, health = opened("settings"), samples.health()
     assert page.code[0].value == health.url
-    assert page.markdown[2].value.startswith("**Schema 0010**")
+    assert page.markdown[2].value.startswith("**Schema 0011**")
     for words in (health.backup_hint, "Labels\\, saved views"):
         assert words in shown(page)
     steps = migrations(samples.engine)

@@ -43,7 +43,7 @@ from ui.runs.grading import grading
 from ui.runs.paper.outcomes import Curve, suites
 from ui.runs.paper.tables import EVOLVED, LABELS_SHARE, TableRow, Way
 from ui.runs.plans import EvolutionPlan, ReproducePlan, Suite, to_config
-from ui.runs.queue import find_evolution
+from ui.runs.queue import find_learning
 
 #: How often the mean is validated during each evolution; the best of them is what is measured.
 VALIDATIONS = 10
@@ -112,7 +112,7 @@ class Reproduction:
     def _evolution_now(self, row: TableRow, seed: int) -> str | None:
         """The run of the evolution that the row has now: empty where it needs none, None where there is none yet."""
         plan = self.plan(row, seed)
-        return find_evolution(self.store, plan.name) if plan else ""
+        return find_learning(self.store, plan.name, "evolve") if plan else ""
 
     def _played_before(self) -> list[ReproducePlan]:
         """The rows of this suite that the store has, newest first."""
@@ -165,7 +165,7 @@ class Reproduction:
     def evolved(self, row: TableRow, seed: int) -> tuple[str, str]:
         """(run, best validated checkpoint) of the finished evolution behind a row."""
         plan = self.plan(row, seed)
-        run_id = find_evolution(self.store, plan.name) if plan else None
+        run_id = find_learning(self.store, plan.name, "evolve") if plan else None
         if run_id is None:
             raise ConfigError(f"Row '{row.label}' has not been evolved yet.")
         generations = self.store.evolution.generations(run_id)
