@@ -183,6 +183,10 @@ class Conductor:
         return self.planner.models
 
     @property
+    def rounds(self) -> int:
+        return self.planner.rounds
+
+    @property
     def iteration(self) -> int | None:
         """After how many iterations of its training a planner is that was trained; None for others."""
         found: int | None = getattr(self.planner, "iteration", None)
@@ -197,12 +201,18 @@ class Conductor:
     def conduct(
         self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
     ) -> Generator[Any, Any, Episode]:
-        """The episode, run by this planner's workflows."""
-        return conduct(episode, specs, self.planner, model_mask=model_mask)
+        """The episode, run by this planner's workflows of the models that it does not leave out."""
+        return conduct(episode, specs, self.planner, model_mask=allowed_models(episode, model_mask))
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The planner's replies."""
         return self.planner.write(requests)
+
+
+def allowed_models(episode: Episode, model_mask: Sequence[bool] = ()) -> tuple[bool, ...]:
+    """Which of the episode's models a workflow may name: those that it does not leave out, and the mask allows."""
+    own = [name not in episode.left_out for name in episode.models]
+    return tuple(a and b for a, b in zip(own, model_mask, strict=True)) if model_mask else tuple(own)
 
 
 def planner_policy(

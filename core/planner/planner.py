@@ -187,6 +187,10 @@ class LanguagePlanner:
         card = replace(self.card, **{"weights_sha256": weights_digest(model, self.tokenizer), **fields})
         return LanguagePlanner(card, model, self.tokenizer, argmax=self.argmax, rounds=self.rounds)
 
+    def most_likely(self) -> LanguagePlanner:
+        """The same planner, with the same weights, that writes the most likely token each time."""
+        return LanguagePlanner(self.card, self.model, self.tokenizer, argmax=True, rounds=self.rounds)
+
     def prompt_ids(self, request: WritePlan) -> tuple[int, ...]:
         """The tokens of what a request shows; text of the question never becomes a control token."""
         messages = shown_messages(request, self.card.shown)

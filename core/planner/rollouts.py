@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from core.conduct.planners import allowed_models
 from core.conduct.session import conduct
 from core.draws import derive_seed, uniform
 from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Reply, Status, Task, WritePlan
@@ -66,6 +67,10 @@ class LearningPolicy:
     def models(self) -> tuple[str, ...]:
         return self.planner.models
 
+    @property
+    def rounds(self) -> int:
+        return self.planner.rounds
+
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: it writes whole workflows."""
         raise ConfigError(f"Policy '{self.id}' writes whole workflows and decides no single turns.")
@@ -74,9 +79,7 @@ class LearningPolicy:
         self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
     ) -> Generator[Any, Any, Episode]:
         """The episode, run by the planner's workflows of the models that it does not leave out."""
-        own = [name not in episode.left_out for name in episode.models]
-        mask = [a and b for a, b in zip(own, model_mask, strict=True)] if model_mask else own
-        return conduct(episode, specs, self.planner, model_mask=mask)
+        return conduct(episode, specs, self.planner, model_mask=allowed_models(episode, model_mask))
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The planner's replies, by keys of the episodes."""

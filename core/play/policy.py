@@ -32,6 +32,10 @@ class Policy(typing.Protocol):
 class WorkflowPolicy(Policy, typing.Protocol):
     """A policy that decides no turns one by one, but writes whole workflows and says how an episode is run by them."""
 
+    @property
+    def rounds(self) -> int:
+        """The most rounds of plan and workflow."""
+
     def conduct(
         self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
     ) -> Generator[typing.Any, typing.Any, Episode]:

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.episode import EndReason, Episode, EpisodeFinished, Event, Flag, Role, Status, Turn, TurnStarted
+from core.episode import (
+    EndReason,
+    Episode,
+    EpisodeFinished,
+    Event,
+    Flag,
+    Plan,
+    Role,
+    Status,
+    Turn,
+    TurnStarted,
+)
 from ui.endpoint.engine import Order
 from ui.endpoint.errors import ApiError, out_of_money
 from ui.endpoint.formats import AnswerFormat
@@ -24,6 +36,7 @@ class Course:
     inspector: str
     answer_format: AnswerFormat | None = None
     turns: list[Turn] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
     ended: Episode | None = None
     out_of_time: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
@@ -46,10 +59,18 @@ class Course:
     def take(self, event: Event) -> dict[str, Any] | None:
         """Take in what happened; the progress worth telling of it."""
         match event:
+            case Plan():
+                self.plans.append(event)
+                return {"type": "plan.written", **_plan(event, self.order.episode.models)}
             case TurnStarted():
                 decision = event.decision
                 told = {"turn": event.index, "model": decision.model, "role": decision.role.value}
-                return {"type": "turn.started", **told, **_odds(self.order.episode, decision)}
+                return {
+                    "type": "turn.started",
+                    **told,
+                    **self._step(event.index),
+                    **_odds(self.order.episode, decision),
+                }
             case Turn():
                 self.turns.append(event)
                 return {"type": "turn.finished", **self._turn(event)}
@@ -67,9 +88,7 @@ class Course:
     @property
     def answered_by(self) -> Turn | None:
         """The turn that gave the answer."""
-        given = [
-            one for one in self.turns if one.decision.role is Role.WORKER and Flag.NO_ANSWER not in one.flags
-        ]
+        given = [one for one in self.turns if _answered(one)]
         return given[-1] if given else None
 
     @property
@@ -114,8 +133,9 @@ class Course:
         """Tokens of the call that gave the answer, of all others (`orchestration`) and of both together; `cached` are
         part of the input."""
         own = self.turns[-1] if self.tool_calls else self.answered_by
-        others = [one.reply.usage for one in self.turns if one is not own]
-        every = [one.reply.usage for one in self.turns]
+        planning = [one.reply.usage for one in self.plans]
+        others = planning + [one.reply.usage for one in self.turns if one is not own]
+        every = planning + [one.reply.usage for one in self.turns]
         used = own.reply.usage if own else None
         return {
             "input": used.tokens_in if used else 0,
@@ -129,7 +149,8 @@ class Course:
 
     def trace(self) -> dict[str, Any]:
         """The vendor object: who played, turn by turn, at what cost, and why it ended."""
-        costs = [turn.reply.usage.cost_usd for turn in self.turns if turn.messages]
+        planning = [plan.reply.usage.cost_usd for plan in self.plans]
+        costs = planning + [turn.reply.usage.cost_usd for turn in self.turns if turn.messages]
         return {
             "episode": self.id,
             "url": self.url or None,
@@ -141,7 +162,28 @@ class Course:
             "left_out": list(self.order.episode.left_out),
             "cost_usd": None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs),
             "turns": [self._turn(turn) for turn in self.turns],
+            **(
+                {"plans": [_plan(one, self.order.episode.models) for one in self.plans]} if self.plans else {}
+            ),
         }
+
+    def _step(self, index: int) -> dict[str, Any]:
+        """Of a workflow's step: its round, its place, what it is asked and which earlier steps it may read."""
+        run = [plan for plan in self.plans if plan.workflow is not None]
+        first = 0
+        for plan in run:
+            assert plan.workflow is not None
+            if index < first + len(plan.workflow):
+                place = index - first
+                flow = plan.workflow
+                return {
+                    "round": plan.round,
+                    "step": place,
+                    "subtask": flow.subtasks[place],
+                    "reads": [*flow.reads[place]],
+                }
+            first += len(plan.workflow)
+        return {}
 
     def _turn(self, turn: Turn) -> dict[str, Any]:
         usage = turn.reply.usage
@@ -150,7 +192,8 @@ class Course:
             "model": turn.decision.model,
             "role": turn.decision.role.value,
             "verdict": turn.verdict.value if turn.verdict else None,
-            "answered": turn.decision.role is Role.WORKER and Flag.NO_ANSWER not in turn.flags,
+            **self._step(turn.index),
+            "answered": _answered(turn),
             "flags": [flag.value for flag in turn.flags],
             "input_tokens": usage.tokens_in,
             "output_tokens": usage.tokens_out,
@@ -175,8 +218,44 @@ class Course:
             return ApiError(502, message, "server_error", "pool_unavailable", headers=self.headers)
         if ended is None:
             return ApiError(500, f"The endpoint broke off{where}: ask again.", "server_error", "broke_off")
+        if self.end_reason == EndReason.UNREADABLE_PLAN:
+            message = f"The planner wrote no workflow that can be read{where}: ask again, or another model."
+            return ApiError(502, message, "server_error", "unreadable_plan", headers=self.headers)
+        if self.plans and not self.turns:
+            message = f"The workflow has more steps than the turn budget allows{where}: allow more turns."
+            return ApiError(502, message, "server_error", "no_answer", headers=self.headers)
         message = f"No model gave a readable answer within the turn budget{where}: allow more turns."
         return ApiError(502, message, "server_error", "no_answer", headers=self.headers)
+
+
+def _answered(turn: Turn) -> bool:
+    """Whether a turn gave an answer: a Worker's, or the step of a workflow after which one stands."""
+    if Flag.NO_ANSWER in turn.flags:
+        return False
+    if turn.step is not None:
+        return bool(turn.answer_after and turn.reply.text and turn.reply.error is None)
+    return turn.decision.role is Role.WORKER
+
+
+def _plan(plan: Plan, models: Sequence[str]) -> dict[str, Any]:
+    """What a planner wrote, as it was read; `fault` says why it could not be."""
+    flow = plan.workflow
+    return {
+        "round": plan.round,
+        "attempt": plan.attempt,
+        "input_tokens": plan.reply.usage.tokens_in,
+        "output_tokens": plan.reply.usage.tokens_out,
+        "cost_usd": plan.reply.usage.cost_usd,
+        "planner": plan.planner,
+        "fault": plan.fault.value if plan.fault else None,
+        "topology": flow.topology.value if flow else None,
+        "steps": [
+            {"model": models[slot], "subtask": subtask, "reads": [*reads]}
+            for slot, subtask, reads in zip(flow.models, flow.subtasks, flow.reads, strict=True)
+        ]
+        if flow
+        else [],
+    }
 
 
 def _odds(episode: Episode, decision: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from core.episode import (
     Episode,
     EpisodeFinished,
     Event,
+    Plan,
     Replied,
     Role,
 )
@@ -30,7 +31,7 @@ from core.errors import TrinityError
 from core.ids import episode_id
 from core.play.drive import drive_arriving
 from core.play.policies import PolicyPerRequest
-from core.play.policy import Policy, WrappedPolicy
+from core.play.policy import Policy, WorkflowPolicy, WrappedPolicy
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
@@ -116,6 +117,11 @@ class _Permitted(WrappedPolicy):
         asked = [self._masked(request) for request in requests]
         with self.lock:
             return self.inner.decide(asked)
+
+    def policy_for(self, episode: Episode) -> Policy:
+        """Whoever writes this episode's workflows, which keeps to its order by itself; else this policy."""
+        own = self.orders[episode.id].policy
+        return own if isinstance(own, WorkflowPolicy) else self
 
     def _masked(self, request: Decide) -> Decide:
         episode = self.orders[request.episode_id].episode
@@ -257,7 +263,9 @@ class Engine:
     def _heard(self, event: Event) -> None:
         name = _episode_of(event)
         if isinstance(event, Replied):
-            self._ledger.replied(name, event.reply)
+            self._ledger.replied(name, event.index, event.reply)
+        elif isinstance(event, Plan):
+            self._ledger.replied(name, None, event.reply)
         over = isinstance(event, EpisodeFinished)
         if over:
             self._ledger.over(name)

@@ -22,21 +22,25 @@ class Ledger:
     spent_usd: float = 0.0
     _by_key: dict[str, float] = field(default_factory=dict)
     _by_episode: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _under_way: dict[str, tuple[str | None, float]] = field(default_factory=dict)  # episode -> key, bound
+    _under_way: dict[str, dict[int, float]] = field(default_factory=dict)  # episode -> bounds, by sample
+    _keys: dict[str, str | None] = field(default_factory=dict)  # episode -> key
 
     def allows(
         self, episode: str, key: str | None, ask: Ask, most: float | None, key_most: float | None
     ) -> bool:
         """Whether a call can be made below all ceilings; it then counts as under way."""
         bound = self.bound_usd(ask)
+        bounds = {name: sum(of.values()) for name, of in self._under_way.items()}
+        of_key = sum(usd for name, usd in bounds.items() if self._keys.get(name) == key)
         ceilings = (
-            (most, self._by_episode[episode]),
-            (key_most, self._spent_by(key) + sum(usd for one, usd in self._under_way.values() if one == key)),
-            (self.ceiling_usd, self.spent_usd + sum(usd for _, usd in self._under_way.values())),
+            (most, self._by_episode[episode] + bounds.get(episode, 0.0)),
+            (key_most, self._spent_by(key) + of_key),
+            (self.ceiling_usd, self.spent_usd + sum(bounds.values())),
         )
         if any(ceiling is not None and spent + bound > ceiling for ceiling, spent in ceilings):
             return False
-        self._under_way[episode] = key, bound
+        self._keys[episode] = key
+        self._under_way.setdefault(episode, {})[ask.sample] = bound
         return True
 
     def bound_usd(self, ask: Ask) -> float:
@@ -45,20 +49,23 @@ class Ledger:
         tools = len(ask.tools.encode()) * (spec.price_in or 0.0) / 1e6
         return 0.0 if is_free(spec) else most_usd(spec, ask.messages) + tools
 
-    def replied(self, episode: str, reply: Reply) -> None:
-        """The call under way has been answered."""
-        key, bound = self._under_way.pop(episode, (None, 0.0))
+    def replied(self, episode: str, index: int | None, reply: Reply) -> None:
+        """A call under way has been answered: that of turn `index`, by which the steps of a workflow are told apart;
+        all others are alone."""
+        bounds = self._under_way.get(episode, {})
+        own = index if index in bounds else next(iter(bounds), None)
+        bound = 0.0 if own is None else bounds.pop(own)
         cost = reply.usage.cost_usd
         if cost is None:
             cost = 0.0 if reply.error else bound
-        self._charge(episode, key, cost)
+        self._charge(episode, self._keys.get(episode), cost)
 
     def over(self, episode: str) -> None:
         """The episode is over; a call that is still under way was given up."""
-        if episode in self._under_way:
-            key, bound = self._under_way.pop(episode)
-            self._charge(episode, key, bound)
+        for bound in self._under_way.pop(episode, {}).values():
+            self._charge(episode, self._keys.get(episode), bound)
         self._by_episode.pop(episode, None)
+        self._keys.pop(episode, None)
 
     def _charge(self, episode: str, key: str | None, usd: float) -> None:
         if not usd:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from core.conduct.planners import Conductor
 from core.episode import Episode, Event, Task
 from core.errors import BudgetError, ConfigError, TrinityError
-from core.play.policy import Policy, new_episode
+from core.play.policy import Policy, WorkflowPolicy, new_episode
 from core.pool.pool import Pool
+from core.workflow import MOST_STEPS
 from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
 from ui.endpoint.conversation import Said, question_of
@@ -122,14 +124,16 @@ class Service:
         """The request as it is to be played, not yet handed over. ApiError for what cannot be meant so."""
         vendor, limits = asked.vendor, key.limits if key else Limits()
         tier = self.offer.tier(asked.model)
-        turns = min(
-            given
-            for given in (vendor.max_turns or turns_for(asked.effort, tier), limits.max_turns)
-            if given is not None
-        )
         policy = self.policy(tier, vendor.argmax)
+        turns = vendor.max_turns or _turns(policy, turns_for(asked.effort, tier))
+        turns = turns if limits.max_turns is None else min(turns, limits.max_turns)
         left_out = self.offer.left_out(tier, policy, [*vendor.leave_out, *limits.leave_out])
         if asked.tools:
+            if isinstance(policy, WorkflowPolicy):
+                raise unsupported(
+                    "tools",
+                    f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none.",
+                )
             self._check_tools([one for one in policy.models if one not in left_out])
         cost = _least(vendor.max_cost_usd, tier.max_cost_usd)
         self._check_ceilings(cost, limits.max_cost_usd)
@@ -209,13 +213,22 @@ class Service:
 
 
 def _most_likely(policy: Policy) -> Policy:
-    """The same coordinator on the same encoder, always taking the likeliest choice; other policies as they are."""
+    """The same coordinator or planner, always taking the likeliest choice; other policies as they are."""
+    if isinstance(policy, Conductor) and (likeliest := getattr(policy.planner, "most_likely", None)):
+        return Conductor(likeliest())
     checkpoint = getattr(policy, "checkpoint", None)
     if checkpoint is None:
         return policy
     from core.coordinator.coordinator import Coordinator
 
     return Coordinator(checkpoint, policy.encoder, argmax=True)  # type: ignore[attr-defined]
+
+
+def _turns(policy: Policy, budget: int) -> int:
+    """The turn budget of a request. Workflows are whole or nothing: theirs is at least what the longest one needs."""
+    if not isinstance(policy, WorkflowPolicy):
+        return budget
+    return max(budget, MOST_STEPS * policy.rounds)
 
 
 def _least(*values: float | None) -> float | None:

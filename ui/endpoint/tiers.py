@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.conduct.planners import CONDUCTOR
 from core.errors import ConfigError
 from core.play.policy import Policy
 from core.pool.costs import call_usd
@@ -34,9 +35,10 @@ Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 class Tier(BaseModel):
-    """A model of the endpoint. `policy` is a checkpoint's id, a folder, or a name such as single:MODEL; empty: the
-    newest checkpoint that fits the pool. `models` are those of the pool that it may choose; empty: all. `lean`: only
-    the cheaper half of those, where all their prices are known and not the same."""
+    """A model of the endpoint. `policy` is a checkpoint's id, a folder, or a name such as single:MODEL or
+    conductor:PLANNER, whose workflows take the turns that they need; empty: the newest coordinator that fits the pool.
+    `models` are those of the pool that it may choose; empty: all. `lean`: only the cheaper half of those, where all
+    their prices are known and not the same."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -119,7 +121,8 @@ class Offer:
             if tier.name == name:
                 return tier
         checkpoint = name.removeprefix(PIN)
-        if name.startswith(PIN) and self.store.checkpoints.has(checkpoint):
+        known = self.store.checkpoints.has(checkpoint) or self.store.planners.has(checkpoint)
+        if name.startswith(PIN) and known:
             pin = {"name": name, "policy": checkpoint, "lean": False}
             return self.endpoint.tier[0].model_copy(update=pin)
         offered = ", ".join(one.name for one in self.endpoint.tier)
@@ -143,16 +146,20 @@ class Offer:
         return newest.id
 
     def pins(self) -> list[str]:
-        """The checkpoints that can be asked for by name: of each run the last one."""
-        last = {one.run_id or one.id: one for one in self.store.checkpoints.list()}
+        """The coordinators and planners that can be asked for by name: of each run the last one."""
+        of_runs = {one.run_id or one.id: (one.id, one.config) for one in self.store.checkpoints.list()}
+        of_runs |= {one.run_id or one.id: (one.id, one.card) for one in self.store.planners.list()}
         known = {spec.name for spec in self.specs}
-        return [PIN + one.id for one in last.values() if known >= {*one.config.get("models", ())}]
+        return [PIN + name for name, config in of_runs.values() if known >= {*config.get("models", ())}]
 
     def choices(self, tier: Tier) -> tuple[str, ...]:
         """The models that a tier chooses among."""
         policy = self.policy_of(tier)
         if self.store.checkpoints.has(policy):
             return self._in_tier(tier, self.store.checkpoints.get(policy).config.get("models", ()))
+        planner = policy.removeprefix(CONDUCTOR)
+        if self.store.planners.has(planner):
+            return self._in_tier(tier, self.store.planners.get(planner).models)
         return self._in_tier(tier, [spec.name for spec in self.specs])
 
     def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
