@@ -117,6 +117,13 @@ SELECTION = PublishedTable(
     },
 )
 
+#: The Conductor (arXiv 2512.04388) and others over one pool, in a controlled comparison.
+CONDUCTOR = PublishedTable(
+    "Conductor",
+    ("average",),
+    {"Conductor": (72.35,), "MoA": (62.13,), "MasRouter": (56.89,), "RouterDC": (52.41,)},
+)
+
 #: Figure 3, as far as it can be read: MATH500, RLPR and LiveCodeBench; not every bar is legible.
 COMBINATIONS = PublishedTable(
     "Figure 3",

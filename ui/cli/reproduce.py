@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ui.runs.paper.outcomes import RowResult
     from ui.runs.paper.reproduction import Reproduction
     from ui.runs.paper.results_file import Checked
-    from ui.runs.paper.tables import Table, TableRow
+    from ui.runs.paper.table import Table, TableRow
     from ui.runs.plans import Suite
 
 
@@ -57,8 +57,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="all (one list of the rows of 2, 3 and 4 and the other ways to combine), 1, 2, 3, 4, 5, 6, 7, 9, "
-            "12, parts, unseen, turns, selection, combinations, or grids and label-grids (settings tried); all but "
-            "these when left out."
+            "12, parts, unseen, turns, selection, combinations, conductor, or grids and label-grids (settings tried); "
+            "all but these when left out."
         ),
     ] = None,
     row: Annotated[
@@ -160,7 +160,8 @@ def _report(
     from ui.runs.paper import results_file
     from ui.runs.paper.counted import cells
     from ui.runs.paper.outcomes import outcomes, stored, suites
-    from ui.runs.paper.tables import COUNTED, needed
+    from ui.runs.paper.table import COUNTED
+    from ui.runs.paper.tables import needed
 
     runs = next((runs for one, runs in suites(store) if one == suite), {})
     played = stored(store, runs, {row.key for row in needed(wanted)})
@@ -290,25 +291,30 @@ def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ce
 
 
 def _evolve(store: Store, game: Reproduction, row: TableRow, seed: int, bar: Progress) -> None:
-    """Evolve what the row needs, unless that is done, or go on with it."""
+    """Evolve or train what the row needs, unless that is done, or go on with it."""
     from storage.rows.summaries import RunStatus
-    from ui.runs.evolution import prepare
+    from ui.runs import evolution, training
     from ui.runs.plans import EvolutionPlan, plan_of
     from ui.runs.queue import find_learning
 
     plan = game.plan(row, seed)
     if plan is None:
         return
-    known = find_learning(store, plan.name, "evolve")
+    known = find_learning(store, plan.name, plan.kind)
     if known and store.runs.get(known).status is RunStatus.FINISHED:
         return
     if known:
-        plan = plan_of(store.runs.get(known), EvolutionPlan)
-    parts = replace(prepare(store, plan), pool=game.metered)  # one ceiling over everything this command plays
-    line = bar.add_task("generations", total=plan.evolution.generations, note=row.label)
+        plan = plan_of(store.runs.get(known), type(plan))
+    # One ceiling over everything that this command plays.
+    if isinstance(plan, EvolutionPlan):
+        parts: Any = replace(evolution.prepare(store, plan), pool=game.metered)
+        line = bar.add_task("generations", total=plan.evolution.generations, note=row.label)
+    else:
+        parts = replace(training.prepare(store, plan), pool=game.metered)
+        line = bar.add_task("iterations", total=plan.learning.iterations, note=row.label)
     with playing(store, parts, known) as played:
-        for generation in played.events:
-            bar.update(line, completed=generation.index)
+        for event in played.events:
+            bar.update(line, completed=getattr(event, "index", 0))  # the warm-up of a planner has none
     bar.remove_task(line)
     if not played.complete:
         raise typer.Exit(1)
@@ -368,7 +374,7 @@ def _print(table: Table, found: list[RowResult]) -> None:
         ">mean",
         "95 % interval",
         "seeds",
-        "less the coordinator",
+        table.compared,
         *(f">{one}" for one in families),
     ]
     print_table([*columns, f"paper ({' / '.join(table.published.columns)})"], rows)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from core.conduct.planners import FIXED
 from core.episode import Ask, EndReason, Episode, Failure, Protocol, Role, Status
 from core.errors import ConfigError, PoolError
 from core.evolution.config import DEFAULT_BUDGET
@@ -24,10 +25,12 @@ from tests.ui.pages import opened, shown
 from tests.ui.sums import Result, Sums
 from ui.presentation.theme import percent
 from ui.runs import wiring
+from ui.runs.paper.conductor_table import TRAINED
 from ui.runs.paper.outcomes import Curve, PlayedRow, StoredRow, outcomes, stored, suites
 from ui.runs.paper.reproduction import Reproduction, possible
 from ui.runs.paper.results_file import NAME, read
-from ui.runs.paper.tables import COUNTED, DEFAULT_BUDGETS, EVOLVED, TABLES, TableRow, needed
+from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, TableRow
+from ui.runs.paper.tables import EVOLVED, TABLES, needed
 from ui.runs.plans import ReproducePlan, Suite, to_config
 from ui.runs.wiring import SAMPLE_RUNS
 
@@ -492,8 +495,15 @@ def test_every_row_has_a_recipe_and_its_published_numbers() -> None:
                 "start",
                 "random-model",
                 "hand-made",
+                "trained",
+                "warm-up",
+                "same-model",
+                "workflow",
+                "random-workflow",
             )
             assert kind != "evolved" or name in EVOLVED
+            assert kind != "workflow" or name in FIXED
+            assert kind not in ("trained", "warm-up", "same-model") or name in TRAINED
             if row.published and table.measure not in COUNTED and table.id != "turns":
                 assert row.published in table.published.rows, (table.id, row.label)
         assert all(len(values) == len(table.published.columns) for values in table.published.rows.values())

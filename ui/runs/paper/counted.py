@@ -13,7 +13,7 @@ from core.heads import HeadKind, head_of
 from storage.analysis.routing import chosen_by_family
 from storage.store import Store
 from ui.runs.paper.outcomes import PlayedRow
-from ui.runs.paper.tables import Table
+from ui.runs.paper.table import Table
 
 #: Rows of columns, by name.
 Cells = Mapping[str, Mapping[str, float]]

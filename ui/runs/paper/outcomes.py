@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from core.analysis.metrics import Mean, mean_over_seeds
 from core.episode import Status
 from core.evolution.generation_stats import GenerationStats
+from core.planner.statistics import IterationStats
 from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store
-from ui.runs.paper.tables import Table, TableRow
+from ui.runs.paper.table import Table, TableRow
 from ui.runs.plans import ReproducePlan, Suite, known_plan
 
 
@@ -92,17 +93,22 @@ def stored(store: Store, runs: Runs, keys: set[str]) -> dict[str, list[PlayedRow
 
 
 def learned_under(store: Store, evolution: str) -> dict[str, Any]:
-    """The configuration of the evolution behind a row, without what differs from seed to seed; empty for none."""
+    """The configuration of the evolution or training behind a row, without what differs from seed to seed; empty for
+    none."""
     if not evolution:
         return {}
     config = {name: value for name, value in store.runs.get(evolution).config.items() if name != "name"}
-    return {**config, "evolution": {**config["evolution"], "seed": None}}
+    learner = "evolution" if "evolution" in config else "learning"
+    return {**config, learner: {**config[learner], "seed": None}}
 
 
 def _curve(store: Store, evolution: str) -> Curve:
     """What an evolution's validations came to; nothing for a row that none stands behind."""
     if not evolution:
         return ()
+    if iterations := store.planners.iterations(evolution):
+        known = ((one.episodes, IterationStats.stats_of(one.stats).validation) for one in iterations)
+        return tuple((episodes, found.right) for episodes, found in known if found)
     generations = store.evolution.generations(evolution)
     validated = ((one.evaluations, GenerationStats.of(one.stats).validation) for one in generations)
     return tuple((episodes, found.accuracy) for episodes, found in validated if found)

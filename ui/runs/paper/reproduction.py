@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
@@ -40,10 +40,14 @@ from storage.store import Store
 from ui.runs import wiring
 from ui.runs.evolution import prepare
 from ui.runs.grading import grading
+from ui.runs.paper import conductor
 from ui.runs.paper.outcomes import Curve, suites
-from ui.runs.paper.tables import EVOLVED, LABELS_SHARE, TableRow, Way
-from ui.runs.plans import EvolutionPlan, ReproducePlan, Suite, to_config
+from ui.runs.paper.table import TableRow, Way
+from ui.runs.paper.tables import EVOLVED, LABELS_SHARE
+from ui.runs.plans import EvolutionPlan, LearningPlan, ReproducePlan, Suite, TrainingPlan, to_config
 from ui.runs.queue import find_learning
+
+P = TypeVar("P", EvolutionPlan, TrainingPlan)
 
 #: How often the mean is validated during each evolution; the best of them is what is measured.
 VALIDATIONS = 10
@@ -66,6 +70,9 @@ class Reproduction:
     store: Store
     suite: Suite
     metered: Pool
+    chosen: dict[str, float] = field(
+        default_factory=dict, init=False
+    )  # accuracies of what was tried, by policy
     _cycles: dict[str, ChosenCycle] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -112,7 +119,7 @@ class Reproduction:
     def _evolution_now(self, row: TableRow, seed: int) -> str | None:
         """The run of the evolution that the row has now: empty where it needs none, None where there is none yet."""
         plan = self.plan(row, seed)
-        return find_learning(self.store, plan.name, "evolve") if plan else ""
+        return find_learning(self.store, plan.name, plan.kind) if plan else ""
 
     def _played_before(self) -> list[ReproducePlan]:
         """The rows of this suite that the store has, newest first."""
@@ -120,8 +127,13 @@ class Reproduction:
 
     # Evolution
 
-    def plan(self, row: TableRow, seed: int) -> EvolutionPlan | None:
-        """The evolution behind a row; None when there is none."""
+    def plan(self, row: TableRow, seed: int) -> LearningPlan | None:
+        """The evolution or training behind a row; None when there is none."""
+        if conductor.is_trained(row):
+            return self._named(conductor.training_plan(self.suite, row, seed, len(self.models)), row, seed)
+        return self._evolution(row, seed)
+
+    def _evolution(self, row: TableRow, seed: int) -> EvolutionPlan | None:
         kind, _, name = row.how.partition(":")
         if kind == "evolved":
             stem, changes = name, dict(EVOLVED[name])
@@ -158,16 +170,17 @@ class Reproduction:
             controls=False,
             **{"protocol": suite.protocol, **changes},
         )
-        # By what it is, not by what it is measured with: suites that differ only in test tasks share it.
+        return self._named(plan, replace(row, how=stem), seed)
+
+    def _named(self, plan: P, row: TableRow, seed: int) -> P:
+        """A plan with a name by what it is, not by what it is measured with: suites that differ only in test tasks
+        share it."""
         digest = hashlib.sha256(json.dumps(to_config(plan), sort_keys=True).encode()).hexdigest()[:8]
-        return replace(plan, name=f"{stem}-seed{seed}-{digest}")
+        return replace(plan, name=f"{conductor.stem(row)}-seed{seed}-{digest}")
 
     def evolved(self, row: TableRow, seed: int) -> tuple[str, str]:
         """(run, best validated checkpoint) of the finished evolution behind a row."""
-        plan = self.plan(row, seed)
-        run_id = find_learning(self.store, plan.name, "evolve") if plan else None
-        if run_id is None:
-            raise ConfigError(f"Row '{row.label}' has not been evolved yet.")
+        run_id = self.learned(row, seed)
         generations = self.store.evolution.generations(run_id)
         validated = [(one, GenerationStats.of(one.stats).validation) for one in generations]
         known = [(found.accuracy, -place) for place, (_, found) in enumerate(validated) if found]
@@ -175,13 +188,20 @@ class Reproduction:
         assert best.checkpoint_id is not None  # every generation is kept with its checkpoint
         return run_id, best.checkpoint_id
 
+    def learned(self, row: TableRow, seed: int) -> str:
+        """The run of the evolution or training behind a row. ConfigError where there is none yet."""
+        run_id = self._evolution_now(row, seed)
+        if not run_id:
+            raise ConfigError(f"Row '{row.label}' has not been learned yet.")
+        return run_id
+
     # What is chosen on validation tasks
 
     @property
     def cycles(self) -> Mapping[str, ChosenCycle]:
         """The best cycle of roles of every single model, chosen once in a suite."""
         if not self._cycles:
-            self._cycles = self._stored_cycles() or best_cycles(self._arena(0), self._choosing())
+            self._cycles = self._stored_cycles() or best_cycles(self.arena(0), self.choosing())
         return self._cycles
 
     @property
@@ -193,17 +213,19 @@ class Reproduction:
         found = next((one.cycles for one in self._played_before() if one.cycles), {})
         return {name: ChosenCycle(cycle, accuracy) for name, (cycle, accuracy) in found.items()}
 
-    def _choosing(self) -> list[Task]:
+    def choosing(self) -> list[Task]:
+        """The validation tasks that cycles, teams and cascades are chosen on."""
         return load_tasks(self.suite.tasks, "validation", CHOOSING, 0, at_most=True)
 
-    def _arena(self, seed: int) -> Arena:
+    def arena(self, seed: int) -> Arena:
+        """Where policies are measured under a seed."""
         suite = self.suite
         return Arena(self.pool, self.grade, turn_budget=suite.turns, seed=seed, protocol=suite.protocol)
 
     @property
     def _choice_of_cycles(self) -> int:
         """The episodes that choosing the single models' cycles of roles takes."""
-        return len(CYCLES) * len(self.models) * len(self._choosing())
+        return len(CYCLES) * len(self.models) * len(self.choosing())
 
     def _training(self, repeats: int) -> list[Task]:
         """Tasks that a learner which asks every model about each may use within the budget, of which the choice of the
@@ -219,7 +241,10 @@ class Reproduction:
         run_id = new_run_id(int(time.time()), os.urandom(16))
         tasks = self.tasks(row)
         evolution, policy = "", None
-        if self.plan(row, seed) is not None:
+        if conductor.is_row(row):
+            evolution = self.learned(row, seed) if conductor.is_trained(row) else ""
+            policy = conductor.policy_of(self, row, evolution)
+        elif self.plan(row, seed) is not None:
             evolution, checkpoint_id = self.evolved(row, seed)
             policy = self._coordinator(self.store.checkpoints.load(checkpoint_id), row)
         played = self._played(row, seed, run_id, tasks, policy or self._policy(row, seed, tasks))
@@ -246,10 +271,10 @@ class Reproduction:
     def _played(
         self, row: TableRow, seed: int, run_id: str, tasks: Sequence[Task], policy: Policy | None
     ) -> list[Episode]:
-        turns, arena = row.turns or self.suite.turns, self._arena(seed)
+        turns, arena = row.turns or self.suite.turns, self.arena(seed)
 
         def episodes(policy: Policy) -> list[Episode]:
-            return [
+            new = [
                 new_episode(
                     run_id,
                     place,
@@ -262,6 +287,7 @@ class Reproduction:
                 )
                 for place, task in enumerate(tasks)
             ]
+            return conductor.without_models(new, row.played)
 
         if policy is not None:
             if row.played == "voted":
@@ -283,7 +309,7 @@ class Reproduction:
 
     def _learned_nothing(self, row: TableRow, seed: int) -> Policy:
         """The coordinator's generation 0 (`start`), or where a random walk of its length ends (`walk`)."""
-        plan = self.plan(replace(row, how="evolved:default"), seed)
+        plan = self._evolution(replace(row, how="evolved:default"), seed)
         assert plan is not None  # the coordinator is evolved
         parts = prepare(self.store, plan)
         checkpoint = parts.template
@@ -296,7 +322,7 @@ class Reproduction:
     def _policy(self, row: TableRow, seed: int, tasks: Sequence[Task]) -> Policy | None:
         """The policy of a row that nothing is evolved for; None for those that are no policy."""
         kind, _, rank = row.how.partition(":")
-        arena = self._arena(seed)
+        arena = self.arena(seed)
         if kind == "single":
             if int(rank) > len(self.models):
                 raise ConfigError(f"This pool has {len(self.models)} models: there is none of rank {rank}.")
@@ -311,7 +337,7 @@ class Reproduction:
         if kind in ("walk", "start"):
             return self._learned_nothing(row, seed)
         if kind == "cascade":
-            return cascade(arena, self._choosing())
+            return cascade(arena, self.choosing())
         if kind in LABEL_LEARNERS:
             return self._taught(row, seed, self._training(LABEL_LEARNERS[kind]), tasks)
         return None
@@ -319,7 +345,7 @@ class Reproduction:
     def _taught(self, row: TableRow, seed: int, questions: Sequence[Task], tasks: Sequence[Task]) -> Policy:
         """The policy of a row that learns from what every model makes of these questions."""
         kind, _, setting = row.how.partition(":")
-        arena, own = self._arena(seed), float(setting) if setting else None
+        arena, own = self.arena(seed), float(setting) if setting else None
         if kind == "router":
             return learned_router(arena, self.cycles, self.encoder, questions, tasks, ridge=own)
         if kind == "labels":
@@ -339,7 +365,7 @@ class Reproduction:
             return ()
         questions = self._training(repeats)
         tasks = load_tasks(self.suite.tasks, "validation", self.suite.validation, 0, at_most=True)
-        arena, curve = self._arena(seed), []
+        arena, curve = self.arena(seed), []
         for part in CURVE_PARTS:
             some = questions[: max(1, round(part * len(questions)))]
             policy = self._taught(row, seed, some, tasks)
@@ -366,6 +392,8 @@ def episodes_at_most(rows: Sequence[TableRow], suite: Suite, n_models: int) -> i
     for row in rows:
         kind, _, name = row.how.partition(":")
         learns = kind in ("evolved", "only", "router", "labels", "cloned")
+        if conductor.is_row(row):
+            total += conductor.episodes_at_most(row, suite, n_models)
         budget = suite.budget * int(EVOLVED.get(name, {}).get("budgets", 1)) if learns else 0
         total += budget + (VALIDATIONS + 2) * suite.validation * learns + suite.n * max(5, n_models + 1)
     return total
@@ -373,13 +401,16 @@ def episodes_at_most(rows: Sequence[TableRow], suite: Suite, n_models: int) -> i
 
 def possible(rows: Sequence[TableRow], n_models: int, suite: Suite) -> Iterator[TableRow]:
     """The rows that a suite with so many models has: those by rank end with the last model, only pocket tasks have
-    unseen templates, and hand-made teams are known of pocket models on the trained families only."""
+    unseen templates, hand-made teams are known of pocket models on the trained families only, and only their planner
+    is trained from nothing."""
     families = POCKET_SETS.get(suite.tasks, ())
     has_teams = suite.pool == POCKET_POOL and bool(families) and set(families) <= TEAMS.keys()
     for row in rows:
         kind, _, rank = row.how.partition(":")
         if kind in ("single", "only", "majority") and int(rank or 1) > n_models:
             continue
+        if conductor.is_trained(row) and suite.pool != POCKET_POOL:
+            continue  # the planner that is begun with reads pocket questions
         if (row.on == "unseen" and not families) or (kind == "hand-made" and not has_teams):
             continue
         yield row

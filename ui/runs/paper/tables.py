@@ -6,58 +6,16 @@ A row is played by `ui.runs.paper.reproduction`, once per seed, and kept as a ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from core.analysis import published
-from core.analysis.published import PublishedTable
 from core.episode import Protocol
 from core.evolution.config import sequence_label_episodes
 from core.evolution.departures import DEPARTURES, PAPER_SETTING
+from ui.runs.paper.conductor_table import CONDUCTOR_TABLE
 from ui.runs.paper.grids import GRIDS, LABEL_GRIDS, LABELS_FIRST_STEM
-
-#: The tasks of a row: a split of the suite's tasks, or its held-out families. "unseen" has the templates that nothing
-#: was trained or evolved on; settings are chosen on "validation".
-Where = Literal["test", "held-out", "unseen", "validation"]
-
-#: How a policy is played: as it is; with the likeliest choice each time; five episodes side by side, of which the most
-#: frequent answer counts; or with a role masked.
-Way = Literal["", "argmax", "voted", "without thinker", "without verifier"]
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """A policy that is measured: `how` names the recipe, `on` the tasks, `turns` and `played` the way it is played.
-
-    Recipes: "evolved:NAME" (one of EVOLVED), "only:RANK" (evolved with the single model of this rank alone),
-    "single:RANK" (the single model of this rank at its best cycle), "random", "router", "labels" (a router of labels),
-    "cloned" (the coordinator's head taught by labels), these three also with a setting, such as "router:0.1",
-    "cascade", "majority" and "majority:RANK" (of the single model of this rank, else the best), "mixture", "walk" (the
-    coordinator's random walk), "start" (its generation 0), "random-model" (random models at their best cycle of roles)
-    and "hand-made" (teams of pocket models)."""
-
-    how: str
-    label: str
-    published: str = ""
-    on: Where = "test"
-    turns: int | None = None  # None: the suite's
-    played: Way = ""
-
-    @property
-    def is_coordinator(self) -> bool:
-        """Whether it is the coordinator as it is, at the suite's turn budget."""
-        return self.how in ("evolved:trinity", "evolved:default") and self.turns is None and not self.played
-
-    @property
-    def key(self) -> str:
-        """Tells rows apart."""
-        parts = [self.how, "" if self.on == "test" else self.on, self.played]
-        parts.append("" if self.turns is None else f"{self.turns} turns")
-        return " ".join(part for part in parts if part)
-
-
-#: How many times the paper's budget `trinity evolve` has by default.
-DEFAULT_BUDGETS = 3
+from ui.runs.paper.table import DEFAULT_BUDGETS, Table, TableRow, Way
 
 #: What makes an evolved row differ from plain sep-CMA-ES over a linear head: fields of an evolution's outline, under
 #: "evolution" those of its configuration, under "labels" whether labels take a share of its budget first, and under
@@ -122,31 +80,6 @@ _ONE_MODEL = (
 _LABELS = TableRow("labels", "supervised labels", "supervised labels")
 _MAJORITY = TableRow("majority", "majority of five, best single model")
 _MIXTURE = TableRow("mixture", "Mixture-of-Agents", "Mixture-of-Agents")
-
-
-#: Measures without intervals: shares of models by family, questions that each model is best at, numbers to learn.
-COUNTED = ("selection", "labels", "parameters")
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of the paper: its rows here, and what it published. `measure`: "accuracy", "tokens" (mean output tokens
-    per question), or one of COUNTED, whose cells `ui.runs.paper.counted` counts. `curves`: whether learners are shown
-    as they learn."""
-
-    id: str
-    name: str
-    title: str
-    rows: tuple[TableRow, ...]
-    published: PublishedTable
-    measure: str = "accuracy"
-    note: str = ""
-    curves: bool = False
-
-    @property
-    def reference(self) -> TableRow | None:
-        """The row that the others are put against: the coordinator that comes first, if there is one."""
-        return next((row for row in self.rows if row.is_coordinator), None)
 
 
 TABLES: Mapping[str, Table] = {
@@ -441,6 +374,7 @@ TABLES: Mapping[str, Table] = {
             "The paper's table 8, which nothing here plays: Gemini 2.5 Pro, told by a prompt to coordinate, averages "
             f"{published.PROMPTED.rows['Gemini 2.5 Pro as coordinator'][-1]} %.",
         ),
+        CONDUCTOR_TABLE,
     )
 }
 

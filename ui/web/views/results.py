@@ -28,7 +28,8 @@ from ui.presentation.theme import (
 from ui.runs.paper.counted import Cells, cells
 from ui.runs.paper.outcomes import RowResult, Runs, outcomes, stored, suites
 from ui.runs.paper.results_file import Results, file_of, shipped
-from ui.runs.paper.tables import COUNTED, DEFAULT_BUDGETS, TABLES, Table, needed
+from ui.runs.paper.table import COUNTED, DEFAULT_BUDGETS, Table
+from ui.runs.paper.tables import TABLES, needed
 from ui.runs.plans import Suite
 from ui.web.kit import state
 from ui.web.kit.chart import plot
@@ -341,7 +342,7 @@ def _signed(table: Table, value: float) -> str:
 
 
 def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
-    """The table as text: ours with its interval, the difference to the coordinator, families, seeds, the paper's."""
+    """The table as text: ours with its interval, the difference to its reference, families, seeds, the paper's."""
     rows = []
     for one in found:
         less = paper = ""
@@ -357,14 +358,14 @@ def table_frame(table: Table, found: Sequence[RowResult]) -> pd.DataFrame:
                 "row": one_line(one.label, 80),
                 "measured": _shown(table, one.overall.mean),
                 "95 % interval": _interval(table, one),
-                "less the coordinator": less,
+                table.compared: less,
                 **{family: _shown(table, value) for family, value in one.by_family.items()},
                 "seeds": ", ".join(_shown(table, value) for value in one.by_seed.values()),
                 "paper": paper,
             }
         )
     frame = pd.DataFrame(rows)
-    empty = [name for name in ("less the coordinator", "seeds", "paper") if not frame[name].any()]
+    empty = [name for name in (table.compared, "seeds", "paper") if not frame[name].any()]
     return frame.drop(columns=empty)
 
 

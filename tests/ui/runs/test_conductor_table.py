@@ -1,0 +1,115 @@
+"""The Conductor's table over a tiny world: planners that are trained for it, and rivals at their best."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.conduct.planners import FIXED
+from core.pool.cache import CachedPool
+from core.tasks.sets import load_tasks
+from storage.store import open_store
+from tests.core.planner.tiny import MODELS, tiny_planner, tiny_pool
+from ui.runs import wiring
+from ui.runs.lease import owner
+from ui.runs.paper.conductor_table import CONDUCTOR_TABLE, TRAINED
+from ui.runs.paper.outcomes import outcomes, stored, suites
+from ui.runs.paper.reproduction import Reproduction, episodes_at_most, possible
+from ui.runs.paper.table import TableRow
+from ui.runs.plans import Suite, TrainingPlan
+from ui.runs.play import play
+from ui.runs.queue import Ticket, enqueue
+from ui.runs.training import TrainingParts
+
+TRAINED_ROW = CONDUCTOR_TABLE.rows[0]
+
+
+@pytest.fixture
+def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reproduction]:
+    monkeypatch.setattr(wiring, "data_folder", lambda: tmp_path / "data")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    lines = [
+        json.dumps({"id": f"t{n}", "question": f"What is {n} plus {n}?", "answer": str(2 * n), "grader": "number"})
+        for n in range(150)
+    ]  # fmt: skip
+    (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
+    store = open_store(tmp_path / "store.db")
+    file = str(tmp_path / "tasks.jsonl")
+    suite = Suite(budget=160, n=6, validation=4, tasks=file, held_out=file)
+    yield Reproduction(store, suite, CachedPool(tiny_pool()))
+    store.close()
+    torch.set_num_threads(threads)
+
+
+def train(game: Reproduction, row: TableRow) -> str:
+    plan = game.plan(row, 0)
+    assert isinstance(plan, TrainingPlan)
+    tasks = load_tasks(plan.tasks, "evolve", plan.n, 0, at_most=True)
+    validation = load_tasks(plan.tasks, "validation", plan.validation, 0, at_most=True)
+    parts = TrainingParts(plan, game.metered, tiny_planner(), tasks, validation, game.grade)
+    run = enqueue(game.store, plan, Ticket.new(), owner=owner())[0]
+    assert [getattr(one, "index", None) for one in play(game.store, run, parts)] == [0, 1]
+    return run
+
+
+def test_a_training_has_three_budgets_with_the_choice_of_its_questions(game: Reproduction) -> None:
+    suite = Suite()
+    plan = Reproduction(game.store, suite, game.metered).plan(TRAINED_ROW, 7)
+    assert isinstance(plan, TrainingPlan)
+    played = plan.learning.iterations * plan.learning.questions * plan.learning.rollouts
+    chosen = (plan.n or 0) * (len(MODELS) + plan.learning.probes)
+    assert 0.98 * 3 * suite.budget < played + chosen <= 3 * suite.budget
+    assert plan.learning.seed == 7
+    assert episodes_at_most([TRAINED_ROW], suite, 7) > 3 * suite.budget
+    other = game.plan(TableRow("trained:full-pool", ""), 0)
+    assert isinstance(other, TrainingPlan)
+    assert other.learning.subset_share == TRAINED["full-pool"]["subset_share"] == 0.0
+    same = {
+        game.plan(row, 0)
+        for row in CONDUCTOR_TABLE.rows
+        if row.how.endswith(":default") and "evolved" not in row.how
+    }
+    assert len(same) == 1, "warm-up, one-model and masked rows are of the same training"
+
+
+def test_every_row_is_measured_beside_the_trained_planner(game: Reproduction) -> None:
+    rows = possible(CONDUCTOR_TABLE.rows, len(MODELS), game.suite)
+    played = [
+        row
+        for row in rows
+        if row.how.partition(":")[0] not in ("evolved", "router", "mixture") and "full-pool" not in row.how
+    ]
+    run = train(game, TRAINED_ROW)
+    for row in played:
+        game.measure(row, 0)
+    assert not game.missing([(0, row) for row in played])
+    [(_, runs)] = suites(game.store)
+    kept = stored(game.store, runs, {row.key for row in played})
+    found = {one.row.key: one for one in outcomes(CONDUCTOR_TABLE, kept)}
+    assert set(found) == {row.key for row in played}
+    # Ann alone is right: every workflow that may choose its models on validation tasks ends with her.
+    for name in FIXED:
+        [one] = found[f"workflow:{name}"].runs
+        assert one.policy.startswith(f"conductor:fixed:{name}:")
+        assert found[f"workflow:{name}"].overall.mean == 1.0, one.policy
+    [one] = found["same-model:default"].runs
+    assert one.policy.startswith("conductor:same-model:ann:")
+    assert found["random-workflow"].overall.mean < 1.0
+    last = game.store.planners.list(run)[-1]
+    assert found["trained:default"].runs[0].policy in {
+        f"conductor:{one.id}" for one in game.store.planners.list(run)
+    }
+    assert last.iteration == 1
+    assert found["trained:default"].against is None
+    assert found["workflow:chain"].against is not None
+    assert found["trained:default"].curves[0], "how it learned is there"
+    without = game.store.episodes.of_run(found["trained:default without 1 model"].runs[0].run_id)
+    for summary in without:
+        episode = game.store.episodes.get(summary.id)
+        [left_out] = episode.left_out
+        assert left_out not in {turn.decision.model for turn in episode.turns}
