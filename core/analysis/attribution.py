@@ -1,0 +1,180 @@
+"""What in the transcript made a choice: the decision taken again without each part of it, and without each word.
+
+The choice is a pair of model and role. Its lead over the runner-up, the likeliest other pair in the full transcript, is
+a difference of logits, or equally the logarithm of how many times likelier it is. What a part contributes is the lead
+with everything less the lead without it. These are exact figures for the coordinator at hand, not estimates; what two
+parts do together is in neither.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from core.analysis.head_lens import runner_up
+from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript, TranscriptEntry
+from core.errors import ConfigError
+from core.play.policy import Policy
+
+Pair = tuple[str, Role]
+
+#: The question's place among the parts; earlier replies are counted from 0.
+QUESTION = -1
+
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """How far the `chosen` pair is ahead of the `rival` in some transcript: `value` in logits. `likeliest` is the pair
+    that would be the likeliest there, with its probability `p`."""
+
+    value: float
+    likeliest: Pair
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartLeftOut:
+    """A part of the transcript, the question or an earlier reply, and the lead without it. `gives`: how far the part
+    moves the lead, in logits; positive where it speaks for the choice."""
+
+    part: int
+    gives: float
+    without: Lead
+
+
+@dataclass(frozen=True, slots=True)
+class WordLeftOut:
+    """A word of a part, by its characters from `start` to `end`, and how far it moves the lead."""
+
+    part: int
+    start: int
+    end: int
+    gives: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What the parts and words of a transcript contribute to a choice. `words` is empty where only parts were asked
+    for."""
+
+    chosen: Pair
+    rival: Pair
+    full: Lead
+    parts: tuple[PartLeftOut, ...]
+    words: tuple[WordLeftOut, ...] = ()
+
+
+def by_part(policy: Policy, request: Decide, chosen: Pair, rival: Pair | None = None) -> Attribution:
+    """Leave out the question and every earlier reply in turn, all in one batch. `rival`: what the choice is put
+    against; the runner-up where it is None. ConfigError where there is nothing to put it against, or the coordinator
+    does not read a transcript."""
+    parts = [QUESTION, *range(len(request.transcript.entries))]
+    full, *others = policy.decide([_checked(request), *(without_part(request, part) for part in parts)])
+    rival = rival or rival_of(policy, full, chosen)
+    lead = lead_of(policy, full, chosen, rival)
+    found = [
+        PartLeftOut(part, lead.value - without.value, without)
+        for part, decision in zip(parts, others, strict=True)
+        for without in [lead_of(policy, decision, chosen, rival)]
+    ]
+    return Attribution(chosen, rival, lead, tuple(found))
+
+
+def by_word(policy: Policy, request: Decide, chosen: Pair, rival: Pair | None = None) -> Attribution:
+    """Parts as in `by_part`, and every word left out in turn as well."""
+    found = by_part(policy, request, chosen, rival)
+    places = words_of(request.transcript)
+    decisions = policy.decide([without_words(request, [place]) for place in places])
+    words = [
+        WordLeftOut(*place, found.full.value - lead_of(policy, decision, chosen, found.rival).value)
+        for place, decision in zip(places, decisions, strict=True)
+    ]
+    return replace(found, words=tuple(words))
+
+
+def words_of(transcript: Transcript) -> list[tuple[int, int, int]]:
+    """Every word of a transcript: its part, and its characters there. A word is what stands between blanks."""
+    texts = [(QUESTION, transcript.question), *((i, one.text) for i, one in enumerate(transcript.entries))]
+    return [(part, *match.span()) for part, text in texts for match in _WORD.finditer(text)]
+
+
+def without_part(request: Decide, part: int) -> Decide:
+    """The request with the question empty, or without an earlier reply."""
+    transcript = request.transcript
+    if part == QUESTION:
+        return replace(request, transcript=replace(transcript, question=""))
+    entries = tuple(one for i, one in enumerate(transcript.entries) if i != part)
+    return replace(request, transcript=replace(transcript, entries=entries))
+
+
+def without_words(request: Decide, places: Sequence[tuple[int, int, int]]) -> Decide:
+    """The request without some words; the blanks around them stay."""
+    by_part: dict[int, list[tuple[int, int]]] = {}
+    for part, start, end in places:
+        by_part.setdefault(part, []).append((start, end))
+
+    def cut(part: int, text: str) -> str:
+        for start, end in sorted(by_part.get(part, ()), reverse=True):
+            text = text[:start] + text[end:]
+        return text
+
+    transcript = request.transcript
+    entries = tuple(
+        TranscriptEntry(one.role, one.model, cut(i, one.text)) for i, one in enumerate(transcript.entries)
+    )
+    return replace(request, transcript=Transcript(cut(QUESTION, transcript.question), entries))
+
+
+def rival_of(policy: Policy, decision: Decision, chosen: Pair) -> Pair:
+    """The likeliest pair besides the chosen one: another model or another role, whichever costs less. ConfigError where
+    nothing else was allowed."""
+    model, role = policy.models.index(chosen[0]), ROLE_ORDER.index(chosen[1])
+    found: list[tuple[float, Pair]] = []
+    for what, logits, place, mask in (
+        ("model", decision.model_logits, model, decision.model_mask),
+        ("role", decision.role_logits, role, decision.role_mask),
+    ):
+        # Of the pairs that differ in both, none is likelier than the better of these two.
+        best = [i for i in range(len(logits)) if not mask or mask[i]]
+        likeliest = max(best, key=lambda i: logits[i], default=place)
+        other = likeliest if likeliest != place else runner_up(logits, place, mask)
+        if other is not None and what == "model":
+            found.append((logits[other] - logits[place], (policy.models[other], chosen[1])))
+        elif other is not None:
+            found.append((logits[other] - logits[place], (chosen[0], ROLE_ORDER[other])))
+    if not found:
+        raise ConfigError("Nothing else could have been chosen at this turn, so nothing made the choice.")
+    gains = [gain for gain, _ in found if gain > 0]
+    if len(gains) == 2:  # a choice that was drawn although both are likelier otherwise
+        return found[0][1][0], found[1][1][1]
+    return max(found, key=lambda one: one[0])[1]
+
+
+def lead_of(policy: Policy, decision: Decision, chosen: Pair, rival: Pair) -> Lead:
+    """How far the chosen pair is ahead of the rival in a decision, and what is the likeliest there."""
+
+    def score(pair: Pair) -> float:
+        model, role = policy.models.index(pair[0]), ROLE_ORDER.index(pair[1])
+        return decision.model_logits[model] + decision.role_logits[role]
+
+    p = max(decision.model_probs) * max(decision.role_probs)
+    assert decision.argmax_role is not None
+    return Lead(score(chosen) - score(rival), (decision.argmax_model, decision.argmax_role), p)
+
+
+def times_likelier(lead: float) -> float:
+    """A lead in logits as how many times likelier the choice is than its rival."""
+    return math.exp(min(lead, 700.0))
+
+
+def _checked(request: Decide) -> Decide:
+    if request.messages:
+        raise ConfigError(
+            "This coordinator reads a chat of the released rules, which cannot be taken apart without becoming another "
+            "one: attribution needs a coordinator that reads the transcript."
+        )
+    return request
