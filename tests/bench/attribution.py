@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import_runs(store, wiring.SAMPLE_RUNS)
         found = measured(store, chosen.turns, chosen.share)
         store.close()
-    figures = {
+    figures: dict[str, Any] = {
         "checkpoints": len({one.checkpoint for one in found}),
         "turns": len(found),
         "measured": summed(found),
