@@ -27,6 +27,7 @@ from ui.presentation.course import (
     next_of,
     wrong_since,
 )
+from ui.presentation.story import story
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
 from ui.presentation.words import deciders, dollars, policy_name, rules_words, seconds
 from ui.runs.kinds import address_of, kind_of
@@ -45,6 +46,7 @@ from ui.web.components.transport import (
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
+from ui.web.kit.cache import cached
 from ui.web.kit.widgets import outcome_badge, popover
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
@@ -83,8 +85,15 @@ KEYS = keys_of(
 #: What opens over the page: while one is open, Esc shuts it and does not leave.
 _OVER = ("help", "compare_with", "share", "basket", "recomputed")
 _BACK_PX = 96
+#: The story of an episode reads its replies: of so many turns at most.
+_STORY_TURNS = 60
 _FOUND = CellMark("»", "found", "info")
 _FORK = CellMark("↳", "fork", "info")
+
+
+@cached
+def _story(store: Store, episode_id: str) -> str:
+    return story(store.episodes.get(episode_id))
 
 
 def show() -> None:
@@ -157,6 +166,8 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
             tool(f"{words} the analysis", "zen", change, icon=icon, shortcut="Z")
     question_heading(episode)
     st.markdown(_outcome(recording))
+    if not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS:
+        st.markdown(label(_story(recording.store, summary.id), 1_000))
     if episode.status is not Status.FINISHED:
         _unfinished(recording)
     return back, onwards

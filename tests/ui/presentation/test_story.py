@@ -1,0 +1,106 @@
+"""The story of an episode, and the turn that is named for a wrong ending: facts of the recording, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.analysis.blame import Blame, blame, holds
+from core.episode import (
+    ROLE_ORDER,
+    Decision,
+    EndReason,
+    Episode,
+    Reply,
+    Role,
+    Status,
+    Task,
+    Turn,
+    Usage,
+    Verdict,
+)
+from ui.presentation.story import story
+
+MODELS = ("ann", "bob")
+
+
+def turn(index: int, model: str, role: Role, text: str, answer: str | None, **fields: object) -> Turn:
+    probs = {
+        "model_probs": (0.25, 0.75),
+        "role_probs": tuple(0.5 if one is role else 0.25 for one in ROLE_ORDER),
+    }
+    decision = Decision(model, role, sampled=True, **probs)  # type: ignore[arg-type]
+    fields = {"correct_after": None if answer is None else answer == "42", **fields}
+    return Turn("e", index, decision, (), Reply(text, usage=Usage(1, 1, 0.0)), answer_after=answer, **fields)  # type: ignore[arg-type]
+
+
+def episode(*turns: Turn, question: str = "How many?", end: EndReason = EndReason.BUDGET) -> Episode:
+    answer = turns[-1].answer_after
+    return Episode(
+        id="e", run_id="r", task=Task("t", question, "42", "number"), policy="random", models=MODELS, turn_budget=5,
+        seed=0, turns=turns, status=Status.FINISHED, end_reason=end, answer=answer, correct=answer == "42",
+    )  # fmt: skip
+
+
+def test_a_right_ending_tells_who_proposed_and_who_accepted() -> None:
+    told = story(
+        episode(
+            turn(0, "bob", Role.WORKER, "41", "41"),
+            turn(1, "ann", Role.VERIFIER, "no", "41", verdict=Verdict.REVISE),
+            turn(2, "ann", Role.WORKER, "42", "42"),
+            turn(3, "bob", Role.VERIFIER, "yes", "42", verdict=Verdict.ACCEPT),
+            end=EndReason.ACCEPTED,
+        )
+    )
+    assert told == (
+        "bob began as Worker, at odds of 38 %. bob gave 41 in turn 1, which is wrong; ann in turn 2 caught it "
+        "(REVISE). ann gave 42 in turn 3, which is right; bob in turn 4 accepted it. It ended right by ACCEPT; the answer stands "
+        "since turn 3."
+    )
+
+
+def test_a_plan_that_holds_the_wrong_value_is_named_before_the_answer() -> None:
+    wrong = episode(
+        turn(0, "ann", Role.THINKER, "it must be 17", None, suggestion="it must be 17"),
+        turn(1, "bob", Role.WORKER, "17", "17"),
+        turn(2, "ann", Role.VERIFIER, "fine", "17", verdict=Verdict.ACCEPT),
+        end=EndReason.ACCEPTED,
+    )
+    assert blame(wrong) == Blame(0, "plan", "17")
+    assert story(wrong).endswith("It ended wrong: 17 stands first in ann's plan, turn 1.")
+    assert "ann in turn 3 missed it (ACCEPT)" in story(wrong)
+    # A value of the question says nothing about who brought it up.
+    asked = replace(wrong, task=replace(wrong.task, question="How many of 17?"))
+    assert blame(asked) == Blame(1, "answer", "17")
+
+
+def test_what_has_no_answer_or_no_end_is_told_so() -> None:
+    nothing = episode(turn(0, "ann", Role.WORKER, "hm", None), turn(1, "bob", Role.THINKER, "hm", None))
+    assert blame(nothing) == Blame(0, "none")
+    assert story(nothing).endswith("no turn gave a readable answer; turn 1 was the last that could have.")
+    assert story(replace(nothing, status=Status.RUNNING)) == ""
+    assert story(replace(nothing, correct=None)) == ""
+    assert blame(replace(nothing, turns=())) is None
+
+
+def test_many_answers_are_counted() -> None:
+    turns = [turn(i, "ann", Role.WORKER, str(i), str(i)) for i in range(6)]
+    assert "3 more answers came between." in story(episode(*turns))
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "found"),
+    [
+        ("so 7 it is", "7", True),
+        ("so 17 it is", "7", False),
+        ("it is 7.", "7", True),
+        ("it is 7.5", "7", False),
+        ("-7", "7", False),
+        ("The Answer", "answer", True),
+        ("answers", "answer", False),
+        ("x = (7)", "7", True),
+    ],
+)
+def test_a_value_stands_for_itself(text: str, value: str, found: bool) -> None:
+    assert holds(text, value) is found
