@@ -55,8 +55,8 @@ def test_a_right_ending_tells_who_proposed_and_who_accepted() -> None:
     )
     assert told == (
         "bob began as Worker, at odds of 38 %. bob gave 41 in turn 1, which is wrong; ann in turn 2 caught it "
-        "(REVISE). ann gave 42 in turn 3, which is right; bob in turn 4 accepted it. It ended right by ACCEPT; the answer stands "
-        "since turn 3."
+        "(REVISE). ann gave 42 in turn 3, which is right; bob in turn 4 accepted it. It ended right by ACCEPT; the "
+        "answer stands since turn 3."
     )
 
 
