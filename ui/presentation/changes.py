@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.episode import Change, ChangeKind, Role
 from ui.presentation.theme import ROLE_STYLES, one_line
-from ui.presentation.words import policy_name
+from ui.presentation.words import policy_name, turns_words
 
 #: What can be changed -> its words on the form.
 KIND_WORDS: dict[ChangeKind, str] = {
@@ -51,12 +51,8 @@ def change_words(change: Change) -> str:
         case "subtask":
             return f"asked “{value}”"
         case "access":
-            read = (
-                f"turn{'s' if ',' in value else ''} {value.replace(',', ', ')}"
-                if value
-                else "the problem alone"
-            )
-            return f"able to read {read}"
+            turns = [int(turn) - 1 for turn in change.value.split(",")] if change.value else []
+            return f"able to read {f'only {turns_words(turns)}' if turns else 'the problem alone'}"
         case "policy":
             return f"decided by {policy_name(change.value)} from here on"
         case "temperature":

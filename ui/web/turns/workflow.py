@@ -102,8 +102,8 @@ def _changed_by_fork(episode: Episode, last: Plan) -> None:
     if fork is None or fork.change is None or last.round != max(rounds):
         return
     st.markdown(
-        f":material/fork_right: By a fork, turn {fork.turn + 1} was **{label(change_words(fork.change), 120)}**; all "
-        "else is as the planner wrote it."
+        f":material/fork_right: By a fork, turn {fork.turn + 1} was **{label(change_words(fork.change), 120)}**; the "
+        "rest of the workflow is that of the forked episode."
     )
 
 
