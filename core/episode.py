@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NewType, TypeGuard, get_args
 
@@ -179,6 +179,10 @@ class Reply:
     error: Failure | None = None
     reused: bool = False  # another run had got it: nobody was asked, and nothing was paid
 
+    def as_reused(self) -> Reply:
+        """The reply as another episode holds it, for which nobody was asked."""
+        return replace(self, usage=replace(self.usage, cost_usd=0.0), latency_s=0.0, reused=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -221,7 +225,8 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One reply of a planner and what was read from it: a workflow, or why it is none. In a later round `keeps` says
-    that the planner wrote no lists, which leaves the answer as it is. Numbers are from 0."""
+    that the planner wrote no lists, which leaves the answer as it is. Numbers are from 0. In a fork the workflow has
+    the change, and the reply is what the planner wrote."""
 
     episode_id: str
     round: int
@@ -256,7 +261,9 @@ class Turn:
     step: Step | None = None  # of a workflow's turn; None for a coordinator's
 
 
-ChangeKind = Literal["model", "role", "policy", "temperature", "reply", "verdict", "stop"]
+ChangeKind = Literal[
+    "model", "role", "subtask", "access", "policy", "temperature", "reply", "verdict", "stop"
+]
 CHANGE_KINDS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 
 #: What can be removed from a recording later: hidden states, prompts, or all texts.
@@ -270,7 +277,8 @@ FORK: Literal["fork"] = "fork"
 @dataclass(frozen=True, slots=True)
 class Change:
     """The one thing that a fork changes. `value`: a model, a role, a policy's name, a temperature, the edited reply, a
-    verdict; empty for "stop", which ends the episode before the turn."""
+    verdict; empty for "stop", which ends the episode before the turn. Of a workflow's step also another subtask, or
+    its access: the turns that it may read, counted from 1 as readers count them ("1,3"; empty: none)."""
 
     kind: ChangeKind
     value: str = ""
@@ -283,7 +291,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where an episode comes from that carries turns 0 to `turn` - 1 of `parent` and plays on from there.
+    """Where an episode comes from that carries turns 0 to `turn` - 1 of `parent` and plays on from there. One of a
+    workflow carries its plan too, with the change, and the later steps that do not read the changed one.
 
     Forks and the unchanged baseline are numbered apart; those of one `number` share their seed. `held`: turn `turn`
     stands as it was decided, in the parent or by the change; else the policy decides it anew. Children that agree in

@@ -84,6 +84,36 @@ class Workflow:
         depths = self.depths
         return max(depths.count(depth) for depth in set(depths))
 
+    def readers(self, place: int) -> tuple[int, ...]:
+        """The steps that read this one, directly or through others, in order."""
+        found = {place}
+        for step, seen in enumerate(self.reads):
+            if not found.isdisjoint(seen):
+                found.add(step)
+        return tuple(sorted(found - {place}))
+
+    @property
+    def access(self) -> list[list[str] | list[int]]:
+        """The access list as its mode writes it."""
+        return [self._access_of(step) for step in range(len(self))]
+
+    def _access_of(self, step: int) -> list[str] | list[int]:
+        seen = self.reads[step]
+        match self.mode:
+            case AccessMode.BINARY:
+                return ["all"] if seen else []
+            case AccessMode.CHOOSE_ID:
+                return sorted({self.models[earlier] for earlier in seen})
+        return [*seen]
+
+    @property
+    def fault(self) -> PlanFault | None:
+        """Why its mode does not allow it; None where it does."""
+        found = resolve(self.models, self.subtasks, self.access, allowed=set(self.models), mode=self.mode)
+        if isinstance(found, PlanFault):
+            return found
+        return None if found.reads == self.reads else PlanFault.ILLEGAL_ACCESS
+
     @property
     def topology(self) -> Topology:
         """Its shape. A step that reads another as well as what that one read is taken to read it alone."""

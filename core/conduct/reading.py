@@ -52,22 +52,11 @@ def read_workflow(
 
 def write_workflow(workflow: Workflow) -> str:
     """The three lists of a workflow in its mode, which reads them back."""
-    access = [_written_access(workflow, step) for step in range(len(workflow))]
     return (
         f"model_id = {json.dumps(list(workflow.models))}\n"
         f"subtasks = {json.dumps(list(workflow.subtasks), ensure_ascii=False)}\n"
-        f"access_list = {json.dumps(access)}"
+        f"access_list = {json.dumps(workflow.access)}"
     )
-
-
-def _written_access(workflow: Workflow, step: int) -> list[str] | list[int]:
-    seen = workflow.reads[step]
-    match workflow.mode:
-        case AccessMode.BINARY:
-            return ["all"] if seen else []
-        case AccessMode.CHOOSE_ID:
-            return sorted({workflow.models[earlier] for earlier in seen})
-    return [*seen]
 
 
 def _without_thinking(reply: str) -> str:

@@ -86,10 +86,13 @@ def conduct(
     planner: Planner,
     *,
     model_mask: Sequence[bool] = (),
+    carried: Mapping[int, Turn] | None = None,
 ) -> Conduct:
     """Run an episode's workflows to its end and return it; recorded plans and turns are taken as they are.
 
-    `model_mask` is True where a slot of `episode.models` may be named; empty allows all. An infrastructure failure, of
+    `model_mask` is True where a slot of `episode.models` may be named; empty allows all. `carried` are turns of another
+    episode, by number, that are done as they were there, decision, messages and reply: nobody is asked, and they are
+    read where they now stand. An infrastructure failure, of
     a model or of the grader, returns the episode as missing."""
     absent = [name for name in (*episode.models, *filter(None, [planner.asked_model])) if name not in specs]
     if absent:
@@ -98,7 +101,7 @@ def conduct(
             "made for, or add the model."
         )
     allowed = tuple(slot for slot in range(len(episode.models)) if not model_mask or model_mask[slot])
-    state = _Conducted(episode, specs, planner, allowed)
+    state = _Conducted(episode, specs, planner, allowed, carried or {})
     for round_ in range(planner.rounds):
         plan = yield from _planned(state, round_)
         if isinstance(plan, Failure):
@@ -171,9 +174,9 @@ def _run(
         for place in round_state.ready():
             decision, messages = round_state.begin(place)
             yield TurnStarted(state.episode.id, first + place, decision, messages)
-            if not messages:
-                yield Replied(state.episode.id, first + place, NOT_ASKED)
-                round_state.take(place, NOT_ASKED)
+            if (known := round_state.known(place)) is not None:
+                yield Replied(state.episode.id, first + place, known)
+                round_state.take(place, known)
         if round_state.asked:
             answered = yield AskSteps(dict(round_state.asked))
             assert isinstance(answered, tuple)
@@ -205,13 +208,14 @@ class _Conducted:
     specs: Mapping[str, ModelSpec]
     planner: Planner
     allowed: tuple[int, ...]  # slots of the pool that a workflow may name
+    carried: Mapping[int, Turn]
     plans: list[Plan] = field(init=False)
     turns: list[Turn] = field(default_factory=list)
     grades: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.plans = [*self.episode.plans]
-        for turn in self.episode.turns:
+        for turn in (*self.episode.turns, *self.carried.values()):
             if turn.answer_after is not None and turn.correct_after is not None:
                 self.grades[turn.answer_after] = turn.correct_after
 
@@ -290,8 +294,11 @@ class _Round:
         ]
 
     def begin(self, place: int) -> tuple[Decision, tuple[Message, ...]]:
-        """Who does a step and what it is sent; it then waits for its reply, unless there is nothing to ask."""
+        """Who does a step and what it is sent; it then waits for its reply, unless that is known."""
         state, model = self.state, self._model(place)
+        if (carried := state.carried.get(self.first + place)) is not None:
+            self.begun[place] = carried.decision, carried.messages
+            return self.begun[place]
         spec, subtask, seen = state.specs[model], self.workflow.subtasks[place], self.seen(place)
         role = terse_role(subtask) if spec.dialect == "terse" else Role.WORKER
         judges = role is Role.VERIFIER
@@ -312,6 +319,12 @@ class _Round:
                 episode=state.episode.id,
             )
         return decision, messages
+
+    def known(self, place: int) -> Reply | None:
+        """The reply of a step that has begun and for which nobody is asked; None where somebody is."""
+        if (carried := self.state.carried.get(self.first + place)) is not None:
+            return carried.reply
+        return None if self.begun[place][1] else NOT_ASKED
 
     def take(self, place: int, reply: Reply) -> None:
         """The reply of a step has come."""

@@ -3,6 +3,7 @@
 A child carries turns 0 to t-1 as they were. For a fork one thing is changed at turn t; for its baseline nothing
 is: turn t is played anew just as it was decided, so that the fork is set against chance and not against the one
 outcome that happened to be recorded. Fork and baseline of the same number share their seed. The parent is only read.
+Of a workflow's step, `core/play/step_forks.py` says what is carried and what is changed.
 """
 
 from __future__ import annotations
@@ -37,18 +38,24 @@ from core.play.deciders import decider_at, deciders_of_fork
 from core.play.drive import GradeMany, settled
 from core.play.policy import WrappedPolicy
 from core.play.session import reread_turn
+from core.play.step_forks import STEP_CHANGES, ForkedStep, forked_step
 
-_LONGEST_REPLY = 100_000
+_LONGEST_TEXT = 100_000
 _HOTTEST = 2.0
 
 
 def possible_changes(parent: Episode, index: int) -> tuple[ChangeKind, ...]:
     """The kinds of change that make sense at this turn. ConfigError when the episode has no such turn."""
     turn = forked_turn(parent, index)
-    asked = bool(turn.messages)
+    asked, step = bool(turn.messages), forked_step(parent, index)
+    if step is not None:
+        unfit = {"model": not asked or len(parent.models) < 2, "access": step.place == 0, "reply": not asked}
+        return tuple(kind for kind in STEP_CHANGES if not unfit.get(kind))
     fits: dict[ChangeKind, bool] = {
         "model": asked and len(parent.models) > 1,
         "role": True,
+        "subtask": False,
+        "access": False,
         "policy": True,
         "temperature": asked,
         "reply": asked,
@@ -62,11 +69,6 @@ def forked_turn(parent: Episode, index: int) -> Turn:
     """The turn that is forked. ConfigError when it was never finished, or the episode is still being played."""
     if parent.status is Status.RUNNING:
         raise ConfigError(f"Episode {parent.id} is still being played: fork it when it is over.")
-    if parent.plans:
-        raise ConfigError(
-            f"Episode {parent.id} was run by a workflow, whose steps cannot be changed one by one: play the task again "
-            "with another planner."
-        )
     if not 0 <= index < len(parent.turns):
         raise ConfigError(
             f"Episode {parent.id} has no turn {index + 1}: give a turn between 1 and {len(parent.turns)}."
@@ -84,8 +86,9 @@ def decided_by(parent: Episode, index: int) -> str:
 def check_change(change: Change, parent: Episode, index: int) -> None:
     """ConfigError, one sentence, unless the change makes sense at this turn and really changes something."""
     turn, value = forked_turn(parent, index), change.value
+    step = forked_step(parent, index)
     if change.kind not in possible_changes(parent, index):
-        raise ConfigError(f"Turn {index + 1} of episode {parent.id} {_why_not(change.kind)}")
+        raise ConfigError(f"Turn {index + 1} of episode {parent.id} {_why_not(change.kind, step)}")
     problem = ""
     match change.kind:
         case "model" if value not in parent.models:
@@ -96,8 +99,9 @@ def check_change(change: Change, parent: Episode, index: int) -> None:
             problem = f"There is no verdict '{value}': choose ACCEPT or REVISE."
         case "temperature" if not 0 <= _number(value) <= _HOTTEST:
             problem = f"A temperature is a number between 0 and {_HOTTEST:g}: '{value}' is none."
-        case "reply" if not value.strip() or len(value) > _LONGEST_REPLY:
-            problem = f"The edited reply must have between 1 and {_LONGEST_REPLY:,} characters."
+        case "reply" | "subtask" if not value.strip() or len(value) > _LONGEST_TEXT:
+            what = "edited reply" if change.kind == "reply" else "subtask"
+            problem = f"The {what} must have between 1 and {_LONGEST_TEXT:,} characters."
     as_it_was: dict[ChangeKind, str | None] = {
         "model": turn.decision.model,
         "role": turn.decision.role,
@@ -105,14 +109,26 @@ def check_change(change: Change, parent: Episode, index: int) -> None:
         "reply": turn.reply.text,
         "verdict": None if Flag.VERDICT_UNREADABLE in turn.flags else turn.verdict,
     }
-    if not problem and change.kind in as_it_was and value == as_it_was[change.kind]:
+    same = change.kind in as_it_was and value == as_it_was[change.kind]
+    if not problem and step is not None and change.kind in ("subtask", "access"):
+        same = step.changed(change) == step.workflow
+    if not problem and same:
         problem = f"That changes nothing: turn {index + 1} already has this {change.kind}."
     if problem:
         raise ConfigError(problem)
 
 
-def _why_not(kind: ChangeKind) -> str:
+def _why_not(kind: ChangeKind, step: ForkedStep | None) -> str:
+    if step is not None:
+        if kind not in STEP_CHANGES:
+            return "is a step of a workflow: change its model, its subtask, its access or its reply."
+        if kind == "access":
+            return "is the first step of its workflow, which reads nothing but the problem."
+        return "asked no model, so there is nothing of that kind to change: change its subtask or its access."
+    of_steps = "is no step of a workflow: only such a step has a subtask and an access list."
     return {
+        "subtask": of_steps,
+        "access": of_steps,
         "verdict": "is not a Verifier's that judged an answer: no verdict can be forced there.",
         "stop": "is the first: there is nothing to stop at before it.",
     }.get(kind, "asked no model, so there is nothing of that kind to change: change its role.")
@@ -129,8 +145,9 @@ def _number(value: str) -> float:
 
 
 def prefix_digest(parent: Episode, index: int) -> str:
-    """SHA-256 over the task and all decisions, messages, replies and what was read from them in turns 0 to index-1."""
-    task = parent.task
+    """SHA-256 over the task and all decisions, messages, replies and what was read from them in the turns that a child
+    carries: 0 to index-1, of a workflow also later ones, and the workflow itself."""
+    task, step = parent.task, forked_step(parent, index) if index < len(parent.turns) else None
     content: list[object] = [task.id, task.question, task.answer, task.grader, parent.protocol]
     content += [
         [
@@ -140,8 +157,10 @@ def prefix_digest(parent: Episode, index: int) -> str:
             [turn.reply.text, turn.reply.reasoning, turn.reply.finish_reason],
             [turn.suggestion, turn.suggested_role, turn.verdict, turn.answer_after, turn.correct_after],
         ]
-        for turn in parent.turns[:index]
+        for turn in (parent.turns[:index] if step is None else step.kept)
     ]
+    if step is not None:
+        content.append([step.workflow.models, step.workflow.subtasks, step.workflow.reads])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -166,9 +185,12 @@ def new_child(
     held: bool = True,
     left_out: Sequence[str] = (),
 ) -> Episode:
-    """A child before it is played, with all the turns that it does not play itself: one with the change, or the
-    unchanged baseline (None). `grade` judges the answer of an edited reply; `pool` and `held` as in `Fork`."""
+    """A child before it is played, with the turns before `index`, and a coordinator's turn that the change writes by
+    hand: one with the change, or the unchanged baseline (None). `grade` judges the answer of an edited reply; `pool`
+    and `held` as in `Fork`. What else it takes over says `carried_later`."""
     policy = change.value if change and change.kind == "policy" else decided_by(parent, index)
+    step = forked_step(parent, index)
+    plans = step.plans(change) if step else ()
     turns = (*parent.turns[:index], *_by_hand(parent, index, change, grade))
     return Episode(
         id=id,
@@ -185,12 +207,27 @@ def new_child(
         deciders=deciders_of_fork(parent.policy, parent.deciders, index, policy),
         fork=Fork(parent.id, index, change, number, prefix_digest(parent, index), pool, held),
         turns=tuple(replace(turn, episode_id=id) for turn in turns),
+        plans=tuple(replace(plan, episode_id=id) for plan in plans),
     )
+
+
+def carried_later(parent: Episode, index: int, change: Change | None) -> dict[int, Turn]:
+    """The turns from `index` on that a child takes over as they are recorded, by number: of a workflow, the steps that
+    do not read the changed one, and that one where its reply is written by hand."""
+    step = forked_step(parent, index)
+    return {} if step is None else step.carried(change)
+
+
+def turns_anew(parent: Episode, index: int) -> tuple[int, ...]:
+    """The turns that a child plays anew, where these are not all from `index` on: the steps of a workflow that read the
+    changed one, and that one."""
+    step = forked_step(parent, index)
+    return () if step is None else step.anew
 
 
 def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMany) -> tuple[Turn, ...]:
     """Turn `index` with its reply or verdict as the change has it, read and graded as if it had come so."""
-    if change is None or not change.by_hand:
+    if change is None or not change.by_hand or parent.plans:
         return ()
     was = parent.turns[index]
     text, reasoning = change.value, ""
@@ -206,6 +243,8 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
 
 def turns_left(parent: Episode, index: int, change: Change | None) -> int:
     """The most turns that a child can still play; 0 when its outcome is certain."""
+    if anew := turns_anew(parent, index):
+        return len(anew) - bool(change and change.by_hand)
     if change is None or not change.by_hand:
         return 0 if change and change.kind == "stop" else parent.turn_budget - index
     if change == Change("verdict", Verdict.ACCEPT):
@@ -222,7 +261,9 @@ def turns_left(parent: Episode, index: int, change: Change | None) -> int:
 
 def decision_at(parent: Episode, index: int, change: Change | None) -> Decision | None:
     """The decision that is held fast at turn `index`: the recorded one, but for a changed model or role. None
-    where the policy decides that turn anew, or it is not decided at all."""
+    where the policy decides that turn anew, or it is not decided at all, as in a workflow."""
+    if parent.plans:
+        return None
     recorded = parent.turns[index].decision
     match change:
         case Change("policy" | "reply" | "verdict" | "stop"):

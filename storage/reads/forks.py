@@ -17,7 +17,7 @@ from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes, rows_among
 from storage.rows.mapping import Rows
 from storage.rows.meta_column import facts_of
-from storage.rows.schema import episode, state, text, turn
+from storage.rows.schema import episode, plan, state, text, turn
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.shelves.runs import check_owner
 from storage.store import Store
@@ -123,13 +123,15 @@ def _child(row: Rows) -> Child:
 
 
 def episode_digests(store: Store, ids: Sequence[str]) -> dict[str, str]:
-    """SHA-256 over every row of an episode, its turns, texts and hidden states, by id; unknown ids are left out."""
+    """SHA-256 over every row of an episode, its plans, turns, texts and hidden states, by id; unknown ids are left
+    out."""
     hashes = {one: hashlib.sha256() for one in ids}
     seen: set[str] = set()
     with reading(store.engine) as connection:
         for chunk in chunks(ids):
             for table, own, order in (
                 (episode, episode.c.id, []),
+                (plan, plan.c.episode_id, [plan.c.round, plan.c.attempt]),
                 (turn, turn.c.episode_id, [turn.c.idx]),
                 (text, text.c.episode_id, [text.c.idx, text.c.kind]),
                 (state, state.c.episode_id, [state.c.idx]),

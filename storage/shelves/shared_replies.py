@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlalchemy import Engine, select
 
@@ -89,7 +89,7 @@ class SharedReplies:
         self.reused += 1
         used = found.usage
         self.saved_usd += call_usd(spec, used.tokens_in, used.tokens_out, used.tokens_cached) or 0.0
-        return replace(found, usage=replace(found.usage, cost_usd=0.0), latency_s=0.0, reused=True)
+        return found.as_reused()
 
     def _recorded(self, key: bytes) -> Reply | None:
         if key not in self._turns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -60,6 +61,15 @@ def fork(
     most: Annotated[int, typer.Option(help="Of many: the newest so many.", min=1, max=200)] = 20,
     model: Annotated[str | None, typer.Option(help="Another model plays this turn.")] = None,
     role: Annotated[str | None, typer.Option(help="worker, thinker or verifier in this turn.")] = None,
+    subtask: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Of a workflow: this step is asked something else.")
+    ] = None,
+    access: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TURNS", help="Of a workflow: the earlier turns this step may read, such as 1,2; or none."
+        ),
+    ] = None,
     policy: Annotated[
         str | None, typer.Option(help="Another policy, such as a checkpoint's id, decides from this turn on.")
     ] = None,
@@ -92,6 +102,11 @@ def fork(
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 4 --verdict REVISE --n 16 --baseline 16
 
+    Of a workflow's step also --subtask and --access can be changed. That step and all that read it are asked again,
+    directly or through others; every other step keeps what it said.
+
+    [dim]$[/] trinity fork ep12ab-00007 --turn 3 --access 1,2
+
     With --where, --flag or --run the same change is made in every episode found, at the turn that --at names.
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
@@ -118,6 +133,8 @@ def fork(
             {
                 "model": model,
                 "role": role and role.lower(),
+                "subtask": subtask,
+                "access": None if access is None else _turns(access),
                 "policy": policy,
                 "temperature": temperature,
                 "reply": reply,
@@ -180,10 +197,21 @@ def _change(options: Mapping[ChangeKind, str | None]) -> Change:
     changes = [Change(kind, value) for kind, value in options.items() if value is not None]
     if len(changes) != 1:
         raise ConfigError(
-            "Change exactly one thing: --model, --role, --policy, --temperature, --reply, --verdict or --stop."
+            "Change exactly one thing: --model, --role, --policy, --temperature, --reply, --verdict or --stop; of a "
+            "workflow's step --model, --subtask, --access or --reply."
         )
     change = changes[0]
     return replace(change, value=_read(change.value)) if change.kind == "reply" else change
+
+
+def _turns(access: str) -> str:
+    """An access list as changes are kept: each turn once, in order; empty for none. What is none stays as it is."""
+    named = {one.strip() for one in access.split(",")}
+    if named <= {"none", ""}:
+        return ""
+    return (
+        ",".join(sorted(named, key=int)) if all(re.fullmatch("[0-9]{1,5}", one) for one in named) else access
+    )
 
 
 def _read(name: str) -> str:
@@ -198,10 +226,14 @@ def _read(name: str) -> str:
 
 def _say_plan(plan: ForkPlan) -> None:
     """What is kept and what is played."""
+    from ui.presentation.words import turns_words
+
     branch = plan.branches[0]
     in_store = sum(len(one.reused) for one in plan.branches)
     reused = f"; {in_store} stand in the store already" if in_store else ""
     what = f"Kept: {branch.turn} turn{'' if branch.turn == 1 else 's'}, hash {branch.prefix[:12]}."
+    if branch.anew:
+        what = f"Asked again: {turns_words(branch.anew)}, hash of what is kept {branch.prefix[:12]}."
     if plan.batch:
         left_out = f" {plan.skipped} left out, where it changes nothing." if plan.skipped else ""
         what = f"{len(plan.branches)} episode{'s' * (len(plan.branches) > 1)}, a turn of each.{left_out} For each:"

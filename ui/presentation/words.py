@@ -67,6 +67,14 @@ CUT, HARD_CUT = 6_000, 400_000
 LINES, HARD_LINES = 300, 3_000
 
 
+def turns_words(turns: Sequence[int]) -> str:
+    """Turns (0-based) as readers count them: `turn 2`, `turns 1, 2 and 4`; `no turn`."""
+    named = [str(turn + 1) for turn in turns]
+    if len(named) < 2:
+        return f"turn {named[0]}" if named else "no turn"
+    return f"turns {', '.join(named[:-1])} and {named[-1]}"
+
+
 def seconds(value: float) -> str:
     """A duration: `0.04 s`, `3.1 s`, `2 min 5 s`."""
     if value >= 60:

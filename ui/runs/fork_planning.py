@@ -9,7 +9,15 @@ from urllib.parse import parse_qsl
 
 from core.episode import FORK, Change, Episode, Fork, Role, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
-from core.play.forking import check_change, child_seed, decided_by, prefix_digest, stands, turns_left
+from core.play.forking import (
+    check_change,
+    child_seed,
+    decided_by,
+    prefix_digest,
+    stands,
+    turns_anew,
+    turns_left,
+)
 from core.play.policies import Cycle, follows_cycle
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.settings import POCKET_POOL
@@ -206,6 +214,8 @@ def _playable(store: Store, parent: Episode, turn: int, change: Change, specs: S
             f"The pool has no model '{absent[0]}', with which episode {parent.id} was played: "
             "give the pool it was played with."
         )
+    if parent.plans:  # all is planned, so whoever planned it is not asked
+        return
     decided = decided_by(parent, turn)
     for policy in dict.fromkeys((decided, change.value if change.kind == "policy" else decided)):
         _known(store, parent, policy)
@@ -250,6 +260,7 @@ def _branch(
         n=n if left else 1,
         baseline=baseline,
         certain=not left,
+        anew=turns_anew(parent, turn),
         # Live runs knew the masked models before episodes said so themselves.
         left_out=parent.left_out or (plan.left_out if isinstance(plan, LivePlan) else ()),
         cycles=_cycles(parent, change, plan),

@@ -8,11 +8,12 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from core.episode import BASELINE, FORK, Decision, Episode, Event, Status
+from core.conduct.recorded import RecordedWorkflows
+from core.episode import BASELINE, FORK, Decision, Episode, Event, Status, Turn
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive_many
-from core.play.forking import HeldDecisions, decision_at, new_child, stands
+from core.play.forking import HeldDecisions, carried_later, decision_at, new_child, stands
 from core.play.policies import Cycle
 from core.play.policy import Policy
 from core.pool.pool import Pool
@@ -105,12 +106,14 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A child before its first new turn, how turn t is decided (None: by its policy) and at which temperature."""
+    """A child before its first new turn, how turn t is decided (None: by its policy or its workflow), at which
+    temperature, and the later turns that it takes over."""
 
     child: Episode
     branch: Branch
     decision: Decision | None
     temperature: float | None
+    carried: Mapping[int, Turn]
 
 
 def siblings(
@@ -141,7 +144,8 @@ def siblings(
                 left_out=branch.left_out,
             )
             decision = decision_at(parent, branch.turn, change) if held else None
-            found.append(Sibling(child, branch, decision, temperature))
+            carried = carried_later(parent, branch.turn, change)
+            found.append(Sibling(child, branch, decision, temperature, carried))
         place += branch.baseline + branch.n
     return found
 
@@ -150,6 +154,17 @@ def _table(sibling: Sibling) -> _Table:
     child, branch = sibling.child, sibling.branch
     cycles = tuple(sorted(branch.cycles.items()))
     return child.policy, child.argmax, branch.left_out, cycles, child.models
+
+
+def _policy(due: Sequence[Sibling], policy_of: Callable[[_Table], Policy]) -> Policy:
+    """What goes on with these children of one table: their policy, but for decisions that stand already, or the
+    workflows that they hold."""
+    first = due[0].child
+    if first.plans:
+        carried = {(one.child.id, index): turn for one in due for index, turn in one.carried.items()}
+        return RecordedWorkflows(first.policy, first.models, carried)
+    decisions = {(one.child.id, one.branch.turn): one.decision for one in due if one.decision is not None}
+    return HeldDecisions(policy_of(_table(due[0])), decisions)
 
 
 def _wave(
@@ -168,13 +183,12 @@ def _wave(
         return
     forks.insert_children(store, [one.child for one in due], owner())
     begun = {one.id: one for one in store.episodes.unfinished(run)}
-    policy = policy_of(_table(due[0]))
+    policy = _policy(due, policy_of)
     mask = tuple(model not in due[0].branch.left_out for model in policy.models)
     where = {(one.child.id, one.branch.turn): one for one in due}
-    decisions = {place: one.decision for place, one in where.items() if one.decision is not None}
     events = drive_many(
         [begun[one.child.id] for one in due],
-        HeldDecisions(policy, decisions),
+        policy,
         pool,
         grade,
         model_mask=() if all(mask) else mask,

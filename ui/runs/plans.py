@@ -174,8 +174,9 @@ class TrainingPlan:
 @dataclass(frozen=True, slots=True)
 class Branch:
     """One forked turn. `n` forks and `baseline` unchanged children, of which the store already holds `reused`
-    ("fork/3" -> episode); `certain`: the change leaves nothing to play; `digest` is of the parent's rows, `cycles`
-    the roles of policies that follow a cycle."""
+    ("fork/3" -> episode); `certain`: the change leaves nothing to play; `anew`: the turns (0-based) of a workflow's
+    steps that are played anew, for a coordinator's episode empty; `digest` is of the parent's rows, `cycles` the roles
+    of policies that follow a cycle."""
 
     parent: str
     turn: int  # 0-based
@@ -184,6 +185,7 @@ class Branch:
     n: int
     baseline: int
     certain: bool = False
+    anew: tuple[int, ...] = ()
     reused: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     cycles: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)

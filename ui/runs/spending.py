@@ -143,7 +143,9 @@ def _forks(store: Store, plan: ForkPlan, specs: Sequence[ModelSpec]) -> CostBoun
         if branch.parent not in parents:
             continue  # deleted since: whoever plays it says so
         parent = parents[branch.parent]
-        question = [parent.task.question + 3 * (plan.change.value if plan.change.kind == "reply" else "")]
+        written = plan.change.value if plan.change.kind in ("reply", "subtask") else ""
+        subtasks = (turn.step.subtask for turn in parent.turns if turn.step is not None)
+        question = ["".join((parent.task.question, 3 * written, *subtasks))]
         for part, change, n in ((BASELINE, None, branch.baseline), (FORK, plan.change, branch.n)):
             n -= sum(name.startswith(f"{part}/") for name in branch.reused)
             left = turns_left(parent, branch.turn, change)

@@ -233,4 +233,6 @@ def _part_of(whole: Any, part: Any) -> Any:
     """Of nested values, what the other has as well: later versions add fields."""
     if isinstance(whole, dict) and isinstance(part, dict):
         return {name: _part_of(whole[name], value) for name, value in part.items() if name in whole}
+    if isinstance(whole, list) and isinstance(part, list) and len(whole) == len(part):
+        return [_part_of(one, other) for one, other in zip(whole, part, strict=True)]
     return whole

@@ -6,9 +6,7 @@ import pytest
 
 from core.conduct.planners import planner_policy
 from core.episode import EpisodeFinished, Task
-from core.errors import ConfigError
 from core.play.drive import drive_many
-from core.play.forking import forked_turn
 from core.play.policies import PolicyPerEpisode, RandomPolicy
 from core.play.policy import Policy, new_episode
 from core.tasks.graders import grade_many
@@ -92,9 +90,3 @@ def test_the_graph_has_a_node_for_each_step_and_an_arrow_for_each_access() -> No
     assert list(nodes.marker.line.width) == [0, 0, 4, 0]
     assert graph_words(workflow, names) == "turn 1 ann; turn 2 bob; turn 3 cid reads 1; turn 4 ann reads 2, 3"
     assert "It could not read turn 1 (ann)." in step_words(workflow, names, 3)
-
-
-def test_a_step_of_a_workflow_is_not_forked(ids: dict[str, str], store: Store) -> None:
-    with pytest.raises(ConfigError, match="was run by a workflow"):
-        forked_turn(store.episodes.get(ids["join"]), 1)
-    assert not opened("forks", ep=ids["join"], t="2").exception

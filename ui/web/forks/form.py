@@ -10,11 +10,15 @@ import streamlit as st
 from core.episode import Change, ChangeKind, Episode, Role, Verdict
 from core.errors import TrinityError
 from core.play.forking import decided_by, forked_turn, possible_changes, prefix_digest, turns_left
+from core.play.step_forks import ForkedStep, forked_step
 from core.pool.spec import ModelSpec
+from core.settings import POCKET_POOL
 from storage.reads import forks
 from storage.store import Store
+from ui.presentation.changes import KIND_MEANS, KIND_WORDS, STEP_MEANS
 from ui.presentation.glossary import define
-from ui.presentation.theme import ROLE_STYLES, label
+from ui.presentation.theme import ROLE_STYLES, label, one_line
+from ui.presentation.words import turns_words
 from ui.runs import wiring
 from ui.runs.fork_planning import (
     MOST_CHILDREN,
@@ -26,8 +30,7 @@ from ui.runs.fork_planning import (
     pool_of,
 )
 from ui.runs.plans import ForkPlan
-from ui.runs.spending import price
-from ui.web.forks.words import KIND_MEANS, KIND_WORDS, source_words
+from ui.runs.spending import paid_models, price
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.text import text_block
@@ -39,6 +42,7 @@ Pick = tuple[str, int]
 
 #: What can be changed in every episode of a batch.
 _IN_EACH: tuple[ChangeKind, ...] = ("model", "role", "policy", "temperature", "stop")
+_IN_EACH_STEP: tuple[ChangeKind, ...] = ("model", "subtask")
 
 
 def choose_change(
@@ -48,8 +52,10 @@ def choose_change(
     first, it is changed in every episode, so that what is recorded in one of them may be chosen too."""
     turn = forked_turn(parent, index)
     model, role = turn.decision.model, turn.decision.role
+    step = forked_step(parent, index)
     in_each = ("model", "verdict", *_IN_EACH[1:]) if role is Role.VERIFIER else _IN_EACH
-    kind = _kind(in_each if batch else possible_changes(parent, index))
+    in_each = in_each if step is None else _IN_EACH_STEP
+    kind = _kind(in_each if batch else possible_changes(parent, index), STEP_MEANS if step else KIND_MEANS)
     match kind:
         case "model":
             others = {name: label(name, 40) for name in parent.models if batch or name != model}
@@ -62,6 +68,14 @@ def choose_change(
         case "temperature":
             spec = next((one for one in specs if one.name == model), None)
             return Change(kind, _temperature(spec, role))
+        case "subtask" if step is not None:
+            key = f"fork_subtask_{parent.id}_{index}"
+            given = step.workflow.subtasks[step.place]
+            return Change(
+                kind, st.text_area("What the step is asked", given, key=key, height=110, max_chars=100_000)
+            )
+        case "access" if step is not None:
+            return Change(kind, _access(step))
         case "reply":
             key = f"fork_reply_{parent.id}_{index}"
             words = "The reply as it shall be"
@@ -78,14 +92,31 @@ def choose_change(
     return Change("stop")
 
 
-def _kind(kinds: Sequence[ChangeKind]) -> ChangeKind:
+def _access(step: ForkedStep) -> str:
+    """Which earlier steps of its round this one may read."""
+    workflow, models = step.workflow, step.parent.models
+    turns = {str(step.first + earlier + 1): workflow.models[earlier] for earlier in range(step.place)}
+    asked = {turn: f"turn {turn} · {label(models[slot], 30)}" for turn, slot in turns.items()}
+    chosen = st.pills(
+        "Turns that it may read",
+        list(asked),
+        default=step.access().split(",") if step.access() else None,
+        selection_mode="multi",
+        format_func=asked.__getitem__,
+        key=f"fork_access_{step.parent.id}_{step.index}",
+        help="The problem itself is read by every step.",
+    )
+    return ",".join(sorted(chosen, key=int))
+
+
+def _kind(kinds: Sequence[ChangeKind], means: Mapping[ChangeKind, str]) -> ChangeKind:
     options: dict[str, str] = {kind: KIND_WORDS[kind] for kind in kinds}
     before = state.param("change")
     chosen = state.address_select("What to change", options, name="change", key="fork_kind")
     if before is not None and before not in options:
         st.caption(f"{label(before, 20)} makes no sense at this turn: choose one of these.")
     kind: ChangeKind = next(one for one in kinds if one == chosen)
-    st.caption(KIND_MEANS[kind])
+    st.caption(means[kind])
     return kind
 
 
@@ -168,9 +199,12 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
     baseline = "the turn is asked again just as it was decided"
     if plan.change.kind == "policy":
         baseline = "the turn is decided anew by its own policy"
+    goes_on = "then as the policy decides"
+    if any(one.anew for one in plan.branches):
+        baseline, goes_on = "the step is asked again just as it was", "then every step that reads it"
     plural = "" if forked == 1 else "s"
     lines = [
-        f"**{base}** of the baseline first: {baseline}, then as the policy decides.",
+        f"**{base}** of the baseline first: {baseline}, {goes_on}.",
         f"**{forked}** fork{plural} after it, each with the same random draws as its baseline."
         if plays
         else f"**{forked}** fork{plural}: nothing is left to chance, so one per turn is enough.",
@@ -181,12 +215,22 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
         lines.append(
             f"**{plan.skipped}** episodes are left out: the change makes no sense or changes nothing there."
         )
-    lines.append(f"Replies: {label(source_words(plan.pool, specs, bool(most.calls)), 200)}.")
+    lines.append(f"Replies: {label(_source_words(plan.pool, specs, bool(most.calls)), 200)}.")
     lines.append(f"At most **{most.calls:,}** calls" + ("." if quote.is_paid else ", **free**."))
     st.markdown("\n".join(f"- {line}" for line in lines))
     if not most.calls:
         return None, ""
     return spending(quote, wiring.settings().max_cost_usd, key="fork_max_cost")
+
+
+def _source_words(pool: str, specs: tuple[ModelSpec, ...], plays: bool) -> str:
+    """Where replies come from, plain text."""
+    if not plays:
+        return "recorded ones only: no model is asked"
+    if pool == POCKET_POOL:
+        return "recorded where turns are kept, else of the pocket models in this app: free"
+    free = "" if paid_models(specs) else ": free"
+    return f"recorded where turns are kept, else live calls to the models of {one_line(pool, 80)}{free}"
 
 
 # Many at once
@@ -220,11 +264,18 @@ def choose_batch(store: Store) -> tuple[str, list[Pick]]:
 
 def kept_words(parent: Episode, index: int) -> None:
     """What stays as it is, with the hash that proves it."""
-    unchanged = "Nothing comes before it"
-    if index:
-        unchanged = "Turn 1 stays as it is" if index == 1 else f"Turns 1 to {index} stay as they are"
+    step = forked_step(parent, index)
+    kept = [turn.index for turn in step.kept] if step else range(index)
+    unchanged = "Nothing comes before it" if step is None else "No step keeps what it said"
+    if kept:
+        which = turns_words(kept) if step or len(kept) == 1 else f"turns 1 to {index}"
+        unchanged = f"{which.capitalize()} {'stays as it is' if len(kept) == 1 else 'stay as they are'}"
+    if step:
+        unchanged += f", {turns_words(step.anew)} {'is' if len(step.anew) == 1 else 'are'} asked again"
     prefix = prefix_digest(parent, index)[:16]
     st.markdown(f":material/lock: {unchanged}. :gray[Hash `{prefix}`]", help=define("Prefix hash"))
+    if step and any(plan.round > step.round for plan in parent.plans):
+        st.caption("Later rounds of its planner are left out, of forks and baseline alike.")
     st.caption("The recorded episode is only read: forks are episodes of their own.")
 
 

@@ -13,13 +13,13 @@ from storage.reads.episode_steps import read_head
 from storage.reads.forks import Child
 from storage.rows.summaries import RunSummary
 from storage.store import Store
+from ui.presentation.changes import change_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import NEUTRAL_COLOUR, STATUS_MARKS, badge, correct_mark, label, percent
-from ui.presentation.words import ago, dollars, policy_name, strip_key, strip_text
+from ui.presentation.words import ago, dollars, policy_name, strip_key, strip_text, turns_words
 from ui.runs.fork_results import PAIR_WORDS, ForkSide, Grown, Results
 from ui.runs.plans import Branch, ForkPlan
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
-from ui.web.forks.words import change_words
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.chart import plot
@@ -108,7 +108,9 @@ def _spread(side: ForkSide) -> str:
 def _proof(plan: ForkPlan, results: Results) -> None:
     """The unchanged turns, and that the recorded episodes are unchanged; a click shows the hashes that prove it."""
     one = plan.branches[0] if len(plan.branches) == 1 else None
-    if one is not None:
+    if one is not None and one.anew:
+        st.caption(f":material/call_split: {_asked_again(plan, one)}")
+    elif one is not None:
         unchanged = f"Kept: turn{'s 1 to' if one.turn > 1 else ''} {one.turn}"
         unchanged = unchanged if one.turn else "Nothing comes before it"
         st.caption(f":material/call_split: {unchanged}. {_anew(plan, one)}")
@@ -135,6 +137,12 @@ def _anew(plan: ForkPlan, one: Branch) -> str:
     if one.certain:
         return f"The baseline plays from turn {turn} on, the fork nothing."
     return f"Played anew: from turn {turn} on{', which the fork has by hand' if plan.change.by_hand else ''}."
+
+
+def _asked_again(plan: ForkPlan, one: Branch) -> str:
+    """Which steps of a workflow its children asked themselves."""
+    words = f"Asked again: {turns_words(one.anew)}. Every other step keeps what it said, and costs nothing."
+    return f"{words} The fork has turn {one.turn + 1} by hand." if plan.change.by_hand else words
 
 
 # One turn: the tree and its children

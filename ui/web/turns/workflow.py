@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.episode import Episode, Plan
+from core.episode import ChangeKind, Episode, Plan, Status
 from core.workflow import PlanFault, Workflow
+from ui.presentation.changes import change_words
 from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_colour, one_line
 from ui.presentation.words import seconds
+from ui.web.kit import state
 from ui.web.kit.chart import plot
 from ui.web.kit.text import text_block
 
@@ -25,21 +27,29 @@ FAULT_WORDS: dict[PlanFault, str] = {
     PlanFault.FORWARD_REFERENCE: "a step would read one that is not over",
     PlanFault.DEAD_STEP: "nobody would read one of its steps",
 }
+#: What can be changed of a step, and the words of the link that leads there.
+_WHAT_IFS: dict[ChangeKind, str] = {
+    "model": "another model",
+    "subtask": "another subtask",
+    "access": "other access",
+    "reply": "another reply",
+}
 _NODE_PX, _LANE_PX = 34, 64
 
 
-def workflow_panel(episode: Episode, cursor: int | None) -> None:
-    """All of it, with the step of turn `cursor` (from 0) told in words; nothing for an episode without plans."""
+def workflow_panel(episode: Episode, cursor: int | None, *, forks: bool = False) -> None:
+    """All of it, with the step of turn `cursor` (from 0) told in words; nothing for an episode without plans. `forks`:
+    with links to what can be changed of that step."""
     if not episode.plans:
         return
     turn = 0
     for number in sorted({plan.round for plan in episode.plans}):
         plans = [plan for plan in episode.plans if plan.round == number]
         with st.container(border=True):
-            turn += _round(episode, plans, None if cursor is None else cursor - turn, first=turn)
+            turn += _round(episode, plans, None if cursor is None else cursor - turn, first=turn, forks=forks)
 
 
-def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first: int) -> int:
+def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first: int, forks: bool) -> int:
     """One round; returns how many turns it has."""
     last = plans[-1]
     rounds = len({plan.round for plan in episode.plans})
@@ -63,6 +73,9 @@ def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first:
         )
         if place is not None and 0 <= place < len(workflow):
             st.markdown(step_words(workflow, names, place, first))
+            if forks:
+                _what_if(episode, first, place)
+    _changed_by_fork(episode, last)
     with st.expander(_planner_words(plans)):
         for plan in plans:
             if len(plans) > 1:
@@ -70,6 +83,28 @@ def _round(episode: Episode, plans: Sequence[Plan], place: int | None, *, first:
             written = plan.reply.text or (plan.reply.error.message if plan.reply.error else "")
             text_block(written or "(nothing)", key=f"plan_{plan.round}_{plan.attempt}")
     return len(workflow) if workflow else 0
+
+
+def _what_if(episode: Episode, first: int, place: int) -> None:
+    """Links to forks of a step."""
+    if episode.status is Status.RUNNING:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(":gray[What if it had]", width="content")
+        for kind, words in _WHAT_IFS.items():
+            if kind != "access" or place:
+                state.page_link("forks", words, ep=episode.id, t=first + place + 1, change=kind)
+
+
+def _changed_by_fork(episode: Episode, last: Plan) -> None:
+    """What a fork changed in this round, whose workflow is then not quite what its planner wrote."""
+    fork, rounds = episode.fork, {plan.round for plan in episode.plans}
+    if fork is None or fork.change is None or last.round != max(rounds):
+        return
+    st.markdown(
+        f":material/fork_right: By a fork, turn {fork.turn + 1} was **{label(change_words(fork.change), 120)}**; the "
+        "rest of the workflow is that of the forked episode."
+    )
 
 
 def fault_words(plan: Plan) -> str:

@@ -16,6 +16,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.rows.summaries import RunStatus
 from storage.store import Store
+from ui.presentation.changes import change_words
 from ui.presentation.course import lane
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, policy_name, strip_key
@@ -37,7 +38,6 @@ from ui.web.forks.form import (
     what_will_run,
 )
 from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
-from ui.web.forks.words import change_words
 from ui.web.kit import state
 from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
@@ -46,6 +46,7 @@ from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.panel import is_under_way, watch
 from ui.web.turns.recording import open_recording
 from ui.web.turns.turn_card import announcement
+from ui.web.turns.workflow import workflow_panel
 
 _FLAG_TITLES = {
     "false_accept": "Wrong answers that were accepted",
@@ -161,6 +162,8 @@ def _form_page(store: Store, ep: str) -> None:
         said=announcement(recording.outlines, index),
     )
     left, right = st.columns([3, 2], gap="large")
+    with left:
+        workflow_panel(parent, index)
     with left, st.container(border=True):
         kept_words(parent, index)
         as_it_was(parent, index)

@@ -341,7 +341,7 @@ def _at_turn(recording: Recording, places: _Places) -> None:
         share_popover(recording, cursor)
     with places.course:
         _course(recording, shown, cursor, to)
-        workflow_panel(recording.episode, cursor)
+        workflow_panel(recording.episode, cursor, forks=not _zen())
     with places.cards:
         _cards(recording, cursor)
     if places.beside is not None:

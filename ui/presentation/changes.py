@@ -1,18 +1,17 @@
-"""A change in words: what was changed at a turn, for headlines, lists and the form."""
+"""What a fork changes, in words: for headlines, lists and forms."""
 
 from __future__ import annotations
 
 from core.episode import Change, ChangeKind, Role
-from core.pool.spec import ModelSpec
-from core.settings import POCKET_POOL
 from ui.presentation.theme import ROLE_STYLES, one_line
-from ui.presentation.words import policy_name
-from ui.runs.spending import paid_models
+from ui.presentation.words import policy_name, turns_words
 
 #: What can be changed -> its words on the form.
 KIND_WORDS: dict[ChangeKind, str] = {
     "model": "Model",
     "role": "Role",
+    "subtask": "Subtask",
+    "access": "Access",
     "policy": "Policy",
     "temperature": "Temperature",
     "reply": "Reply",
@@ -20,7 +19,7 @@ KIND_WORDS: dict[ChangeKind, str] = {
     "stop": "Stop here",
 }
 
-#: What each change means, in one sentence.
+#: What each change of a coordinator's turn means, in one sentence.
 KIND_MEANS: dict[ChangeKind, str] = {
     "model": "Another model plays this turn, in the same role. Afterwards the policy decides as before.",
     "role": "The same model plays this turn in another role. Afterwards the policy decides as before.",
@@ -31,15 +30,29 @@ KIND_MEANS: dict[ChangeKind, str] = {
     "stop": "The episode ends before this turn, with the answer it has then. No model is asked.",
 }
 
+#: What each change of a workflow's step means.
+STEP_MEANS: dict[ChangeKind, str] = {
+    "model": "Another model does this step. Every step that reads it is asked again, the others keep what they said.",
+    "subtask": "The same model is asked something else. Every step that reads it is asked again, and sees the new "
+    "subtask.",
+    "access": "The step may read other earlier steps. It and every step that reads it are asked again.",
+    "reply": "The reply of this step is what you write. Every step that reads it is asked again.",
+}
+
 
 def change_words(change: Change) -> str:
-    """What is changed, plain text: `turn played by sage`, `verdict REVISE`."""
+    """What is changed, plain text: `played by sage`, `with the verdict REVISE`."""
     value = one_line(change.value, 60)
     match change.kind:
         case "model":
             return f"played by {value}"
         case "role":
             return f"played as {ROLE_STYLES[Role(change.value)].word}"
+        case "subtask":
+            return f"asked “{value}”"
+        case "access":
+            turns = [int(turn) - 1 for turn in change.value.split(",")] if change.value else []
+            return f"able to read {f'only {turns_words(turns)}' if turns else 'the problem alone'}"
         case "policy":
             return f"decided by {policy_name(change.value)} from here on"
         case "temperature":
@@ -49,13 +62,3 @@ def change_words(change: Change) -> str:
         case "verdict":
             return f"with the verdict {value}"
     return "left out, with all that followed"
-
-
-def source_words(pool: str, specs: tuple[ModelSpec, ...], plays: bool) -> str:
-    """Where replies come from, plain text."""
-    if not plays:
-        return "recorded ones only: no model is asked"
-    if pool == POCKET_POOL:
-        return "recorded up to the turn, then the pocket models in this app: free"
-    free = "" if paid_models(specs) else ": free"
-    return f"recorded up to the turn, then live calls to the models of {one_line(pool, 80)}{free}"
