@@ -35,6 +35,8 @@ TORCH_ROOMS = (
     "core.evolution.",
     "core.pocket.",
     "ui.runs.evolution",
+    "ui.runs.training",
+    "ui.runs.paper.conductor",
     "ui.runs.paper.reproduction",
 )
 

@@ -233,6 +233,11 @@ def _read(folder: Path, device: str) -> tuple[PreTrainedModel, PreTrainedTokeniz
     return torch.nn.Module.eval(model), tokenizer
 
 
+def best_device() -> str:
+    """Where a planner learns fastest on this machine."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def as_reply(one: Sampled) -> Reply:
     """What was written as a reply; a planner of our own costs nothing."""
     reason = "stop" if one.finished else "length"

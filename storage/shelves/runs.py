@@ -42,7 +42,7 @@ from storage.rows.engine import (
 from storage.rows.full_episodes import delete_episodes
 from storage.rows.mapping import Rows
 from storage.rows.meta_column import deciders_in, with_deciders
-from storage.rows.schema import episode, generation, iteration, override, run, turn
+from storage.rows.schema import episode, generation, iteration, override, plan, run, turn
 from storage.rows.summaries import PolicySummary, RunControl, RunKind, RunStatus, RunSummary
 
 #: A run without a sign of life for this long is taken for dead.
@@ -313,7 +313,7 @@ class Runs:
         return [PolicySummary(run_id=run_id, **row) for row in fetch_mappings(self.engine, query)]
 
     def spent_usd(self, run_id: str) -> float:
-        """What its replies and its generations have cost so far; a reply of unknown price counts nothing, and
+        """What its replies, plans and generations have cost so far; a reply of unknown price counts nothing, and
         neither do the turns that forks carry: another run has paid for them. Recorded episodes of an evolution share
         replies, each of which its generation counts once."""
         own = or_(episode.c.fork_turn.is_(None), turn.c.idx >= episode.c.fork_turn)
@@ -322,6 +322,12 @@ class Runs:
             .join(episode, episode.c.id == turn.c.episode_id)
             .join(run, run.c.id == episode.c.run_id)
             .where(episode.c.run_id == run_id, run.c.kind != "evolve", own)
+        )
+        # Forks carry the plans of their parents.
+        plans = (
+            select(func.coalesce(func.sum(plan.c.cost_usd), 0.0))
+            .join(episode, episode.c.id == plan.c.episode_id)
+            .where(episode.c.run_id == run_id, episode.c.fork_turn.is_(None))
         )
         last = (
             select(generation.c.stats)
@@ -335,7 +341,8 @@ class Runs:
         with reading(self.engine) as connection:
             stats = json.loads(connection.execute(last).scalar() or "{}")
             learning = stats.get("spent_usd", 0.0) + connection.execute(trained).scalar_one()
-            return float(connection.execute(replies).scalar_one() + learning)
+            asked = connection.execute(replies).scalar_one() + connection.execute(plans).scalar_one()
+            return float(asked + learning)
 
     def _set(self, run_id: str, **values: Any) -> None:
         with writing(self.engine) as connection:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.conduct.planners import planner_policy
-from core.episode import Ask, EndReason, Episode, EpisodeFinished, Event, Status, Task
+from core.episode import Ask, EndReason, Episode, EpisodeFinished, Event, Reply, Status, Task, Usage
 from core.play.drive import drive_many
 from core.play.policies import PolicyPerEpisode, RandomPolicy
 from core.play.policy import Policy, new_episode
@@ -132,3 +132,23 @@ def test_pruned_texts_of_plans_are_gone_and_who_did_what_stays(recorded: tuple[S
     assert not any(plan.reply.text or plan.messages for plan in found.plans)
     assert [plan.workflow for plan in found.plans] == [plan.workflow for plan in one.plans]
     assert found.turns[0].step == one.turns[0].step
+
+
+def test_what_a_planner_of_the_pool_costs_counts_as_spent(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'paid.db'}")
+    store.runs.create("r1", "run", {})
+
+    def billed(ask: Ask) -> Reply:
+        return Reply(told(ask), usage=Usage(1, 1, 0.5))
+
+    some = [one for one in episodes() if one.policy == "conductor:prompted:cid"][:2]
+    ended = [
+        one.episode
+        for one in record(store, played(some, ScriptedPool(specs(MODELS, "general"), billed)))
+        if isinstance(one, EpisodeFinished)
+    ]
+    turns = sum(turn.reply.usage.cost_usd or 0.0 for one in ended for turn in one.turns)
+    plans = sum(plan.reply.usage.cost_usd or 0.0 for one in ended for plan in one.plans)
+    assert plans > 0
+    assert store.runs.spent_usd("r1") == pytest.approx(turns + plans)
+    store.close()

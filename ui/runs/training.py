@@ -14,7 +14,7 @@ from core.planner.archive import MOST_BYTES
 from core.planner.forms import Shown
 from core.planner.grpo import check_installed
 from core.planner.learn import Iteration, learn
-from core.planner.planner import LanguagePlanner
+from core.planner.planner import LanguagePlanner, best_device
 from core.planner.state import PlannerState
 from core.planner.statistics import IterationStats
 from core.planner.warmup import WarmUp, new_planner, warm_up
@@ -134,7 +134,7 @@ def _start(store: Store, plan: TrainingPlan, models: tuple[str, ...]) -> Languag
         )
     from core.planner.card import CARD_FILE
 
-    device = _device()
+    device = best_device()
     if (folder / CARD_FILE).exists():
         return LanguagePlanner.load(folder, models, device=device)
     return LanguagePlanner.begin(
@@ -146,12 +146,6 @@ def _start(store: Store, plan: TrainingPlan, models: tuple[str, ...]) -> Languag
         shown=Shown.NAMES if plan.show_names else Shown.IDS,
         constrained=plan.learning.constrained,
     )
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _warmed_up(
