@@ -19,7 +19,7 @@ from storage.analysis.routing import counted_episodes
 from storage.filters.clusters import NOTHING, cluster_sums, to_share
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import RIGHT
-from storage.rows.engine import reading
+from storage.rows.engine import fetch_scalar, reading
 from storage.rows.schema import episode, plan, turn
 from storage.store import Store
 
@@ -81,6 +81,13 @@ class WorkflowUse:
         """Steps of a workflow; None where none ran."""
         return sum(n * count for n, count in self.lengths.items()) / self.workflows if self.lengths else None
 
+    @property
+    def readable(self) -> float | None:
+        """The share of the planner's replies that are a workflow or keep an answer, failed ones left out; None of
+        none."""
+        known = self.plans - self.failed
+        return 1 - self.faults.total() / known if known else None
+
     def share(self, place: int, model: str) -> float:
         """The share of the steps at a place that a model does, in 0 to 1."""
         return self.models[place, model] / self.lengths_from(place) if self.lengths_from(place) else 0.0
@@ -88,6 +95,12 @@ class WorkflowUse:
     def lengths_from(self, place: int) -> int:
         """How many workflows have a step at this place."""
         return sum(count for n, count in self.lengths.items() if n > place)
+
+
+def any_workflow(store: Store, where: EpisodeFilter) -> bool:
+    """Whether an episode that counts has a plan."""
+    query = select(plan.c.episode_id).join(episode, episode.c.id == plan.c.episode_id)
+    return fetch_scalar(store.engine, query.where(*counted_episodes(store, where)).limit(1)) is not None
 
 
 def workflow_use(store: Store, where: EpisodeFilter) -> dict[str, WorkflowUse]:

@@ -2,89 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from core.analysis.metrics import ClusteredShare
-from core.conduct.planners import Conductor, PromptedPlanner, planner_policy
-from core.episode import Ask, EndReason, Episode, EpisodeFinished, Failure, Task
-from core.play.drive import drive_many
-from core.play.policies import PolicyPerEpisode, RandomPolicy
-from core.play.policy import Policy, new_episode
-from core.tasks.graders import grade_many
+from core.episode import EndReason, Episode
 from core.workflow import PlanFault
 from storage.analysis.lapses import Share
-from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, workflow_use
+from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, any_workflow, workflow_use
 from storage.filters.episode_filter import EpisodeFilter
-from storage.recorder import record
 from storage.store import Store
-from tests.builders.pools import Line, ScriptedPool, specs
-from tests.builders.stores import begin_run, new_store
+from tests.builders.stores import new_store
+from tests.builders.workflows import ASKED, FIXED, RANDOM, record_workflows
 
-MODELS = ("ann", "bob", "cid")
 ALL = EpisodeFilter()
-TASKS = [Task(f"t{i}", f"What is {i} plus 0?", str(i), "number", ("sum", "other")[i % 2]) for i in range(12)]
-FIXED, RANDOM, ASKED = "conductor:fixed:solvers:ann+ann+bob+ann", "conductor:random", "conductor:prompted:cid"
-
-
-def lists(*models: int, reads: Sequence[Sequence[int]] | None = None) -> str:
-    access = [list(one) for one in (reads or [[] for _ in models])]
-    return f"model_id = {list(models)}\nsubtasks = {['Solve it'] * len(models)}\naccess_list = {access}"
-
-
-#: What cid writes for each task, plan after plan; ann is right and bob is wrong.
-PLANS: Mapping[str, Sequence[Line]] = {
-    "t0": (lists(0), "Nothing to change."),
-    "t1": (lists(1), lists(0), lists(0)),
-    "t2": (lists(0), *[lists(0, reads=[[], []])] * 5),
-    "t3": ("No idea.", lists(0, 1, reads=[[], [0]]), "Fine as it is."),
-    "t4": tuple([Failure("model", "too long")] * 5),
-    "t5": (lists(0), lists(1, 1, reads=[[], [0]]), "Fine."),
-}
-
-
-class Pool(ScriptedPool):
-    """cid writes plans and nothing else; ann answers right, bob wrong. Steps are told the whole question."""
-
-    def __init__(self, questions: Mapping[str, Task]) -> None:
-        super().__init__(specs(MODELS, "general"), self._say)
-        self._questions, self._plans = questions, defaultdict[str, int](int)
-
-    def _say(self, ask: Ask) -> Line:
-        words = "\n".join(message.content for message in ask.messages)
-        task = next(task for question, task in self._questions.items() if question in words)
-        if ask.model == "cid":
-            self._plans[ask.episode] += 1
-            return PLANS[task.id][self._plans[ask.episode] - 1]
-        return f"<answer>{task.answer if ask.model == 'ann' else 'nothing'}</answer>"
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, list[Episode]]]:
     store = new_store(tmp_path_factory.mktemp("workflows") / "trinity.db")
-    policies: dict[str, Policy] = {
-        FIXED: planner_policy(FIXED, MODELS),
-        RANDOM: planner_policy(RANDOM, ("ann", "bob")),
-        ASKED: Conductor(PromptedPlanner(MODELS, "cid", rounds=3)),
-        "random": RandomPolicy(("ann", "bob")),
-    }
-    begin_run(store, "r1", "run", {})
-    begun: list[tuple[Episode, Policy]] = []
-    for name, policy in policies.items():
-        tasks = [one for one in TASKS if one.id in PLANS] if name == ASKED else [*TASKS, *TASKS[:5]]
-        for place, task in enumerate(tasks):
-            new = new_episode("r1", len(begun), task, policy, turns=9, seed=place, argmax=False)
-            begun.append((new, policy))
-    by_id = {one.id: policy for one, policy in begun}
-    each = PolicyPerEpisode("all", MODELS, by_id.__getitem__)
-    pool = Pool({one.question: one for one in TASKS})
-    events = drive_many([one for one, _ in begun], each, pool, grade_many)
-    whole = [one.episode for one in record(store, events) if isinstance(one, EpisodeFinished)]
-    yield store, whole
+    yield store, record_workflows(store)
     store.close()
 
 
@@ -103,6 +44,8 @@ def test_policies_are_told_apart_and_those_without_plans_left_out(
     )
     assert set(workflow_use(store, replace(ALL, policy=RANDOM))) == {RANDOM}
     assert workflow_use(store, replace(ALL, policy="random")) == {}
+    assert any_workflow(store, ALL)
+    assert not any_workflow(store, replace(ALL, policy="random"))
     sums = workflow_use(store, replace(ALL, family="sum"))
     assert sums[RANDOM].episodes == sum(one.task.family == "sum" for one in of_policy(whole, RANDOM))
 
@@ -161,6 +104,7 @@ def test_unreadable_plans_are_counted_by_their_reason_apart_from_failures(
     found = workflow_use(store, ALL)[ASKED]
     assert found.faults == {PlanFault.LENGTHS_DIFFER: 5, PlanFault.NO_LISTS: 1}
     assert found.failed == 5
+    assert found.readable == pytest.approx(1 - 6 / (found.plans - 5))
     assert found.plans == sum(len(one.plans) for one in of_policy(whole, ASKED))
     unread = [one for one in of_policy(whole, ASKED) if one.end_reason is EndReason.UNREADABLE_PLAN]
     assert sorted(one.task.id for one in unread) == ["t2", "t4"]
