@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -77,6 +77,16 @@ def test_the_part_is_offered_where_there_are_workflows_alone(recorded: Store) ->
     assert "Workflows" in offered()
     assert "Workflows" in offered(policy=FIXED)
     assert "Workflows" not in offered(policy="random")
+
+
+def test_checkpoints_leads_from_two_planners_to_their_workflows(recorded: Store) -> None:
+    page = opened("checkpoints", base=FIXED, b=RANDOM)
+    text = said(page)
+    (link,) = (one for one in page.page_link if one.label == "The workflows of both, on Routing")
+    assert parse_qs(link.proto.query_string) == {"a": [FIXED], "b": [RANDOM], "part": ["workflows"]}
+    assert "How sure are the choices?" not in text, "nobody decided by logits"
+    one_alone = opened("checkpoints", base="random", b=RANDOM)
+    assert "The workflows of both, on Routing" not in [link.label for link in one_alone.page_link]
 
 
 def test_the_command_gives_the_same_numbers(recorded: Store, capsys: pytest.CaptureFixture[str]) -> None:
