@@ -12,8 +12,11 @@ from streamlit.testing.v1 import AppTest
 
 from storage.analysis.workflows import workflow_use
 from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.engine import writing
+from storage.rows.schema import episode
 from storage.store import Store
 from tests.builders.stores import new_store
+from tests.builders.trainings import record_training
 from tests.builders.workflows import ASKED, FIXED, RANDOM, record_workflows
 from tests.ui.pages import command, opened, shown
 
@@ -87,6 +90,24 @@ def test_checkpoints_leads_from_two_planners_to_their_workflows(recorded: Store)
     assert "How sure are the choices?" not in text, "nobody decided by logits"
     one_alone = opened("checkpoints", base="random", b=RANDOM)
     assert "The workflows of both, on Routing" not in [link.label for link in one_alone.page_link]
+
+
+def test_a_trained_planner_is_named_by_its_iteration_wherever_policies_are(recorded: Store) -> None:
+    planner = record_training(recorded)[2]
+    policy = f"conductor:{planner}"
+    with writing(recorded.engine) as connection:
+        connection.execute(episode.update().where(episode.c.policy == FIXED).values(policy=policy))
+    name = f"Conductor, iteration 2 ({planner})"
+    routing = opened("routing", part="workflows")
+    assert name in routing.selectbox(key="routing_planner").options
+    assert f"{name} · 17" in routing.selectbox(key="scope_policy").options
+    listed = opened("episodes", policy=policy)
+    assert any(name in option for option in listed.selectbox(key="facet_policy").options)
+    assert f"policy {name}" in [one.label.replace("\\", "") for one in listed.button]
+    assert name in list(listed.dataframe[0].value["policy"])
+    assert name in list(opened("episodes", group="policy").dataframe[0].value["group"])
+    compared = opened("checkpoints", base=policy, b=RANDOM).dataframe[0].value
+    assert any(name in str(cell) for cell in compared.iloc[:, 0])
 
 
 def test_the_command_gives_the_same_numbers(recorded: Store, capsys: pytest.CaptureFixture[str]) -> None:
