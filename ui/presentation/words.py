@@ -6,11 +6,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from core.conduct.planners import CONDUCTOR
 from core.episode import Protocol, Role
 from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
-from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnText
+from storage.rows.summaries import CheckpointSummary, EpisodeSummary, PlannerSummary, TurnText
 from storage.shelves.labels import NOTE, Label, Place
 from storage.upkeep.retention import LOST, WORDS, Pruning
 from ui.presentation.theme import REVISE, ROLE_STYLES, one_line, plain, strip_legend
@@ -31,15 +32,37 @@ def rules_words(protocol: Protocol | None) -> str:
 
 
 def policy_name(policy: str, generation: int | None = None) -> str:
-    """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`."""
+    """A policy as a reader knows it, plain text: `generation 30 (csv47tl0o65)`, `jack alone`. `generation` is a
+    checkpoint's; of a planner, the iteration of its training."""
     if policy.startswith(CANDIDATE) and policy.count("/") >= 2:
         run, generation_of, number = policy.removeprefix(CANDIDATE).rsplit("/", 2)
         return one_line(f"candidate {number} of generation {generation_of} ({run})", 60)
+    if policy.startswith(CONDUCTOR):
+        return one_line(_planner_name(policy.removeprefix(CONDUCTOR), generation), 80)
     if generation is not None:
         return f"generation {generation} ({policy})"
     if policy.startswith("single:"):
         return f"{one_line(policy.removeprefix('single:'), 40)} alone"
     return POLICY_WORDS.get(policy, one_line(policy, 40))
+
+
+def _planner_name(planner: str, iteration: int | None) -> str:
+    """What writes workflows: `Conductor, iteration 60 (cabc)`, `workflow chain of plato, sage`, `random workflows`."""
+    kind, _, rest = planner.partition(":")
+    if planner == "random":
+        return "random workflows"
+    if kind == "fixed":
+        name, _, team = rest.partition(":")
+        return f"workflow {name}" + (f" of {team.replace('+', ', ')}" if team else "")
+    if kind == "prompted":
+        return f"workflows by {rest}"
+    if kind == "same-model":
+        model, _, inner = rest.partition(":")
+        trained = ":" not in inner and inner not in ("", "random")
+        # Of a frozen workflow its name alone: the model takes the place of its team.
+        whose = _planner_name(":".join((inner or "random").split(":")[:2]), None)
+        return f"{f'workflows of {whose}' if trained else whose} with {model} alone"
+    return f"Conductor ({planner})" if iteration is None else f"Conductor, iteration {iteration} ({planner})"
 
 
 def role_word(role: Role) -> str:
@@ -182,15 +205,19 @@ def deciders(
     generations: Callable[[], Mapping[str, int | None]] = dict,
 ) -> str:
     """Who decided an episode, plain text: `jack alone, from turn 3 on random`. `later`: the policies that took over, by
-    turn. `generations` gives the generation of each checkpoint and is called only when `later` names somebody."""
+    turn. `generations` gives the generation of every policy that has one; it is called only when `later` has some."""
     generation_of = {policy: generation, **(generations() if later else {})}
     names = {turn: policy_name(name, generation_of.get(name)) for turn, name in {0: policy, **later}.items()}
     return ", ".join(f"from turn {turn + 1} on {name}" if turn else name for turn, name in names.items())
 
 
-def generations(checkpoints: Sequence[CheckpointSummary]) -> dict[str, int | None]:
-    """Checkpoint id -> generation."""
-    return {one.id: one.generation for one in checkpoints}
+def generations(
+    checkpoints: Sequence[CheckpointSummary], planners: Sequence[PlannerSummary]
+) -> dict[str, int | None]:
+    """Policy -> the generation of the checkpoint, or the iteration of the planner, that it is."""
+    return {one.id: one.generation for one in checkpoints} | {
+        f"{CONDUCTOR}{one.id}": one.iteration for one in planners
+    }
 
 
 def ago(at: float, now: float) -> str:

@@ -38,7 +38,7 @@ HELP = {
     "policy": "What other checkpoints would choose at the recorded turns, without asking a model.",
     "live": "Play a new problem now and watch every decision as it is made.",
     "forks": "Change one thing at one turn, play on, and see whether it mattered beyond chance.",
-    "evolution": "How a coordinator came about, generation by generation; begin, watch, stop and resume one.",
+    "evolution": "How a coordinator or a planner came about, step by step; begin, watch, stop and resume one.",
     "results": "The paper's tables played here: learners, ablations, heads, other ways to combine models.",
     "routing": "Who is called in which role, who follows whom, what it depends on, and whether it pays.",
     "verifier": "Which verifier accepts wrong answers, what fewer turns would do, what a solved problem costs.",

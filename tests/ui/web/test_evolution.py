@@ -478,7 +478,7 @@ def test_without_any_evolution_the_page_offers_to_begin_one(store: Store) -> Non
 
 def test_a_stale_link_says_so_and_the_newest_stands_in(samples: Store) -> None:
     page = opened("evolution", run="rgone")
-    assert "holds no evolution rgone" in page.info[0].value
+    assert "holds no evolution or training rgone" in page.info[0].value
     assert "**Generation 30**" in shown(page)
 
 

@@ -51,6 +51,26 @@ def test_policies_have_names_for_readers() -> None:
     assert policy_name("cabc") == "cabc"
 
 
+@pytest.mark.parametrize(
+    ("policy", "iteration", "name"),
+    [
+        ("conductor:cabc", 60, "Conductor, iteration 60 (cabc)"),
+        ("conductor:cabc", 0, "Conductor, iteration 0 (cabc)"),
+        ("conductor:cabc", None, "Conductor (cabc)"),
+        ("conductor:random", None, "random workflows"),
+        ("conductor:fixed:chain:plato+sage+themis", None, "workflow chain of plato, sage, themis"),
+        ("conductor:fixed:chain", None, "workflow chain"),
+        ("conductor:prompted:jack", None, "workflows by jack"),
+        ("conductor:prompted:openai:gpt", None, "workflows by openai:gpt"),
+        ("conductor:same-model:jack:cabc", None, "workflows of Conductor (cabc) with jack alone"),
+        ("conductor:same-model:jack:random", None, "random workflows with jack alone"),
+        ("conductor:same-model:jack:fixed:chain:plato+sage", None, "workflow chain with jack alone"),
+    ],
+)
+def test_planners_have_names_for_readers(policy: str, iteration: int | None, name: str) -> None:
+    assert policy_name(policy, iteration) == name
+
+
 def test_times_are_coarse() -> None:
     assert [ago(0, now) for now in (5, 130, 7200, 100_000)] == [
         "just now",

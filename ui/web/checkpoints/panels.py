@@ -13,6 +13,7 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.analysis.comparison import Comparison, MatchedTasks, compare, is_solved
+from core.conduct.planners import CONDUCTOR
 from storage.analysis.budgets import AtBudget, accuracy_by_budget
 from storage.analysis.pairs import Cell, SharedTask, TaskOutcome, read_shared_tasks
 from storage.analysis.standings import Course, PolicySide, side_conditions
@@ -262,7 +263,8 @@ def behaviour(
     left, right = st.columns(2, gap="large")
     with left:
         _routing(line, a, b, models)
-        _entropies(line, went, styles)
+        if any(one.entropy for one in went):
+            _entropies(line, went, styles)
     with right:
         _lengths(line, went, styles)
         _budgets(line, budgets, styles)
@@ -280,6 +282,11 @@ def _routing(line: ComparedPolicies, a: Course, b: Course, models: Sequence[str]
     if cell:
         place, role = str(cell[0]).split()
         state.go("episodes", **to_episodes(line.chosen), model=models[int(place)], role=role)
+    pair = line.base.policy, line.chosen.policy
+    if all(policy.startswith(CONDUCTOR) for policy in pair) and len(set(pair)) == 2:
+        words = "The workflows of both, on Routing"
+        address = {"a": pair[0], "b": pair[1], "part": "workflows"}
+        state.page_link("routing", words, icon=":material/route:", **address)
 
 
 def _entropies(line: ComparedPolicies, went: Sequence[Course], styles: Sequence[PolicyStyle]) -> None:

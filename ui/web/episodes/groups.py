@@ -10,10 +10,10 @@ import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.summaries import CheckpointSummary, EpisodeGroup, GroupBy
+from storage.rows.summaries import EpisodeGroup, GroupBy
 from storage.store import Store
 from ui.presentation.theme import one_line, percent
-from ui.presentation.words import ago, dollars, generations, policy_name
+from ui.presentation.words import ago, dollars, policy_name
 from ui.web.kit import state
 from ui.web.kit.cache import cached
 from ui.web.kit.tables import column_table
@@ -43,7 +43,7 @@ def show_groups(
     by: GroupBy,
     where: EpisodeFilter,
     query: Mapping[str, str],
-    checkpoints: Sequence[CheckpointSummary],
+    generation_of: Mapping[str, int | None],
 ) -> int:
     """Render the table and return how many groups there are; each line leads to its episodes."""
     groups, more = _groups(store, by, where)
@@ -60,7 +60,7 @@ def show_groups(
             "over them. Checkpoints keeps them apart."
         )
     column_table(
-        _columns(groups, by, query, generations(checkpoints)),
+        _columns(groups, by, query, generation_of),
         key=f"groups_{by}",
         at_most=18,
         height=640,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
 from core.episode import Status
-from storage.rows.summaries import CheckpointSummary, EpisodeSummary
+from storage.rows.summaries import EpisodeSummary
 from ui.presentation.glossary import define
 from ui.presentation.theme import END_WORDS, STATUS_MARKS, correct_mark, one_line
-from ui.presentation.words import ago, dollars, generations, policy_name, strip_key, strip_text
+from ui.presentation.words import ago, dollars, policy_name, strip_key, strip_text
 from ui.web.kit import state
 from ui.web.kit.tables import column_table
 from ui.web.pickers.basket import held, hold
@@ -114,14 +114,14 @@ def column_chooser() -> None:
         st.caption("Kept in the address: a link or a saved view shows the same columns.")
 
 
-def show_table(items: Sequence[EpisodeSummary], checkpoints: Sequence[CheckpointSummary]) -> None:
+def show_table(items: Sequence[EpisodeSummary], generation_of: Mapping[str, int | None]) -> None:
     """Render one page of the list; ticked rows go into the basket."""
     ids = [one.id for one in items]
     key = f"episodes_{st.session_state.get('episodes_list', 0)}_{ids[0]}"
     if key not in st.session_state:  # a page that comes anew shows which of its rows are in the basket
         st.session_state["ticked_at_first"] = [at for at, one in enumerate(ids) if one in held()]
     question_px, turns_px = WIDTHS[width_shown()]
-    generation_of, legend = generations(checkpoints), strip_key(items)
+    legend = strip_key(items)
     columns = _COLUMNS | {
         "question": (
             _text("Question", width=question_px),

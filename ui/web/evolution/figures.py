@@ -46,6 +46,8 @@ PATTERNS: dict[Role, tuple[str, str]] = {
 }
 _ROLE_COLOURS = {Role.THINKER: "#7C5CBF", Role.WORKER: "#0E8A8A", Role.VERIFIER: WARN_COLOUR}
 _CONTROL_DASHES = ("longdash", "longdashdot", "dashdot")
+#: (key, name, colour, pattern) of an area.
+Choice = tuple[str, str, str, str]
 #: Areas whose last share is below this are named on hover only.
 _NAMED = 0.045
 
@@ -78,8 +80,24 @@ def _by_generation(
     **more: Any,
 ) -> go.Figure:
     """A figure whose x-axis is the generations, the chosen one marked."""
-    shared = {"margin": TIGHT, "hovermode": "x unified", "shapes": [cursor(lineage.axis(axis)[at])]}
-    return unvalidated(data, layout(height, xaxis=titled(AXES[axis]), yaxis=yaxis, **shared, **more))
+    return along(data, lineage.axis(axis)[at], AXES[axis], height, yaxis, **more)
+
+
+def along(
+    data: list[dict[str, Any]], mark: float, title: str, height: int, yaxis: dict[str, Any], **more: Any
+) -> go.Figure:
+    """A figure along an x-axis called `title`, the place `mark` on it marked."""
+    shared = {"margin": TIGHT, "hovermode": "x unified", "shapes": [cursor(mark)]}
+    return unvalidated(data, layout(height, xaxis=_numbered(title, data), yaxis=yaxis, **shared, **more))
+
+
+def _numbered(title: str, data: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    """An x-axis with its title, of whole numbers alone where it counts few generations or iterations."""
+    few = (
+        title in ("generation", "iteration")
+        and max((max(one["x"], default=0) for one in data), default=0) < 8
+    )
+    return titled(title, **({"dtick": 1} if few else {}), **more)
 
 
 def _bands(lineage: Lineage, axis: str) -> list[dict[str, Any]]:
@@ -118,10 +136,10 @@ def _fitness(
         for x, one in zip(lineage.axis(axis), lineage.generations, strict=True)
         if one.index > 0
     ]
-    return _curve([x for x, _ in competed], [y for _, y in competed], name, dash, width, colour)
+    return curve([x for x, _ in competed], [y for _, y in competed], name, dash, width, colour)
 
 
-def _curve(
+def curve(
     x: list[float],
     y: Sequence[float | None],
     name: str,
@@ -146,20 +164,28 @@ def _validated(lineage: Lineage, axis: str, name: str, symbol: str, colour: str)
     known = [
         (x, one) for x, one in zip(lineage.axis(axis), lineage.validations, strict=True) if one and one.n
     ]
-    shares = [one.accuracy for _, one in known]
-    intervals = [one.interval for _, one in known]
+    counts = [(one.right, one.n, one.interval) for _, one in known]
+    return interval_points([x for x, _ in known], counts, name, symbol, colour)
+
+
+def interval_points(
+    x: Sequence[float],
+    counts: Sequence[tuple[int, int, tuple[float, float]]],
+    name: str,
+    symbol: str,
+    colour: str,
+) -> dict[str, Any]:
+    """Shares as marks with their intervals; `counts` are (right, of how many, the interval's ends)."""
+    shares = [right / n for right, n, _ in counts]
     return {
         "type": "scatter",
-        "x": [x for x, _ in known],
+        "x": list(x),
         "y": shares,
         "name": name,
         "mode": "markers",
         "marker": {"symbol": symbol, "size": 9, "color": colour},
-        "error_y": error_bars(shares, intervals, colour, 1.5, 4),
-        "customdata": [
-            f"{one.right} of {one.n}, {low:.1%} to {high:.1%}"
-            for (_, one), (low, high) in zip(known, intervals, strict=True)
-        ],
+        "error_y": error_bars(shares, [ends for _, _, ends in counts], colour, 1.5, 4),
+        "customdata": [f"{right} of {n}, {low:.1%} to {high:.1%}" for right, n, (low, high) in counts],
         "hovertemplate": f"{name} %{{y:.1%}} (%{{customdata}})<extra></extra>",
     }
 
@@ -172,7 +198,7 @@ def _control_lines(lineage: Lineage, axis: str) -> list[dict[str, Any]]:
     for place, (control, one) in enumerate(ordered):
         name = f"{literal(control_words(control), 44)} {one.accuracy:.1%}"
         dash = _CONTROL_DASHES[place % len(_CONTROL_DASHES)]
-        line = _curve([min(x), max(x)], [one.accuracy] * 2, name, dash, 1.5, NEUTRAL_COLOUR)
+        line = curve([min(x), max(x)], [one.accuracy] * 2, name, dash, 1.5, NEUTRAL_COLOUR)
         lines.append(line | {"hoverinfo": "skip", "hovertemplate": None})
     return lines
 
@@ -189,7 +215,7 @@ def line_figure(
     """A few curves over the generations: `values` are (name, dash, one value per generation)."""
     colours = (FIRST_COLOUR, NEUTRAL_COLOUR)
     data = [
-        _curve(lineage.axis(axis), y, name, dash, 2, colours[place % 2], "%{y:,.4~g}")
+        curve(lineage.axis(axis), y, name, dash, 2, colours[place % 2], "%{y:,.4~g}")
         for place, (name, dash, y) in enumerate(values)
     ]
     yaxis = VALUES | {"rangemode": "tozero", "nticks": 5}
@@ -207,11 +233,26 @@ def shares_figure(
     is the x-axis, `mark` the chosen generation on it; names at the right are in `ink`."""
     known = [(at, one) for at, one in zip(lineage.axis(axis), lineage.plays, strict=True) if one]
     rows = [grouped(one.shares, by) for _, one in known]
+    return stacked_figure([at for at, _ in known], rows, _choices(lineage, by), AXES[axis], span, mark, ink)
+
+
+def stacked_figure(
+    x: Sequence[float],
+    rows: Sequence[Mapping[str, float]],
+    choices: Sequence[Choice],
+    title: str,
+    span: tuple[float, float],
+    mark: float | None,
+    ink: str,
+    height: int = 360,
+) -> go.Figure:
+    """Shares stacked along `x`, a row of them for each: those of the `choices`, from the bottom. `span` is the x-axis,
+    `title` what it is, `mark` the chosen place on it; names at the right are in `ink`."""
     areas, names = [], []
     below = 0.0
-    for key, name, colour, pattern in _choices(lineage, by):
+    for key, name, colour, pattern in choices:
         y = [row.get(key, 0.0) for row in rows]
-        areas.append(_area([at for at, _ in known], y, name, colour, pattern))
+        areas.append(area(list(x), y, name, colour, pattern))
         last = y[-1] if y else 0.0
         if last >= _NAMED:
             names.append(note(name, ink=ink, xref="paper", x=1.01, y=below + last / 2))
@@ -221,8 +262,8 @@ def shares_figure(
     return unvalidated(
         areas,
         layout(
-            360,
-            xaxis=titled(AXES[axis], range=list(span)),
+            height,
+            xaxis=_numbered(title, areas, range=list(span)),
             yaxis=SHARES | {"range": [0, 1], "showgrid": False},
             margin=TIGHT | {"r": 84},
             shapes=chosen,
@@ -231,7 +272,7 @@ def shares_figure(
     )
 
 
-def _area(x: list[float], y: list[float], name: str, colour: str, pattern: str) -> dict[str, Any]:
+def area(x: list[float], y: list[float], name: str, colour: str, pattern: str) -> dict[str, Any]:
     """One area of the stack, from the ones below it."""
     return {
         "type": "scatter",
@@ -255,8 +296,8 @@ def _area(x: list[float], y: list[float], name: str, colour: str, pattern: str) 
     }
 
 
-def _choices(lineage: Lineage, by: str) -> list[tuple[str, str, str, str]]:
-    """(key, name, colour, pattern) of each choice, from the bottom of the stack."""
+def _choices(lineage: Lineage, by: str) -> list[Choice]:
+    """Each choice, from the bottom of the stack."""
     models = lineage.models
     if by == "model":
         return [(model, literal(model, 14), model_colour(model, models), "") for model in models]
@@ -288,7 +329,7 @@ def manner_figure(
         if one is not None:
             y = [None if played is None else manner(played, what, by) for played in one.plays]
             value = "%{y:.1%}" if what == "accepted" else "%{y:.2f}"
-            data.append(_curve(one.axis(axis), y, literal(one.name, 24), dash, 2, colour, value))
+            data.append(curve(one.axis(axis), y, literal(one.name, 24), dash, 2, colour, value))
     yaxis = VALUES | {"nticks": 5, "rangemode": "tozero"}
     if what == "accepted":
         yaxis |= {"tickformat": ".0%", "range": [0, 1.03]}

@@ -137,10 +137,6 @@ class Lineage:
         """The first step of each block of the vector, and how far it spreads the logits; empty in older runs."""
         return self.stats[0].steps if self.stats else {}
 
-    def position(self, generation: int) -> int:
-        """The place of a generation's number, or of the nearest stored one."""
-        return min(range(len(self.indices)), key=lambda place: abs(self.indices[place] - generation))
-
     def standings(self, colour: str) -> list[Standing]:
         """The best validated generation and the last validated one in `colour`, then the controls, which
         learned nothing, in grey."""

@@ -48,8 +48,12 @@ def headline(store: Store, run: RunSummary, lineage: Lineage) -> None:
             for block, step in lineage.steps.items()
         )
         st.caption(f"First step size of the {sizes}.", help=define("Sigma"))
+    removable(store, run, "Nothing was evolved; this frees its name.")
+
+
+def removable(store: Store, run: RunSummary, help: str) -> None:
+    """The button that removes a run of which nothing came."""
     if run.status in (RunStatus.FAILED, RunStatus.CANCELLED) and not run.generations:
-        help = "Nothing was evolved; this frees its name."
         button("Remove it", "remove", partial(_remove, store, run.id), icon="delete", help=help)
 
 
@@ -74,9 +78,17 @@ def reached(store: Store, run: RunSummary) -> Reached:
     return Reached(done, planned, words, pace_s * (planned - done))
 
 
-def before_the_first(run: RunSummary) -> None:
-    """The page of an evolution that has no generation."""
+def before_the_first(run: RunSummary, noun: str = "generation") -> None:
+    """The page of a run that has no generation, or no iteration."""
     if is_under_way(run):
-        nothing_here("The first generation will appear here by itself.", ":material/hourglass_top:")
+        nothing_here(f"The first {noun} will appear here by itself.", ":material/hourglass_top:")
     else:
-        nothing_here("It ended before its first generation: nothing was evolved.")
+        did = "evolved" if noun == "generation" else "learned"
+        nothing_here(f"It ended before its first {noun}: nothing was {did}.")
+
+
+def duration(seconds: float) -> str:
+    """How long something took, coarsely: `40 s`, `3.2 min`, `1.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -134,7 +134,7 @@ def _take_over(store: Store, plan: LivePlan, episode_id: str, index: int) -> Non
 
 def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: int) -> None:
     checkpoints = store.checkpoints.list()
-    generation_of = generations(checkpoints)
+    generation_of = generations(checkpoints, store.planners.list())
     now, before = recording.decided_by(index), recording.decided_by(index - 1) if index else ""
     fresh = bool(index) and now != before
     current = f"{label(policy_name(now, generation_of.get(now)), 60)}"

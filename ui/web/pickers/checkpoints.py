@@ -30,9 +30,10 @@ def _all(store: Store) -> list[CheckpointSummary]:
     return store.checkpoints.list()
 
 
+@remembered(most=4, seconds=60)
 def generation_of(store: Store) -> dict[str, int | None]:
-    """Checkpoint id -> generation, as of a minute ago at most."""
-    return {one.id: one.generation for one in _all(store)}
+    """Policy -> generation, or iteration of a planner, as of a minute ago at most."""
+    return generations(_all(store), store.planners.list())
 
 
 def others(store: Store, checkpoint: Checkpoint) -> list[CheckpointSummary]:
@@ -86,7 +87,7 @@ def policy_label(store: Store) -> Callable[[str], str]:
     """How a list names a policy, plain text: `generation 30 (csv47tl0o65)`, which checkpoints are samples, and which
     never played."""
     checkpoints = store.checkpoints.list()
-    names = generations(checkpoints)
+    names = generations(checkpoints, store.planners.list())
     played, samples = store.checkpoints.ids_with_episodes(), store.runs.sample_ids()
     sampled = {one.id for one in checkpoints if one.run_id in samples}
 

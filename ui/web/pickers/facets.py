@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 
@@ -10,10 +10,10 @@ import streamlit as st
 
 from core.episode import EndReason, Flag, Status
 from storage.filters.episode_filter import EpisodeFilter
-from storage.rows.summaries import CheckpointSummary, Facets, FacetValue, SavedView
+from storage.rows.summaries import Facets, FacetValue, SavedView
 from storage.store import Store
 from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
-from ui.presentation.words import generations, policy_name
+from ui.presentation.words import policy_name
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.cache import cached
@@ -57,11 +57,10 @@ def change(**values: str | int | None) -> None:
 def show_facets(
     where: EpisodeFilter,
     facets: Facets,
-    checkpoints: Sequence[CheckpointSummary],
+    generation_of: Mapping[str, int | None],
     counted: EpisodeFilter | None = None,
 ) -> None:
     """Render the sidebar. `counted`: what a page that adds up counts, as `measured` gives it."""
-    generation_of = generations(checkpoints)
     st.markdown("**Filters**")
 
     def policy_words(policy: str) -> str:
@@ -237,7 +236,7 @@ def _turn_filters(where: EpisodeFilter) -> None:
 
 
 def show_chips(
-    where: EpisodeFilter, checkpoints: Sequence[CheckpointSummary], saved: SavedView | None = None
+    where: EpisodeFilter, generation_of: Mapping[str, int | None], saved: SavedView | None = None
 ) -> None:
     """Every condition in force, each let go with one click; the expression stands in its own line."""
     active = where.without("q").to_query()
@@ -246,7 +245,6 @@ def show_chips(
         del active["max_turns"]
     if not active and saved is None:
         return
-    generation_of = generations(checkpoints)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         if saved is not None:
             condition_chip(

@@ -73,7 +73,7 @@ def scope_bar(store: Store, *, everything: bool = False) -> Scope:
     such as live plays, forks and requests to the endpoint, unless the address says otherwise."""
     asked = EpisodeFilter.from_query(st.query_params.to_dict())
     where = replace(asked, forks=asked.forks or "with") if everything else for_totals(asked)
-    generation_of = generations(store.checkpoints.list())
+    generation_of = generations(store.checkpoints.list(), store.planners.list())
 
     def say(policy: str) -> str:
         return policy_name(policy, generation_of.get(policy))

@@ -8,25 +8,15 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.episode import ChangeKind, Episode, Plan, Status
-from core.workflow import PlanFault, Workflow
+from core.workflow import Workflow
 from ui.presentation.changes import change_words
 from ui.presentation.theme import NEUTRAL_COLOUR, ink_on, label, layout, model_colour, one_line
 from ui.presentation.words import seconds
+from ui.presentation.workflows import FAULT_WORDS
 from ui.web.kit import state
 from ui.web.kit.chart import plot
 from ui.web.kit.text import text_block
 
-#: Why a planner's reply is no workflow, in words.
-FAULT_WORDS: dict[PlanFault, str] = {
-    PlanFault.NO_LISTS: "it has not all three lists",
-    PlanFault.LENGTHS_DIFFER: "its lists differ in length",
-    PlanFault.TOO_MANY_STEPS: "it has too many steps",
-    PlanFault.UNKNOWN_MODEL: "it names a model that it may not name",
-    PlanFault.EMPTY_SUBTASK: "a step is asked nothing",
-    PlanFault.ILLEGAL_ACCESS: "an entry of its access list is not allowed",
-    PlanFault.FORWARD_REFERENCE: "a step would read one that is not over",
-    PlanFault.DEAD_STEP: "nobody would read one of its steps",
-}
 #: What can be changed of a step, and the words of the link that leads there.
 _WHAT_IFS: dict[ChangeKind, str] = {
     "model": "another model",

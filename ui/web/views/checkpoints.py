@@ -64,7 +64,7 @@ def show() -> None:
     )
     here = _played(store)
     checkpoints = store.checkpoints.list()
-    generation_of = generations(checkpoints)
+    generation_of = generations(checkpoints, store.planners.list())
 
     settings: dict[str, set[Setting]] = {}
     for one in here:

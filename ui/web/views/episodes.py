@@ -23,6 +23,7 @@ from storage.rows.summaries import EpisodeSummary, Facets, Order, Page, SavedVie
 from storage.store import Store
 from ui.export.formats import FORMATS
 from ui.presentation.theme import label, plain
+from ui.presentation.words import generations
 from ui.runs.fork_planning import BATCHES, MOST_EPISODES
 from ui.web.components.filter_line import filter_line
 from ui.web.components.transport import Keys
@@ -82,19 +83,19 @@ def show() -> None:
         where, mistake = filter_of_address(query, view), None
     except ExpressionError as error:
         where, mistake = own.without("q"), error
-    checkpoints = store.checkpoints.list()
+    generation_of = generations(store.checkpoints.list(), store.planners.list())
     facets = facets_of(store, where)
     with st.sidebar:
-        show_facets(own, facets, checkpoints)
+        show_facets(own, facets, generation_of)
     st.title("Episodes")
     _lines(store, own, facets, mistake)
-    show_chips(own, checkpoints, view)
+    show_chips(own, generation_of, view)
     if mistake is not None:
         return
     _tools(store, query, where)
     by = group_asked()
     if by is not None:
-        if not show_groups(store, by, where, query, checkpoints):
+        if not show_groups(store, by, where, query, generation_of):
             _empty(where)
         return
     page = store.episodes.page(where, order=order_of(query), limit=PAGE_SIZE, **_cursor())
@@ -104,11 +105,11 @@ def show() -> None:
     _pager(store, page, where)
     peeked = state.param("peek")
     if peeked is None:
-        show_table(page.items, checkpoints)
+        show_table(page.items, generation_of)
         return
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        show_table(page.items, checkpoints)
+        show_table(page.items, generation_of)
     with right, st.container(border=True):
         show_preview(store, peeked, [one.id for one in page.items])
 

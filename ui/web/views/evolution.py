@@ -1,4 +1,5 @@
-"""Evolution: how a coordinator came about, generation by generation. A worker process evolves, this page reads."""
+"""Evolution: how a coordinator came about, generation by generation, or a planner, iteration by iteration. A worker
+process learns, this page reads."""
 
 from __future__ import annotations
 
@@ -17,11 +18,15 @@ from ui.presentation.theme import FIRST_COLOUR, label, percent
 from ui.presentation.words import dollars, setting_words
 from ui.runs import wiring
 from ui.runs.grading import name_task_file
-from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
+from ui.runs.queue import LEARNING
+from ui.web.components.transport import keys_of
 from ui.web.evolution.form import choose_evolution
 from ui.web.evolution.lineage import Lineage, evolution_of, read_lineage
 from ui.web.evolution.panels import PANELS
-from ui.web.evolution.status import TEXTS, before_the_first, headline, reached
+from ui.web.evolution.stage import compare_with, stage
+from ui.web.evolution.status import TEXTS, before_the_first, duration, headline, reached
+from ui.web.evolution.training_form import choose_training
+from ui.web.evolution.training_page import training_page, training_words
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.cache import cached
@@ -32,8 +37,8 @@ from ui.web.pickers.line import listed
 from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.panel import is_under_way, watch
 
-#: The panel in the address that is the form.
-BEGIN = "begin"
+#: The panels in the address that are the forms of an evolution and of a training.
+BEGIN, BEGIN_TRAINING = "begin", "train"
 KEYS = keys_of("generation")
 _side_figures = cached(figures)
 _task_sets = cached(task_sets)
@@ -41,11 +46,14 @@ _played = cached(policies_with_episodes)
 
 
 def show() -> None:
-    """Render the form, or the evolution that the address names, else the newest."""
+    """Render a form, or the evolution or training that the address names, else the newest."""
     store = state.store()
-    runs = store.runs.list(kind="evolve", limit=200)
+    runs = [run for kind in LEARNING for run in store.runs.list(kind=kind, limit=200)]
+    runs.sort(key=lambda run: run.created, reverse=True)
     if state.param("panel") == BEGIN:
         _form_page(store, runs)
+    elif state.param("panel") == BEGIN_TRAINING:
+        _training_form_page(store, runs)
     elif not runs:
         _empty()
     else:
@@ -61,11 +69,23 @@ def _empty() -> None:
             "A small one on the pocket world takes a minute, needs no key and costs nothing."
         )
         _begin_button(primary=True)
+    with st.container(border=True):
+        st.subheader("No training yet", anchor=False)
+        st.write(
+            "A training makes a planner, a language model that writes whole workflows: it writes several for each "
+            "question, they are played, and those that did better are made likelier."
+        )
+        _begin_training_button()
 
 
 def _begin_button(*, primary: bool = False) -> None:
     look, act = "primary" if primary else "secondary", partial(state.replace_params, {"panel": BEGIN})
     button("Begin an evolution", "begin_form", act, icon="add", type=look)
+
+
+def _begin_training_button() -> None:
+    act = partial(state.replace_params, {"panel": BEGIN_TRAINING})
+    button("Begin a training", "begin_training_form", act, icon="school", help=define("Conductor"))
 
 
 # Beginning one
@@ -77,20 +97,41 @@ def _form_page(store: Store, runs: Sequence[RunSummary]) -> None:
         "A process of its own evolves and keeps every generation as a checkpoint. Close the browser and it goes "
         "on; stop it and it can be resumed, here or by `trinity evolve --resume`."
     )
-    if runs:
-        tool("Back to the evolutions", "leave_form", partial(state.set_params, panel=None), icon="arrow_back")
+    _back(runs)
     plan, to_do = choose_evolution(store, wiring.settings())
     if begin_button("Begin", "begin", "play_arrow", to_do, width=160) and plan is not None:
         name_task_file(store, plan.tasks)
         begin("evolution", store, plan)
 
 
+def _training_form_page(store: Store, runs: Sequence[RunSummary]) -> None:
+    st.title("Begin a training")
+    st.caption(
+        "A process of its own trains a planner, which writes whole workflows. Close the browser and it goes on; stop "
+        "it and it can be resumed, here or by `trinity train --resume`."
+    )
+    _back(runs)
+    plan, to_do = choose_training(store, wiring.settings())
+    if begin_button("Begin", "begin", "play_arrow", to_do, width=160) and plan is not None:
+        name_task_file(store, plan.tasks)
+        begin("evolution", store, plan)
+
+
+def _back(runs: Sequence[RunSummary]) -> None:
+    if runs:
+        tool("Back to the evolutions", "leave_form", partial(state.set_params, panel=None), icon="arrow_back")
+
+
 # One evolution
 
 
 def _run_page(store: Store, runs: Sequence[RunSummary]) -> None:
-    st.title("Evolution")
+    title = st.empty()
     run, second = _choose(store, runs)
+    title.title("Training" if run.kind == "train" else "Evolution")
+    if run.kind == "train":
+        training_page(store, run, second)
+        return
     lineage = read_lineage(store, run)
     # Slots that are always there: what stands below keeps its place, and no ghost of it stays behind.
     top, progress, below = st.container(), st.container(), st.container()
@@ -109,19 +150,19 @@ def _run_page(store: Store, runs: Sequence[RunSummary]) -> None:
 
 
 def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSummary | None]:
-    """The evolution of the address, else the newest, and a second one to compare it with, with what chooses them."""
+    """The run of the address, else the newest, and a second one of its kind beside it, with what chooses them."""
     by_id = {run.id: run for run in runs}
     named = state.param("run")
     if named and named not in by_id:
         st.info(
-            f"The store holds no evolution {label(named, 40)}: the newest one stands in.",
+            f"The store holds no evolution or training {label(named, 40)}: the newest one stands in.",
             icon=":material/info:",
         )
     words = {run.id: _words(run) for run in runs}
     left, middle, right = st.columns([5, 4, 2], vertical_alignment="bottom")
     with left:
         chosen = state.address_select(
-            "Evolution",
+            "Evolution or training",
             words,
             name="run",
             key="evolution_run",
@@ -129,7 +170,8 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
             forgets=("gen", "ep", "with"),
             widget="list",
         )
-    others = {run: sentence for run, sentence in words.items() if run != chosen}
+    kind = by_id[chosen].kind
+    others = {run: words[run] for run in words if run != chosen and by_id[run].kind == kind}
     with middle:
         other = state.address_select(
             "Beside it",
@@ -138,15 +180,18 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
             key="evolution_with",
             widget="list",
             disabled=not others,
-            help="A second evolution on the same axes, such as another learner's.",
+            help="A second one of its kind on the same axes, such as another learner's.",
         )
     with right:
         _begin_button()
+        _begin_training_button()
     return by_id[chosen], by_id.get(other)
 
 
 def _words(run: RunSummary) -> str:
-    """One evolution in a list, plain text; there may be hundreds, so no generation is read."""
+    """One run in a list, plain text; there may be hundreds, so no generation is read."""
+    if run.kind == "train":
+        return " · ".join([*training_words(run), run.status, *["sample"] * run.sample])
     about = Lineage(run.id, evolution_of(run), ())
     done = f"generation {run.generations - 1}" if run.generations else "not begun"
     return " · ".join([about.name, about.learner_words, done, run.status, *["sample"] * run.sample])
@@ -184,7 +229,7 @@ def _spent(store: Store, run: RunSummary, lineage: Lineage) -> list[tuple[str, s
         help = f"{one.right} of {one.n} held-apart tasks, 95 % interval {percent(low)} to {percent(high)}"
         figures.append((words, percent(one.accuracy), help))
     figures.append(("Episodes spent", f"{last.evaluations:,}", None))
-    figures.append(("Time", _duration(last.wall_s), "Validation included"))
+    figures.append(("Time", duration(last.wall_s), "Validation included"))
     if last.evaluations and last.wall_s > 0:
         figures.append(("Episodes a second", f"{last.evaluations / last.wall_s:,.0f}", None))
     for words, spent, saved, help in (
@@ -209,12 +254,6 @@ def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:
         return None
     work = counted if saved == "decisions" else done + counted
     return max(0.0, 1 - done / work) if work else None
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _recorded(store: Store, lineage: Lineage) -> None:
@@ -274,30 +313,20 @@ def _standings_words(lineage: Lineage) -> str:
 
 def _stage(store: Store, lineage: Lineage, second: Lineage | None) -> None:
     """The slider, what the chosen generation is, and the panel of the address; the bar that plays them through."""
-    total = len(lineage.generations)
-    at = lineage.position(state.int_param("gen", 0, 10**9, lineage.indices[-1]))
 
-    def go(place: int) -> None:
-        state.set_params(gen=lineage.indices[place])
+    def show(at: int) -> None:
+        st.markdown(_generation_line(lineage, at))
+        words = {name: title for name, (title, _) in PANELS.items()}
+        panel = state.address_select("Panel", words, name="panel", key="panel")
+        PANELS[panel][1](store, lineage, at, second)
 
-    if total > 1:
-        st.session_state["generation"] = lineage.indices[at]
-        st.select_slider(
-            "Generation",
-            lineage.indices,
-            key="generation",
-            on_change=lambda: from_widget(go)(lineage.position(st.session_state["generation"])),
-        )
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        step_buttons(at, total, go, KEYS)
-        _ways_on(store, lineage, at)
-    st.markdown(_generation_line(lineage, at))
-    words = {name: title for name, (title, _) in PANELS.items()}
-    panel = state.address_select("Panel", words, name="panel", key="panel")
-    PANELS[panel][1](store, lineage, at, second)
-    what = f"evolution {lineage.run}"
-    transport(what, at, total, go, "Generation", f"Generation {lineage.indices[at]} of {lineage.indices[-1]}")
-    autoplay(what, at, total, 0, go)
+    stage(
+        f"evolution {lineage.run}",
+        "Generation",
+        lineage.indices,
+        ways_on=partial(_ways_on, store, lineage),
+        show=show,
+    )
 
 
 def _generation_line(lineage: Lineage, at: int) -> str:
@@ -333,42 +362,9 @@ def _ways_on(store: Store, lineage: Lineage, at: int) -> None:
             run=lineage.run,
             generation=one.index,
         )
-    popover("Compare", "compare_generations", partial(_compare, store, lineage, at), icon="balance")
-
-
-def _compare(store: Store, lineage: Lineage, at: int) -> None:
-    one = lineage.generations[at]
-    others = [other for other in lineage.generations if other.checkpoint_id and other.index != one.index]
-    if not others:
-        st.caption("There is no other generation yet.")
-        return
-    by_index = {other.index: other for other in others}
-    index = st.selectbox(
-        f"Generation {one.index} with",
-        list(by_index),
-        index=len(others) - 1 if at == 0 else 0,
-        key=f"compare_with_{one.index}",
-        format_func=lambda value: f"generation {value}",
-    )
-    one, other = sorted((one, by_index[index]), key=lambda which: which.index, reverse=True)
-    played = {facet.value for facet in store.episodes.facets().policy}
-    missing = [which for which in (other, one) if which.checkpoint_id not in played]
-    if missing:
-        names = " and ".join(f"generation {which.index}" for which in missing)
-        st.caption(f"No episode of {names} is recorded: record the same tasks under both first.")
-        st.code(
-            f"trinity run --policy {other.checkpoint_id} --policy {one.checkpoint_id} --n 100",
-            language=None,
-            wrap_lines=True,
-        )
-        return
-    state.page_link(
-        "checkpoints",
-        f"Compare generations {other.index} and {one.index}",
-        icon=":material/balance:",
-        base=other.checkpoint_id,
-        b=one.checkpoint_id,
-    )
+    kept = {other.index: other.checkpoint_id for other in lineage.generations if other.checkpoint_id}
+    compare = partial(compare_with, store, "generation", kept, one.index)
+    popover("Compare", "compare_generations", compare, icon="balance")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from ui.web.pickers.line import listed
 #: How many runs, episodes and saved views the page shows.
 RUNS, EPISODES, VIEWS = 3, 8, 3
 #: The runs that are no measurement of policies, of which the newest is named.
-_OTHERS: tuple[RunKind, ...] = ("live", "fork", "evolve")
+_OTHERS: tuple[RunKind, ...] = ("live", "fork", "evolve", "train")
 
 
 def show() -> None:

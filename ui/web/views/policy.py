@@ -21,7 +21,7 @@ from storage.rows.summaries import CheckpointSummary, SavedView
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
-from ui.presentation.words import policy_name
+from ui.presentation.words import generations, policy_name
 from ui.web.components.filter_line import filter_line
 from ui.web.kit import state
 from ui.web.kit.buttons import replay_link, tool
@@ -55,7 +55,7 @@ def show() -> None:
         return
     words = {one.id: _words(one) for one in checkpoints}
     ids = _choose(store, checkpoints, words)
-    scope = _episodes(store, checkpoints)
+    scope = _episodes(store)
     if len(ids) < 2:
         nothing_here("Choose a second checkpoint to set beside the first.", ":material/difference:")
         return
@@ -150,7 +150,7 @@ def _set_checkpoints(ids: Sequence[str]) -> None:
 # Which episodes
 
 
-def _episodes(store: Store, checkpoints: Sequence[CheckpointSummary]) -> EpisodeScope | None:
+def _episodes(store: Store) -> EpisodeScope | None:
     """The episodes that the address asks for, with the filters of the Episodes page; None when it is invalid."""
     if episode := state.param("ep"):
         return _one_episode(store, episode)
@@ -161,9 +161,12 @@ def _episodes(store: Store, checkpoints: Sequence[CheckpointSummary]) -> Episode
         where, mistake = for_totals(filter_of_address(query, view)), None
     except ExpressionError as error:
         where, mistake = for_totals(own.without("q")), error
-    facets = facets_of(store, where)
+    facets, generation_of = (
+        facets_of(store, where),
+        generations(store.checkpoints.list(), store.planners.list()),
+    )
     with st.sidebar:
-        show_facets(own, facets, checkpoints, counted=where)
+        show_facets(own, facets, generation_of, counted=where)
     line, views = st.columns([5, 2], vertical_alignment="center")
     with line:
         filter_line(
@@ -176,7 +179,7 @@ def _episodes(store: Store, checkpoints: Sequence[CheckpointSummary]) -> Episode
         )
     with views:
         _choose_view(store, view)
-    show_chips(own, checkpoints, view)
+    show_chips(own, generation_of, view)
     if mistake is not None:
         st.error(label(str(mistake), 400), icon=":material/error:")
         return None

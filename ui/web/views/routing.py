@@ -31,6 +31,7 @@ from ui.web.kit.tables import link, number, row_table
 from ui.web.kit.widgets import ink, nothing_here
 from ui.web.pickers.scope import Scope, ScopeSide, behind, scope_bar
 from ui.web.routing.figures import first_moves, move_graph, moves_by_turn, role_rows, step_key
+from ui.web.routing.workflows import has_workflows, workflows_panel
 from ui.web.routing.worth import compared_with_models, replicated_tasks_panel, without_model
 
 #: Part of the page -> its words; one part at a time keeps the page quick.
@@ -41,9 +42,15 @@ PARTS = {
     "pays": "Does it pay?",
     "luck": "Where luck enters",
     "without": "Without a model",
+    "workflows": "Workflows",
 }
 #: Parts that read for themselves what they show.
-OWN_PARTS = {"pays": compared_with_models, "luck": replicated_tasks_panel, "without": without_model}
+OWN_PARTS = {
+    "pays": compared_with_models,
+    "luck": replicated_tasks_panel,
+    "without": without_model,
+    "workflows": workflows_panel,
+}
 _traffic = cached(traffic_of)
 _pool_order = cached(pool_order)
 #: Families or policies in one matrix.
@@ -56,7 +63,10 @@ def show() -> None:
     st.title("Routing")
     st.caption("Which model is called in which role, in which order, and what that is good for.")
     scope = scope_bar(store)
-    part = state.address_select("Part", PARTS, name="part", key="routing_part")
+    parts = {
+        name: words for name, words in PARTS.items() if name != "workflows" or has_workflows(store, scope)
+    }
+    part = state.address_select("Part", parts, name="part", key="routing_part")
     if part in OWN_PARTS:
         OWN_PARTS[part](store, scope)
         return

@@ -1,0 +1,271 @@
+"""Trainings on the Evolution page: beside evolutions, iteration by iteration, begun, stopped and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.analysis.metrics import wilson_interval
+from core.planner.statistics import IterationStats, PlanStatistics
+from core.pocket import MODELS as POCKET
+from storage.rows.summaries import IterationSummary, RunStatus
+from storage.store import Store
+from tests.builders.stores import begin_run, new_store
+from tests.builders.trainings import PLAN, record_training
+from tests.ui.pages import assert_literal, opened, press, shown, waiting
+from ui.cli.train import TrainFile
+from ui.runs import wiring
+from ui.runs.plans import TrainingPlan, plan_of, to_config
+from ui.web.evolution import training_figures as figures
+from ui.web.evolution.stage import nearest
+from ui.web.evolution.training import Training, read_training
+from ui.web.evolution.training_panels import PANELS
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """An empty store that the app opens."""
+    store = new_store(tmp_path / "trinity.db")
+    monkeypatch.setenv("TRINITY_STORE", store.url)
+    monkeypatch.setenv("TRINITY_WORKERS", "0")
+    yield store
+    store.close()
+
+
+def said(page: AppTest) -> str:
+    return shown(page).replace("\\", "")
+
+
+def metrics(page: AppTest) -> dict[str, str]:
+    return {one.label: one.value for one in page.metric}
+
+
+def test_a_training_stands_in_the_list_with_evolutions_and_the_newest_is_shown(kept: Store) -> None:
+    begin_run(kept, "revolve", "evolve", {})
+    kept.runs.finish("revolve")
+    record_training(kept)
+    page = opened("evolution")
+    assert page.title[0].value == "Training"
+    options = page.selectbox(key="evolution_run").options
+    assert options[0] == "mine · Conductor · iteration 4 · finished"
+    assert "revolve" in options[1]
+    assert page.selectbox(key="evolution_with").options == ["nothing"], "an evolution is drawn otherwise"
+    assert opened("evolution", run="revolve").title[0].value == "Evolution"
+
+
+def test_what_came_of_it_and_what_it_took(kept: Store) -> None:
+    record_training(kept)
+    page = opened("evolution")
+    found = metrics(page)
+    assert found["Best validated, iteration 4"] == "40.0 %"
+    assert found["Episodes"] == "92"
+    assert found["Tokens of the pool"] == f"{100 * (1 + 2 + 3 + 4) + 3 * 50:,}"
+    assert found["Tokens it wrote"] == "160"
+    assert found["Replies known already"] == "25.0 %"
+    assert found["Cost so far"] == "$1.00"
+    text = said(page)
+    assert "iteration **4** of 4" in text
+    assert "4 questions with 4 rollouts each" in text
+    low, high = wilson_interval(8, 20)
+    assert f"validated **40.0 %** of 20 ({100 * low:.1f} % to {100 * high:.1f} %)" in text
+
+
+@pytest.mark.parametrize("panel", PANELS)
+@pytest.mark.parametrize("gen", ["0", "3"])
+def test_every_panel_opens_at_every_iteration_and_takes_names_literally(
+    kept: Store, panel: str, gen: str
+) -> None:
+    record_training(kept)
+    record_training(kept, "rother", plan=replace(PLAN, name="<b>other"), done=1)
+    page = opened("evolution", run="rtrain", panel=panel, gen=gen, **{"with": "rother"})
+    assert_literal(page)
+    assert page.select_slider(key="generation").value == int(gen)
+    assert f"**Iteration {gen}**" in said(page)
+
+
+def test_a_step_of_the_slider_stands_in_the_address(kept: Store) -> None:
+    record_training(kept)
+    page = opened("evolution", gen="1")
+    page.select_slider(key="generation").set_value(2).run()
+    assert page.query_params["gen"] in ("2", ["2"])
+    assert "**Iteration 2** · 12.5 % of 16 rollouts right, 87.5 % readable" in said(page)
+    assert "**Iteration 4**" in said(opened("evolution", gen="99")), "the nearest one"
+    assert nearest((0, 2, 4), 3) == 1
+
+
+def test_kept_planners_lead_to_their_episodes_and_to_what_can_be_typed(kept: Store) -> None:
+    ids = record_training(kept)
+    page = opened("evolution", panel="kept", gen="3")
+    table = page.dataframe[0].value
+    assert list(table["id"]) == [ids[0], ids[2], ids[4]]
+    assert table["validated"][2].startswith("40.0 % (")
+    assert set(table["episodes"]) == {""}, "none of them has played"
+    assert f"trinity checkpoints export {ids[2]} ./conductor-2" in page.code[-1].value, (
+        "the last one before it"
+    )
+    assert f"--policy conductor:{ids[2]}" in page.code[-1].value
+
+
+def test_unreadable_plans_are_told_by_their_reason(kept: Store) -> None:
+    record_training(kept)
+    page = opened("evolution", panel="plans", gen="4")
+    table = page.dataframe[0].value
+    assert list(table["reason"]) == ["it has not all three lists"]
+    assert list(table["share"]) == [25.0]
+    record_training(kept, "rfine", done=0, plan=replace(PLAN, name="fine"))
+    assert "Every plan of every rollout could be read." in said(
+        opened("evolution", run="rfine", panel="plans")
+    )
+
+
+# Under way, stopped, failed
+
+
+def test_one_that_stands_still_is_resumed_with_a_click(kept: Store) -> None:
+    record_training(kept, done=2, status=RunStatus.INTERRUPTED, error="The computer slept.")
+    page = opened("evolution")
+    assert "The computer slept." in said(page)
+    assert "iteration **2** of 4" in said(page)
+    press(page, "resume")
+    assert waiting(kept) == ["rtrain"]
+    assert kept.runs.get("rtrain").status is RunStatus.QUEUED
+
+
+def test_one_that_waits_says_what_for_and_can_be_stopped(kept: Store) -> None:
+    kept.runs.create("rwaits", "train", to_config(PLAN), status=RunStatus.QUEUED)
+    page = opened("evolution")
+    assert "The first iteration will appear here by itself." in said(page)
+    press(page, "stop")
+    assert kept.runs.get("rwaits").status is RunStatus.CANCELLED
+
+
+def test_one_of_which_nothing_came_can_be_removed(kept: Store) -> None:
+    record_training(kept, done=-1, status=RunStatus.FAILED, error="The pool has no such model.")
+    page = opened("evolution")
+    assert "It ended before its first iteration: nothing was learned." in said(page)
+    press(page, "remove")
+    assert kept.runs.list() == []
+
+
+def test_what_was_recorded_by_something_else_is_shown_all_the_same(kept: Store) -> None:
+    begin_run(kept, "rforeign", "train", {"kind": "unknown"})
+    kept.runs.finish("rforeign")
+    assert "rforeign · Conductor · not begun" in opened("evolution").selectbox(key="evolution_run").options[0]
+
+
+# Beginning one
+
+
+def form(**numbers: int) -> AppTest:
+    page = opened("evolution", panel="train")
+    for key, value in numbers.items():
+        page.number_input(key=key).set_value(value)
+    page.run()
+    assert not page.exception
+    return page
+
+
+def test_page_and_command_line_begin_the_same_training(kept: Store) -> None:
+    small = {"tr_iterations": 3, "tr_questions": 2, "tr_rollouts": 4, "tr_seed": 7, "tr_n": 64}
+    page = form(**small, tr_validation=10, tr_every=1, tr_warm_up=40)
+    page.text_input(key="tr_name").set_value("small").run()
+    assert (
+        "At most 960 episodes for choosing questions, 24 episodes for rollouts, 40 episodes for validation."
+        in (said(page))
+    )
+    press(page, "begin")
+    (run,) = waiting(kept)
+    assert page.query_params["run"] in (run, [run])
+    chosen = TrainFile(
+        iterations=3,
+        questions=2,
+        rollouts=4,
+        seed=7,
+        n=64,
+        validation=10,
+        validate_every=1,
+        save_every=1,
+        warm_up_steps=40,
+        name="small",
+    ).plan(wiring.settings())
+    begun = plan_of(kept.runs.get(run), TrainingPlan)
+    assert replace(begun, models=(), digest="") == chosen
+    assert begun.digest
+    assert "waiting" in said(page)
+
+
+def test_numbers_that_do_not_fit_are_refused_before_anything_begins(kept: Store) -> None:
+    page = form(tr_questions=1, tr_rollouts=3)
+    assert "3 rollouts cannot be parted into 2 updates" in said(page)
+    assert page.button(key="begin").disabled
+
+
+def test_a_stored_planner_of_the_same_pool_can_learn_on(kept: Store) -> None:
+    assert opened("evolution", panel="train").selectbox(key="tr_planner").options == ["a new pocket planner"]
+    record_training(kept)
+    assert len(opened("evolution", panel="train").selectbox(key="tr_planner").options) == 1, "of another pool"
+    ids = record_training(kept, "rpocket", models=POCKET)
+    page = opened("evolution", panel="train")
+    options = page.selectbox(key="tr_planner").options
+    assert f"Conductor, iteration 4 ({ids[4]})" in options
+    page.selectbox(key="tr_planner").select(ids[4]).run()
+    assert "tr_warm_up" not in [one.key for one in page.number_input]
+    press(page, "begin")
+    assert plan_of(kept.runs.get(waiting(kept)[0]), TrainingPlan).planner == ids[4]
+
+
+def test_an_empty_store_offers_both(kept: Store) -> None:
+    page = opened("evolution")
+    assert "No training yet" in said(page)
+    press(page, "begin_training_form")
+    assert page.title[0].value == "Begin a training"
+
+
+# Figures
+
+
+def test_the_figures_are_valid_and_their_shares_add_up(kept: Store) -> None:
+    record_training(kept)
+    record_training(kept, "rother", plan=replace(PLAN, name="<b>other"), done=2)
+    one, two = (read_training(kept, kept.runs.get(run)) for run in ("rtrain", "rother"))
+    drawn = [
+        *(
+            figures.progress_figure(one, axis, 3, second)
+            for axis in ("gen", "time")
+            for second in (None, two)
+        ),
+        figures.lines_figure(one, (("a", "solid", one.of_rollouts("readable")),), "episodes", 0, shares=True),
+        figures.topologies_figure(one, "", "gen", 2, "#000000"),
+        figures.models_figure(one, "math", 0, "gen", 2, "#000000"),
+        figures.subtasks_figure(one, "", 1, "time", 2, "#000000"),
+        figures.faults_figure(one, "gen", 2),
+    ]
+    for figure in drawn:
+        go.Figure(figure.to_dict())  # validates
+        for foreign in ("<b>bob", "<i>solve", "<b>other"):
+            assert foreign not in str(figure.to_dict())
+    for figure in drawn[-4:-1]:
+        assert np.sum([trace.y for trace in figure.data], axis=0) == pytest.approx(1)
+    progress = drawn[0].data
+    assert list(progress[0].y) == [None, 1 / 16, 2 / 16, 3 / 16, 4 / 16]
+    validation = progress[2]
+    assert list(validation.x) == [0, 2, 4]
+    low, high = wilson_interval(4, 20)
+    assert validation.error_y.array[0] == pytest.approx(high - 0.2)
+    assert validation.error_y.arrayminus[0] == pytest.approx(0.2 - low)
+
+
+def test_rarer_first_words_are_one_area() -> None:
+    words = {(0, f"w{number}"): share for number, share in enumerate((0.5, 0.2, *[0.03] * 10))}
+    stats = IterationStats(index=1, rollouts=PlanStatistics(n=100, subtasks=words))
+    one = Training("r1", None, (IterationSummary("r1", 1, 100, 1.0, 0.0, None, stats.to_json()),))
+    drawn = figures.subtasks_figure(one, "", 0, "gen", 0, "#000000").data
+    assert [trace.name for trace in drawn][:2] == ["w0", "w1"]
+    assert len(drawn) == figures.MOST_WORDS + 1
+    assert (drawn[-1].name, list(drawn[-1].y)) == ("others", [pytest.approx(0.12)])

@@ -1,0 +1,294 @@
+"""The panels of a training: progress, what its workflows are like, plans that cannot be read, the kept planners.
+
+All of them mark the chosen iteration, `at` its place in the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import streamlit as st
+
+from core.workflow import MOST_STEPS
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import label, one_line, percent
+from ui.presentation.words import size_words
+from ui.presentation.workflows import FAULT_WORDS, step_name, topologies_legend
+from ui.web.evolution.panels import chart
+from ui.web.evolution.training import AXES, Training, at_place, part_of
+from ui.web.evolution.training_figures import (
+    Line,
+    faults_figure,
+    lines_figure,
+    models_figure,
+    progress_figure,
+    subtasks_figure,
+    topologies_figure,
+)
+from ui.web.kit import state
+from ui.web.kit.chart import plot
+from ui.web.kit.figures import literal
+from ui.web.kit.matrix import MatrixCell, matrix
+from ui.web.kit.tables import link, number, row_table, text
+from ui.web.kit.widgets import ink, nothing_here
+
+
+def _axis() -> str:
+    return state.address_select(
+        "Along", {key: words.capitalize() for key, words in AXES.items()}, name="x", key="axis"
+    )
+
+
+# Progress
+
+
+def progress_panel(store: Store, training: Training, at: int, second: Training | None) -> None:
+    """Right rollouts, rewards and validation; what else tells how it learns, and what it took."""
+    axis = _axis()
+    chart(
+        st.container(),
+        "Is it getting better?",
+        progress_figure(training, axis, at, second),
+        key="training_progress",
+        help=define("Rollout"),
+        alt=f"Right rollouts and mean reward, and validation with intervals, by {AXES[axis]}",
+        caption="Rollouts of an iteration are sampled for its own few questions, so that these lines go up and down "
+        "by chance. Diamonds: the planner on held-apart tasks with its 95 % Wilson interval.",
+    )
+    columns = st.columns(3)
+    for place, (title, shares, help, lines) in enumerate(_small_charts(training)):
+        chart(
+            columns[place % 3],
+            title,
+            lines_figure(training, lines, axis, at, shares=shares),
+            key=f"training_small_{place}",
+            help=help,
+            alt=f"{title} By {AXES[axis]}",
+        )
+
+
+def _small_charts(training: Training) -> list[tuple[str, bool, str | None, tuple[Line, ...]]]:
+    """The question that each answers, whether its values are shares, help, and its lines."""
+    replies = tuple(
+        (words, dash, training.of_iterations(name))
+        for words, dash, name in (("asked for", "solid", "calls"), ("known already", "dash", "calls_saved"))
+    )
+    one, two = training.of_rollouts, training.of_iterations
+    tokens = tuple(float(n) for n in training.tokens)
+    return [
+        ("How much of it can be read?", True, define("Workflow"), (("readable", "solid", one("readable")),)),
+        ("How many groups teach something?", True, define("Signal"), (("signal", "solid", two("signal")),)),
+        ("How many steps has a workflow?", False, None, (("steps", "solid", one("steps_mean")),)),
+        (
+            "How unsure is it of a token? (nats)",
+            False,
+            define("Entropy"),
+            (("entropy", "solid", two("entropy")),),
+        ),
+        ("How many replies did it need?", False, define("Known reply"), replies),
+        ("How many tokens of the pool so far?", False, None, (("tokens", "solid", tokens),)),
+    ]
+
+
+# Workflows
+
+
+def workflows_panel(store: Store, training: Training, at: int, second: Training | None) -> None:
+    """Shapes, models and first words of subtasks by place of the step, over the iterations and in the chosen one."""
+    if not any(training.plays):
+        nothing_here("No workflow has been played yet.")
+        return
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        families = {"": "All families", **{name: one_line(name, 30) for name in training.families}}
+        family = state.address_select("Family of tasks", families, name="family", key="training_family")
+        places = {str(place + 1): step_name(place).capitalize() for place in range(MOST_STEPS)}
+        place = int(state.address_select("Step", places, name="step", key="training_step")) - 1
+        axis = _axis()
+    of = f" of {label(family, 30)}" if family else ""
+    chart(
+        st.container(),
+        f"Which shapes do its workflows{of} have?",
+        topologies_figure(training, family, axis, at, ink()),
+        key="training_topologies",
+        help=define("Shape"),
+        alt=f"Stacked shares of the shapes of workflows by {AXES[axis]}",
+        caption=f"{topologies_legend().capitalize()} The start's are of its validation.",
+    )
+    left, right = st.columns(2)
+    chart(
+        left,
+        f"Who does {step_name(place)}?",
+        models_figure(training, family, place, axis, at, ink()),
+        key="training_models",
+        alt=f"Stacked shares of the models that do {step_name(place)} by {AXES[axis]}",
+        caption="Of the workflows with such a step.",
+    )
+    chart(
+        right,
+        f"How does the subtask of {step_name(place)} begin?",
+        subtasks_figure(training, family, place, axis, at, ink()),
+        key="training_subtasks",
+        alt=f"Stacked shares of the first words of the subtasks of {step_name(place)} by {AXES[axis]}",
+        caption="By its first word; the most frequent ones, and all others together.",
+    )
+    _chosen_workflows(training, at, family, place)
+
+
+def _chosen_workflows(training: Training, at: int, family: str, place: int) -> None:
+    """The workflows of the chosen iteration: who does which step, for which family, with which words."""
+    index, whole = training.indices[at], training.plays[at]
+    played = None if whole is None else part_of(whole, family)
+    if whole is None or played is None:
+        nothing_here(f"Iteration {index} has none of these.")
+        return
+    places = sorted({where for where, _ in played.models})
+    words = list(dict.fromkeys(name for _, name in sorted(played.subtasks)))
+    families = {name: at_place(one.models, place) for name, one in whole.families.items()}
+    known = {name: row for name, row in families.items() if row}
+    steps = [step_name(one) for one in places]
+    left, right = st.columns(2)
+    with left, st.container(border=True):
+        st.markdown(f"**Iteration {index}: who does which step?**")
+        _shares_matrix([at_place(played.models, one) for one in places], steps, training.models, "who")
+    with right, st.container(border=True):
+        st.markdown(f"**Iteration {index}: which word begins which subtask?**")
+        _shares_matrix([at_place(played.subtasks, one) for one in places], steps, words, "words")
+    if known:
+        with st.container(border=True):
+            st.markdown(f"**Iteration {index}: who does {step_name(place)}, by family of tasks?**")
+            _shares_matrix(list(known.values()), list(known), training.models, "families")
+
+
+def _shares_matrix(
+    rows: Sequence[Mapping[str, float]], names: Sequence[str], columns: Sequence[str], key: str
+) -> None:
+    """Shares in percent, a row for each of the `names`."""
+    if not rows:
+        nothing_here("No workflow could be read.")
+        return
+    cells = [
+        [
+            MatrixCell(
+                row.get(column),
+                f"{100 * row[column]:.0f}" if column in row else "",
+                f"{literal(name, 40)}: {literal(column, 40)} {percent(row.get(column, 0.0))}",
+            )
+            for column in columns
+        ]
+        for name, row in zip(names, rows, strict=True)
+    ]
+    most = "; ".join(
+        f"{name} {max(row, key=row.__getitem__)} {percent(max(row.values()))}"
+        for name, row in zip(names, rows, strict=True)
+        if row
+    )
+    plot(
+        matrix(cells, [literal(one, 24) for one in names], [literal(one, 12) for one in columns], ink()),
+        key=f"training_matrix_{key}",
+        small=True,
+        alt=f"Most often: {most}",
+    )
+
+
+# Plans
+
+
+def plans_panel(store: Store, training: Training, at: int, second: Training | None) -> None:
+    """Plans that cannot be read, by the reason, over the iterations and in the chosen one."""
+    if not any(one.rollouts and one.rollouts.faults for one in training.stats):
+        nothing_here("Every plan of every rollout could be read.", ":material/check:")
+        return
+    axis = _axis()
+    chart(
+        st.container(),
+        "Why could plans not be read?",
+        faults_figure(training, axis, at),
+        key="training_faults",
+        help=define("Workflow"),
+        alt=f"Shares of the rollouts whose plan could not be read, by the reason, by {AXES[axis]}",
+        caption="Of the rollouts of an iteration; where there are several reasons, the first counts.",
+    )
+    index, played = training.indices[at], training.stats[at].rollouts
+    if played is None:
+        nothing_here(f"Iteration {index} has no rollouts.")
+        return
+    most = sorted(played.faults.items(), key=lambda one: -one[1])
+    row_table(
+        {
+            "reason": text(f"Iteration {index}: the plan is none, because", width=320),
+            "n": number("Plans", "localized"),
+            "share": number("Of all", "%.1f %%"),
+        },
+        [(FAULT_WORDS[fault], n, 100 * n / played.n) for fault, n in most],
+        key=f"training_faults_{index}",
+    )
+
+
+# What is kept
+
+
+def kept_panel(store: Store, training: Training, at: int, second: Training | None) -> None:
+    """The planners that were kept, how each did, and where its episodes and workflows are."""
+    if not training.planners:
+        nothing_here("No planner of this training is kept.")
+        return
+    played = store.planners.ids_with_episodes()
+    validated = dict(zip(training.indices, training.validations, strict=True))
+    rows = []
+    for one in training.planners:
+        share, policy = validated.get(one.iteration), training.policies.get(one.iteration, "")
+        there = one.id in played and policy
+        rows.append(
+            (
+                one.iteration,
+                one.id,
+                {"warm-up": "after the warm-up", "start": "as it began"}.get(one.kind, one.kind),
+                f"{percent(share.share)} ({' to '.join(map(percent, share.interval))})" if share else "",
+                size_words(one.size_bytes),
+                state.href("episodes", policy=policy) if there else "",
+                state.href("routing", policy=policy, part="workflows") if there else "",
+            )
+        )
+    row_table(
+        {
+            "iteration": number("Iteration", width=80),
+            "id": text("Checkpoint", width=130),
+            "kind": text("What it is", width=140),
+            "validated": text("Validated (95 % interval)", width=200),
+            "size": text("Size", width=80),
+            "episodes": link("Episodes", "List", width=80),
+            "workflows": link("Workflows", "Show", width=80),
+        },
+        rows,
+        key="training_kept",
+        at_most=16,
+        height=420,
+        alt="The kept planners, one row each",
+    )
+    kept = [one for one in training.planners if one.iteration <= training.indices[at]] or training.planners[
+        :1
+    ]
+    commands(kept[-1].id, kept[-1].iteration)
+
+
+def commands(planner: str, iteration: int) -> None:
+    """What to type to play a kept planner, and to take it elsewhere."""
+    st.markdown(f"**From a terminal, iteration {iteration}**")
+    st.code(
+        f"trinity run --policy conductor:{planner} --policy conductor:random --policy random --n 200\n"
+        f"trinity checkpoints export {planner} ./conductor-{iteration}\n"
+        f"trinity train --planner {planner} --name further",
+        language=None,
+        wrap_lines=True,
+    )
+
+
+Panel = Callable[[Store, Training, int, Training | None], None]
+#: Panel in the address -> its words and what draws it; the first is meant when the address says nothing.
+PANELS: dict[str, tuple[str, Panel]] = {
+    "progress": ("Progress", progress_panel),
+    "workflows": ("Workflows", workflows_panel),
+    "plans": ("Unreadable plans", plans_panel),
+    "kept": ("Kept planners", kept_panel),
+}
