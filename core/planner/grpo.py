@@ -120,8 +120,7 @@ def _train(
     trainer.train()
     torch.nn.Module.eval(planner.model)
     logged = next(entry for entry in reversed(trainer.state.log_history) if "grad_norm" in entry)
-    found = (float(logged.get(name) or math.nan) for name in ("loss", "entropy", "grad_norm"))
-    return Update(*found)
+    return Update(*(float(logged.get(name, math.nan)) for name in ("loss", "entropy", "grad_norm")))
 
 
 def _settings(

@@ -113,7 +113,7 @@ def fork(
     """
     from storage.filters.episode_filter import EpisodeFilter
     from ui.runs import wiring
-    from ui.runs.fork_planning import found_by, plan_forks, pool_of
+    from ui.runs.forks.planning import found_by, plan_forks, pool_of
     from ui.runs.plans import ForkPlan, absolute_pool, plan_of
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
@@ -168,7 +168,7 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
     """Play what the plan still lacks, and say what came out."""
     from core.episode import EpisodeFinished
     from ui.runs.expectation import expectation
-    from ui.runs.forks import prepare
+    from ui.runs.forks.play import prepare
     from ui.runs.spending import price
 
     parts = prepare(store, plan)
@@ -243,7 +243,7 @@ def _say_plan(plan: ForkPlan) -> None:
 
 def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
     from ui.presentation.words import dollars
-    from ui.runs.fork_results import read_results
+    from ui.runs.forks.results import read_results
 
     results = read_results(store, run_id, plan)
     if as_json:

@@ -78,7 +78,7 @@ RUN_KINDS: dict[str, KindOfRun] = {
         ":material/call_split:",
         resumes=True,
         command="trinity fork --resume",
-        player="ui.runs.forks",
+        player="ui.runs.forks.play",
     ),
     "reencode": KindOfRun(
         "reading again", "reading", "policy", ":material/menu_book:", resumes=True, player="ui.runs.rereading"

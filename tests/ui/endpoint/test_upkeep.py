@@ -21,7 +21,7 @@ from tests.core.pool.faulty_server import HANG_UP, Answer, Request, fail
 from tests.ui.endpoint.server import raw, served, team
 from ui.endpoint.tiers import Endpoint
 from ui.endpoint.upkeep import forget_old
-from ui.runs.fork_planning import pool_of
+from ui.runs.forks.planning import pool_of
 
 DAY_S = 86_400.0
 

@@ -25,8 +25,8 @@ from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.sums import Sums, answer
 from ui.runs import control, wiring
 from ui.runs import forks as forking
-from ui.runs.fork_planning import found_by, plan_forks
-from ui.runs.fork_results import Results, read_results
+from ui.runs.forks.planning import found_by, plan_forks
+from ui.runs.forks.results import Results, read_results
 from ui.runs.plans import ForkPlan
 from ui.runs.plans import plan_of as stored_plan
 from ui.runs.queue import Ticket, enqueue, start_worker

@@ -26,9 +26,9 @@ from tests.ui.pages import opened, press, shown, waiting
 from tests.ui.sums import Sums
 from ui.presentation.changes import change_words
 from ui.runs import wiring
-from ui.runs.fork_planning import found_by, plan_forks
-from ui.runs.fork_results import Results, read_results
-from ui.runs.forks import ForkParts
+from ui.runs.forks.planning import found_by, plan_forks
+from ui.runs.forks.play import ForkParts
+from ui.runs.forks.results import Results, read_results
 from ui.runs.lease import owner
 from ui.runs.plans import ForkPlan, plan_of, to_config
 from ui.runs.queue import Ticket, enqueue

@@ -20,7 +20,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, one_line
 from ui.presentation.words import turns_words
 from ui.runs import wiring
-from ui.runs.fork_planning import (
+from ui.runs.forks.planning import (
     MOST_CHILDREN,
     MOST_EPISODES,
     PLACES,

@@ -17,7 +17,7 @@ from ui.presentation.changes import change_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import NEUTRAL_COLOUR, STATUS_MARKS, badge, correct_mark, label, percent
 from ui.presentation.words import ago, dollars, policy_name, strip_key, strip_text, turns_words
-from ui.runs.fork_results import PAIR_WORDS, ForkSide, Grown, Results
+from ui.runs.forks.results import PAIR_WORDS, ForkSide, Grown, Results
 from ui.runs.plans import Branch, ForkPlan
 from ui.web.forks.figures import MOST_LEAVES, PARENT, Path, tree_figure
 from ui.web.kit import state

@@ -24,7 +24,7 @@ from storage.store import Store
 from ui.export.formats import FORMATS
 from ui.presentation.theme import label, plain
 from ui.presentation.words import generations
-from ui.runs.fork_planning import BATCHES, MOST_EPISODES
+from ui.runs.forks.planning import BATCHES, MOST_EPISODES
 from ui.web.components.filter_line import filter_line
 from ui.web.components.transport import Keys
 from ui.web.episodes.groups import GROUPS, group_asked, show_groups

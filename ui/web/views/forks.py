@@ -21,8 +21,8 @@ from ui.presentation.course import lane
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, policy_name, strip_key
 from ui.runs import wiring
-from ui.runs.fork_planning import BATCHES, MOST_CHILDREN, PLACES, more_of, place_in_address, pool_of
-from ui.runs.fork_results import read_results, read_tallies
+from ui.runs.forks.planning import BATCHES, MOST_CHILDREN, PLACES, more_of, place_in_address, pool_of
+from ui.runs.forks.results import read_results, read_tallies
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.queue import has_died
 from ui.runs.spending import paid_models

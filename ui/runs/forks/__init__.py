@@ -1,0 +1,1 @@
+"""Forks of recorded turns: planned, played, and what they came to."""
