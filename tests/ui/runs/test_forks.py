@@ -24,7 +24,7 @@ from tests.core.pool.faulty_server import fail
 from tests.ui.pages import opened, press, shown, until, waiting
 from tests.ui.sums import Sums, answer
 from ui.runs import control, wiring
-from ui.runs import forks as forking
+from ui.runs.forks import play as forking
 from ui.runs.forks.planning import found_by, plan_forks
 from ui.runs.forks.results import Results, read_results
 from ui.runs.plans import ForkPlan
