@@ -21,6 +21,7 @@ class RecordedWorkflows:
     id: str
     models: tuple[str, ...]
     carried: Mapping[tuple[str, int], Turn] = field(default_factory=dict)
+    rounds: int = 1  # nobody asks for the rounds of what is recorded: each episode has its own
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """ConfigError: a workflow says who does what."""
