@@ -23,6 +23,17 @@ class CostBound:
     cost_usd: float | None
     unknown: tuple[str, ...]
 
+    def __add__(self, other: CostBound) -> CostBound:
+        """The most of both together."""
+        costs = (self.cost_usd, other.cost_usd)
+        return CostBound(
+            calls=self.calls + other.calls,
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
+            unknown=tuple(dict.fromkeys((*self.unknown, *other.unknown))),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -32,9 +31,10 @@ logging.getLogger("stamina").addHandler(logging.NullHandler())
 class _Call:
     """One call on its way through its tries."""
 
-    deadline: float  # on the monotonic clock
+    deadline: float  # on the event loop's clock
     on_piece: Callable[[str], None] | None
     tokens: float  # about so many
+    begun: float  # its last try
     tries: int = 1
     faults: int = 0  # failed tries, but for those a server asked to repeat later
     shown_by: int | None = None
@@ -69,11 +69,12 @@ class Endpoint:
             body.pop("stream_options", None)
         outcome: Completion | Failure
         reason = "error"
+        clock = asyncio.get_running_loop().time
         guessed = sum(len(message.content) for message in ask.messages) / 4 + self._reply_tokens
         async with self._slots, self._throttle.slots or nullcontext():
-            await self._throttle.turn(guessed)  # its patience begins when it is asked
-            started = time.monotonic()
-            call = _Call(started + self.spec.timeout_s, on_piece, guessed)
+            begun = await self._throttle.turn(guessed)  # its patience begins when it is asked
+            started = clock()
+            call = _Call(started + self.spec.timeout_s, on_piece, guessed, begun)
             try:
                 async with asyncio.timeout(self.spec.timeout_s):
                     outcome = await self._counted(body, call)
@@ -84,7 +85,7 @@ class Endpoint:
                 outcome = Failure("infrastructure", f"{message} {call.refusal}".rstrip())
             except CallFailed as error:
                 outcome, reason = error.failure, "content_filter" if error.filtered else "error"
-            latency_s = time.monotonic() - started
+            latency_s = clock() - started
         if isinstance(outcome, Failure):
             if call.tries > 1:
                 outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
@@ -121,7 +122,7 @@ class Endpoint:
         ):
             with attempt:
                 if call.tries > 1:
-                    await self._throttle.turn(call.tokens)
+                    call.begun = await self._throttle.turn(call.tokens, again=True)
                 completion = await self.client.call(body, call.show)
         self._throttle.went_through()
         if completion.tokens_in is not None and completion.tokens_out is not None:
@@ -134,12 +135,14 @@ class Endpoint:
         """Whether to try again: False, True (after stamina's backoff), or after how many seconds."""
         if not isinstance(error, CallFailed) or not error.retry:
             return False
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         wait_s = None if error.wait_s is None else max(error.wait_s, self._limits.wait_initial_s)
         if wait_s is not None and (wait_s > self._limits.retry_after_s or now + wait_s >= call.deadline):
             return False
-        if error.busy or wait_s is not None:  # for every call to this provider
-            wait_s = self._throttle.too_many(wait_s)
+        if error.busy:
+            wait_s = self._throttle.too_many(wait_s, call.begun)
+        elif wait_s is not None:
+            self._throttle.pause(wait_s)
         if not error.busy:  # "come back later" is no fault: only the deadline ends that
             if call.faults + 1 >= self.spec.attempts or self._quota < 1:
                 return False

@@ -4,7 +4,8 @@ to be expected, and right answers that could not be read.
     trinity bench pool [--tasks 30] [--per-second 10] [--json]
 
 Every command is a process of its own, and the server counts. The ideal is what the permitted rate and the calls that
-may be in flight allow for the answered calls.
+may be in flight allow for the answered calls. A fault that is no refusal takes a request of the permitted rate and has
+to be asked again: `ratio with repeats` is to the ideal of these calls too.
 """
 
 from __future__ import annotations
@@ -79,11 +80,13 @@ def _figures(me: Engineer, said: Said, per_second: float) -> dict[str, Any]:
     busy = sum(call.seconds for call in answered)
     took = max(call.at + call.seconds for call in said.calls) - min(call.at for call in said.calls)
     ideal = max(len(answered) / per_second, busy / ALL)
+    let_through = sum(not call.fault.startswith("429") for call in said.calls)
     expected = said.expected_usd if "To expect" in said.err else None
     return {
         "seconds": round(took, 1),
         "ideal": round(ideal, 1),
         "ratio": round(took / ideal, 2),
+        "ratio_with_repeats": round(took / max(let_through / per_second, busy / ALL), 2),
         "calls": len(said.calls),
         "answered": len(answered),
         "in_flight": round(busy / took, 2),

@@ -31,6 +31,7 @@ from ui.cli.console import (
     tell,
 )
 from ui.cli.lapses import tell_lapses
+from ui.cli.pilot import PilotOption, piloted, refuse_pilot
 from ui.cli.playing import (
     agree,
     playing,
@@ -130,6 +131,7 @@ def evolve(
     pool: PoolOption = None,
     encoder: EncoderOption = None,
     max_cost: MaxCostOption = None,
+    pilot: PilotOption = False,
     reuse: ReuseOption = False,
     record: Annotated[
         str,
@@ -193,6 +195,7 @@ def evolve(
         write_file(write_config, chosen)
         say(f"Wrote {write_config}. Edit it, then: trinity evolve --config {write_config}")
         return
+    refuse_pilot(resume, pilot)
     settings = wiring.settings(
         store=store, pool=chosen.pool, encoder=chosen.encoder, max_cost_usd=chosen.max_cost_usd
     )
@@ -205,7 +208,8 @@ def evolve(
         else:
             name_task_file(opened, plan.tasks)
             plan = replace(plan, encoder=wiring.encoder_for(plan.pool, settings.encoder))
-        run_id = _play(opened, plan, known, default_population=chosen.population == AUTO and not known)
+        default_population = chosen.population == AUTO and not known
+        run_id = _play(opened, plan, known, default_population=default_population, pilot=pilot)
         _report(opened, run_id, as_json)
 
 
@@ -216,7 +220,7 @@ evolve.__doc__ = f"""{evolve.__doc__}
 
 
 #: Options that say nothing about what an evolution is, and keys that are not called as their option is.
-_NO_KNOBS = ("preset", "config", "write_config", "resume", "store", "as_json")
+_NO_KNOBS = ("preset", "config", "write_config", "pilot", "resume", "store", "as_json")
 _KEYS = {
     "replicates": "tasks_per_candidate",
     "labels": "label_questions",
@@ -225,7 +229,9 @@ _KEYS = {
 }
 
 
-def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_population: bool) -> str:
+def _play(
+    store: Store, plan: EvolutionPlan, known: str | None, *, default_population: bool, pilot: bool
+) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
     from ui.runs.evolution import prepare, with_default_population
     from ui.runs.expectation import expectation
@@ -238,6 +244,8 @@ def _play(store: Store, plan: EvolutionPlan, known: str | None, *, default_popul
         say(note)
     tell_what_plays(parts.plan.pool, parts.pool.specs, parts.encoder)
     tell_what_is_cut(store, parts.encoder, parts.pool.specs, [*parts.tasks, *parts.validation])
+    if pilot:
+        parts = piloted(store, parts)
     expected = expectation(store, parts.plan, parts.pool.specs)
     agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
     with playing(store, parts, known) as played, progress() as bar:

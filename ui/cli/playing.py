@@ -117,10 +117,16 @@ def tell_what_was_reused(shelf: SharedReplies | None) -> None:
 
 
 def agree(
-    price: Price, expected: Expectation | None = None, *, agreed: bool = False, may_ask: bool = True
+    price: Price,
+    expected: Expectation | None = None,
+    *,
+    pilot: Price | None = None,
+    agreed: bool = False,
+    may_ask: bool = True,
 ) -> None:
     """For models that cost money: say the most this can cost and what to expect, and ask for a yes unless there is a
-    ceiling or an earlier yes. BudgetError when nobody can be asked."""
+    ceiling or an earlier yes. `pilot` is of that price what is played first. BudgetError when nobody can be asked."""
+    from ui.presentation.words import dollars
     from ui.runs.spending import agree_to_cost
 
     ask = may_ask and sys.stdin.isatty() and not agreed
@@ -128,12 +134,18 @@ def agree(
         say(sentence)
         if expected is not None:
             say(expected.sentence())
+        elif pilot is not None:
+            say(
+                f"Of this a pilot comes first, to know what to expect: up to {pilot.most.calls:,} calls, at most "
+                f"{dollars(pilot.most.cost_usd)}."
+            )
         elif price.most.calls:
             say(
-                "Nothing is recorded of these models yet: play a few tasks first (--n 10) to know what to expect."
+                "Nothing is recorded of these models yet: with --pilot, trinity run, evolve and train first play ten "
+                "episodes to know what to expect."
             )
         if ask and price.ceiling_usd is None:
-            typer.confirm("Start?", abort=True, err=True)
+            typer.confirm("Start?" if pilot is None else "Start the pilot?", abort=True, err=True)
 
 
 @dataclass
@@ -146,9 +158,9 @@ class Played:
 
 
 @contextmanager
-def playing(store: Store, ready: Ready, resume: str | None = None) -> Iterator[Played]:
+def playing(store: Store, ready: Ready, resume: str | None = None, again: str = "") -> Iterator[Played]:
     """A new run of this plan, or `resume`, whose events the block consumes. Left early or without its end, it says how
-    to go on; by Ctrl-C the exit code is 130."""
+    to go on, or `again` instead; by Ctrl-C the exit code is 130."""
     from ui.runs.kinds import RUN_KINDS
     from ui.runs.lease import owner, take_over
     from ui.runs.play import play
@@ -157,8 +169,8 @@ def playing(store: Store, ready: Ready, resume: str | None = None) -> Iterator[P
     run = resume or enqueue(store, ready.plan, Ticket.new(), owner=owner())[0]
     take_over(store, run)
     say(f"Run {run}")
-    again = RUN_KINDS[ready.plan.kind].resume_command(run)
-    go_on = f"Go on with: {again}" if again else "The same command goes on."
+    command = RUN_KINDS[ready.plan.kind].resume_command(run)
+    go_on = again or (f"Go on with: {command}" if command else "The same command goes on.")
     try:
         with closing(play(store, run, ready)) as events:
             played = Played(run, events)

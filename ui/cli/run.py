@@ -28,6 +28,7 @@ from ui.cli.console import (
     say,
 )
 from ui.cli.lapses import tell_lapses
+from ui.cli.pilot import PilotOption, piloted
 from ui.cli.playing import (
     agree,
     playing,
@@ -99,6 +100,7 @@ def run(
             "0 means plan, work, check.",
         ),
     ] = None,
+    pilot: PilotOption = False,
     reuse: ReuseOption = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")] = None,
     store: StoreOption = None,
@@ -148,10 +150,12 @@ def run(
             plan = completed(opened, plan)
         else:
             raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
-        _play(opened, plan, resume, validate, as_json)
+        _play(opened, plan, resume, validate, as_json, pilot=pilot)
 
 
-def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | None, as_json: bool) -> None:
+def _play(
+    store: Store, plan: BatchPlan, resume: str | None, validate: int | None, as_json: bool, *, pilot: bool
+) -> None:
     """Play what the plan still lacks, after choosing role cycles on validation tasks, and print accuracies."""
     from core.episode import EpisodeFinished, Status
     from core.evolution.cycles import CYCLES
@@ -175,6 +179,8 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
             f"First every cycle of roles is tried on {parts.plan.choosing} validation tasks for "
             f"{', '.join(undecided)}: {tried:,} episodes."
         )
+    if pilot:
+        parts = piloted(store, parts)
     expected = expectation(store, parts.plan, parts.pool.specs)
     agree(price(store, parts.plan, parts.pool.specs), expected, agreed=resume is not None)
     with playing(store, parts, resume) as played, progress() as bar:
@@ -191,7 +197,7 @@ def _play(store: Store, plan: BatchPlan, resume: str | None, validate: int | Non
                 right += bool(event.episode.correct)
                 note = f"{printable(event.episode.policy)}, {right} of {over} right"
                 bar.update(line, advance=1, note=note)
-    tell_what_was_reckoned(parts.pool.at_bound)
+    tell_what_was_reckoned(len(parts.at_bound))
     tell_what_was_reused(parts.shelf)
     _report(store, played.run, parts.plan, as_json, parts.pool.specs)
     if not played.complete:

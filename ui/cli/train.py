@@ -33,6 +33,7 @@ from ui.cli.console import (
     say,
     tell,
 )
+from ui.cli.pilot import PilotOption, piloted, refuse_pilot
 from ui.cli.playing import agree, playing, tell_what_plays, tell_what_was_reckoned, tell_what_was_reused
 from ui.runs.plans import TrainingPlan, absolute_pool, absolute_tasks
 
@@ -193,6 +194,7 @@ def train(
     ] = 0,
     pool: PoolOption = None,
     max_cost: MaxCostOption = None,
+    pilot: PilotOption = False,
     reuse: ReuseOption = False,
     config: Annotated[
         Path | None,
@@ -242,6 +244,7 @@ def train(
         write_file(write_config, chosen)
         say(f"Wrote {write_config}. Edit it, then: trinity train --config {write_config}")
         return
+    refuse_pilot(resume, pilot)
     settings = wiring.settings(store=store, pool=chosen.pool, max_cost_usd=chosen.max_cost_usd)
     plan = chosen.plan(settings)
     with opened_store(settings.store) as opened:
@@ -250,16 +253,16 @@ def train(
             plan = as_begun(opened, known, plan, settings, {key: named.get(key) for key in values})
         else:
             name_task_file(opened, plan.tasks)
-        run_id = _play(opened, plan, known)
+        run_id = _play(opened, plan, known, pilot=pilot)
         _report(opened, run_id, as_json)
 
 
 #: Options that say nothing about what a training is, and keys that are not called as their option is.
-_NO_KNOBS = ("preset", "config", "write_config", "resume", "store", "as_json")
+_NO_KNOBS = ("preset", "config", "write_config", "pilot", "resume", "store", "as_json")
 _KEYS = {"max_cost": "max_cost_usd"}
 
 
-def _play(store: Store, plan: TrainingPlan, known: str | None) -> str:
+def _play(store: Store, plan: TrainingPlan, known: str | None, *, pilot: bool) -> str:
     """Begin the training, or go on with the `known` run; the run's id once it is over."""
     from core.planner.learn import Iteration
     from ui.runs.expectation import expectation
@@ -273,6 +276,8 @@ def _play(store: Store, plan: TrainingPlan, known: str | None) -> str:
     if parts.start is not None:
         millions = sum(one.numel() for one in parts.start.model.parameters()) / 1e6
         say(f"Planner {parts.start.card.id}: {millions:,.1f} million numbers, on the {parts.start.device}.")
+    if pilot:
+        parts = piloted(store, parts)
     expected = expectation(store, parts.plan, parts.pool.specs)
     agree(price(store, parts.plan, parts.pool.specs), expected, agreed=known is not None)
     with playing(store, parts, known) as played, progress() as bar:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.checkpoint import load_checkpoint
 from core.conduct.planners import CONDUCTOR
-from core.episode import Episode, Event, Protocol, Status, Task
+from core.episode import Ask, Episode, Event, Protocol, Status, Task
 from core.errors import ConfigError
 from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
 from core.play.policies import SINGLE, PolicyPerEpisode, cycle_policy
 from core.play.policy import Policy, new_episode
 from core.pool.cache import CachedPool
+from core.pool.pool import Pool
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import record
 from storage.shelves.shared_replies import SharedReplies
@@ -31,14 +32,16 @@ from ui.runs.spending import MeteredPool
 
 @dataclass(frozen=True, slots=True)
 class BatchParts:
-    """All that a batch run needs besides the store; `pool` counts what is spent, `shelf` is what is reused."""
+    """All that a batch run needs besides the store. `shelf` is what is reused, `at_bound` the calls that were charged
+    as the most that they could cost."""
 
     plan: BatchPlan
-    pool: MeteredPool
+    pool: Pool
     policies: list[Policy]
     tasks: list[Task]
     grade: GradeMany
     shelf: SharedReplies | None = None
+    at_bound: list[Ask] = field(default_factory=list)
 
     def play(
         self, store: Store, run: str
@@ -49,13 +52,14 @@ class BatchParts:
         plan, control = self.plan, GroupControl(store, run)
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks()])
+        below_ceiling = MeteredPool(self.pool, plan.max_cost_usd, at_bound=self.at_bound)
         if plan.undecided:
-            plan = yield from role_cycles.choose(store, run, plan, self.pool, self.shelf)
+            plan = yield from role_cycles.choose(store, run, plan, below_ceiling, self.shelf)
         policies = [
             cycle_policy(one.id, plan.models, plan.cycles[one.id]) if one.id in plan.cycles else one
             for one in self.policies
         ]
-        metered = self.pool.anew(store.runs.spent_usd(run) + plan.choice_usd)
+        metered = below_ceiling.anew(store.runs.spent_usd(run) + plan.choice_usd)
         over = {
             one.id: one.cost_usd or 0.0 for one in store.episodes.of_run(run) if one.status is Status.FINISHED
         }
@@ -104,7 +108,7 @@ def completed(store: Store, plan: BatchPlan) -> BatchPlan:
 def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     """The parts of a complete plan; everything that can be wrong is found here, before anything is played."""
     tasks = plan.load_tasks()
-    pool = MeteredPool(wiring.resolve_pool(plan.pool), plan.max_cost_usd)
+    pool = wiring.resolve_pool(plan.pool)
     same_models(plan, tuple(spec.name for spec in pool.specs))
     grade = grading(store, tasks, plan.tasks)
     shelf = store.episodes.shared_replies(pool.specs) if plan.reuse else None

@@ -1,6 +1,7 @@
 """What a plan will probably cost and how long it will take, part by part, from what is recorded of its models.
 
-The price bounds what can be spent; this says what to expect. Where nothing is recorded of a pool, nothing is guessed.
+The price bounds what can be spent; this says what to expect. Where nothing is recorded of a pool, nothing is guessed: a
+pilot, a few episodes that are played before, tells it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from core.conduct.planners import CONDUCTOR
 from core.evolution.config import ADAPTED_AT_MOST, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES
 from core.play.policies import SINGLE
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec, digest_of_specs
+from core.workflow import MOST_STEPS
 from storage.analysis.call_means import PoolMeans, pool_means, share_of_calls_made
 from storage.store import Store
 from ui.presentation.words import dollars
@@ -23,6 +26,8 @@ from ui.runs.spending import is_free, training_episodes
 
 #: An evolution's controls, and the cycles that are tried, ask again for much that was asked before.
 CALLS_OF_CONTROLS = 0.5
+#: How many episodes a pilot plays in all, at least.
+PILOT_EPISODES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,38 @@ def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expe
             return None
     seconds, limit = longest(parts, specs, means)
     return Expectation(tuple(parts), seconds / 3600, means.n, limit)
+
+
+def pilot_of(plan: BatchPlan | EvolutionPlan | TrainingPlan, specs: Sequence[ModelSpec]) -> BatchPlan:
+    """The pilot of a plan, still to be completed: a random model in a random role at every turn, or random workflows
+    where the plan plays nothing else; where it does not ask every model of its pool, each of those that it asks alone.
+    It plays tasks of the evolve split, so that no test task is touched, below the ceiling of the plan."""
+    policies, turns, protocol = ["random"], MOST_STEPS, None
+    match plan:
+        case BatchPlan():
+            turns, protocol = plan.turns, plan.protocol
+            if all(policy.startswith(SINGLE) for policy in plan.policies):
+                policies = list(plan.policies)
+            elif all(policy.startswith(CONDUCTOR) for policy in plan.policies):
+                policies = [f"{CONDUCTOR}random"]
+        case EvolutionPlan():
+            turns, protocol = plan.evolution.turn_budget, plan.protocol
+            if any(spec.name in plan.barred for spec in specs):
+                policies = [f"{SINGLE}{spec.name}" for spec in specs if spec.name not in plan.barred]
+        case TrainingPlan():
+            policies = [f"{CONDUCTOR}random"]
+    return BatchPlan(
+        policies=tuple(policies),
+        tasks=plan.tasks,
+        split="evolve",
+        n=math.ceil(PILOT_EPISODES / len(policies)),
+        seed=0,
+        turns=turns,
+        argmax=False,
+        pool=plan.pool,
+        max_cost_usd=plan.max_cost_usd,
+        protocol=protocol,
+    )
 
 
 def longest(parts: Sequence[Part], specs: Sequence[ModelSpec], means: PoolMeans) -> tuple[float, str]:

@@ -1,0 +1,100 @@
+"""Does a pilot tell what a run will cost, below its ceiling, without touching a test task?"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from storage.store import open_store
+from tests.builders.own_models import MODELS
+from tests.journeys.engineer import Engineer, engineer
+from tests.ui.sums import Sums
+from ui.runs.expectation import pilot_of
+from ui.runs.plans import BatchPlan, TrainingPlan, plan_of
+from ui.runs.wiring import pool_specs
+
+OWN = ("--pool", "pool.toml", "--tasks", "tasks.jsonl", "--pilot")
+CEILING_USD = 5.0
+EVOLVE = (
+    *("evolve", *OWN, "--max-cost", CEILING_USD, "--encoder", "pocket", "--generations", 2, "--no-controls"),
+    *("--population", 6, "--replicates", 4, "--validation", 8, "--validate-every", 2),
+)
+RUN = ("run", *OWN, "--max-cost", CEILING_USD, "--policy", "single:bootes", "--policy", "random")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", [RUN, EVOLVE], ids=["run", "evolve"])
+def test_what_a_pilot_tells_is_within_a_factor_of_two(tmp_path: Path, command: tuple[object, ...]) -> None:
+    with engineer(tmp_path, each=8, per_second=100) as me:
+        said = me.trinity(*command, "--json")
+        assert said.code == 0, said.err
+        pilot, run = runs_of(me)
+        assert f": run {pilot}." in said.err
+        before, spent = me.spent_usd(pilot), me.spent_usd(run)
+        assert before + spent == pytest.approx(said.billed_usd, rel=0.05)  # episodes may share a reply
+        assert said.expected_usd / 2 <= spent <= 2 * said.expected_usd
+        assert before + spent <= said.bound_usd, "the first bound is of both"
+        assert f"It stops before ${CEILING_USD:.2f} is exceeded." in said.err
+        played = me.played(pilot)
+        assert len(played) == 10
+        assert {one.task.split for one in played} == {"evolve"}
+        with me.store() as store:
+            assert store.runs.get(run).config["max_cost_usd"] == pytest.approx(CEILING_USD - before)
+        again = me.trinity("run", *OWN, "--max-cost", CEILING_USD, "--policy", "random", "--n", 1)
+        assert "No pilot is played: " in again.err
+        assert len(runs_of(me)) == 3
+
+
+@pytest.mark.process
+def test_a_pilot_asks_no_model_that_the_run_does_not_ask(tmp_path: Path) -> None:
+    with engineer(tmp_path, each=6, per_second=100) as me:
+        one = ("--max-cost", CEILING_USD, "--policy", "single:grus", "--n", 1)
+        assert me.trinity("run", *OWN, *one).code == 0
+        barred = tmp_path / "barred.toml"
+        barred.write_text(f"barred = {[model.name for model in MODELS[:5]]}\n")
+        assert {call.model for call in me.team.calls} == {"grus"}
+        with me.store() as store:
+            store.runs.delete(runs_of(me)[0])
+            store.runs.delete(runs_of(me)[0])
+        me.team.calls.clear()
+        assert me.trinity(*EVOLVE, "--config", barred).code == 0
+        assert {call.model for call in me.team.calls} == {"fornax", "grus"}
+
+
+def test_a_pilot_needs_a_ceiling_or_an_answer_and_comes_before_a_new_run(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUMS_KEY", "k")
+    world.price(10.0)
+    world.add_tasks_to_evolve_on()
+    tasks = ("--tasks", world.tasks)
+    refused = world.trinity("run", *tasks, "--policy", "random", "--pilot")
+    assert "set a ceiling with --max-cost" in refused.err
+    assert world.trinity("run", "--resume", "r1", "--pilot").err.startswith(
+        "trinity: --resume goes on with a run"
+    )
+    assert "leave it out with --resume" in world.trinity("evolve", *tasks, "--resume", "--pilot").err
+    assert not world.server.requests
+    low = world.trinity("run", *tasks, "--policy", "random", "--pilot", "--max-cost", 0.001)
+    assert low.code == 1
+    assert "The same command goes on without another pilot" in low.err
+
+
+def test_a_pilot_of_models_that_cost_nothing_tells_the_time(world: Sums) -> None:
+    world.add_tasks_to_evolve_on()
+    said = world.trinity("run", *world.test_tasks, "--policy", "conductor:random", "--pilot", "--n", 2)
+    assert said.code == 0, said.err
+    assert "The pilot played 10 episodes for " in said.err
+    assert "To expect: about " in said.err
+    with closing(open_store(world.store)) as store:
+        plan = TrainingPlan(world.tasks, None, 0, str(world.folder / "pool.toml"))
+        pilots = [pilot_of(plan, pool_specs(plan.pool)), plan_of(store.runs.list()[1], BatchPlan)]
+        assert {one.policies for one in pilots} == {("conductor:random",)}
+
+
+def runs_of(me: Engineer) -> list[str]:
+    """The runs in their order."""
+    with me.store() as store:
+        return [run.id for run in reversed(store.runs.list())]
