@@ -175,17 +175,25 @@ def given(context: typer.Context, option: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
-    """ConfigError for options that would change what a resumed run is; they would go unheard."""
-    changed = [
+def refuse_beside(context: typer.Context, option: str, *allowed: str) -> None:
+    """ConfigError for options that would go unheard beside this one."""
+    if unheard := _others(context, allowed):
+        raise ConfigError(f"{option} goes without {', '.join(unheard)}: leave that out.")
+
+
+def _others(context: typer.Context, allowed: Sequence[str]) -> list[str]:
+    """The options that are given besides those that are allowed."""
+    return sorted(
         f"--{name.replace('_', '-')}"
         for name in context.params
         if name not in allowed and given(context, name)
-    ]
-    if changed:
-        raise ConfigError(
-            f"--resume goes on with a run as it was begun: leave {', '.join(sorted(changed))} out."
-        )
+    )
+
+
+def refuse_with_resume(context: typer.Context, *allowed: str) -> None:
+    """ConfigError for options that would change what a resumed run is; they would go unheard."""
+    if changed := _others(context, allowed):
+        raise ConfigError(f"--resume goes on with a run as it was begun: leave {', '.join(changed)} out.")
 
 
 def progress() -> Progress:

@@ -25,6 +25,7 @@ from ui.cli.console import (
     print_json,
     print_table,
     progress,
+    refuse_beside,
     refuse_with_resume,
     say,
     tell,
@@ -81,6 +82,13 @@ def fork(
     ] = None,
     verdict: Annotated[str | None, typer.Option(help="The Verifier says ACCEPT or REVISE.")] = None,
     stop: Annotated[bool, typer.Option("--stop", help="The episode ends before this turn.")] = False,
+    every_turn: Annotated[
+        bool,
+        typer.Option(
+            "--every-turn",
+            help="Which turn mattered? From every turn the unchanged choice and its runner-up, --n times each.",
+        ),
+    ] = False,
     n: Annotated[int, typer.Option("--n", help="How many forks.", min=1, max=64)] = 8,
     baseline: Annotated[int, typer.Option(help="How often the unchanged turn is played.", min=1, max=64)] = 8,
     anew: Annotated[
@@ -107,13 +115,15 @@ def fork(
 
     [dim]$[/] trinity fork ep12ab-00007 --turn 3 --access 1,2
 
+    [dim]$[/] trinity fork ep12ab-00003 --every-turn --n 5
+
     With --where, --flag or --run the same change is made in every episode found, at the turn that --at names.
 
     [dim]$[/] trinity fork --flag false_accept --where 'run == "rp12"' --model sage --n 4 --baseline 4
     """
     from storage.filters.episode_filter import EpisodeFilter
     from ui.runs import wiring
-    from ui.runs.forks.planning import found_by, plan_forks, pool_of
+    from ui.runs.forks.planning import found_by, plan_every_turn, plan_forks, pool_of
     from ui.runs.plans import ForkPlan, absolute_pool, plan_of
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
@@ -121,6 +131,19 @@ def fork(
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
             _play(opened, with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings), resume, as_json)
+            return
+        name = absolute_pool(settings.pool)
+        if every_turn:
+            refuse_beside(context, "--every-turn", *_WITH_EVERY_TURN)
+            if episode is None:
+                raise ConfigError(
+                    "Name the episode whose turns are forked: trinity fork EPISODE --every-turn."
+                )
+            if pool is None:
+                name = pool_of(opened, opened.episodes.get(episode), name)
+            specs = wiring.pool_specs(name)
+            turning = plan_every_turn(opened, episode, n=n, pool=name, specs=specs, encoder=settings.encoder)
+            _play(opened, replace(turning, max_cost_usd=settings.max_cost_usd), None, as_json)
             return
         chosen = narrowed(where, run, None, flag)
         one, many = (episode, turn) != (None, None), chosen != EpisodeFilter()
@@ -146,7 +169,6 @@ def fork(
         picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
         if not picks:
             raise ConfigError("No episode is found that has such a turn: nothing can be forked.")
-        name = absolute_pool(settings.pool)
         if pool is None:
             name = pool_of(opened, opened.episodes.get(picks[0][0]), name)
         plan = plan_forks(
@@ -162,6 +184,10 @@ def fork(
             batch=batch,
         )
         _play(opened, replace(plan, max_cost_usd=settings.max_cost_usd), None, as_json)
+
+
+#: What goes together with --every-turn.
+_WITH_EVERY_TURN = ("episode", "every_turn", "n", "pool", "encoder", "max_cost", "store", "as_json")
 
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
@@ -229,6 +255,13 @@ def _say_plan(plan: ForkPlan) -> None:
     from ui.presentation.words import turns_words
 
     branch = plan.branches[0]
+    if plan.every_turn:
+        in_store = sum(len(one.reused) for one in plan.branches)
+        say(
+            f"{len(plan.branches)} turns, from each {branch.baseline} times the unchanged choice and {branch.n} times "
+            f"its runner-up; {plan.to_play} episodes to play, {in_store} stand in the store already."
+        )
+        return
     in_store = sum(len(one.reused) for one in plan.branches)
     reused = f"; {in_store} stand in the store already" if in_store else ""
     what = f"Kept: {branch.turn} turn{'' if branch.turn == 1 else 's'}, hash {branch.prefix[:12]}."
@@ -246,6 +279,9 @@ def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
     from ui.runs.forks.results import read_results
 
     results = read_results(store, run_id, plan)
+    if plan.every_turn:
+        _report_turns(store, run_id, plan, as_json)
+        return
     if as_json:
         print_json(
             {
@@ -273,3 +309,53 @@ def _report(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
     )
     tell(results.verdict)
     say(f"Cost {dollars(results.spent_usd)}. Look into it: trinity episodes --run {run_id}, or trinity ui")
+
+
+def _report_turns(store: Store, run_id: str, plan: ForkPlan, as_json: bool) -> None:
+    """How the episode ends from each of its turns on, and which of them mattered."""
+    from ui.presentation.changes import change_words
+    from ui.runs.forks.results import by_turn, decisive, read_results
+    from ui.runs.forks.turning import decisive_words, luck_words
+
+    right = store.episodes.get(plan.every_turn).correct is True
+    outcomes = by_turn(plan, read_results(store, run_id, plan))
+    if as_json:
+        found = decisive(outcomes, recorded_right=right)
+        print_json(
+            {
+                "run": run_id,
+                "episode": plan.every_turn,
+                "recorded_right": right,
+                "decisive_turn": None if found is None else found.turn + 1,
+                "turns": [
+                    {
+                        "turn": one.turn + 1,
+                        "change": one.change,
+                        "unchanged": one.unchanged.to_json(),
+                        "other": one.other.to_json(),
+                    }
+                    for one in outcomes
+                ],
+            }
+        )
+        return
+    print_table(
+        [">turn", ">unchanged ends right", "95 % interval", "runner-up", ">ends right", "95 % interval"],
+        [
+            (
+                one.turn + 1,
+                f"{one.unchanged.right} of {one.unchanged.n}",
+                interval((one.unchanged.low, one.unchanged.high)),
+                change_words(one.change),
+                f"{one.other.right} of {one.other.n}",
+                interval((one.other.low, one.other.high)),
+            )
+            for one in outcomes
+        ],
+    )
+    for sentence in (
+        luck_words(outcomes, recorded_right=right),
+        decisive_words(outcomes, recorded_right=right),
+    ):
+        if sentence:
+            tell(sentence)

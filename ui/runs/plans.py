@@ -189,12 +189,14 @@ class Branch:
     reused: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     cycles: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
+    change: Change | None = None  # where it is not the plan's
 
 
 @dataclass(frozen=True, slots=True)
 class ForkPlan:
     """One change at one turn of each of these episodes. `batch` is the query they were found by, `question` the
-    first one's, for lists; `skipped` counts episodes where the change made no sense."""
+    first one's, for lists; `skipped` counts episodes where the change made no sense. `every_turn` is the episode of
+    which every turn is forked, each with a change of its own; empty for others."""
 
     change: Change
     branches: tuple[Branch, ...]
@@ -206,7 +208,12 @@ class ForkPlan:
     batch: str = ""
     question: str = ""
     skipped: int = 0
+    every_turn: str = ""
     kind: Literal["fork"] = "fork"
+
+    def change_at(self, branch: Branch) -> Change:
+        """What is changed at a branch."""
+        return branch.change or self.change
 
     @property
     def to_play(self) -> int:

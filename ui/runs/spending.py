@@ -143,10 +143,11 @@ def _forks(store: Store, plan: ForkPlan, specs: Sequence[ModelSpec]) -> CostBoun
         if branch.parent not in parents:
             continue  # deleted since: whoever plays it says so
         parent = parents[branch.parent]
-        written = plan.change.value if plan.change.kind in ("reply", "subtask") else ""
+        own = plan.change_at(branch)
+        written = own.value if own.kind in ("reply", "subtask") else ""
         subtasks = (turn.step.subtask for turn in parent.turns if turn.step is not None)
         question = ["".join((parent.task.question, 3 * written, *subtasks))]
-        for part, change, n in ((BASELINE, None, branch.baseline), (FORK, plan.change, branch.n)):
+        for part, change, n in ((BASELINE, None, branch.baseline), (FORK, own, branch.n)):
             n -= sum(name.startswith(f"{part}/") for name in branch.reused)
             left = turns_left(parent, branch.turn, change)
             first = parent.turn_budget - left

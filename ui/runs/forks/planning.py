@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from core.episode import FORK, Change, Episode, Fork, Role, Verdict
+from core.analysis.head_lens import runner_up
+from core.episode import FORK, ROLE_ORDER, Change, ChangeKind, Episode, Fork, Role, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (
     check_change,
     child_seed,
     decided_by,
+    forked_turn,
+    possible_changes,
     prefix_digest,
     stands,
     turns_anew,
@@ -151,6 +154,68 @@ def plan_forks(
     )
 
 
+def plan_every_turn(
+    store: Store,
+    episode_id: str,
+    *,
+    n: int,
+    pool: str,
+    specs: Sequence[ModelSpec],
+    encoder: str | None = None,
+) -> ForkPlan:
+    """What is played to find out which turn of an episode mattered: from every turn of a coordinator the unchanged
+    choice and its runner-up, each n times. ConfigError, one sentence, when that makes sense at no turn."""
+    if not 1 <= n <= MOST_CHILDREN:
+        raise ConfigError(f"Play between 1 and {MOST_CHILDREN} forks at each turn.")
+    parents = forks.parents(store, [episode_id])
+    if episode_id not in parents:
+        raise StoreError(f"The store holds no episode {episode_id}: 'trinity episodes' lists those it has.")
+    parent, digest = parents[episode_id], digest_of_specs(specs)
+    own_digest = forks.episode_digests(store, [episode_id])[episode_id]
+    children, branches = forks.of_parents(store, [episode_id]), []
+    for turn in range(len(parent.turns)):
+        change = runner_up_change(parent, turn)
+        if change is None:
+            continue
+        _playable(store, parent, turn, change, specs)
+        branch = replace(_branch(store, parent, turn, change, n, n, own_digest), change=change)
+        branches.append(replace(branch, reused=_standing(parent, branch, change, digest, children)))
+    if not branches:
+        raise ConfigError(
+            f"At no turn of episode {episode_id} is a runner-up recorded: its policy gives no odds, or nothing else "
+            "was allowed."
+        )
+    assert branches[0].change is not None
+    return ForkPlan(
+        branches[0].change,
+        tuple(branches),
+        pool,
+        digest,
+        tuple(spec.name for spec in specs),
+        encoder,
+        question=parent.task.question[:400],
+        skipped=len(parent.turns) - len(branches),
+        every_turn=episode_id,
+    )
+
+
+def runner_up_change(parent: Episode, index: int) -> Change | None:
+    """The likeliest other model, or the likeliest other role, whichever was less behind; None where the decision has
+    no odds, or neither makes sense at this turn."""
+    decision, possible = forked_turn(parent, index).decision, possible_changes(parent, index)
+    sides: tuple[tuple[ChangeKind, Sequence[str], str, Sequence[float], Sequence[bool]], ...] = (
+        ("model", parent.models, decision.model, decision.model_probs, decision.model_mask),
+        ("role", ROLE_ORDER, decision.role, decision.role_probs, decision.role_mask),
+    )
+    found: list[tuple[float, Change]] = []
+    for kind, names, chosen, probs, mask in sides:
+        place = names.index(chosen)
+        other = runner_up(probs, place, mask) if probs and kind in possible else None
+        if other is not None and probs[other] > 0:
+            found.append((probs[other] / probs[place], Change(kind, str(names[other]))))
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
 def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
     """A plan with so many more pairs per turn, up to MOST_CHILDREN; what was played stands. ConfigError when
     there is no room for more, or when it cannot be played any more."""
@@ -158,6 +223,16 @@ def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
     pairs = min(pairs, MOST_CHILDREN - max(n, baseline))
     if pairs < 1:
         raise ConfigError(f"At most {MOST_CHILDREN} pairs are played at one turn, and these are there.")
+    if plan.every_turn:
+        more = plan_every_turn(
+            store,
+            plan.every_turn,
+            n=n + pairs,
+            pool=plan.pool,
+            specs=pool_specs(plan.pool),
+            encoder=plan.encoder,
+        )
+        return replace(more, max_cost_usd=plan.max_cost_usd)
     return replace(
         plan_forks(
             store,

@@ -121,12 +121,11 @@ def siblings(
 ) -> list[Sibling]:
     """The children of one part ("baseline" or "fork") that the store did not hold when the run was planned."""
     found: list[Sibling] = []
-    held = stands(plan.change, part)
-    change = plan.change if part == FORK else None
-    temperature = float(change.value) if change is not None and change.kind == "temperature" else None
     place = 0
     for branch in plan.branches:
-        parent = parents[branch.parent]
+        parent, own = parents[branch.parent], plan.change_at(branch)
+        held, change = stands(own, part), own if part == FORK else None
+        temperature = float(change.value) if change is not None and change.kind == "temperature" else None
         first = place if part == BASELINE else place + branch.baseline
         for number in range(branch.baseline if part == BASELINE else branch.n):
             if f"{part}/{number}" in branch.reused:

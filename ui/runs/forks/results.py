@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.analysis.metrics import PairedDifference, clustered_difference, clustered_share
-from core.episode import BASELINE, FORK
+from core.episode import BASELINE, FORK, Change
 from storage.reads import forks
 from storage.reads.forks import Child
 from storage.store import Store
@@ -114,6 +114,42 @@ def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
         all(digests.get(branch.parent) == branch.digest for branch in plan.branches),
         len(_reused(plan)) - len(reused),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutcome:
+    """How an episode ends from one of its turns on (from 0): with the choice as it was, and with its runner-up."""
+
+    turn: int
+    change: Change
+    unchanged: ForkSide
+    other: ForkSide
+
+    @property
+    def turns_it(self) -> int:
+        """1 where the runner-up ends right more often than not and the unchanged choice does not, -1 the other way
+        round, else 0."""
+        likely = [side.share is not None and side.share > 0.5 for side in (self.unchanged, self.other)]
+        return likely[1] - likely[0]
+
+
+def by_turn(plan: ForkPlan, results: Results) -> tuple[TurnOutcome, ...]:
+    """The outcomes of a plan for every turn, first to last."""
+    return tuple(
+        TurnOutcome(
+            one.branch.turn,
+            plan.change_at(one.branch),
+            _side([one.baseline], one.branch.baseline, False),
+            _side([one.forks], one.branch.n, one.branch.certain),
+        )
+        for one in results.grown
+    )
+
+
+def decisive(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> TurnOutcome | None:
+    """The earliest turn at which the runner-up turns the recorded ending round; None where none does. For a failure
+    that is the definition of failure attribution in arXiv 2505.00212."""
+    return next((one for one in outcomes if one.turns_it == (-1 if recorded_right else 1)), None)
 
 
 def read_tallies(store: Store, plans: Mapping[str, ForkPlan]) -> dict[str, tuple[ForkSide, ForkSide]]:
