@@ -1,7 +1,8 @@
 """Which turn of an episode that ended wrong is named for it, from what is written alone: nothing is played.
 
 The earliest turn whose text already holds the wrong value, a plan as much as an answer; where no text does, or the
-value stands in the question as well, the first turn that gave the wrong answer. It is a rule of thumb: another choice
+value stands in the question as well, the first turn that gave the wrong answer. Only turns after the last right answer
+was given count. It is a rule of thumb: another choice
 at that turn need not have helped, which only playing on from it can tell.
 """
 
@@ -36,11 +37,14 @@ def blame(episode: Episode) -> Blame | None:
     if not value:
         able = [turn.index for turn in episode.turns if turn.decision.role is Role.WORKER]
         return Blame(able[-1] if able else episode.turns[-1].index, "none")
-    given = next(turn.index for turn in episode.turns if turn.answer_after == episode.answer)
+    # Before a right answer stood, whatever was wrong had been mended.
+    right = [turn.correct_after is True for turn in episode.turns]
+    since = max((i + 1 for i in range(len(right)) if right[i] and not (i and right[i - 1])), default=0)
+    given = next(turn.index for turn in episode.turns[since:] if turn.answer_after == episode.answer)
     # A short value stands in many texts by chance, and one of the question is in every text about it.
     if holds(episode.task.question, value):
         return Blame(given, "answer", value)
-    first = next((turn for turn in episode.turns[:given] if holds(_text(turn), value)), None)
+    first = next((turn for turn in episode.turns[since:given] if holds(_text(turn), value)), None)
     if first is None:
         return Blame(given, "answer", value)
     return Blame(first.index, "plan" if first.decision.role is Role.THINKER else "text", value)

@@ -75,6 +75,16 @@ def test_a_plan_that_holds_the_wrong_value_is_named_before_the_answer() -> None:
     assert blame(asked) == Blame(1, "answer", "17")
 
 
+def test_a_wrong_value_that_was_mended_in_between_is_not_named() -> None:
+    lost = episode(
+        turn(0, "ann", Role.WORKER, "17", "17"),
+        turn(1, "bob", Role.WORKER, "42", "42"),
+        turn(2, "ann", Role.THINKER, "maybe 17", "42"),
+        turn(3, "bob", Role.WORKER, "17", "17"),
+    )
+    assert blame(lost) == Blame(2, "plan", "17")
+
+
 def test_what_has_no_answer_or_no_end_is_told_so() -> None:
     nothing = episode(turn(0, "ann", Role.WORKER, "hm", None), turn(1, "bob", Role.THINKER, "hm", None))
     assert blame(nothing) == Blame(0, "none")

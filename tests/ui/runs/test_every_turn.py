@@ -13,11 +13,13 @@ from core.errors import ConfigError, StoreError
 from core.heads import softmax
 from core.pool.spec import digest_of_specs
 from storage.store import Store
+from tests.ui.pages import opened, press, shown
 from tests.ui.sums import Sums
 from ui.runs.forks.planning import more_of, plan_every_turn, runner_up_change
 from ui.runs.forks.results import ForkSide, TurnOutcome, by_turn, decisive, read_results
 from ui.runs.forks.turning import decisive_words, luck_words
 from ui.runs.plans import ForkPlan, plan_of
+from ui.runs.play import play
 from ui.runs.wiring import pool_specs
 
 
@@ -49,6 +51,26 @@ def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) 
     more = more_of(store, plan, 1)
     assert [one.baseline for one in more.branches] == [3, 3, 3]
     assert all(len(one.reused) >= 3 for one in more.branches), "what was played stands"
+
+
+def test_a_page_plays_on_from_every_turn_and_tells_which_mattered(world: Sums, store: Store, no_workers: None) -> None:
+    episode = store.episodes.of_run(recorded(world, store))[0].id
+    assert opened("replay", ep=episode).button(key="every_turn").label == "Which turn mattered?"
+    page = opened("forks", ep=episode, every="1")
+    assert "At most" in shown(page)
+    page.slider(key="every_turn_n").set_value(2).run()
+    press(page, "fork_start")
+    run = store.runs.list(kind="fork")[0]
+    assert plan_of(run, ForkPlan).every_turn == episode
+    for _ in play(store, run.id):
+        pass
+    found = shown(opened("forks", run=run.id))
+    assert "Unchanged from turn 1 it ends right" in found
+    assert ("is decisive" in found) or ("At no turn" in found)
+    assert "Which turn mattered?" in shown(press(opened("replay", ep=episode), "every_turn")), (
+        "its newest run"
+    )
+    assert "which turn mattered" in shown(opened("forks"))
 
 
 def test_what_cannot_be_forked_at_every_turn_is_refused(world: Sums, store: Store) -> None:

@@ -192,7 +192,7 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
     parents = forks.parents(store, [branch.parent for branch in plan.branches])
     quote = price(store, plan, specs)
     most = quote.most
-    plays = any(turns_left(parents[one.parent], one.turn, plan.change) for one in plan.branches)
+    plays = any(turns_left(parents[one.parent], one.turn, plan.change_at(one)) for one in plan.branches)
     forked = sum(one.n for one in plan.branches)
     base = sum(one.baseline for one in plan.branches)
     stand = sum(len(one.reused) for one in plan.branches)
@@ -213,7 +213,8 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[float | None, str]:
         lines.append(f"**{stand}** of these stand in the store already and are not played again.")
     if plan.skipped:
         lines.append(
-            f"**{plan.skipped}** episodes are left out: the change makes no sense or changes nothing there."
+            f"**{plan.skipped}** {'turns' if plan.every_turn else 'episodes'} are left out: the change makes no "
+            "sense or changes nothing there."
         )
     lines.append(f"Replies: {label(_source_words(plan.pool, specs, bool(most.calls)), 200)}.")
     lines.append(f"At most **{most.calls:,}** calls" + ("." if quote.is_paid else ", **free**."))

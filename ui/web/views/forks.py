@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 import streamlit as st
 
 from core.episode import Change
-from core.errors import ConfigError
+from core.errors import ConfigError, TrinityError
 from core.play.forking import forked_turn
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
@@ -21,7 +21,15 @@ from ui.presentation.course import lane
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, policy_name, strip_key
 from ui.runs import wiring
-from ui.runs.forks.planning import BATCHES, MOST_CHILDREN, PLACES, more_of, place_in_address, pool_of
+from ui.runs.forks.planning import (
+    BATCHES,
+    MOST_CHILDREN,
+    PLACES,
+    more_of,
+    place_in_address,
+    plan_every_turn,
+    pool_of,
+)
 from ui.runs.forks.results import read_results, read_tallies
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.queue import has_died
@@ -38,6 +46,7 @@ from ui.web.forks.form import (
     what_will_run,
 )
 from ui.web.forks.panels import TEXTS, branches_table, finding, headline, pairs_table, reached, tree
+from ui.web.forks.turning import turning_panel
 from ui.web.kit import state
 from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
@@ -63,7 +72,9 @@ def show() -> None:
     store = state.store()
     if run := state.param("run"):
         _run_page(store, run)
-    elif ep := state.param("ep"):
+    elif (ep := state.param("ep")) and state.param("every"):
+        _every_turn_page(store, ep)
+    elif ep:
         _form_page(store, ep)
     elif state.param("batch"):
         _batch_page(store)
@@ -108,6 +119,8 @@ def _runs(store: Store) -> None:
 
 def _run_words(plan: ForkPlan) -> str:
     """A run in a line: where it forked and what it changed."""
+    if plan.every_turn:
+        return f"which turn mattered · {plan.question}"
     where = (
         f"turn {plan.branches[0].turn + 1}" if len(plan.branches) == 1 else f"{len(plan.branches)} episodes"
     )
@@ -175,6 +188,29 @@ def _form_page(store: Store, ep: str) -> None:
         _numbers_and_start(store, [(ep, index)], change)
 
 
+def _every_turn_page(store: Store, ep: str) -> None:
+    """How often each turn is played on from, and the start."""
+    parent = store.episodes.get(ep)
+    _back("The recorded episode", ep=None)
+    st.title("Which turn mattered?")
+    st.markdown(f"#### {label(parent.task.question, 220)}")
+    st.caption(
+        "From every turn the episode is played on, with the choice as it was and with the runner-up of its decision. "
+        "So it is seen where the ending was decided, and whether the recorded one was luck."
+    )
+    with st.container(border=True):
+        n = st.slider("Plays from each turn, of either choice", 1, MOST_CHILDREN, 5, key="every_turn_n")
+        plan, why = None, ""
+        try:
+            pool = pool_of(store, parent, wiring.settings().pool)
+            plan = plan_every_turn(
+                store, ep, n=n, pool=pool, specs=pool_specs(pool), encoder=wiring.settings().encoder
+            )
+        except TrinityError as error:
+            why = str(error)
+        _start_box(store, plan, why)
+
+
 def _batch_page(store: Store) -> None:
     _back("Forks")
     st.title("One change in many episodes")
@@ -234,18 +270,29 @@ def _run_page(store: Store, run_id: str) -> None:
         run=run_id if one and not alone else None,
     )
     where = f"turn {one.branch.turn + 1}" if one else f"these {len(plan.branches)} turns"
-    st.title(f"What if {where} had been {label(change_words(plan.change), 80)}?")
+    whole = bool(plan.every_turn) and one is None
+    if whole:
+        st.title("Which turn mattered?")
+    else:
+        change = plan.change_at(one.branch) if one else plan.change
+        st.title(f"What if {where} had been {label(change_words(change), 80)}?")
     top, progress, below = st.container(), st.container(), st.container()
     with top:
-        st.markdown(f"#### {label(plan.question if len(plan.branches) == 1 else _batch_words(plan), 220)}")
+        st.markdown(f"#### {label(plan.question if alone or plan.every_turn else _batch_words(plan), 220)}")
         headline(store, run, plan, results)
     if is_under_way(run):
         with progress:
             watch(store, run, TEXTS, lambda _store, _run: reached(results))
     with below:
-        if one is None or alone:
+        if whole:
+            right = store.episodes.get(plan.every_turn).correct is True
+            to_turn = partial(_to_turn, plan.every_turn)
+            turning_panel(plan, results, recorded_right=right, to_turn=to_turn)
+        elif one is None or alone:
             finding(plan, results)
-        if one is None:
+        if whole:
+            replay_link("The recorded episode", plan.every_turn, 1)
+        elif one is None:
             branches_table(store, results)
         else:
             tree(store, plan, one)
@@ -259,6 +306,10 @@ def _run_page(store: Store, run_id: str) -> None:
                 again = "Another change at this turn"
                 state.page_link("forks", again, icon=":material/call_split:", ep=ep, t=turn)
                 replay_link("The recorded episode", ep, turn)
+
+
+def _to_turn(episode: str, index: int) -> None:
+    state.go("replay", ep=episode, t=index + 1)
 
 
 def _batch_words(plan: ForkPlan) -> str:

@@ -44,6 +44,7 @@ from ui.web.components.transport import (
     turn_field,
 )
 from ui.web.components.turn_strip import WINDOW, turn_strip, window
+from ui.web.forks.turning import newest_of
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.kit.cache import cached
@@ -178,6 +179,18 @@ def _back_button() -> None:
     help = "Back to the list, its filters kept"
     if tool("Episodes", "back_to_list", icon="arrow_back", shortcut=shortcut, help=help):
         state.back_to_list()
+
+
+def _turning_button(recording: Recording) -> None:
+    """The way to what tells which turn mattered; for what a coordinator played."""
+    episode = recording.episode
+    if episode.status is Status.FINISHED and not episode.plans and not _zen():
+        help = "Plays on from every turn, with the choice as it was and with its runner-up"
+        if tool("Which turn mattered?", "every_turn", icon="target", help=help):
+            found = newest_of(recording.store, recording.summary.id)
+            if found is None:
+                state.go("forks", ep=recording.summary.id, every=1)
+            state.go("forks", run=found[0])
 
 
 def _fork_button(recording: Recording, cursor: int) -> None:
@@ -338,6 +351,7 @@ def _at_turn(recording: Recording, places: _Places) -> None:
         _back_button()
     with places.onwards:
         _fork_button(recording, cursor)
+        _turning_button(recording)
         share_popover(recording, cursor)
     with places.course:
         _course(recording, shown, cursor, to)
