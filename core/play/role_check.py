@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from core.episode import ROLE_ORDER, Ask, Flag, Protocol, Reply, Role, Task
@@ -41,6 +41,11 @@ class RoleCheck:
         return ", ".join(LACKS[flag] for flag in self.reading.flags if flag in LACKS)
 
 
+def call_count(specs: Sequence[ModelSpec]) -> int:
+    """How many calls `check_roles` makes."""
+    return len(ROLE_ORDER) * sum(1 + _is_streamed(spec) for spec in specs)
+
+
 def check_roles(pool: Pool) -> Iterator[RoleCheck]:
     """Every model in every role, as the calls are answered: all of them whole, then, of servers, streamed."""
     calls = [(spec, role, _ask(spec, role)) for spec in pool.specs for role in ROLE_ORDER]
@@ -49,11 +54,15 @@ def check_roles(pool: Pool) -> Iterator[RoleCheck]:
             _, role, ask = calls[index]
             yield _checked(role, ask, reply, streamed=False)
     for spec, role, ask in calls:
-        if spec.provider == "openai" and spec.stream:
+        if _is_streamed(spec):
             with closing(pool.stream(ask)) as pieces:
                 for piece in pieces:
                     if isinstance(piece, Reply):
                         yield _checked(role, ask, piece, streamed=True)
+
+
+def _is_streamed(spec: ModelSpec) -> bool:
+    return spec.provider == "openai" and spec.stream
 
 
 def _ask(spec: ModelSpec, role: Role) -> Ask:

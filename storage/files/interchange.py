@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -55,7 +55,7 @@ from storage.files.jsonl_rows import (
     stored_episodes,
     stored_twin,
 )
-from storage.files.selection import Selection, selected_ids
+from storage.files.selection import Selection, selected_ids, written
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, insert_episodes
 from storage.rows.schema import checkpoint, iteration, label, optimiser, planner, run
@@ -98,21 +98,31 @@ def export_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> dict[
     The file appears whole or not at all; a name ending in `.gz` is gzipped. The same store gives the same
     bytes. StoreError for an unknown run or a place that cannot be written.
     """
+    return written(write_runs(store, run_ids, path), {})
+
+
+def write_runs(store: Store, run_ids: Sequence[str], path: str | Path) -> Iterator[dict[str, int]]:
+    """`export_runs` step by step: the lines written by kind, after each line."""
     with reading(store.engine) as connection:
-        return _write(Path(path), run_ids, lines_of_runs(connection, run_ids))
+        yield from _write(Path(path), run_ids, lines_of_runs(connection, run_ids))
 
 
 def export_episodes(store: Store, selection: Selection, path: str | Path) -> dict[str, int]:
     """Write single episodes with the runs they are of and the checkpoints that played them, but without the rest of
     those runs; returns the lines written by kind. The file appears completely or not at all. StoreError for an unknown
     episode, for none, or for a place that cannot be written."""
+    return written(write_episodes(store, selection, path), {})
+
+
+def write_episodes(store: Store, selection: Selection, path: str | Path) -> Iterator[dict[str, int]]:
+    """`export_episodes` step by step: the lines written by kind, after each line."""
     with reading(store.engine) as connection:
         ids = selected_ids(connection, selection)
         run_ids = runs_of(connection, ids)
-        return _write(Path(path), run_ids, lines_of_episodes(connection, run_ids, ids))
+        yield from _write(Path(path), run_ids, lines_of_episodes(connection, run_ids, ids))
 
 
-def _write(path: Path, run_ids: Sequence[str], body: Iterable[Line]) -> dict[str, int]:
+def _write(path: Path, run_ids: Sequence[str], body: Iterable[Line]) -> Iterator[dict[str, int]]:
     counts: Counter[str] = Counter()
     with atomic_file(path) as draft, _packed(draft, path.suffix == ".gz") as file:
         digest = hashlib.sha256()
@@ -120,32 +130,37 @@ def _write(path: Path, run_ids: Sequence[str], body: Iterable[Line]) -> dict[str
             content = dump_line(line)
             digest.update(content)
             file.write(content)
-            counts[line.kind] += 1
-        counts.pop("header")
-        file.write(dump_line(EndLine(counts=counts, sha256=digest.hexdigest())))
-    return dict(counts)
+            counts[line.kind] += line.kind != "header"
+            yield dict(+counts)
+        file.write(dump_line(EndLine(counts=+counts, sha256=digest.hexdigest())))
 
 
 def import_runs(store: Store, path: str | Path) -> list[ImportReport]:
     """Import a file, or every `.jsonl` and `.jsonl.gz` file of a folder, in the order of their names."""
-    path = Path(path)
+    return [import_file(store, file) for file in files_to_import(Path(path))]
+
+
+def files_to_import(path: Path) -> list[Path]:
+    """A file, or those of a folder that `import_runs` imports. ImportFormatError for a folder with none."""
     if not path.is_dir():
-        return [import_file(store, path)]
+        return [path]
     files = sorted(found for found in path.iterdir() if found.name.endswith((".jsonl", ".jsonl.gz")))
     if not files:
         raise ImportFormatError(f"The folder {path} holds no .jsonl or .jsonl.gz file to import.")
-    return [import_file(store, file) for file in files]
+    return files
 
 
-def import_file(store: Store, path: str | Path) -> ImportReport:
-    """Import one file in one transaction: all of it or, on any fault, nothing.
+def import_file(
+    store: Store, path: str | Path, opened: Callable[[Path], BinaryIO] = lambda path: path.open("rb")
+) -> ImportReport:
+    """Import one file in one transaction: all of it or, on any fault, nothing. `opened` is how it is opened.
 
     ImportFormatError, with the line's number, for a file that is truncated, foreign, of another version,
     damaged, oversized, or at odds with what the store holds under the same id.
     """
     path = Path(path)
     try:
-        with path.open("rb") as raw:
+        with opened(path) as raw:
             return import_stream(store, raw, path)
     except OSError as error:
         raise ImportFormatError(f"The file {path} cannot be read: {error.strerror or error}.") from error

@@ -21,7 +21,14 @@ from sqlalchemy import Connection, select
 from core.play.deciders import decider_at
 from storage.files.atomic import atomic_file
 from storage.files.label_columns import LabelColumns, label_columns, label_rows, opinion_rows
-from storage.files.selection import FETCH, Selection, selected_ids, selection_conditions, selection_query
+from storage.files.selection import (
+    FETCH,
+    Selection,
+    selected_ids,
+    selection_conditions,
+    selection_query,
+    written,
+)
 from storage.rows import mapping
 from storage.rows.engine import reading
 from storage.rows.mapping import Row, Rows
@@ -122,11 +129,16 @@ def export_parquet(store: Store, selection: Selection, path: str | Path, rowed: 
 
     The file appears whole or not at all. StoreError for an unknown episode, none, or an unwritable place.
     """
+    return written(write_parquet(store, selection, path, rowed), 0)
+
+
+def write_parquet(store: Store, selection: Selection, path: str | Path, rowed: RowKind) -> Iterator[int]:
+    """`export_parquet` step by step: how many rows are written, again and again until all are."""
     with reading(store.engine) as connection:
         selected_ids(connection, selection)
         schema, make = _table(connection, selection, rowed)
         with atomic_file(Path(path)) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as file:
-            return _write(file, schema, make(connection, selection))
+            yield from _write(file, schema, make(connection, selection))
 
 
 def _table(
@@ -144,12 +156,12 @@ def _table(
     return schema, partial(make, labels=labels)
 
 
-def _write(file: Any, schema: Any, rows: Iterable[Row]) -> int:
+def _write(file: Any, schema: Any, rows: Iterable[Row]) -> Iterator[int]:
     total = 0
     for group in _groups(rows):
         file.write_table(pa.Table.from_pylist(group, schema))
         total += len(group)
-    return total
+        yield total
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
@@ -14,6 +16,8 @@ from storage.rows.engine import fetch_scalar, reading
 from storage.rows.schema import episode, text
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.store import Store
+
+T = TypeVar("T")
 
 #: What a filter lets through, or these ids.
 Selection = EpisodeFilter | Sequence[str]
@@ -52,11 +56,22 @@ def count_episodes(store: Store, selection: Selection, cap: int) -> CappedCount:
         return paging.count_capped(connection, matching, cap)
 
 
+def count_turns(store: Store, selection: Selection) -> int:
+    """How many turns the episodes of a selection have."""
+    chosen = selection_conditions(selection, store.engine.dialect.name)
+    return int(fetch_scalar(store.engine, select(func.coalesce(func.sum(episode.c.turns), 0)).where(*chosen)))
+
+
 def count_characters(store: Store, selection: Selection) -> int:
     """How long all texts of a selection are together. It reads them all: count first."""
     wanted = selection_query(selection, store.engine.dialect.name)
     length = func.coalesce(func.sum(func.length(text.c.body)), 0)
     return int(fetch_scalar(store.engine, select(length).where(text.c.episode_id.in_(wanted))))
+
+
+def written(counts: Iterable[T], nothing: T) -> T:
+    """The last of the counts that come while a file is written, which is then complete; `nothing` where none came."""
+    return reduce(lambda _, count: count, counts, nothing)
 
 
 def stream_summaries(store: Store, selection: Selection) -> Iterator[EpisodeSummary]:

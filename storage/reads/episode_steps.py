@@ -13,6 +13,7 @@ from core.errors import StoreError
 from storage.filters.listing import LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows
+from storage.rows.meta_column import removed_in
 from storage.rows.schema import episode, label, plan, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
@@ -99,7 +100,8 @@ def read_turns(store: Store, episode_id: str, indices: Iterable[int]) -> dict[in
     """The turns of these indices that have begun, in one query."""
     query = (
         _decisions(episode_id)
-        .add_columns(text.c.kind, text.c.body)
+        .add_columns(text.c.kind, text.c.body, episode.c.meta)
+        .join(episode, episode.c.id == turn.c.episode_id)
         .outerjoin(text, same_turn(text) & text.c.kind.in_(_WRITTEN))
         .where(turn.c.idx.in_(list(indices)))
     )
@@ -110,8 +112,9 @@ def read_turns(store: Store, episode_id: str, indices: Iterable[int]) -> dict[in
         texts[row["kind"]] = row["body"]
         partial = row["stage"] == "asked"
         reply = texts.get("partial" if partial else "reply", "")
+        removed = removed_in(row["meta"]).get("texts")
         found[row["idx"]] = BegunTurn(
-            _decision(row), TurnText((), reply, texts.get("reasoning", ""), partial)
+            _decision(row), TurnText((), reply, texts.get("reasoning", ""), partial, reply_removed=removed)
         )
     return found
 

@@ -7,11 +7,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, delete, exists, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    and_,
+    delete,
+    exists,
+    insert,
+    select,
+    update,
+)
 
 from core.episode import Episode, Message, Plan, Reply, Task, Turn
+from core.play.private import NOT_KEPT, episode_without_texts
 from storage.rows import mapping
-from storage.rows.schema import checkpoint, episode, override, plan, same_turn, state, task, text, turn
+from storage.rows.schema import (
+    checkpoint,
+    episode,
+    override,
+    plan,
+    same_turn,
+    second_opinion,
+    state,
+    task,
+    text,
+    turn,
+)
 
 #: IN lists stay below every database's limit on bound values.
 CHUNK = 500
@@ -154,9 +177,43 @@ def delete_episodes(connection: Connection, chosen: ColumnElement[bool]) -> int:
     ids = select(episode.c.id).where(chosen)
     connection.execute(delete(override).where(override.c.episode_id.in_(ids)))
     deleted = connection.execute(delete(episode).where(chosen)).rowcount
+    _delete_unplayed_tasks(connection)
+    return deleted
+
+
+def update_without_texts(connection: Connection, ids: Sequence[str]) -> None:
+    """Take from episodes what stands of their texts outside of `text`: the question, answers, plans and what was read
+    from replies. A task goes with its last episode."""
+    for one in [*read_episodes(connection, ids)]:
+        private = episode_without_texts(one)
+        key = insert_tasks(connection, [private.task])[private.task]
+        own = mapping.episode_row(private, key, 0.0)
+        kept = {name: own[name] for name in ("task_key", "task_id", "question", "meta")}
+        change = update(episode).where(episode.c.id == one.id)
+        connection.execute(change.values({**kept, "answer": private.answer}))
+        for played in private.turns:
+            same = and_(turn.c.episode_id == one.id, turn.c.idx == played.index)
+            reread = {**mapping.replied_row(played.reply), **mapping.finished_row(played)}
+            connection.execute(update(turn).where(same).values(reread))
+        for written in private.plans:
+            row = mapping.plan_row(written, 0.0)
+            row.pop("at")
+            same = and_(*(plan.c[name] == row.pop(name) for name in ("episode_id", "round", "attempt")))
+            connection.execute(update(plan).where(same).values(row))
+    unfinished = and_(turn.c.episode_id.in_(ids), turn.c.stage != "finished", turn.c.error.is_not(None))
+    connection.execute(update(turn).where(unfinished).values(error=NOT_KEPT))
+    # By a digest a guess at what was said could be confirmed. Who read the same keeps that in common.
+    read = select(turn.c.prompt_digest).where(same_turn(turn, second_opinion)).scalar_subquery()
+    opinions = second_opinion.c.episode_id.in_(ids)
+    connection.execute(delete(second_opinion).where(opinions, second_opinion.c.prompt_digest != read))
+    connection.execute(update(second_opinion).where(opinions).values(prompt_digest=""))
+    connection.execute(update(turn).where(turn.c.episode_id.in_(ids)).values(prompt_digest=""))
+    _delete_unplayed_tasks(connection)
+
+
+def _delete_unplayed_tasks(connection: Connection) -> None:
     played = select(episode.c.id).where(episode.c.task_key == task.c.key)
     connection.execute(delete(task).where(~exists(played)))
-    return deleted
 
 
 def insert_tasks(connection: Connection, played: Iterable[Task]) -> dict[Task, int]:

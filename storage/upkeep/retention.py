@@ -4,6 +4,9 @@ once.
 Only what is over can go; of a run of the endpoint each request that was played, as nobody ever resumes one. What people
 or other recordings depend on (labels, forks, their parents) is kept unless it is asked for too. An episode notes when
 something of it was removed, so that pages can say so.
+
+A request to the endpoint is a question of whoever asked, and no task of a set: with its texts the question and the
+answer go too.
 """
 
 from __future__ import annotations
@@ -34,11 +37,12 @@ from sqlalchemy import (
 
 from core.episode import Removable, Status
 from core.errors import ConfigError, StoreError
+from core.play.private import NOT_KEPT
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
-from storage.rows.full_episodes import chunks, delete_episodes
+from storage.rows.full_episodes import chunks, delete_episodes, update_without_texts
 from storage.rows.meta_column import mentions_removed, removed_in, with_removed
-from storage.rows.schema import checkpoint, episode, plan, run, state, text
+from storage.rows.schema import checkpoint, episode, plan, run, state, task, text
 from storage.rows.summaries import RunStatus
 from storage.shelves.labels import is_labelled
 from storage.store import Store
@@ -59,7 +63,7 @@ LOST: dict[What, str] = {
     "choices, texts and outcomes stay.",
     "prompts": "Replies and reasoning stay; what each model was sent is gone, and these episodes cannot be forked.",
     "texts": "Choices, verdicts, answers and costs stay; nothing that was said can be read or searched, and these "
-    "episodes cannot be forked.",
+    "episodes cannot be forked. Of requests to the endpoint the question and the answer go too.",
     "episodes": "Everything of them goes: turns, texts, choices, outcomes, labels; their runs stay, without them.",
     "runs": "Everything of them goes: episodes, turns, texts, labels, checkpoints, generations.",
 }
@@ -78,6 +82,11 @@ _EPISODE_IS_OVER = exists(
         run.c.id == episode.c.run_id,
         or_(_OVER, _BROKE_OFF, and_(run.c.kind == "serve", episode.c.status != Status.RUNNING)),
     )
+)
+#: A request to the endpoint whose question is still there.
+_ASKED = and_(
+    episode.c.question != NOT_KEPT,
+    exists(select(run.c.id).where(run.c.id == episode.c.run_id, run.c.kind == "serve")),
 )
 #: What a planner's replies lose with it. What each step was asked to do stays, as choices and verdicts do.
 _OF_PLANS: dict[What, dict[str, str]] = {
@@ -135,6 +144,9 @@ def prune(store: Store, what: What, where: EpisodeFilter, *, everything: bool = 
             connection.execute(delete(column.table).where(held, *kinds))
             if planned := _OF_PLANS.get(what):
                 connection.execute(update(plan).where(plan.c.episode_id.in_(chunk)).values(planned))
+            if what == "texts":
+                requests = select(episode.c.id).where(episode.c.id.in_(chunk), _ASKED)
+                update_without_texts(connection, connection.execute(requests).scalars().all())
             _note(connection, chunk, what, store.now())
     return found
 
@@ -181,13 +193,20 @@ def _found(
         return Pruning(what, len(ids), len(ids), size, retained=retained), ids
     column, kinds = _HELD[what]
     owner = column.table.c.episode_id
-    has = exists(select(owner).where(owner == episode.c.id, *kinds))
+    has: ColumnElement[bool] = exists(select(owner).where(owner == episode.c.id, *kinds))
+    if what == "texts":
+        has = or_(has, _ASKED)
     ids, retained = _free(connection, episode, and_(has, *chosen), firm, soft)
     rows = size = 0
     for chunk in chunks(ids):
         measured = select(func.count(), _bytes(connection, column)).where(owner.in_(chunk), *kinds)
         n, length = connection.execute(measured).one()
         rows, size = rows + n, size + int(length)
+        if what == "texts":
+            asked = select(func.count(), _bytes(connection, task.c.question))
+            asked = asked.join_from(episode, task, task.c.key == episode.c.task_key)
+            n, length = connection.execute(asked.where(episode.c.id.in_(chunk), _ASKED)).one()
+            rows, size = rows + n, size + int(length)
     return Pruning(what, len(ids), rows, size, retained=retained), ids
 
 

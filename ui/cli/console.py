@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -28,6 +28,8 @@ from core.errors import ConfigError
 
 if TYPE_CHECKING:
     from storage.store import Store
+
+T = TypeVar("T")
 
 #: Results go to stdout, everything said along the way to stderr, so that a script can read the first.
 #: A pipe has no width: what a program reads must not be wrapped at the 80 columns that are assumed for it.
@@ -211,3 +213,12 @@ def progress() -> Progress:
         disable=not err.is_terminal,
         speed_estimate_period=SPEED_S,
     )
+
+
+def with_progress(steps: Iterable[T], what: str, total: int) -> Iterator[T]:
+    """The steps as they come, with the bar of `progress`."""
+    with progress() as bar:
+        line = bar.add_task(what, total=total, note="")
+        for step in steps:
+            bar.update(line, advance=1)
+            yield step

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from core.errors import ConfigError
-from ui.cli.console import JsonOption, StoreOption, counted, opened_store, print_json, say, tell
+from ui.cli.console import (
+    JsonOption,
+    StoreOption,
+    counted,
+    opened_store,
+    print_json,
+    printable,
+    progress,
+    say,
+    tell,
+)
 from ui.cli.narrowing import FlagOption, PolicyOption, RunOption, WhereOption, narrowed
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
     from storage.files.selection import Selection
     from storage.filters.episode_filter import EpisodeFilter
     from storage.store import Store
@@ -33,15 +48,36 @@ def import_(
 
     [dim]$[/] trinity import colleague.jsonl.gz
     """
-    from storage.files.interchange import import_runs
+    from storage.files.interchange import files_to_import, import_file
 
-    with opened_store(store) as opened:
-        reports = [report for path in paths for report in import_runs(opened, path)]
+    files = [file for path in paths for file in files_to_import(path)]
+    megabytes = sum(file.stat().st_size for file in files if file.is_file()) / 1e6
+    with opened_store(store) as opened, progress() as bar:
+        line = bar.add_task("megabytes read", total=math.ceil(megabytes), note="")
+
+        def watched(path: Path) -> BinaryIO:
+            bar.update(line, note=printable(path.name))
+            return BufferedReader(_Watched(path, lambda n: bar.update(line, advance=n / 1e6)))
+
+        reports = [import_file(opened, file, watched) for file in files]
     if as_json:
         print_json(reports)
         return
     for report in reports:
         tell(str(report))
+
+
+class _Watched(FileIO):
+    """A file that tells how many bytes of it are read, as they are."""
+
+    def __init__(self, path: Path, tell: Callable[[int], object]) -> None:
+        super().__init__(path)
+        self._tell = tell
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        read = super().readinto(buffer) or 0
+        self._tell(read)
+        return read
 
 
 def export(
@@ -164,32 +200,67 @@ def _targets(chosen: str, path: Path | None, wanted: Wanted) -> list[Path]:
     return [path or Path(stem + _ENDS[chosen])]
 
 
+#: What is written, how much of it (None: not known before), and how many lines by kind are written, as they are.
+Written = tuple[str, int | None, Iterator[dict[str, int]]]
+
+
 def _write(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> list[dict[str, int]]:
-    """Write the files; returns how many of what is in each. Each format's module is imported for itself alone."""
+    """Write the files; returns how many of what is in each."""
+    found = []
+    with progress() as bar:
+        for noun, total, counts in _files(store, chosen, wanted, targets):
+            line, last = bar.add_task(f"{noun}s", total=total, note=""), {noun: 0}
+            for last in counts:
+                bar.update(line, completed=last.get(noun, 0))
+            bar.update(line, total=last.get(noun, 0))
+            found.append(last)
+    return found
+
+
+def _files(store: Store, chosen: str, wanted: Wanted, targets: list[Path]) -> Iterator[Written]:
+    """The files, written as they are gone through. Each format's module is imported for itself alone."""
+    from storage.files.selection import count_episodes, count_turns
+
+    def counted_in(selection: Selection) -> int:
+        return count_episodes(store, selection, 2**31).n
+
     target, selection = targets[0], wanted.selection()
-    if chosen == "jsonl":
-        from storage.files.interchange import export_episodes, export_runs
+    if chosen == "html":
+        from ui.export import bundle
 
-        if wanted.runs:
-            return [export_runs(store, wanted.runs, target)]
-        return [export_episodes(store, selection, target)]
-    if chosen == "parquet":
-        from storage.files.parquet import ROW_KINDS, export_parquet
+        if wanted.one_page:
+            yield "page", 1, _one_page(store, wanted, target)
+        else:
+            pages = bundle.write_pages(store, selection, target)
+            yield "page", counted_in(selection), ({"page": n} for n in pages)
+    elif chosen == "csv":
+        from ui.export.spreadsheet import write_csv
 
-        return [
-            {kind.removesuffix("s"): export_parquet(store, selection, path, kind)}
-            for path, kind in zip(targets, ROW_KINDS, strict=True)
-        ]
-    if chosen == "csv":
-        from ui.export.spreadsheet import export_csv
+        yield "episode", counted_in(selection), ({"episode": n} for n in write_csv(store, selection, target))
+    elif chosen == "parquet":
+        from storage.files.parquet import ROW_KINDS, write_parquet
 
-        return [{"episode": export_csv(store, selection, target)}]
+        totals = {"episodes": counted_in(selection), "turns": count_turns(store, selection)}
+        for kind, path in zip(ROW_KINDS, targets, strict=True):
+            noun = kind.removesuffix("s")
+            rows = write_parquet(store, selection, path, kind)
+            yield noun, totals.get(kind), ({noun: n} for n in rows)
+    elif wanted.runs:
+        from storage.files.interchange import write_runs
+
+        total = sum(counted_in(replace(wanted.where, run=run)) for run in wanted.runs)
+        yield "episode", total, write_runs(store, wanted.runs, target)
+    else:
+        from storage.files.interchange import write_episodes
+
+        yield "episode", counted_in(selection), write_episodes(store, selection, target)
+
+
+def _one_page(store: Store, wanted: Wanted, target: Path) -> Iterator[dict[str, int]]:
     from ui.export import bundle
 
     if wanted.pair:
         bundle.export_pair(store, *wanted.pair, target)
-    elif wanted.one_page:
-        bundle.export_page(store, wanted.episodes[0], target)
     else:
-        return [{"page": bundle.export_pages(store, selection, target)}]
-    return [{"page": 1}]
+        bundle.export_page(store, wanted.episodes[0], target)
+    yield {"page": 1}

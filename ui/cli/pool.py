@@ -9,7 +9,16 @@ from typing import Annotated
 import typer
 
 from core.settings import POCKET_POOL
-from ui.cli.console import JsonOption, PoolOption, print_json, print_table, say, tell, write_new
+from ui.cli.console import (
+    JsonOption,
+    PoolOption,
+    print_json,
+    print_table,
+    say,
+    tell,
+    with_progress,
+    write_new,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -97,7 +106,8 @@ def check(
 
     results: list[dict[str, object]] = []
     rows: list[tuple[str, ...]] = []
-    for name, reply in check_pool(wiring.resolve_pool(wiring.settings(pool=pool).pool)):
+    models = wiring.resolve_pool(wiring.settings(pool=pool).pool)
+    for name, reply in with_progress(check_pool(models), "models", len(models.specs)):
         failure = None if reply.error is None else reply.error.message
         say(f"{name}: {'answered' if failure is None else 'failed'}")
         results.append({"name": name, "ok": failure is None, "latency_s": reply.latency_s, "error": failure})
@@ -114,12 +124,13 @@ def check(
 
 def _check_roles(pool: str | None, as_json: bool) -> None:
     """Whether each model's plan, answer and verdict can be read."""
-    from core.play.role_check import RoleCheck, check_roles
+    from core.play.role_check import RoleCheck, call_count, check_roles
     from ui.presentation.words import dollars, role_word
     from ui.runs import wiring
 
     found: list[RoleCheck] = []
-    for one in check_roles(wiring.resolve_pool(wiring.settings(pool=pool).pool)):
+    models = wiring.resolve_pool(wiring.settings(pool=pool).pool)
+    for one in with_progress(check_roles(models), "calls", call_count(models.specs)):
         found.append(one)
         how = "streamed" if one.streamed else "whole"
         say(f"{one.model} as {role_word(one.role)}, {how}: {one.problem or 'ok'}")

@@ -32,6 +32,7 @@ from core.ids import episode_id
 from core.play.drive import drive_arriving
 from core.play.policies import PolicyPerRequest
 from core.play.policy import Policy, WorkflowPolicy, WrappedPolicy
+from core.play.private import without_texts
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
@@ -39,7 +40,6 @@ from storage.recorder import heartbeats, record
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from ui.endpoint.ledger import Ledger
-from ui.endpoint.private import without_texts
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue

@@ -54,8 +54,8 @@ class Tier(BaseModel):
 
 class Endpoint(BaseModel):
     """What a file of tiers may hold. `inspector` is where the app is that shows episodes; `max_cost_usd` is what all
-    requests may cost together. After so many days the texts of a request's turns are removed from the store, or all of
-    it; None: never."""
+    requests may cost together. After so many days the texts of a request (question, replies, answer) are removed from
+    the store, or all of it; None: never."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

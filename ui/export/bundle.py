@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from core.errors import StoreError
 from storage.files.atomic import atomic_file
 from storage.files.parquet import ROW_KINDS, export_parquet
-from storage.files.selection import Selection, count_episodes, selected_ids, stream_summaries
+from storage.files.selection import Selection, count_episodes, selected_ids, stream_summaries, written
 from storage.rows.engine import reading
 from storage.store import Store
 from ui.export.page import episode_page, index_page, pair_page
@@ -37,6 +38,11 @@ def export_pair(store: Store, a: str, b: str, path: str | Path) -> None:
 def export_pages(store: Store, selection: Selection, path: str | Path) -> int:
     """Write a zip with `index.html` and a page per episode, one episode in memory at a time; returns how
     many. The same store gives the same bytes."""
+    return written(write_pages(store, selection, path), 0)
+
+
+def write_pages(store: Store, selection: Selection, path: str | Path) -> Iterator[int]:
+    """`export_pages` step by step: how many pages are written, after each of them."""
     if count_episodes(store, selection, MOST_PAGES).capped:
         raise StoreError(
             f"These are more than {MOST_PAGES:,} pages: narrow the selection, or use JSON Lines."
@@ -47,9 +53,9 @@ def export_pages(store: Store, selection: Selection, path: str | Path) -> int:
     with atomic_file(Path(path)) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as bundle:
         words = f"{len(listed):,} {'episode' if len(listed) == 1 else 'episodes'}"
         _add(bundle, "index.html", index_page(listed, words))
-        for one in listed:
+        for total, one in enumerate(listed, start=1):
             _add(bundle, f"{one.id}.html", episode_page(read_played(store, one.id)))
-    return len(listed)
+            yield total
 
 
 def export_tables(store: Store, selection: Selection, path: str | Path) -> int:

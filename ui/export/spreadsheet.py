@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 from storage.files.atomic import atomic_file
 from storage.files.label_columns import label_columns
-from storage.files.selection import Selection, stream_summaries
+from storage.files.selection import Selection, stream_summaries, written
 from storage.rows.engine import reading
 from storage.rows.summaries import EpisodeSummary
 from storage.store import Store
@@ -25,17 +26,20 @@ def export_csv(store: Store, selection: Selection, path: str | Path) -> int:
     """Write one line per episode, newest first, with a byte order mark so that spreadsheets read UTF-8, and a column
     per name of its labels; returns how many. The file appears complete or not at all; StoreError when it cannot
     be written."""
+    return written(write_csv(store, selection, path), 0)
+
+
+def write_csv(store: Store, selection: Selection, path: str | Path) -> Iterator[int]:
+    """`export_csv` step by step: how many lines are written, after each of them."""
     with reading(store.engine) as connection:
         labels = label_columns(connection, selection, of_turns=False)
     with atomic_file(Path(path)) as draft, draft.open("w", encoding="utf-8-sig", newline="") as file:
         sheet = csv.writer(file)
         sheet.writerow([*COLUMNS, *(cell("label", title) for title in labels.titles)])
-        total = 0
-        for one in stream_summaries(store, selection):
+        for total, one in enumerate(stream_summaries(store, selection), start=1):
             row = {name: getattr(one, name) for name in COLUMNS} | labels.of(one.id)
             sheet.writerow([cell(name, value) for name, value in row.items()])
-            total += 1
-    return total
+            yield total
 
 
 def cell(name: str, value: object) -> object:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from contextlib import closing
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from rich.progress import TimeRemainingColumn
 
 from core.episode import Flag
@@ -14,6 +16,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.store import open_store
 from tests.core.pool.faulty_server import Answer, Request, chat, fail, ok, respond
 from tests.ui.sums import Sums, answer, reply
+from ui.cli import console
 from ui.cli.console import progress
 
 SMALL = ["--generations", 2, "--population", 4, "--replicates", 4, "--turns", 2, "--validation", 0]
@@ -119,3 +122,43 @@ def test_what_the_encoders_window_would_cut_is_told_before_anything_is_played(wo
 
 def test_progress_says_how_much_time_is_left() -> None:
     assert any(isinstance(column, TimeRemainingColumn) for column in progress().columns)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
+    """What a person sees on a terminal of what goes to stderr."""
+    seen = StringIO()
+    monkeypatch.setattr(console, "err", Console(file=seen, force_terminal=True, width=200))
+    return seen
+
+
+def test_exports_imports_and_checks_show_how_far_they_are(world: Sums, terminal: StringIO) -> None:
+    run = world.run("--policy", "single:adder", "--json", "--n", 6)
+    [played] = re.findall(r"Run (\w+)", terminal.getvalue())
+    assert run.code == 0
+    files = {"csv": "episodes", "parquet": "turns", "html": "pages", "jsonl": "episodes"}
+    for form, noun in files.items():
+        terminal.truncate(terminal.seek(0))
+        ending = "zip" if form == "html" else form
+        said = world.trinity("export", played, "--format", form, "--out", world.folder / f"out.{ending}")
+        assert said.code == 0
+        done = 12 if noun == "turns" else 6
+        assert re.search(rf"{noun} .*{done}/{done}.*left", terminal.getvalue()), terminal.getvalue()
+    terminal.truncate(terminal.seek(0))
+    other = ("--store", world.folder / "other.db")
+    assert world.trinity("import", world.folder / "out.jsonl", *other).code == 0
+    assert re.search(r"megabytes read .*/1.*out\.jsonl.*left", terminal.getvalue()), terminal.getvalue()
+    for options, line in ((), "models .*2/2"), (("--roles",), "calls .*12/12"):
+        terminal.truncate(terminal.seek(0))
+        world.trinity("pool", "check", *options)
+        assert re.search(rf"{line}.*left", terminal.getvalue()), terminal.getvalue()
+
+
+def test_nothing_of_a_bar_is_said_where_nobody_sees_it(world: Sums) -> None:
+    said = world.trinity("pool", "check")
+    assert sorted(said.err.splitlines()) == ["adder: answered", "guesser: answered"]
+    assert world.run("--policy", "single:adder", "--n", 2).code == 0
+    said = world.trinity("export", "--all", "--out", world.folder / "out.jsonl")
+    assert re.fullmatch(r"Wrote .*: 1 run, 2 episodes\n", said.err), said.err
+    other = ("--store", world.folder / "other.db")
+    assert world.trinity("import", world.folder / "out.jsonl", *other).err == ""

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from core.episode import Status
+from core.play.private import NOT_KEPT
 from storage.filters.episode_filter import EpisodeFilter
 from storage.recorder import record
 from storage.rows.summaries import RunStatus
 from storage.shelves.labels import Place
-from storage.store import Store
-from storage.upkeep.retention import preview, prune
+from storage.store import Store, open_store
+from storage.upkeep.retention import compact, preview, prune
 from tests.builders.play import births, events, tasks
-from tests.builders.stores import new_store
+from tests.builders.stores import empty_store, new_store
 from tests.core.pool.faulty_server import HANG_UP, Answer, Request, fail
 from tests.ui.endpoint.server import raw, served, team
+from tests.ui.pages import opened, shown
+from ui.cli import main
 from ui.endpoint.tiers import Endpoint
 from ui.endpoint.upkeep import forget_old
 from ui.runs.forks.planning import pool_of
 
 DAY_S = 86_400.0
+ENDS = {"jsonl": "jsonl", "csv": "csv", "parquet": "parquet", "html": "zip"}
+
+
+def trinity(arguments: list[str]) -> int:
+    """The command's exit code."""
+    try:
+        return main(arguments)
+    except SystemExit as done:
+        return int(done.code or 0)
 
 
 def slow_for_one(request: Request) -> Answer:
@@ -68,7 +81,7 @@ def test_all_of_an_endpoint_that_broke_off_can_go(tmp_path: Path, what: str) -> 
     of_run = store.episodes.of_run("r1")
     found = prune(store, what, EpisodeFilter(run="r1"))  # type: ignore[arg-type]
     assert found.retained == {}
-    assert found.episodes == (1 if what == "texts" else len(of_run))  # one had been asked
+    assert found.episodes == len(of_run)
     assert len(store.episodes.of_run("r1")) == (len(of_run) if what == "texts" else 0)
     assert [one.id for one in store.runs.list()] == ([] if what == "runs" else ["r1"])
     store.close()
@@ -108,6 +121,49 @@ def test_what_the_configuration_keeps_for_some_days_goes_by_itself_and_what_is_l
     assert [one.id for one in store.episodes.of_run("r1")] == [first]
     assert store.episodes.get(store.episodes.of_run("r2")[0].id).removed == {}
     store.close()
+
+
+def test_with_its_texts_a_request_loses_question_and_answer_and_can_still_be_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "the-secret-7d1f"
+    with served(tmp_path, team(f"<answer>{secret}</answer>")) as one:
+        answered = one.ask(f"Say {secret}!").model_extra["trinity"]["episode"]
+        kept = one.ask("Another?").model_extra["trinity"]["episode"]
+        one.store.labels.add(Place(kept), "quality", "good", author="Ada")
+        store, run = one.store, one.service.engine.run
+        before = store.episodes.get(answered)
+        store.runs.create("r9", "run", {})
+        [again] = births("r9", [store.episodes.get(kept).task])
+        list(record(store, events([again])))
+        one.service.close()
+        found = prune(store, "texts", EpisodeFilter(run=run))
+        assert (found.episodes, found.retained) == (1, {"labelled": 1})
+        assert preview(store, "texts", EpisodeFilter(run=run)).rows == 0
+        after = store.episodes.get(answered)
+        assert after.removed.keys() == {"texts"}
+        assert (after.task.question, after.answer) == (NOT_KEPT, NOT_KEPT)
+        assert [turn.decision.model for turn in after.turns] == [turn.decision.model for turn in before.turns]
+        assert store.episodes.get(kept).task.question == "Another?"
+        assert prune(store, "texts", EpisodeFilter(run=run), everything=True).episodes == 1
+        assert store.episodes.get(again.id).task.question == "Another?", "another episode plays it too"
+        compact(store)
+        assert secret not in (tmp_path / "trinity.db").read_bytes().decode("latin-1")
+        assert store.episodes.page(EpisodeFilter(run=run, q='answer == "(not kept)"')).items
+        assert not store.episodes.page(EpisodeFilter(text=secret)).items
+        monkeypatch.setenv("TRINITY_STORE", store.url)
+        page = shown(opened("replay", ep=answered, t="1")).replace("\\", "")
+        assert f"What was said was removed on {after.removed['texts']}" in page
+        assert "**2** episodes" in shown(opened("episodes", run=run))
+        for form in ("jsonl", "csv", "parquet", "html"):
+            assert (
+                trinity(["export", run, "--format", form, "--out", str(tmp_path / f"out.{ENDS[form]}")]) == 0
+            )
+        empty_store(tmp_path / "other.db")
+        monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "other.db"))
+        assert trinity(["import", str(tmp_path / "out.jsonl")]) == 0
+        with closing(open_store(tmp_path / "other.db")) as other:
+            assert other.episodes.get(answered) == after
 
 
 def test_a_running_endpoint_forgets_by_itself(tmp_path: Path) -> None:

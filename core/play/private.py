@@ -1,4 +1,4 @@
-"""Requests whose texts are not kept: the store learns who decided what and what it cost, and nothing that was said."""
+"""Requests whose texts are not kept: a store knows who decided what and what it cost, and nothing that was said."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def without_texts(event: Event, now: float) -> Event | None:
     """The event as the store may know it; None where nothing of it may be known. `now` is in Unix seconds."""
     match event:
         case EpisodeStarted():
-            return EpisodeStarted(_episode(event.episode, now))
+            return EpisodeStarted(_never_kept(event.episode, now))
         case Plan():
-            return replace(event, messages=(), reply=_reply(event.reply), workflow=_workflow(event.workflow))
+            return _plan(event)
         case TurnStarted():
             return replace(event, messages=(), decision=_decision(event.decision))
         case Replied():
@@ -37,25 +37,30 @@ def without_texts(event: Event, now: float) -> Event | None:
         case Turn():
             return _turn(event)
         case EpisodeFinished():
-            return EpisodeFinished(_episode(event.episode, now))
+            return EpisodeFinished(_never_kept(event.episode, now))
         case _:
             return None
 
 
-def _episode(episode: Episode, now: float) -> Episode:
-    day = datetime.fromtimestamp(now, UTC).date().isoformat()
+def episode_without_texts(episode: Episode) -> Episode:
+    """The episode without anything that was said in it, its question included; what is removed it does not note."""
     return replace(
         episode,
         task=replace(episode.task, id="not-kept", question=NOT_KEPT),
         turns=tuple(_turn(turn) for turn in episode.turns),
-        plans=tuple(
-            replace(plan, messages=(), reply=_reply(plan.reply), workflow=_workflow(plan.workflow))
-            for plan in episode.plans
-        ),
+        plans=tuple(_plan(plan) for plan in episode.plans),
         answer=None if episode.answer is None else NOT_KEPT,
         error=None if episode.error is None else NOT_KEPT,  # servers repeat in it what they were sent
-        removed={"texts": day, "prompts": day, "states": day},
     )
+
+
+def _never_kept(episode: Episode, now: float) -> Episode:
+    day = datetime.fromtimestamp(now, UTC).date().isoformat()
+    return replace(episode_without_texts(episode), removed={"texts": day, "prompts": day, "states": day})
+
+
+def _plan(plan: Plan) -> Plan:
+    return replace(plan, messages=(), reply=_reply(plan.reply), workflow=_workflow(plan.workflow))
 
 
 def _turn(turn: Turn) -> Turn:
