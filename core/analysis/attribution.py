@@ -28,6 +28,9 @@ Method = Literal["leaving out", "gradients"]
 #: The question's place among the parts; earlier replies are counted from 0.
 QUESTION = -1
 
+#: Gradients are taken on so many stretches of their way, each worked out by itself.
+STRETCHES = 10
+
 _WORD = re.compile(r"\S+")
 
 

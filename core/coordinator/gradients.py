@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from core.analysis.attribution import Pair, WordAttribution, WordLeftOut, check_gradients, words_of
+from core.analysis.attribution import STRETCHES, Pair, WordAttribution, WordLeftOut, check_gradients, words_of
 from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.episode import ROLE_ORDER, Decide
 from core.heads import LowRankHead
 from core.tokens import PlacedToken
 
-#: The way in stretches, each worked out by itself and kept, and so many gradients on each.
-STRETCHES = 10
+#: Gradients on each stretch of the way.
 GRADIENTS = 5
 #: Transcripts of more tokens take their gradients one by one, for the memory's sake.
 _TOKENS_AT_ONCE = 256

@@ -20,11 +20,12 @@ from core.analysis.attribution import (
     words_of,
 )
 from core.checkpoint import Checkpoint
-from core.episode import Decide, Episode
-from core.errors import CheckpointError, ConfigError
+from core.episode import Decide, Decision, Episode
+from core.errors import CheckpointError, ConfigError, StoreError
 from core.play.deciders import decider_at
 from core.play.session import request_at
 from core.tokenizer_files import encoder_size
+from storage.reads.episode_steps import read_decision
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.shelves.attributions import AttributedTurn
 from storage.store import Store
@@ -43,6 +44,12 @@ LARGE = 50_000_000
 WORDS_AT_ONCE = 16
 #: Arithmetic that a page does at once, about a second of it; more is left to a worker.
 AT_ONCE_FLOP = 1e10
+
+NO_ENCODER = "This policy has no encoder that reads the transcript: only a checkpoint's choices can be explained by it."
+WORKFLOW_STEP = (
+    "This turn is a step of a workflow: a planner wrote it before any step was played, so no coordinator chose it from "
+    "the transcript."
+)
 
 Encoders = dict[tuple[str, str], "Encoder"]
 
@@ -83,32 +90,40 @@ class ExplainedTurn:
         return self.by_gradients or 2.0 * self.size * readings * (characters / 3 + 20) > AT_ONCE_FLOP
 
 
-def explained_turn(
-    episode: Episode, index: int, checkpoint: Checkpoint, encoder: str | None = None
+def read_turn(
+    store: Store, episode_id: str, index: int, checkpoint_id: str, encoder: str | None = None
 ) -> ExplainedTurn:
-    """What has to be asked to explain the choice at turn `index` of an episode with its texts. `encoder` is tried where
-    the checkpoint's own is not at hand. ConfigError or CheckpointError, one sentence, where it cannot be explained."""
+    """`explained_turn` of what the store has. StoreError where it has no such episode or checkpoint."""
+    decision = read_decision(store, episode_id, index)
+    if decision is None:
+        raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
+    checkpoint = store.checkpoints.load(checkpoint_id)
+    return explained_turn(store.episodes.get(episode_id), index, decision, checkpoint, encoder)
+
+
+def explained_turn(
+    episode: Episode, index: int, decision: Decision, checkpoint: Checkpoint, encoder: str | None = None
+) -> ExplainedTurn:
+    """What has to be asked to explain a decision, that at turn `index` of an episode with its texts. `encoder` is tried
+    where the checkpoint's own is not at hand. ConfigError or CheckpointError, one sentence, where it cannot be
+    explained."""
     check_explainable(episode)
-    turn = episode.turns[index]
-    if not turn.decision.model_logits:
+    if not decision.model_logits:
         raise ConfigError(NO_ENCODER)
     if checkpoint.models != episode.models:
         raise ConfigError(f"Checkpoint {checkpoint.id} chooses among other models than this episode's.")
     reads_chat = checkpoint.input_format == "chat"
-    request = as_decided(request_at(episode, index), turn.decision, reads_chat=reads_chat)
+    request = as_decided(request_at(episode, index), decision, reads_chat=reads_chat)
     if request.messages:
         raise ConfigError(
             "This coordinator reads the chat of the released rules, which cannot be taken apart without becoming "
             "another one: only a coordinator that reads the transcript can be explained so."
         )
     own = decider_at(episode.policy, episode.deciders, index) == checkpoint.id
-    chosen = own_choice(turn.decision) if own else None
+    chosen = own_choice(decision) if own else None
     name, size = _encoder_at_hand(checkpoint, encoder)
     kept = AttributedTurn(episode.id, index, checkpoint.id, digest_of(request, chosen))
     return ExplainedTurn(checkpoint, request, chosen, kept, name, size)
-
-
-NO_ENCODER = "This policy has no encoder that reads the transcript: only a checkpoint's choices can be explained by it."
 
 
 def check_explainable(episode: Episode) -> None:
@@ -119,10 +134,7 @@ def check_explainable(episode: Episode) -> None:
             "hidden state alone does not tell what was read."
         )
     if episode.plans:
-        raise ConfigError(
-            "This turn is a step of a workflow: a planner wrote it before any step was played, so no coordinator chose "
-            "it from the transcript."
-        )
+        raise ConfigError(WORKFLOW_STEP)
 
 
 def _encoder_at_hand(checkpoint: Checkpoint, other: str | None) -> tuple[str, int]:
@@ -152,10 +164,9 @@ class Explanation:
         return self.parts is not None and (words or bool(turn.no_words))
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """Steps done and steps in all, as far as these are known: one for all parts, then those of the words."""
-        done, steps = (self.words.done, self.words.steps) if self.words else (0, 1)
-        return done + (self.parts is not None), steps + 1
+    def done(self) -> int:
+        """Steps that are done: one for all parts, then those of the words."""
+        return (self.parts is not None) + (self.words.done if self.words else 0)
 
 
 def kept_explanation(store: Store, turn: ExplainedTurn) -> Explanation:
@@ -220,9 +231,9 @@ class AttributionParts:
 
     def play(self, store: Store, run: str) -> Generator[Explanation, None, Ending]:
         """Work out what is not kept yet. Stopped when a person asks for it."""
-        episode = store.episodes.get(self.plan.episode)
-        for name in self.plan.checkpoints:
-            turn = explained_turn(episode, self.plan.index, store.checkpoints.load(name), self.plan.encoder)
+        plan = self.plan
+        for name in plan.checkpoints:
+            turn = read_turn(store, plan.episode, plan.index, name, plan.encoder)
             found = kept_explanation(store, turn)
             if found.complete(turn):
                 continue

@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from core.analysis.attribution import by_part, words_of
+from core.analysis.attribution import STRETCHES, by_part, words_of
 from core.checkpoint import Checkpoint
 from core.coordinator import gradients
 from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import Encoder, load_encoder
-from core.coordinator.gradients import STRETCHES, word_gradients
+from core.coordinator.gradients import word_gradients
 from core.episode import Decide, Role, Transcript, TranscriptEntry
 from core.errors import ConfigError
 from core.heads import HeadKind

@@ -13,6 +13,7 @@ from typing import Literal
 import pytest
 
 from core.analysis.attribution import Attribution, WordAttribution, by_word
+from core.checkpoint import Checkpoint
 from core.coordinator.coordinator import Coordinator
 from core.episode import Decision, Episode, Message, Removable, Role
 from core.errors import CheckpointError, ConfigError, TrinityError
@@ -23,7 +24,7 @@ from storage.shelves.attributions import AttributedTurn, Attributions
 from tests.builders.diffed import DIFFED, Diffed
 from tests.ui.pages import until
 from ui.runs import attributing
-from ui.runs.attributing import Explanation, explained_turn, kept_explanation
+from ui.runs.attributing import ExplainedTurn, Explanation, explained_turn, kept_explanation, read_turn
 from ui.runs.control import Stopped
 from ui.runs.lease import owner
 from ui.runs.plans import AttributionPlan
@@ -38,9 +39,11 @@ def played(diffed: Diffed, turns: int = 3) -> Episode:
 
 
 def found_for(diffed: Diffed, plan: AttributionPlan, name: str) -> Explanation:
-    episode = diffed.store.episodes.get(plan.episode)
-    turn = explained_turn(episode, plan.index, diffed.store.checkpoints.load(name))
-    return kept_explanation(diffed.store, turn)
+    return kept_explanation(diffed.store, read_turn(diffed.store, plan.episode, plan.index, name))
+
+
+def explain_at(episode: Episode, index: int, one: Checkpoint, encoder: str | None = None) -> ExplainedTurn:
+    return explained_turn(episode, index, episode.turns[index].decision, one, encoder)
 
 
 def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
@@ -72,7 +75,7 @@ def test_a_stopped_run_goes_on_and_finds_what_leaving_out_finds(
     assert kept.count(Attribution) == 1  # of the second checkpoint: that of the first was there
     for checkpoint in (diffed.a, diffed.b):
         found = found_for(diffed, plan, checkpoint.id)
-        turn = explained_turn(episode, 2, checkpoint)
+        turn = explain_at(episode, 2, checkpoint)
         policy = Coordinator(checkpoint, diffed.encoder)
         assert found.parts is not None
         assert found.words is not None
@@ -131,7 +134,7 @@ def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     store, episode = diffed.store, played(diffed)
     monkeypatch.setattr(attributing, "LARGE", encoder_size(diffed.a.encoder.name) - 1)
     plan = AttributionPlan(episode.id, 2, (diffed.svf.id,))
-    assert explained_turn(episode, 2, diffed.svf).takes_long
+    assert explain_at(episode, 2, diffed.svf).takes_long
     run, _ = enqueue(store, plan, Ticket.new())
     assert play_claimed(store, run) == 0
     found = found_for(diffed, plan, diffed.svf.id).words
@@ -140,7 +143,7 @@ def test_a_large_encoder_has_its_words_told_apart_by_gradients(
     assert found.method == "gradients"
     assert 0 < found.error < 0.2 * sum(abs(one.gives) for one in found.words)
     monkeypatch.setitem(sys.modules, "captum", None)
-    other = explained_turn(episode, 1, diffed.svf)
+    other = explain_at(episode, 1, diffed.svf)
     assert "pip install -e '.[attribution]'" in other.no_words
     run, _ = enqueue(store, AttributionPlan(episode.id, 1, (diffed.svf.id,)), Ticket.new())
     assert play_claimed(store, run) == 0  # the parts are worked out all the same
@@ -155,7 +158,7 @@ def test_the_masks_in_force_are_part_of_the_question(diffed: Diffed) -> None:
     turn = episode.turns[1]
     masked = replace(turn.decision, model_mask=tuple(name != "jack" for name in episode.models))
     changed = with_decision(episode, 1, masked)
-    plain, other = (explained_turn(one, 1, diffed.b) for one in (episode, changed))
+    plain, other = (explain_at(one, 1, diffed.b) for one in (episode, changed))
     assert other.request.model_mask == masked.model_mask
     assert plain.kept.digest != other.kept.digest
     policy = Coordinator(diffed.b, diffed.encoder)
@@ -179,7 +182,7 @@ def test_what_a_person_or_a_thinker_chose_is_not_explained_as_the_coordinators(
         episode.turns[1].decision, model="pip", role=Role.THINKER, origin=origin,
         argmax_model="sage", argmax_role=Role.VERIFIER,
     )  # fmt: skip
-    assert explained_turn(with_decision(episode, 1, made), 1, diffed.a).chosen == pair
+    assert explain_at(with_decision(episode, 1, made), 1, diffed.a).chosen == pair
 
 
 def with_decision(episode: Episode, index: int, decision: Decision) -> Episode:
@@ -190,7 +193,7 @@ def with_decision(episode: Episode, index: int, decision: Decision) -> Episode:
 def test_what_cannot_be_explained_is_said_in_one_sentence(diffed: Diffed, tmp_path: Path) -> None:
     episode = played(diffed)
     removed: dict[Removable, str] = {"texts": "2026-01-01"}
-    cases: list[tuple[Episode, object, type[TrinityError], str]] = [
+    cases: list[tuple[Episode, Checkpoint, type[TrinityError], str]] = [
         (replace(episode, removed=removed), diffed.a, ConfigError, "removed on 2026-01-01"),
         (episode, diffed.stranger, ConfigError, "among other models"),
         (
@@ -202,12 +205,12 @@ def test_what_cannot_be_explained_is_said_in_one_sentence(diffed: Diffed, tmp_pa
     ]
     for one, checkpoint, error, words in cases:
         with pytest.raises(error, match=words):
-            explained_turn(one, 1, checkpoint)  # type: ignore[arg-type]
+            explain_at(one, 1, checkpoint)
     gone = str(tmp_path / "moved")
     away = replace(diffed.a, encoder=replace(diffed.a.encoder, name=gone))
     with pytest.raises(CheckpointError, match=f"missing in the folder {gone}"):
-        explained_turn(episode, 1, away)
-    there = explained_turn(episode, 1, away, diffed.a.encoder.name)
+        explain_at(episode, 1, away)
+    there = explain_at(episode, 1, away, diffed.a.encoder.name)
     assert there.encoder == diffed.a.encoder.name
     with pytest.raises(CheckpointError, match="models--no--such"):
         encoder_size("no/such")
@@ -221,5 +224,5 @@ def test_the_chat_of_the_released_rules_is_not_taken_apart(
     chat = replace(request_at(episode, 1), messages=(Message("user", "x"),))
     monkeypatch.setattr(attributing, "request_at", lambda *_: chat)
     with pytest.raises(ConfigError, match="chat of the released rules"):
-        explained_turn(episode, 1, replace(diffed.a, input_format="chat"))
-    assert explained_turn(episode, 1, diffed.a).request.messages == ()  # it reads the transcript all the same
+        explain_at(episode, 1, replace(diffed.a, input_format="chat"))
+    assert explain_at(episode, 1, diffed.a).request.messages == ()  # it reads the transcript all the same
