@@ -82,7 +82,12 @@ RUN_KINDS: dict[str, KindOfRun] = {
         player="ui.runs.forks",
     ),
     "reencode": KindOfRun(
-        "reading again", "reading", "policy", ":material/menu_book:", resumes=True, player="ui.runs.rereading"
+        "reading again",
+        "reading",
+        "policy",
+        ":material/menu_book:",
+        resumes=True,
+        player="ui.runs.reading.rereading",
     ),
     "attribute": KindOfRun(
         "attribution",
@@ -90,7 +95,7 @@ RUN_KINDS: dict[str, KindOfRun] = {
         "replay",
         ":material/manage_search:",
         resumes=True,
-        player="ui.runs.attributing",
+        player="ui.runs.reading.attributing",
     ),
     # Played by the endpoint itself: nothing of it can be resumed, as nobody waits for the answers any more.
     "serve": KindOfRun("endpoint", "serving", "episodes", ":material/api:"),

@@ -23,12 +23,18 @@ from storage.rows.summaries import RunStatus
 from storage.shelves.attributions import AttributedTurn, Attributions
 from tests.builders.diffed import DIFFED, Diffed
 from tests.ui.pages import until
-from ui.runs import attributing
-from ui.runs.attributing import ExplainedTurn, Explanation, explained_turn, kept_explanation, read_turn
 from ui.runs.control import Stopped
 from ui.runs.lease import owner
 from ui.runs.plans import AttributionPlan
 from ui.runs.queue import Ticket, enqueue, resume
+from ui.runs.reading import attributing
+from ui.runs.reading.attributing import (
+    ExplainedTurn,
+    Explanation,
+    explained_turn,
+    kept_explanation,
+    read_turn,
+)
 from ui.runs.worker import play_claimed
 
 
@@ -100,7 +106,7 @@ def test_a_killed_worker_loses_at_most_the_step_under_way(diffed: Diffed) -> Non
     store, episode = diffed.store, played(diffed)
     plan = AttributionPlan(episode.id, 1, (diffed.a.id,))
     run, _ = enqueue(store, plan, Ticket.new())
-    slow = "import time, ui.runs.attributing as player\nplayer.WORDS_AT_ONCE = 1\n" + (
+    slow = "import time, ui.runs.reading.attributing as player\nplayer.WORDS_AT_ONCE = 1\n" + (
         "old = player.leave_out\nplayer.leave_out = lambda *a: (time.sleep(0.2), old(*a))[1]\n"
         "import ui.runs.worker as worker\nworker.main()\n"
     )

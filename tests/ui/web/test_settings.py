@@ -100,11 +100,13 @@ def test_every_kind_of_run_has_a_page_and_a_way_on() -> None:
     assert commands == {
         "run": "trinity run --resume r1",
         "evolve": "trinity evolve --resume --name r1",
+        "train": "trinity train --resume --name r1",
         "fork": "trinity fork --resume r1",
     }
     assert {name for name, kind in RUN_KINDS.items() if kind.resumes} == {
         "live",
         "evolve",
+        "train",
         "fork",
         "reencode",
         "attribute",

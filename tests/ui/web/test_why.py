@@ -29,7 +29,7 @@ from tests.ui.conftest import STREAMLIT, Served
 from tests.ui.pages import assert_literal, opened, press, shown, waiting
 from ui.presentation.theme import percent
 from ui.presentation.words import pair_words
-from ui.runs import attributing
+from ui.runs.reading import attributing
 from ui.runs.worker import play_claimed
 from ui.web.components.weighed_words import MOST_CHARACTERS, WeighedText, block
 from ui.web.turns import why

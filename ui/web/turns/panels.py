@@ -10,7 +10,7 @@ import streamlit as st
 from core.errors import TrinityError
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
-from ui.runs.attributing import WORKFLOW_STEP
+from ui.runs.reading.attributing import WORKFLOW_STEP
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.pickers.checkpoints import checkpoint_of, generation_of

@@ -27,10 +27,11 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label, percent, plain
 from ui.presentation.words import pair_words, policy_name
-from ui.runs import attributing, queue, wiring
-from ui.runs.attributing import Encoders, ExplainedTurn, Explanation
+from ui.runs import queue, wiring
 from ui.runs.plans import AttributionPlan
 from ui.runs.queue import Ticket
+from ui.runs.reading import attributing
+from ui.runs.reading.attributing import Encoders, ExplainedTurn, Explanation
 from ui.web.components.weighed_words import WeighedText, weighed_words
 from ui.web.kit import state
 from ui.web.kit.buttons import button
