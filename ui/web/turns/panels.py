@@ -24,7 +24,7 @@ Panel = Callable[[DecisionContext], None]
 #: What can stand beside a turn, as the address says it -> its words and what draws it, in the order of their keys.
 PANELS: dict[str, tuple[str, Panel | None]] = {
     "decision": ("Decision", None),
-    "why": ("Why this choice", why_panel),
+    "why": ("Why", why_panel),
     "other": ("Other checkpoint", other_checkpoint_panel),
     "without": ("Leave out", leave_out_panel),
     "near": ("Neighbours", neighbours_panel),

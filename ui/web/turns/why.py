@@ -140,7 +140,7 @@ def _encoders() -> Encoders:
 
 def _choices(context: DecisionContext, sides: Sequence[_Side]) -> None:
     """What is explained, and whether the decision taken again is the recorded one."""
-    st.markdown("**What in the transcript made this choice?**", help=define("Attribution"))
+    st.markdown("**Why this choice? What in the transcript made it**", help=define("Attribution"))
     decision = context.decision
     if decision.origin == "override":
         st.caption(
