@@ -69,12 +69,6 @@ class Head:
         arrays, inputs = self.arrays(vector), self.read(states, vector, turns)
         return np.concatenate([product(part, arrays[name]) for name, part in inputs.items()], axis=1)
 
-    def parts(self, state: Numbers, vector: Numbers, turn: int) -> Array:
-        """What the head adds up for each logit, [rows, parts]: the rows' sums are the logits of `state` [d]. The first
-        d parts are those of the state's numbers, unless the head bends what it reads."""
-        (read,) = self.read(np.asarray(state, np.float64)[None], vector, [turn])["weight"]
-        return np.asarray(np.asarray(self.arrays(vector)["weight"], np.float64) * read)
-
 
 class LowRankHead(Head):
     """z = 3 V ELU(U h), alpha 0.1, of the rank in the authors' code: 20 for 10 rows and 1,024 numbers, which
@@ -111,11 +105,6 @@ class LowRankHead(Head):
 
     def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         return {"down": state}
-
-    def parts(self, state: Numbers, vector: Numbers, turn: int) -> Array:
-        """One part per direction that U reads: behind the ELU no number of the state has a part of its own."""
-        up = np.asarray(self.arrays(vector)["up"], np.float64)
-        return np.asarray(3.0 * up * self._inner(np.asarray(state)[None], vector)[0])
 
     def _inner(self, states: Numbers, vector: Numbers) -> Array:
         """ELU(U h), [n, rank]."""
@@ -185,14 +174,6 @@ class BlockDiagonalHead(Head):
     def read(self, state: Numbers, vector: Numbers, turns: Sequence[int] = ()) -> Mapping[str, Numbers]:
         """Each block reads its part of the state."""
         return {f"block_{k}": state[..., d.start : d.stop] for k, (_, d) in enumerate(self._parts)}
-
-    def parts(self, state: Numbers, vector: Numbers, turn: int) -> Array:
-        """One part per number of the state, [rows, d]; zero outside a row's own block."""
-        found = np.zeros((self.rows, self.width))
-        for (rows, numbers), block in zip(self._parts, self.arrays(vector).values(), strict=True):
-            read = np.asarray(state, np.float64)[numbers.start : numbers.stop]
-            found[rows.start : rows.stop, numbers.start : numbers.stop] = np.asarray(block, np.float64) * read
-        return found
 
 
 class OneBlockEachHead(BlockDiagonalHead):

@@ -1,8 +1,11 @@
-"""What an encoder reads, by its tokenizer's files alone: the very token ids, without its weights and without torch."""
+"""An encoder by its files alone, without loading its weights and without torch: the very token ids that it reads, and
+how large it is."""
 
 from __future__ import annotations
 
 import json
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -67,6 +70,45 @@ def prompt_tokens(encoder: str, revision: str = "", *, uncut: bool = False) -> P
     return PromptTokens(
         TokenizerFile(backend, chat if isinstance(chat, str) else ""), 2**30 if uncut else window
     )
+
+
+def encoder_size(encoder: str, revision: str = "") -> int:
+    """How many parameters an encoder's files hold, by their headers; nothing is fetched. CheckpointError, which says
+    what folder is missing, when they are not on this machine."""
+    shards = [name for name in ("model.safetensors",) if _file(encoder, revision, name)]
+    if (index := _file(encoder, revision, "model.safetensors.index.json")) is not None:
+        shards = sorted({str(name) for name in _json(index).get("weight_map", {}).values()})
+    files = [_file(encoder, revision, name) for name in shards]
+    if not files or None in files or _file(encoder, revision, "config.json") is None:
+        raise CheckpointError(
+            f"The encoder {encoder} is not at hand: its files are missing in the folder {_folder_words(encoder)}."
+        )
+    try:
+        return sum(_numbers(file) for file in files if file is not None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise CheckpointError(
+            f"The weights in the folder {_folder_words(encoder)} cannot be read ({type(error).__name__})."
+        ) from error
+
+
+def _numbers(file: Path) -> int:
+    """How many numbers a safetensors file holds."""
+    with file.open("rb") as content:
+        (length,) = struct.unpack("<Q", content.read(8))
+        header = json.loads(content.read(min(length, 100_000_000)))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+def _folder_words(encoder: str) -> str:
+    """Where an encoder's files are, or should be."""
+    if encoder == _POCKET:
+        return str(WEIGHTS / "encoder")
+    if encoder.count("/") > 1 or encoder.startswith((".", "/")) or Path(encoder).is_dir():
+        return encoder
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    return str(Path(HF_HUB_CACHE) / repo_folder_name(repo_id=encoder, repo_type="model"))
 
 
 def _file(encoder: str, revision: str, name: str) -> Path | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jinja2 import TemplateError
@@ -20,6 +20,8 @@ from core.errors import CheckpointError
 
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
 THINK_START, THINK_END = "<think>", "</think>"
+
+T = TypeVar("T")
 
 #: Qwen3's generation prompt with thinking off; </think> stands at its penultimate position (trinity.md 1.2).
 GENERATION_SUFFIX = f"{TURN_START}assistant\n{THINK_START}\n\n{THINK_END}\n\n"
@@ -39,6 +41,17 @@ class Prompt:
     def digest(self) -> str:
         """128 bits of SHA-256 over the ids as little-endian int32, in hex."""
         return hashlib.sha256(np.asarray(self.ids, "<i4").tobytes()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedToken:
+    """A token of a prompt and the characters that it stands for: of the question (`part` -1) or of an earlier reply,
+    from 0; `part` is None for a name or a mark that the prompt adds."""
+
+    id: int
+    part: int | None = None
+    start: int = 0
+    end: int = 0
 
 
 class PromptTokens:
@@ -88,16 +101,23 @@ class PromptTokens:
 
     def plain(self, text: str) -> list[int]:
         """Ids of untrusted text: no control token, whatever it says."""
+        return [index for index, _, _ in self._located(text)]
+
+    def _located(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """The ids of untrusted text, each with the characters that it stands for: from, to."""
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be tokenised
         pieces = self._blank_pattern.split(text) if self._blank_pattern else [text]
-        ids: list[int] = []
+        begin = 0
         for piece in pieces:
             if piece in self._blanks:
-                ids.append(self._blanks[piece])
+                yield self._blanks[piece], begin, begin + len(piece)
             elif piece:
-                ids.extend(self._bare.encode(piece, add_special_tokens=False).ids)
-        # Vocabularies that hold a control token as an ordinary word could still give it away: drop it.
-        return [index for index in ids if index not in self._control_ids]
+                found = self._bare.encode(piece, add_special_tokens=False)
+                for index, (start, end) in zip(found.ids, found.offsets, strict=True):
+                    # Vocabularies that hold a control token as an ordinary word could still give it away: drop it.
+                    if index not in self._control_ids:
+                        yield index, begin + start, begin + end
+            begin += len(piece)
 
     def literal(self, text: str) -> list[int]:
         """Ids of our own text, in which control tokens are meant."""
@@ -111,20 +131,45 @@ class PromptTokens:
     def _new_segment(self, name: str, text: str) -> tuple[int, ...]:
         return (self.controls[TURN_START], *self.plain(f"{name}\n{text}"), *self._close)
 
+    def placed(self, transcript: Transcript) -> list[PlacedToken]:
+        """The tokens of a transcript's segments, the ids of its `prompt`, each with its place in the texts."""
+        parts = [("user", transcript.question), *_named(transcript)]
+        question, *turns = [
+            self._placed_segment(part, name, text) for part, (name, text) in enumerate(parts, -1)
+        ]
+        found, _ = self._fitted(question, turns, [name for name, _ in parts[1:]])
+        return [*found, *map(PlacedToken, self._suffix)]
+
+    def _placed_segment(self, part: int, name: str, text: str) -> tuple[PlacedToken, ...]:
+        before = len(name) + 1
+        told = [
+            PlacedToken(index, part, max(start - before, 0), end - before)
+            if end > before
+            else PlacedToken(index)
+            for index, start, end in self._located(f"{name}\n{text}")
+        ]
+        return (PlacedToken(self.controls[TURN_START]), *told, *map(PlacedToken, self._close))
+
     def _segments(self, transcript: Transcript) -> Prompt:
         """Append-only: the ids of a transcript without the suffix are a prefix of the ids one turn later."""
+        named = _named(transcript)
         question = self._segment("user", transcript.question)
-        names = [f"{entry.role} {entry.model}" for entry in transcript.entries]
-        texts = [entry.text for entry in transcript.entries]
-        turns = [self._segment(name, text) for name, text in zip(names, texts, strict=True)]
+        turns = [self._segment(name, text) for name, text in named]
+        ids, cut = self._fitted(question, turns, [name for name, _ in named])
+        return Prompt((*ids, *self._suffix), cut)
+
+    def _fitted(
+        self, question: tuple[T, ...], turns: Sequence[tuple[T, ...]], names: Sequence[str]
+    ) -> tuple[list[T], bool]:
+        """The segments one after the other, cut to leave room for the suffix, and whether anything was cut."""
         room = self.max_tokens - len(self._suffix)
         wanted = sum(map(len, turns))
         if len(question) + wanted <= room:
-            return Prompt((*question, *(index for turn in turns for index in turn), *self._suffix), False)
+            return [*question, *(one for turn in turns for one in turn)], False
         # Keep the question's head, at least half the window of it, and the newest turns.
         question = self._cut(question, max(room // 2, room - wanted), keep_end=False)
         left = room - len(question)
-        newest: list[tuple[int, ...]] = []
+        newest: list[tuple[T, ...]] = []
         for name, turn in zip(reversed(names), reversed(turns), strict=True):
             if len(turn) > left and not newest:
                 turn = self._cut(turn, left, keep_end=True, head=1 + len(self.plain(f"{name}\n")))
@@ -132,18 +177,18 @@ class PromptTokens:
                 break
             newest.insert(0, turn)
             left -= len(turn)
-        return Prompt((*question, *(index for turn in newest for index in turn), *self._suffix), True)
+        return [*question, *(one for turn in newest for one in turn)], True
 
-    def _cut(self, segment: tuple[int, ...], room: int, *, keep_end: bool, head: int = 1) -> tuple[int, ...]:
+    def _cut(self, segment: tuple[T, ...], room: int, *, keep_end: bool, head: int = 1) -> tuple[T, ...]:
         """A segment of at most `room` ids with its marks kept, the text's head or end dropped."""
         if len(segment) <= room:
             return segment
-        text = segment[: -len(self._close)]
-        left = room - len(self._close)
+        text, close = segment[: -len(self._close)], segment[-len(self._close) :]
+        left = room - len(close)
         if not keep_end:
-            return (*text[:left], *self._close)
+            return (*text[:left], *close)
         head = min(head, left)
-        return (*text[:head], *text[len(text) - (left - head) :], *self._close)
+        return (*text[:head], *text[len(text) - (left - head) :], *close)
 
     def _chat(self, messages: Sequence[Message]) -> Prompt:
         """The tokenizer's own chat template around the messages, thinking off (trinity.md 1.2)."""
@@ -177,6 +222,11 @@ class PromptTokens:
                 stretches[-1] += first
                 stretches.extend(rest)
         return stretches
+
+
+def _named(transcript: Transcript) -> list[tuple[str, str]]:
+    """The earlier replies, each with the name that its segment begins with."""
+    return [(f"{entry.role} {entry.model}", entry.text) for entry in transcript.entries]
 
 
 def _as_text(transcript: Transcript) -> str:

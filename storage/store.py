@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from storage.rows.engine import address, connect, database_url, is_read_only, url_without_password
 from storage.rows.summaries import Health
 from storage.rows.watch import Watch
+from storage.shelves.attributions import Attributions
 from storage.shelves.checkpoints import Checkpoints
 from storage.shelves.endpoint import Endpoint
 from storage.shelves.episodes import Episodes
@@ -37,6 +38,7 @@ class Store:
     checkpoints: Checkpoints
     evolution: Evolution
     planners: Planners
+    attributions: Attributions
     labels: Labels
     reviews: Reviews
     views: Views
@@ -84,6 +86,7 @@ def open_store(url: str | Path, now: Callable[[], float] = time.time) -> Store:
         checkpoints=Checkpoints(engine, now),
         evolution=Evolution(engine),
         planners=Planners(engine, now),
+        attributions=Attributions(engine),
         labels=Labels(engine, now),
         reviews=Reviews(engine),
         views=Views(engine, now),

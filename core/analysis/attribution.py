@@ -8,10 +8,14 @@ parts do together is in neither.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from core.analysis.head_lens import runner_up
 from core.episode import ROLE_ORDER, Decide, Decision, Role, Transcript, TranscriptEntry
@@ -19,9 +23,13 @@ from core.errors import ConfigError
 from core.play.policy import Policy
 
 Pair = tuple[str, Role]
+Method = Literal["leaving out", "gradients"]
 
 #: The question's place among the parts; earlier replies are counted from 0.
 QUESTION = -1
+
+#: Gradients are taken on so many stretches of their way, each worked out by itself.
+STRETCHES = 10
 
 _WORD = re.compile(r"\S+")
 
@@ -58,14 +66,35 @@ class WordLeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """What the parts and words of a transcript contribute to a choice. `words` is empty where only parts were asked
-    for."""
+    """What the parts and words of a transcript contribute to a choice. `logits`: those with nothing left out, of the
+    models, then of the roles. `words` is empty where only parts were asked for."""
 
     chosen: Pair
     rival: Pair
     full: Lead
     parts: tuple[PartLeftOut, ...]
+    logits: tuple[float, ...] = ()
     words: tuple[WordLeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WordAttribution:
+    """What words contribute, as far as it is worked out: `done` of `steps`. Left out one by one, a step is a word; by
+    integrated gradients (`core.coordinator.gradients`) it is a stretch of the way from a transcript without words to
+    the whole one; `rest` is what replies of blanks alone contribute, and `error` by how many logits the sum of all
+    misses what the lead changed on that way."""
+
+    words: tuple[WordLeftOut, ...]
+    done: int
+    steps: int
+    method: Method = "leaving out"
+    rest: float = 0.0
+    error: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be worked out."""
+        return self.done >= self.steps
 
 
 def by_part(policy: Policy, request: Decide, chosen: Pair, rival: Pair | None = None) -> Attribution:
@@ -81,19 +110,68 @@ def by_part(policy: Policy, request: Decide, chosen: Pair, rival: Pair | None = 
         for part, decision in zip(parts, others, strict=True)
         for without in [lead_of(policy, decision, chosen, rival)]
     ]
-    return Attribution(chosen, rival, lead, tuple(found))
+    return Attribution(chosen, rival, lead, tuple(found), (*full.model_logits, *full.role_logits))
 
 
 def by_word(policy: Policy, request: Decide, chosen: Pair, rival: Pair | None = None) -> Attribution:
     """Parts as in `by_part`, and every word left out in turn as well."""
     found = by_part(policy, request, chosen, rival)
-    places = words_of(request.transcript)
+    return replace(found, words=tuple(leave_out(policy, request, found, words_of(request.transcript))))
+
+
+def leave_out(
+    policy: Policy, request: Decide, found: Attribution, places: Sequence[tuple[int, int, int]]
+) -> list[WordLeftOut]:
+    """Each of these words left out in turn, all in one batch, of the choice that `found` is about."""
     decisions = policy.decide([without_words(request, [place]) for place in places])
-    words = [
-        WordLeftOut(*place, found.full.value - lead_of(policy, decision, chosen, found.rival).value)
+    return [
+        WordLeftOut(*place, found.full.value - lead_of(policy, decision, found.chosen, found.rival).value)
         for place, decision in zip(places, decisions, strict=True)
     ]
-    return replace(found, words=tuple(words))
+
+
+def as_decided(request: Decide, decision: Decision, *, reads_chat: bool) -> Decide:
+    """The request with the masks that were in force at a decision, so that it is taken again as it was.
+    `reads_chat`: whether the coordinator reads the chat of the released rules, where there is one, and not the
+    transcript."""
+    return replace(
+        request,
+        model_mask=decision.model_mask,
+        role_mask=decision.role_mask,
+        messages=request.messages if reads_chat else (),
+    )
+
+
+def check_gradients(input_format: str) -> None:
+    """ConfigError where words cannot be told apart by gradients: captum is missing, or a chat is read."""
+    if input_format != "segments":
+        raise ConfigError(
+            "This checkpoint reads the transcript as one chat message, in which gradients cannot tell words apart."
+        )
+    if importlib.util.find_spec("captum") is None:
+        raise ConfigError(
+            "For an encoder of this size words are told apart by gradients, which needs the library captum: install it "
+            "by pip install -e '.[attribution]'."
+        )
+
+
+def own_choice(decision: Decision) -> Pair:
+    """The pair that the coordinator itself chose: what a person or a Thinker put in its place is no choice of its own,
+    and its likeliest stands for it."""
+    assert decision.argmax_role is not None
+    if decision.origin == "policy":
+        return decision.model, decision.role
+    model = decision.argmax_model if decision.origin == "override" else decision.model
+    return model, decision.argmax_role
+
+
+def digest_of(request: Decide, chosen: Pair | None) -> str:
+    """Tells apart what an attribution holds for: the transcript, the masks, and the choice (None: whatever is the
+    likeliest). 128 bits of SHA-256, in hex."""
+    transcript = request.transcript
+    entries = [[one.role, one.model, one.text] for one in transcript.entries]
+    content = [transcript.question, entries, request.model_mask, request.role_mask, chosen]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def words_of(transcript: Transcript) -> list[tuple[int, int, int]]:

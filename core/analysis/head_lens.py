@@ -1,4 +1,4 @@
-"""A recorded decision looked at again: what made its logits, whether they can be recomputed, what else it could be.
+"""A recorded decision looked at again: whether its logits can be recomputed, and what else it could be.
 
 Pure functions of stored values. What is recomputed from a float16 state is known up to a tolerance, and a choice that
 the tolerance leaves open is never claimed.
@@ -6,7 +6,6 @@ the tolerance leaves open is never claimed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,30 +18,13 @@ from core.draws import draw_index, turn_key, uniform
 from core.episode import ROLE_ORDER, Decision, Episode, Role
 from core.heads import Array, softmax, split
 
-#: So many parts are told apart from all others.
-LARGEST = 12
-
 
 @dataclass(frozen=True, eq=False)
 class Lens:
-    """A head on one stored state: `parts` [rows, n] add up to `logits` [rows], which are known up to `tolerance`
-    [rows]. The first `width` parts are those of the state's numbers; a head that bends the state has none of these,
-    and its `width` is 0."""
+    """A head on one stored state: its `logits` [rows], which are known up to `tolerance` [rows]."""
 
-    state: Array
-    parts: Array
     logits: Array
     tolerance: Array
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A summand of a difference of logits: its `place` among the head's parts (-1: all others), and the state there."""
-
-    place: int
-    gives: float
-    value: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +70,7 @@ def lens_of(checkpoint: Checkpoint, hidden: bytes, index: int) -> Lens | None:
     if state is None:
         return None
     head, vector = checkpoint.head, checkpoint.head_vector.astype(np.float64)
-    parts = head.parts(state, vector, index)
-    return Lens(
-        state=state,
-        parts=parts,
-        logits=head.logits(state[None], vector, [index])[0],
-        tolerance=rounding(head, state[None], vector)[0],
-        width=head.width if parts.shape[1] >= head.width else 0,
-    )
+    return Lens(head.logits(state[None], vector, [index])[0], rounding(head, state[None], vector)[0])
 
 
 def compare_logits(lens: Lens, decision: Decision) -> LogitCheck:
@@ -113,34 +88,6 @@ def runner_up(logits: Sequence[float], chosen: int, mask: Sequence[bool] = ()) -
     """The likeliest place besides the chosen one; None when nothing else was allowed."""
     others = [i for i in range(len(logits)) if i != chosen and (not mask or mask[i])]
     return max(others, key=lambda i: logits[i], default=None)
-
-
-def lead_parts(lens: Lens, row: int, other: int) -> list[Part]:
-    """What put logit `row` ahead of logit `other`, the largest parts first and last all others together."""
-    return _largest(lens.parts[row] - lens.parts[other], lens)
-
-
-def opposing_sums(lens: Lens, row: int, other: int) -> tuple[float, float]:
-    """What speaks for logit `row` and what for `other`, summed over all parts; both are positive."""
-    gives = lens.parts[row] - lens.parts[other]
-    return float(gives[gives > 0].sum()), float(-gives[gives < 0].sum())
-
-
-def lead_changes(lens: Lens, before: Lens, row: int, other: int) -> list[Part]:
-    """What changed in the lead of logit `row` over `other` since the state `before`: the parts that moved it most."""
-    now, then = (one.parts[row] - one.parts[other] for one in (lens, before))
-    return _largest(now - then, lens)
-
-
-def _largest(gives: Array, lens: Lens) -> list[Part]:
-    order = np.argsort(-np.abs(gives), kind="stable")[:LARGEST]
-    found = [
-        Part(place, float(gives[place]), float(lens.state[place]) if place < lens.width else math.nan)
-        for place in order.tolist()
-        if gives[place] != 0
-    ]
-    rest = float(gives.sum() - sum(part.gives for part in found))
-    return [*found, Part(-1, rest)] if len(gives) > len(found) else found
 
 
 def decision_without(

@@ -28,11 +28,11 @@ class Coordinator:
         self.encoder = encoder
         self.argmax = argmax or checkpoint.head.argmax
         layout = checkpoint.svf_layout
-        self._offsets = Offsets(layout, checkpoint.svf_offsets) if layout else None
+        self.offsets = Offsets(layout, checkpoint.svf_offsets) if layout else None
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """One decision per request; the draw depends on the request's key only."""
-        encoded = encode_for(self.checkpoint, self.encoder, requests, self._offsets)
+        encoded = encode_for(self.checkpoint, self.encoder, requests, self.offsets)
         turns = [request.index for request in requests]
         z = self.checkpoint.head.logits(encoded.states, self.checkpoint.head_vector, turns)
         return choose(requests, encoded, z, self.checkpoint, argmax=self.argmax)

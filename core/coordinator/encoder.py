@@ -8,6 +8,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -95,7 +96,7 @@ class Encoder:
         shared = self._small and folder and self.device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
         self.tokens = PromptTokens(tokenizer, min(max_tokens or window, window))
-        self._pad = int(tokenizer.pad_token_id or 0)
+        self.padding = int(tokenizer.pad_token_id or 0)
         self._cache: OrderedDict[bytes, Encoded] = OrderedDict()  # one row each
         self._cache_size = max(256, _CACHE_BYTES // (4 * identity.hidden_size + 400))
         self._lock = threading.Lock()
@@ -153,6 +154,13 @@ class Encoder:
         nothing = Encoded(np.zeros((0, self.hidden_size), np.float32), (), (), ())
         return Encoded.of([nothing, *(known[key] for key in keys)])
 
+    @contextmanager
+    def exclusive(self, offsets: Offsets | None = None) -> Iterator[Any]:
+        """The model itself under these SVF offsets, for this thread alone as long as it is used: for gradients."""
+        with self._lock, suited_threads(self._small):
+            self._set_offsets(offsets)
+            yield self.model
+
     def forget(self) -> None:
         """Drop every remembered state: what is asked for next is read anew."""
         with self._lock:
@@ -198,7 +206,7 @@ class Encoder:
             rows = int(min(most, max(1, self._batch_tokens // length)))
             for start in range(0, len(keys), rows):
                 batch = keys[start : start + rows]
-                ids = np.full((rows, length), self._pad, np.int64)
+                ids = np.full((rows, length), self.padding, np.int64)
                 for row, key in enumerate(batch):
                     ids[row, : len(prompts[key].ids)] = prompts[key].ids
                 positions = [len(prompts[key].ids) + token_position for key in batch]

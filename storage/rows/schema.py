@@ -67,7 +67,7 @@ run = Table(
         "kind",
         String,
         nullable=False,
-        doc="What it is: run, evolve, train, live, import, fork, reencode or serve",
+        doc="What it is: run, evolve, train, live, import, fork, reencode, attribute or serve",
     ),
     Column("status", String, nullable=False),
     Column("config", Text, nullable=False),  # JSON object
@@ -85,7 +85,8 @@ run = Table(
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
     _zeroed("sample", Boolean, "Whether it came with the program as a sample"),
     CheckConstraint(
-        "kind IN ('run', 'evolve', 'train', 'live', 'import', 'fork', 'reencode', 'serve')", name="kind"
+        "kind IN ('run', 'evolve', 'train', 'live', 'import', 'fork', 'reencode', 'attribute', 'serve')",
+        name="kind",
     ),
     CheckConstraint(
         "status IN ('queued', 'running', 'finished', 'interrupted', 'cancelled', 'failed')", name="status"
@@ -415,6 +416,19 @@ second_opinion = Table(
     Column("prompt_digest", String, nullable=False, doc="Digest of what the other coordinator read"),
     Column("device", String, nullable=False, doc="Where it was read: cpu, cuda …"),
     Index(None, "run_id"),
+)
+
+# What in the transcript made a checkpoint's choice at a recorded turn. Places of words alone: no text is in here.
+attribution = Table(
+    "attribution",
+    metadata,
+    Column("episode_id", String, _to("episode.id"), primary_key=True),
+    Column("idx", Integer, primary_key=True),
+    Column("checkpoint_id", String, _to("checkpoint.id"), primary_key=True),
+    Column("kind", String, primary_key=True, doc="What was left out: parts or words"),
+    Column("digest", String, nullable=False, doc="Digest of transcript, masks and choice it holds for"),
+    Column("body", Text, nullable=False, doc="JSON: how far each part or word moved the lead, in logits"),
+    CheckConstraint("kind IN ('parts', 'words')", name="kind"),
 )
 
 # Who may ask the endpoint. The key itself is nowhere: it is told once, when it is made.

@@ -15,7 +15,7 @@ from core.episode import AnswerRule, EndReason, Flag, Message, Role, Status, Ver
 
 T = TypeVar("T")
 
-RunKind = Literal["run", "evolve", "train", "live", "import", "fork", "reencode", "serve"]
+RunKind = Literal["run", "evolve", "train", "live", "import", "fork", "reencode", "attribute", "serve"]
 GroupBy = Literal["run", "policy", "task", "family"]
 Order = Literal["newest", "oldest", "turns", "tokens", "cost", "margin", "entropy", "latency"]
 

@@ -32,6 +32,7 @@ TABLE_MEANINGS: dict[str, str] = {
     "label": "One thing a person said about an episode, a turn or words of its reply; never changed",
     "view": "A list of episodes kept under a name",
     "second_opinion": "What another checkpoint would have chosen at a recorded turn",
+    "attribution": "What in the transcript made a checkpoint's choice at a recorded turn",
     "api_key": "Who may ask the endpoint, and within which limits",
     "served": "A request to the endpoint that was played as an episode",
 }

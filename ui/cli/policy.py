@@ -92,7 +92,7 @@ def policy(
 
 def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     """Read again in this process, as a run that a page can see and resume."""
-    from ui.runs import rereading
+    from ui.runs.reading import rereading
 
     plan = rereading.plan_for(diff, scope, store.now())
     assert plan is not None

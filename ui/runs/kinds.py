@@ -8,6 +8,7 @@ from storage.rows.summaries import REPRODUCTION_KEY as REPRODUCTION
 from storage.rows.summaries import RunSummary
 from ui.presentation.theme import one_line
 from ui.runs.plans import (
+    AttributionPlan,
     BatchPlan,
     EvolutionPlan,
     ForkPlan,
@@ -81,7 +82,20 @@ RUN_KINDS: dict[str, KindOfRun] = {
         player="ui.runs.forks.play",
     ),
     "reencode": KindOfRun(
-        "reading again", "reading", "policy", ":material/menu_book:", resumes=True, player="ui.runs.rereading"
+        "reading again",
+        "reading",
+        "policy",
+        ":material/menu_book:",
+        resumes=True,
+        player="ui.runs.reading.rereading",
+    ),
+    "attribute": KindOfRun(
+        "attribution",
+        "reading",
+        "replay",
+        ":material/manage_search:",
+        resumes=True,
+        player="ui.runs.reading.attributing",
     ),
     # Played by the endpoint itself: nothing of it can be resumed, as nobody waits for the answers any more.
     "serve": KindOfRun("endpoint", "serving", "episodes", ":material/api:"),
@@ -98,9 +112,9 @@ def kind_of(run: RunSummary) -> KindOfRun:
 
 def address_of(run: RunSummary) -> dict[str, str]:
     """The query with which the page of its kind shows a run."""
-    if run.kind == "reencode":
+    if run.kind in ("reencode", "attribute"):
         plan = known_plan(run)
-        return plan.address() if isinstance(plan, RereadPlan) else {}
+        return plan.address() if isinstance(plan, RereadPlan | AttributionPlan) else {}
     return {"run": run.id}
 
 
@@ -110,7 +124,7 @@ def about(run: RunSummary, cut: int = 60) -> str:
     match known_plan(run):
         case LivePlan() as plan:
             words = plan.task.question
-        case ForkPlan() as plan:
+        case ForkPlan() | AttributionPlan() as plan:
             words = plan.question
         case ReproducePlan() as plan:
             words = f"{plan.label}, seed {plan.seed}"

@@ -252,6 +252,23 @@ class RereadPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class AttributionPlan:
+    """What in the transcript made the choice at a turn (`index`, from 0) of an episode, for each of these checkpoints;
+    `question` is what the episode was asked, for lists, `encoder` as in settings."""
+
+    episode: str
+    index: int
+    checkpoints: tuple[str, ...]
+    question: str = ""
+    encoder: str | None = None
+    kind: Literal["attribute"] = "attribute"
+
+    def address(self) -> dict[str, str]:
+        """The query of the Replay page that it was begun on."""
+        return {"ep": self.episode, "t": str(self.index + 1), "panel": "why"}
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """What all rows have in common, so that they can be compared. `budget`: episodes that each learner may play;
     `protocol`: of every row that does not name its own."""
@@ -322,7 +339,15 @@ class ServePlan:
 
 
 RunPlan = (
-    BatchPlan | LivePlan | EvolutionPlan | TrainingPlan | ForkPlan | RereadPlan | ReproducePlan | ServePlan
+    BatchPlan
+    | LivePlan
+    | EvolutionPlan
+    | TrainingPlan
+    | ForkPlan
+    | RereadPlan
+    | AttributionPlan
+    | ReproducePlan
+    | ServePlan
 )
 #: Plans whose models may cost money.
 PooledPlan = BatchPlan | LivePlan | EvolutionPlan | TrainingPlan | ForkPlan

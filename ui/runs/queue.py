@@ -21,7 +21,7 @@ from storage.shelves.runs import STALLED_AFTER_S
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.lease import is_dead, mark_dead
-from ui.runs.plans import LearningPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
+from ui.runs.plans import AttributionPlan, LearningPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
 from ui.runs.slots import alive
 
 #: Kinds of runs that learn.
@@ -116,7 +116,7 @@ def enqueue(store: Store, plan: RunPlan, ticket: Ticket, *, owner: str | None = 
     kind = cast(RunKind, plan.kind)
     config = to_config(plan)
     run = ticket.run(config)
-    if isinstance(plan, RereadPlan) and (other := _reading(store, plan)):
+    if isinstance(plan, RereadPlan | AttributionPlan) and (other := _reading(store, plan)):
         return other, False
     if isinstance(plan, LearningPlan) and plan.name and find_learning(store, plan.name) not in (None, run):
         raise ConfigError(
@@ -143,10 +143,14 @@ def find_learning(store: Store, name: str, kind: RunKind | None = None) -> str |
     return None
 
 
-def _reading(store: Store, plan: RereadPlan) -> str | None:
-    """The run that reads these transcripts again already, waiting or under way."""
-    for run in store.runs.list(kind="reencode", limit=20):
+def _reading(store: Store, plan: RereadPlan | AttributionPlan) -> str | None:
+    """The run that reads these transcripts already, waiting or under way."""
+    for run in store.runs.list(kind=cast(RunKind, plan.kind), limit=20):
         other = known_plan(run) if run.status in (RunStatus.QUEUED, RunStatus.RUNNING) else None
-        if isinstance(other, RereadPlan) and other.asks_for(plan.checkpoints, plan.scope):
+        if other == plan or (
+            isinstance(plan, RereadPlan)
+            and isinstance(other, RereadPlan)
+            and other.asks_for(plan.checkpoints, plan.scope)
+        ):
             return run.id
     return None

@@ -53,7 +53,9 @@ def test_every_turn_is_forked_with_its_own_runner_up(world: Sums, store: Store) 
     assert all(len(one.reused) >= 3 for one in more.branches), "what was played stands"
 
 
-def test_a_page_plays_on_from_every_turn_and_tells_which_mattered(world: Sums, store: Store, no_workers: None) -> None:
+def test_a_page_plays_on_from_every_turn_and_tells_which_mattered(
+    world: Sums, store: Store, no_workers: None
+) -> None:
     episode = store.episodes.of_run(recorded(world, store))[0].id
     assert opened("replay", ep=episode).button(key="every_turn").label == "Which turn mattered?"
     page = opened("forks", ep=episode, every="1")

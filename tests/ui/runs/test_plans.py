@@ -14,6 +14,7 @@ from storage.rows.summaries import REPRODUCTION_KEY, RunKind, RunStatus, RunSumm
 from ui.runs.kinds import RUN_KINDS, about, address_of, kind_of
 from ui.runs.plans import (
     RUN_PLAN,
+    AttributionPlan,
     BatchPlan,
     Branch,
     EvolutionPlan,
@@ -40,6 +41,7 @@ PLANS: dict[str, RunPlan] = {
     ),
     "fork": ForkPlan(Change("model", "sage"), (BRANCH,), "pocket", "d1", ("jack", "sage"), question="1 + 1?"),
     "reencode": RereadPlan(("c1",), {"family": "math"}, "e1", 12.5, 40, ("c0", "c1")),
+    "attribute": AttributionPlan("e1", 3, ("c1", "c2"), "1 + 1?"),
     "reproduction": ReproducePlan(
         "evolved:trinity", "TRINITY", 1, "c1", "r9", Suite(), {"jack": (CYCLE, 0.5)}
     ),
@@ -227,6 +229,8 @@ def test_every_run_says_what_it_is_about() -> None:
         "reproduction": "jack alone, seed 0",
     }
     assert address_of(run_with("reencode", OLD["reencode"])) == {"c": "c0,c1", "family": "math"}
+    why = run_with("attribute", to_config(PLANS["attribute"]))
+    assert (about(why), address_of(why)) == ("1 + 1?", {"ep": "e1", "t": "4", "panel": "why"})
 
 
 def _part_of(whole: Any, part: Any) -> Any:

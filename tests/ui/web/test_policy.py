@@ -30,11 +30,11 @@ from storage.upkeep.retention import last_removed, prune
 from tests.builders.diffed import DIFFED, Diffed
 from tests.ui.pages import opened, press, shown, waiting
 from ui.cli import main
-from ui.runs import rereading
 from ui.runs.control import Stopped
 from ui.runs.lease import owner
 from ui.runs.plans import plan_of
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.reading import rereading
 from ui.runs.worker import play_claimed
 
 EVERYTHING = EpisodeScope()

@@ -203,7 +203,7 @@ def test_a_policy_without_a_head_says_so(app: AppTest) -> None:
     said = shown(opened(app, ep="e-random", t="2"))
     assert "without a head" in said
     assert [chart.key for chart in app.get("plotly_chart")] == ["spent"]
-    press(app, "panel_head")
+    press(app, "panel_why")
     assert "has no head and no logits" in shown(app)
 
 

@@ -26,7 +26,7 @@ from ui.web.views.settings import PARTS, TABLES, key_sheets, tail
 def test_the_store_is_told_in_full(samples: Store) -> None:
     page, health = opened("settings"), samples.health()
     assert page.code[0].value == health.url
-    assert page.markdown[2].value.startswith("**Schema 0011**")
+    assert page.markdown[2].value.startswith("**Schema 0012**")
     for words in (health.backup_hint, "Labels\\, saved views"):
         assert words in shown(page)
     steps = migrations(samples.engine)
@@ -100,13 +100,16 @@ def test_every_kind_of_run_has_a_page_and_a_way_on() -> None:
     assert commands == {
         "run": "trinity run --resume r1",
         "evolve": "trinity evolve --resume --name r1",
+        "train": "trinity train --resume --name r1",
         "fork": "trinity fork --resume r1",
     }
     assert {name for name, kind in RUN_KINDS.items() if kind.resumes} == {
         "live",
         "evolve",
+        "train",
         "fork",
         "reencode",
+        "attribute",
     }
 
 

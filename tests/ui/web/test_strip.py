@@ -81,7 +81,7 @@ def press(page: Page, key: str, **wanted: str) -> None:
 def test_the_panels_the_analysis_the_basket_and_the_way_back(page: Page, address: str) -> None:
     go(page, f"{address}/replay?ep=e-right&t=2")
     page.locator(".strip button").nth(1).focus()
-    for key, panel in (("2", "head"), ("3", "other"), ("4", "without"), ("5", "near")):
+    for key, panel in (("2", "why"), ("3", "other"), ("4", "without"), ("5", "near")):
         press(page, key, panel=panel, t="2")
     page.keyboard.press("1")
     page.wait_for_url(lambda url: "panel=" not in url)

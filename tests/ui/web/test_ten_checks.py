@@ -123,7 +123,7 @@ def test_3_a_pasted_link_restores_page_filters_episode_turn_panel_and_compare_se
     tab: Page, recorded_app: Served
 ) -> None:
     go(tab, f"{recorded_app.address}/replay?ep=e-wrong&t=2&only=changed")
-    for key, at in (("x", {"basket": "e-wrong"}), ("2", {"panel": "head"}), ("j", {"t": "4"})):
+    for key, at in (("x", {"basket": "e-wrong"}), ("2", {"panel": "why"}), ("j", {"t": "4"})):
         tab.keyboard.press(key)
         arrive(tab, **at)
     tab.keyboard.press("n")
@@ -138,7 +138,7 @@ def test_3_a_pasted_link_restores_page_filters_episode_turn_panel_and_compare_se
     arrive(tab, correct="right")
     links = [
         tab.url,
-        f"{recorded_app.address}/replay?ep=e-wrong&t=4&panel=head&only=changed&basket=e-wrong,{other}",
+        f"{recorded_app.address}/replay?ep=e-wrong&t=4&panel=why&only=changed&basket=e-wrong,{other}",
     ]
     browser = tab.context.browser
     assert browser is not None
@@ -152,7 +152,7 @@ def test_3_a_pasted_link_restores_page_filters_episode_turn_panel_and_compare_se
         if "/replay" in link:
             fresh.get_by_text("Turn 4 of 5").first.wait_for()
             assert fresh.locator(".strip button").count() == 2  # folded as it was
-            assert "primary" not in (fresh.locator(".st-key-panel_head button").get_attribute("kind") or "")
+            assert "primary" not in (fresh.locator(".st-key-panel_why button").get_attribute("kind") or "")
             fresh.get_by_text("In the basket: 2").wait_for()
             fresh.get_by_role("link", name="Compare the 2 in the basket").wait_for()
         else:
@@ -175,7 +175,7 @@ REPLAY: dict[str, list[tuple[str, dict[str, str | None]]]] = {
     "Z": [("z", {"zen": "1"}), ("z", {"zen": None})],
     "X": [("x", {"basket": "e-wrong"}), ("x", {"basket": None})],
     "1 to 5": [
-        ("2", {"panel": "head"}),
+        ("2", {"panel": "why"}),
         ("3", {"panel": "other"}),
         ("4", {"panel": "without"}),
         ("5", {"panel": "near"}),

@@ -36,16 +36,18 @@ def generation_of(store: Store) -> dict[str, int | None]:
     return generations(_all(store), store.planners.list())
 
 
-def others(store: Store, checkpoint: Checkpoint) -> list[CheckpointSummary]:
-    """The other checkpoints with the same reading and the same slots: those that played first, of these those of the
-    same run, of these the newest."""
+def others(store: Store, checkpoint: Checkpoint, *, reading: bool = True) -> list[CheckpointSummary]:
+    """The other checkpoints with the same slots and, unless `reading` is False, the same reading: those that played
+    first, of these those of the same run, of these the newest."""
     own: dict[str, Any] = checkpoint.to_config()
     checkpoints = _all(store)
     run = next((one.run_id for one in checkpoints if one.id == checkpoint.id), None)
     fitting = [
         one
         for one in checkpoints
-        if one.id != checkpoint.id and same_reading(own, one.config) and same_slots(own, one.config)
+        if one.id != checkpoint.id
+        and same_slots(own, one.config)
+        and (same_reading(own, one.config) or not reading)
     ]
     fitting.sort(key=lambda one: (one.run_id == run, one.run_id or "", one.generation or 0), reverse=True)
     return played_first(store, fitting)[:MOST_OFFERED]

@@ -14,9 +14,10 @@ from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.presentation.words import ago
-from ui.runs import queue, rereading
+from ui.runs import queue
 from ui.runs.plans import RereadPlan, plan_of
 from ui.runs.queue import Ticket
+from ui.runs.reading import rereading
 from ui.web.kit.buttons import button
 from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
 

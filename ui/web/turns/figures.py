@@ -1,4 +1,4 @@
-"""The figures of an episode and of two turns: uncertainty and use over turns, what made a lead, two choices.
+"""The figures of an episode and of two turns: uncertainty and use over turns, what moved a lead, two choices.
 
 They are cached, for a step through an episode draws the same figure again and again.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 import plotly.graph_objects as go
 
-from core.analysis.head_lens import Part
 from core.episode import ROLE_ORDER, Decision, Role
 from storage.rows.summaries import LOW_MARGIN, TurnOutline
 from ui.presentation.theme import (
@@ -40,45 +40,43 @@ MEASURES = {
 }
 
 
-def part_name(part: Part, width: int, others: int) -> str:
-    """What a summand is called: a number of the state, a direction that the head reads, the turn, or all others."""
-    if part.place < 0:
-        return f"all {others:,} others"
-    if part.place < width:
-        return f"h[{part.place}]"
-    return f"turn[{part.place - width}]" if width else f"direction {part.place}"
+@dataclass(frozen=True, slots=True)
+class PartBars:
+    """One checkpoint's bars: how far each part moves the lead, in logits. `name` stands before each figure; `hatched`
+    tells the second checkpoint's from the first's."""
+
+    name: str
+    gives: Sequence[float]
+    hatched: bool = False
 
 
-def parts_figure(parts: Sequence[Part], width: int, total: int) -> go.Figure:
-    """What each part gives to the difference of two logits, the largest on top: rightwards for the choice."""
-    names = [part_name(part, width, total - len(parts) + 1) for part in parts]
-    reach = max((abs(part.gives) for part in parts), default=1.0) * 1.45
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "y": list(range(len(parts))),
-        "x": [part.gives for part in parts],
-        "text": [f"{part.gives:+.3f}" for part in parts],
-        "textposition": "outside",
-        "cliponaxis": False,
-        "marker": {
-            "color": [
-                NEUTRAL_COLOUR if one.place < 0 else FIRST_COLOUR if one.gives >= 0 else SECOND_COLOUR
-                for one in parts
-            ]
-        },
-        "customdata": [
-            [name, "" if part.value != part.value else f"<br>the number itself is {part.value:.4f}"]
-            for name, part in zip(names, parts, strict=True)
-        ],
-        "hovertemplate": "%{customdata[0]} gives %{x:+.4f}%{customdata[1]}<extra></extra>",
-    }
+def parts_figure(names: Sequence[str], sides: Sequence[PartBars]) -> go.Figure:
+    """What each named part does to the lead of a choice, the first on top: rightwards for the choice."""
+    reach = max((abs(one) for side in sides for one in side.gives), default=0.0) or 1.0
+    bars = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": list(range(len(names))),
+            "x": list(side.gives),
+            "text": [f"{literal(side.name)} {one:+.2f}".strip() for one in side.gives],
+            "textposition": "outside",
+            "cliponaxis": False,
+            "marker": {
+                "color": [FIRST_COLOUR if one >= 0 else SECOND_COLOUR for one in side.gives],
+                "pattern": {"shape": "/" if side.hatched else ""},
+            },
+            "hovertemplate": "%{x:+.4f} logits<extra></extra>",
+        }
+        for side in sides
+    ]
     return unvalidated(
-        [bars],
+        bars,
         layout(
-            len(parts) * 22 + 16,
+            len(names) * 26 * len(sides) + 16,
+            barmode="group",
             xaxis={
-                "range": [-reach, reach],
+                "range": [-1.5 * reach, 1.5 * reach],
                 "fixedrange": True,
                 "showticklabels": False,
                 "showgrid": False,
@@ -86,7 +84,9 @@ def parts_figure(parts: Sequence[Part], width: int, total: int) -> go.Figure:
                 "zerolinecolor": NEUTRAL_COLOUR,
                 "title": None,
             },
-            yaxis=named_axis(names, autorange="reversed", showgrid=False, title=None),
+            yaxis=named_axis(
+                [literal(name) for name in names], autorange="reversed", showgrid=False, title=None
+            ),
             showlegend=False,
             margin={"l": 8, "r": 8, "t": 4, "b": 4},
         ),

@@ -10,19 +10,21 @@ import streamlit as st
 from core.errors import TrinityError
 from ui.presentation.theme import label
 from ui.presentation.words import policy_name
+from ui.runs.reading.attributing import WORKFLOW_STEP
 from ui.web.kit import state
 from ui.web.kit.buttons import tool
 from ui.web.pickers.checkpoints import checkpoint_of, generation_of
 from ui.web.turns.decision import decision_panel
-from ui.web.turns.lens import DecisionContext, head_lens_panel, recomputation
+from ui.web.turns.lens import DecisionContext, recomputation
 from ui.web.turns.recording import Recording
 from ui.web.turns.what_if import leave_out_panel, neighbours_panel, other_checkpoint_panel
+from ui.web.turns.why import why_panel
 
 Panel = Callable[[DecisionContext], None]
 #: What can stand beside a turn, as the address says it -> its words and what draws it, in the order of their keys.
 PANELS: dict[str, tuple[str, Panel | None]] = {
     "decision": ("Decision", None),
-    "head": ("Head lens", head_lens_panel),
+    "why": ("Why", why_panel),
     "other": ("Other checkpoint", other_checkpoint_panel),
     "without": ("Leave out", leave_out_panel),
     "near": ("Neighbours", neighbours_panel),
@@ -40,7 +42,8 @@ def turn_panel(recording: Recording, index: int) -> None:
         return
     if not decision.model_logits or not decision.role_logits:
         if panel is not None:
-            st.caption("This policy has no head and no logits: only a checkpoint's turns can be looked into.")
+            none = "This policy has no head and no logits: only a checkpoint's turns can be looked into."
+            st.caption(WORKFLOW_STEP if recording.episode.plans else none)
         return
     try:
         context = DecisionContext(

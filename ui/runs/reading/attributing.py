@@ -1,0 +1,262 @@
+"""What in the transcript made a recorded choice: asked for by a page, worked out there or, where it takes long, by a
+worker; each step of it is kept in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from core.analysis.attribution import (
+    Attribution,
+    Pair,
+    WordAttribution,
+    as_decided,
+    by_part,
+    check_gradients,
+    digest_of,
+    leave_out,
+    own_choice,
+    words_of,
+)
+from core.checkpoint import Checkpoint
+from core.episode import Decide, Decision, Episode
+from core.errors import CheckpointError, ConfigError, StoreError
+from core.play.deciders import decider_at
+from core.play.session import request_at
+from core.tokenizer_files import encoder_size
+from storage.reads.episode_steps import read_decision
+from storage.rows.summaries import RunStatus, RunSummary
+from storage.shelves.attributions import AttributedTurn
+from storage.store import Store
+from ui.runs import wiring
+from ui.runs.control import Stopped
+from ui.runs.plans import AttributionPlan, known_plan
+from ui.runs.play import Ending
+
+if TYPE_CHECKING:
+    from core.coordinator.coordinator import Coordinator
+    from core.coordinator.encoder import Encoder
+
+#: Encoders with more parameters have words told apart by gradients and not by leaving each out.
+LARGE = 50_000_000
+#: Words left out together and kept: so much is lost at most, and so long a stop may take.
+WORDS_AT_ONCE = 16
+#: Arithmetic that a page does at once, about a second of it; more is left to a worker.
+AT_ONCE_FLOP = 1e10
+
+NO_ENCODER = "This policy has no encoder that reads the transcript: only a checkpoint's choices can be explained by it."
+WORKFLOW_STEP = (
+    "This turn is a step of a workflow: a planner wrote it before any step was played, so no coordinator chose it from "
+    "the transcript."
+)
+
+Encoders = dict[tuple[str, str], "Encoder"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedTurn:
+    """A turn whose choice is to be explained for one checkpoint: what it is asked, masks included, and the pair to be
+    explained, None for the one that it finds likeliest. `encoder` is where its encoder is, of `size` parameters."""
+
+    checkpoint: Checkpoint
+    request: Decide
+    chosen: Pair | None
+    kept: AttributedTurn
+    encoder: str
+    size: int
+
+    @property
+    def by_gradients(self) -> bool:
+        """Whether words are told apart by gradients."""
+        return self.size > LARGE
+
+    @property
+    def no_words(self) -> str:
+        """Why its words cannot be told apart, in one sentence; empty where they can."""
+        if self.by_gradients:
+            try:
+                check_gradients(self.checkpoint.input_format)
+            except ConfigError as error:
+                return str(error)
+        return ""
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether it is left to a worker."""
+        words = words_of(self.request.transcript)
+        readings = len(words) + len(self.request.transcript.entries) + 2
+        characters = sum(end - start for _, start, end in words)
+        return self.by_gradients or 2.0 * self.size * readings * (characters / 3 + 20) > AT_ONCE_FLOP
+
+
+def read_turn(
+    store: Store, episode_id: str, index: int, checkpoint_id: str, encoder: str | None = None
+) -> ExplainedTurn:
+    """`explained_turn` of what the store has. StoreError where it has no such episode or checkpoint."""
+    decision = read_decision(store, episode_id, index)
+    if decision is None:
+        raise StoreError(f"Episode {episode_id} has no turn {index + 1}.")
+    checkpoint = store.checkpoints.load(checkpoint_id)
+    return explained_turn(store.episodes.get(episode_id), index, decision, checkpoint, encoder)
+
+
+def explained_turn(
+    episode: Episode, index: int, decision: Decision, checkpoint: Checkpoint, encoder: str | None = None
+) -> ExplainedTurn:
+    """What has to be asked to explain a decision, that at turn `index` of an episode with its texts. `encoder` is tried
+    where the checkpoint's own is not at hand. ConfigError or CheckpointError, one sentence, where it cannot be
+    explained."""
+    check_explainable(episode)
+    if not decision.model_logits:
+        raise ConfigError(NO_ENCODER)
+    if checkpoint.models != episode.models:
+        raise ConfigError(f"Checkpoint {checkpoint.id} chooses among other models than this episode's.")
+    reads_chat = checkpoint.input_format == "chat"
+    request = as_decided(request_at(episode, index), decision, reads_chat=reads_chat)
+    if request.messages:
+        raise ConfigError(
+            "This coordinator reads the chat of the released rules, which cannot be taken apart without becoming "
+            "another one: only a coordinator that reads the transcript can be explained so."
+        )
+    own = decider_at(episode.policy, episode.deciders, index) == checkpoint.id
+    chosen = own_choice(decision) if own else None
+    name, size = _encoder_at_hand(checkpoint, encoder)
+    kept = AttributedTurn(episode.id, index, checkpoint.id, digest_of(request, chosen))
+    return ExplainedTurn(checkpoint, request, chosen, kept, name, size)
+
+
+def check_explainable(episode: Episode) -> None:
+    """ConfigError where no turn of an episode can be explained: its transcript is gone, or a planner wrote it."""
+    if day := episode.removed.get("texts"):
+        raise ConfigError(
+            f"The texts of this episode were removed on {day}, so there is no transcript to explain a choice by; a "
+            "hidden state alone does not tell what was read."
+        )
+    if episode.plans:
+        raise ConfigError(WORKFLOW_STEP)
+
+
+def _encoder_at_hand(checkpoint: Checkpoint, other: str | None) -> tuple[str, int]:
+    """Where the checkpoint's encoder is, and how many parameters it has."""
+    own = checkpoint.encoder
+    try:
+        return own.name, encoder_size(own.name, own.revision)
+    except CheckpointError:
+        if other is None or other == own.name:
+            raise
+    try:
+        return other, encoder_size(other)  # a checkpoint of another encoder is refused when it is loaded
+    except CheckpointError:
+        return own.name, encoder_size(own.name, own.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is known so far about what made a choice."""
+
+    parts: Attribution | None = None
+    words: WordAttribution | None = None
+
+    def complete(self, turn: ExplainedTurn) -> bool:
+        """Whether nothing is left to be worked out."""
+        words = self.words is not None and self.words.complete
+        return self.parts is not None and (words or bool(turn.no_words))
+
+    @property
+    def done(self) -> int:
+        """Steps that are done: one for all parts, then those of the words."""
+        return (self.parts is not None) + (self.words.done if self.words else 0)
+
+
+def kept_explanation(store: Store, turn: ExplainedTurn) -> Explanation:
+    """What the store has of it."""
+    return Explanation(store.attributions.parts(turn.kept), store.attributions.words(turn.kept))
+
+
+def coordinator_of(store: Store, turn: ExplainedTurn, encoders: Encoders) -> Coordinator:
+    """The checkpoint on its encoder, which is taken from `encoders` or put there."""
+    policies = wiring.Policies(store, turn.checkpoint.models, encoder=turn.encoder, encoders=encoders)
+    return policies.coordinator(turn.checkpoint)
+
+
+def explain(
+    store: Store, turn: ExplainedTurn, policy: Coordinator, found: Explanation
+) -> Generator[Explanation]:
+    """Work out what `found` lacks, step by step; each is kept, unless the store is only read, before it is yielded."""
+    for step in _steps(turn, policy, found):
+        if not store.read_only:
+            store.attributions.add(turn.kept, step)
+        found = (
+            Explanation(step, found.words)
+            if isinstance(step, Attribution)
+            else Explanation(found.parts, step)
+        )
+        yield found
+
+
+def _steps(
+    turn: ExplainedTurn, policy: Coordinator, found: Explanation
+) -> Iterator[Attribution | WordAttribution]:
+    parts = found.parts
+    if parts is None:
+        parts = by_part(policy, turn.request, turn.chosen or _likeliest(turn, policy))
+        yield parts
+    if turn.no_words or (found.words and found.words.complete):
+        return
+    if turn.by_gradients:
+        from core.coordinator.gradients import word_gradients
+
+        yield from word_gradients(policy, turn.request, parts.chosen, parts.rival, found.words)
+        return
+    places = words_of(turn.request.transcript)
+    done = list(found.words.words) if found.words else []
+    for start in range(len(done), max(1, len(places)), WORDS_AT_ONCE):
+        done += leave_out(policy, turn.request, parts, places[start : start + WORDS_AT_ONCE])
+        yield WordAttribution(tuple(done), len(done), len(places))
+
+
+def _likeliest(turn: ExplainedTurn, policy: Coordinator) -> Pair:
+    [decision] = policy.decide([turn.request])
+    assert decision.argmax_role is not None
+    return decision.argmax_model, decision.argmax_role
+
+
+@dataclass(frozen=True, slots=True)
+class AttributionParts:
+    """What explains a turn for one checkpoint after the other; each encoder is loaded when its turn comes."""
+
+    plan: AttributionPlan
+    encoders: Encoders = field(default_factory=dict)
+
+    def play(self, store: Store, run: str) -> Generator[Explanation, None, Ending]:
+        """Work out what is not kept yet. Stopped when a person asks for it."""
+        plan = self.plan
+        for name in plan.checkpoints:
+            turn = read_turn(store, plan.episode, plan.index, name, plan.encoder)
+            found = kept_explanation(store, turn)
+            if found.complete(turn):
+                continue
+            for reached in explain(store, turn, coordinator_of(store, turn, self.encoders), found):
+                yield reached
+                if store.runs.control(run).cancel:
+                    raise Stopped
+        return RunStatus.FINISHED, None
+
+
+def prepare(_store: Store, plan: AttributionPlan) -> AttributionParts:
+    """The parts of a plan."""
+    return AttributionParts(plan)
+
+
+def latest(store: Store, plan: AttributionPlan) -> RunSummary | None:
+    """The newest run that explains this turn for one of these checkpoints."""
+    for run in store.runs.list(kind="attribute", limit=50):
+        other = known_plan(run)
+        if (
+            isinstance(other, AttributionPlan)
+            and (other.episode, other.index) == (plan.episode, plan.index)
+            and set(plan.checkpoints) & set(other.checkpoints)
+        ):
+            return run
+    return None

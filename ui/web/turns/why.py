@@ -1,0 +1,429 @@
+"""The panel on what in the transcript made a choice: by part, then by word, for one checkpoint or two side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import streamlit as st
+
+from core.analysis.attribution import (
+    QUESTION,
+    STRETCHES,
+    Attribution,
+    PartLeftOut,
+    WordAttribution,
+    times_likelier,
+    words_of,
+)
+from core.analysis.head_lens import compare_logits
+from core.checkpoint import Checkpoint
+from core.episode import Decision, Role, Transcript
+from core.errors import TrinityError
+from storage.rows.summaries import QUESTION_CUT, RunStatus, RunSummary
+from storage.store import Store
+from ui.presentation.glossary import define
+from ui.presentation.theme import ROLE_STYLES, label, percent, plain
+from ui.presentation.words import pair_words, policy_name
+from ui.runs import queue, wiring
+from ui.runs.plans import AttributionPlan
+from ui.runs.queue import Ticket
+from ui.runs.reading import attributing
+from ui.runs.reading.attributing import Encoders, ExplainedTurn, Explanation
+from ui.web.components.weighed_words import WeighedText, weighed_words
+from ui.web.kit import state
+from ui.web.kit.buttons import button
+from ui.web.kit.cache import remembered
+from ui.web.kit.chart import plot
+from ui.web.kit.text import markdown_table
+from ui.web.pickers.checkpoints import generation_of, others, policy_label
+from ui.web.progress.panel import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.turns.figures import PartBars, parts_figure
+from ui.web.turns.lens import DecisionContext, why_not_recomputed
+
+#: The most parts that are drawn and told, those that move the lead furthest.
+MOST_PARTS = 12
+#: The most words that are named beside the coloured text.
+_NAMED_WORDS = 3
+_SAID: dict[Role, str] = {Role.THINKER: "plan", Role.WORKER: "answer", Role.VERIFIER: "verdict"}
+TEXTS = RunTexts(
+    process="reads the transcript again",
+    stored="All that was worked out is kept.",
+    stop="Stop",
+    stop_help="All that was worked out is kept, and it can be resumed.",
+    stopping="Stopping after the step under way …",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the checkpoints that are explained: its name as markdown, what it is asked and what is found so far."""
+
+    name: str
+    turn: ExplainedTurn
+    found: Explanation
+    own: bool  # it is the one that decided
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is left to a worker."""
+        return not self.found.complete(self.turn)
+
+
+def why_panel(context: DecisionContext) -> None:
+    """What each part and each word of the transcript does for the choice, exactly where nothing else is said."""
+    if context.checkpoint is None:
+        st.caption(why_not_recomputed(context))
+        return
+    both = (context.checkpoint, _beside(context))
+    sides = [side for i, one in enumerate(both) if one and (side := _side(context, one, own=i == 0))]
+    if not sides:
+        return
+    _choices(context, sides)
+    told = [side for side in sides if side.found.parts and not is_indifferent(side.found.parts)]
+    if told:
+        _parts(told)
+        _words(told)
+    if any(side.waits for side in sides):
+        _work(context, sides)
+
+
+def _beside(context: DecisionContext) -> Checkpoint | None:
+    """The checkpoint that is put beside the one that decided, which stands in the address; None at first."""
+    store, own = context.recording.store, context.checkpoint
+    if own is None:
+        return None
+    named = policy_label(store)
+    offered = {one.id: plain(named(one.id), 120) for one in others(store, own, reading=False)}
+    if not offered:
+        return None
+    chosen = state.address_select(
+        "Beside it",
+        {"": "Set another checkpoint beside it …", **offered},
+        name="beside",
+        key="why_beside",
+        widget="list",
+        label_visibility="collapsed",
+    )
+    return store.checkpoints.load(chosen) if chosen else None
+
+
+def _side(context: DecisionContext, checkpoint: Checkpoint, *, own: bool) -> _Side | None:
+    """What is known about a checkpoint's choice, worked out here where that is quick; None, saying why, where it cannot
+    be explained."""
+    store, episode = context.recording.store, context.recording.episode
+    name = label(policy_name(checkpoint.id, generation_of(store).get(checkpoint.id)), 60)
+    try:
+        attributing.check_explainable(episode)
+        turn = _turn(store, episode.id, context.index, checkpoint.id, wiring.settings().encoder)
+        found = attributing.kept_explanation(store, turn)
+        if not found.complete(turn) and not turn.takes_long:
+            with st.spinner("Reading the transcript again without each part and word …"):
+                policy = attributing.coordinator_of(store, turn, _encoders())
+                *_, found = attributing.explain(store, turn, policy, found)
+    except TrinityError as error:
+        st.caption(label(str(error), 500) if own else f"{name}: {label(str(error), 500)}")
+        return None
+    return _Side(name, turn, found, own)
+
+
+_turn = remembered(most=64)(attributing.read_turn)
+
+
+@st.cache_resource(show_spinner=False)
+def _encoders() -> Encoders:
+    """The encoders that this process has loaded to explain choices."""
+    return {}
+
+
+def _choices(context: DecisionContext, sides: Sequence[_Side]) -> None:
+    """What is explained, and whether the decision taken again is the recorded one."""
+    st.markdown("**Why this choice? What in the transcript made it**", help=define("Attribution"))
+    decision = context.decision
+    if decision.origin == "override":
+        st.caption(
+            "A person chose at this turn. What is explained is the coordinator's own likeliest choice."
+        )
+    elif decision.origin == "suggested_role":
+        st.caption(
+            "A Thinker asked for this role. What is explained is the role that the coordinator would have chosen."
+        )
+    for side in sides:
+        if side.found.parts:
+            st.markdown(_lead_words(side.found.parts, None if side.own else side.name, decision))
+            if side.own:
+                _agreement(context, side.found.parts)
+
+
+def _lead_words(found: Attribution, other: str | None, decision: Decision) -> str:
+    """How far a choice is ahead of its rival, as a sentence of markdown; `other` names another checkpoint than the one
+    that decided."""
+    chosen, rival = _pair(found.chosen), _pair(found.rival)
+    lead = found.full.value
+    if is_indifferent(found):
+        who = other or "This checkpoint"
+        return (
+            f"{who} prefers nothing here, with or without any part: nothing in the transcript made a choice."
+        )
+    if other:
+        begin = f"{other}: **{chosen}** is its likeliest choice here,"
+    else:
+        begin = f"**{chosen}** was chosen," if decision.origin == "policy" else f"**{chosen}** it would be,"
+    if lead < 0:
+        return f"{begin} drawn against the odds: {rival} was {_times(-lead)} likelier, {-lead:.2f} logits ahead of it."
+    return f"{begin} {lead:.2f} logits ahead of {rival}: {_times(lead)} likelier."
+
+
+def is_indifferent(found: Attribution) -> bool:
+    """Whether the choice is level with its rival whatever is left out, as of a head that is all zeros."""
+    return not any([found.full.value, *(one.without.value for one in found.parts)])
+
+
+def _times(lead: float) -> str:
+    times = times_likelier(lead)
+    return (
+        f"{times:.1f} times"
+        if times < 100
+        else f"{times:,.0f} times"
+        if times < 1e6
+        else "over a million times"
+    )
+
+
+def _pair(pair: tuple[str, Role]) -> str:
+    return label(pair_words(pair[1], pair[0]), 60)
+
+
+def _agreement(context: DecisionContext, found: Attribution) -> None:
+    """A warning where the decision taken again in full is not the recorded one."""
+    lens = context.lens
+    recorded = np.array([*context.decision.model_logits, *context.decision.role_logits])
+    again = np.array(found.logits)
+    if lens is not None:
+        check = compare_logits(replace(lens, logits=again), context.decision)
+        matches, difference = check.matches, check.difference
+    else:
+        difference = float(np.abs(again - recorded).max())
+        matches = difference <= 1e-3 * (1 + float(np.abs(recorded).max()))
+    if not matches:
+        st.warning(
+            f"The decision taken again with nothing left out has other logits than were recorded: one differs by "
+            f"{difference:.2g}. The encoder here does not read as the one that played this turn did, so what follows "
+            "is about the decision as it is taken here.",
+            icon=":material/warning:",
+        )
+
+
+# By part
+
+
+def _parts(sides: Sequence[_Side]) -> None:
+    transcript = sides[0].turn.request.transcript
+    places = _told_parts([side.found.parts for side in sides if side.found.parts])
+    gives = [_by_place(side.found.parts) for side in sides]
+    bars = [
+        PartBars("" if i == 0 else "other", [here[place].gives for place in places], hatched=i > 0)
+        for i, here in enumerate(gives)
+    ]
+    plot(
+        parts_figure([_short(transcript, place) for place in places], bars),
+        key="why_parts",
+        small=True,
+        alt="How far the question and each earlier reply move the lead of the choice, in logits.",
+    )
+    hatched = f" Hatched: {sides[1].name}, for its own choice." if len(sides) > 1 else ""
+    st.caption(
+        f"How far each part moves the lead, in logits: to the right for the choice, to the left against it.{hatched}"
+    )
+    without = {
+        place: [_without(here[place], side) for here, side in zip(gives, sides, strict=True)]
+        for place in places
+    }
+    if len(sides) > 1:
+        rows = [(_long(transcript, place), *words) for place, words in without.items()]
+        markdown_table(("Without", *(side.name for side in sides)), rows, "lll")
+    else:
+        lines = (f"- Without {_long(transcript, place)}: {words[0]}" for place, words in without.items())
+        st.markdown("\n".join(lines))
+    hidden = len(gives[0]) - len(places)
+    if hidden:
+        least = max(abs(one.gives) for here in gives for place, one in here.items() if place not in places)
+        st.caption(f"The {hidden:,} other replies move it by {least:.2f} logits each at most.")
+
+
+def _told_parts(found: Sequence[Attribution]) -> list[int]:
+    """The parts that are told, in order: where there are many, those that move a lead furthest."""
+    reach: dict[int, float] = {}
+    for one in found:
+        for part in one.parts:
+            reach[part.part] = max(reach.get(part.part, 0.0), abs(part.gives))
+    return sorted(sorted(reach, key=lambda place: -reach[place])[:MOST_PARTS])
+
+
+def _by_place(found: Attribution | None) -> dict[int, PartLeftOut]:
+    return {one.part: one for one in found.parts} if found else {}
+
+
+def _without(part: PartLeftOut, side: _Side) -> str:
+    """What the choice would be without a part, as markdown."""
+    assert side.found.parts is not None
+    likeliest = part.without.likeliest
+    same = likeliest == side.found.parts.chosen
+    mark = ":green[:material/check: the same], " if same else ":orange[:material/call_split:] "
+    return f"{mark}**{_pair(likeliest)}**, {percent(part.without.p)}"
+
+
+def _short(transcript: Transcript, place: int) -> str:
+    """A part as an axis names it, plain text."""
+    if place == QUESTION:
+        return "question"
+    entry = transcript.entries[place]
+    return f"{place + 1} {ROLE_STYLES[entry.role].shape} {entry.model}"
+
+
+def _long(transcript: Transcript, place: int) -> str:
+    """A part within a sentence, as markdown."""
+    if place == QUESTION:
+        return "the question"
+    entry = transcript.entries[place]
+    return f"{label(entry.model, 40)}'s {_SAID[entry.role]} (turn {place + 1})"
+
+
+def _heading(transcript: Transcript, place: int) -> str:
+    """A part above its text, plain text."""
+    if place == QUESTION:
+        return "The question"
+    entry = transcript.entries[place]
+    return f"Turn {place + 1}, {entry.model}'s {_SAID[entry.role]}"
+
+
+# By word
+
+
+def _words(sides: Sequence[_Side]) -> None:
+    told = [side for side in sides if side.found.words and side.found.words.complete]
+    for side in sides:
+        if side.turn.no_words:
+            st.caption(label(side.turn.no_words, 400))
+    if not told:
+        return
+    st.markdown("**Which words?**")
+    found = [side.found.words for side in told if side.found.words]
+    for column, side, one in zip(st.columns(len(told)), told, found, strict=True):
+        with column:
+            if len(sides) > 1:
+                st.markdown(f"**{side.name}**: {_pair(side.found.parts.chosen) if side.found.parts else ''}")
+            _word_texts(side, one, key=f"why_words_{side.turn.checkpoint.id}")
+    methods = " ".join(dict.fromkeys(map(_method_words, found)))
+    st.caption(
+        "Blue over a solid line speaks for the choice, orange over a dotted line against it; hovering shows by how "
+        f"many logits, and the strongest word has the full colour. {methods} How often taking "
+        "such words away changes a choice is what `trinity bench attribution` measures."
+    )
+
+
+def _method_words(found: WordAttribution) -> str:
+    """How words were told apart, in a sentence or two."""
+    if found.method == "gradients":
+        moved = sum(one.gives for one in found.words) + found.rest
+        return (
+            "By integrated gradients, an approximation for large encoders: all words together move the lead by "
+            f"{moved:+.2f} logits from where there are none, with an error of {found.error:.2g}."
+        )
+    return "Each word was left out alone; what several do together is in none of them."
+
+
+def _word_texts(side: _Side, found: WordAttribution, *, key: str) -> None:
+    strongest = max((abs(one.gives) for one in found.words), default=0.0)
+    transcript = side.turn.request.transcript
+    texts = {QUESTION: transcript.question, **{i: one.text for i, one in enumerate(transcript.entries)}}
+    shown = _told_parts([side.found.parts]) if side.found.parts else []
+    blocks = [
+        WeighedText(
+            _heading(transcript, place),
+            texts[place],
+            [(one.start, one.end, one.gives) for one in found.words if one.part == place],
+        )
+        for place in shown
+    ]
+    named = [*_strongest(found, texts, 1.0), *_strongest(found, texts, -1.0)]
+    said = "; ".join(f"{plain(word, 40)} {gives:+.2f}" for word, gives, _ in named)
+    weighed_words(
+        blocks,
+        strongest,
+        key=key,
+        what=f"The transcript as it was read. Words that move the choice most: {said}.",
+    )
+    rows = [(label(word, 24), where, f"{gives:+.2f}") for word, gives, where in named]
+    if rows:
+        markdown_table(("Strongest words", "in", "logits"), rows, "llr")
+
+
+def _strongest(found: WordAttribution, texts: dict[int, str], sign: float) -> list[tuple[str, float, str]]:
+    """The words that speak most for the choice (`sign` 1) or against it (-1): word, logits, and where it stands."""
+    some = sorted((one for one in found.words if one.gives * sign > 0), key=lambda one: -sign * one.gives)
+    return [
+        (
+            texts[one.part][one.start : one.end],
+            one.gives,
+            "question" if one.part == QUESTION else f"turn {one.part + 1}",
+        )
+        for one in some[:_NAMED_WORDS]
+    ]
+
+
+# By a worker
+
+
+def _work(context: DecisionContext, sides: Sequence[_Side]) -> None:
+    """What is left to a worker: how far it is, and the button that begins it."""
+    store = context.recording.store
+    if store.read_only:
+        st.caption("The rest takes longer than a page can wait, and this store is opened only to be read.")
+        return
+    question = context.recording.episode.task.question[:QUESTION_CUT]
+    waiting = tuple(side.turn.checkpoint.id for side in sides if side.waits)
+    plan = AttributionPlan(
+        context.recording.episode.id, context.index, waiting, question, wiring.settings().encoder
+    )
+    run = attributing.latest(store, plan)
+    with st.container(border=True):
+        if run is not None and is_under_way(run):
+            watch(store, run, TEXTS, lambda kept, now: _reached(kept, now, sides))
+            return
+        st.markdown(
+            "This encoder is large, or the transcript long: a process of its own reads it again and keeps what it "
+            "finds. No model of the pool is asked, nothing is paid."
+        )
+        if run is not None and run.status is not RunStatus.FINISHED:
+            standing(store, run, TEXTS, [], go_on="Go on")
+        if run is None or run.status in (RunStatus.FINISHED, RunStatus.CANCELLED, RunStatus.FAILED):
+            button(
+                "Work it out",
+                "attribute",
+                lambda: queue.begin(store, plan, Ticket.new()),  # a second click finds the first one's run
+                icon="manage_search",
+                type="primary",
+            )
+
+
+def _reached(store: Store, run: RunSummary, sides: Sequence[_Side]) -> Reached:
+    """How many of the readings are done, and how long the others take at the pace so far."""
+    found = [attributing.kept_explanation(store, side.turn) for side in sides]
+    done = sum(one.done for one in found)
+    steps = sum(_steps(side.turn) for side in sides)
+    if not done:
+        return Reached(0, steps, "The encoder is being loaded")
+    words = f"{done:,} of {steps:,} steps"
+    if run.started is None or done < 3 or done >= steps:
+        return Reached(done, steps, words)
+    return Reached(done, steps, words, (time.time() - run.started) / done * (steps - done))
+
+
+def _steps(turn: ExplainedTurn) -> int:
+    """One for all parts, then one for each word or stretch of the way."""
+    if turn.no_words:
+        return 1
+    return 1 + (STRETCHES if turn.by_gradients else len(words_of(turn.request.transcript)))
