@@ -174,6 +174,7 @@ ModelName = Annotated[str, AfterValidator(_name)]
 Temperature = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
 RoleTemperature = dict[Literal["thinker", "worker", "verifier"], Temperature]
 TokenLimit = Annotated[int, Field(ge=1, le=1_000_000)]
+Strength = Annotated[int, Field(ge=0, le=1_000_000)]
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -198,6 +199,7 @@ class _Hosted(_Entry):
     price_in: Price | None = None
     price_cached: Price | None = None
     price_out: Price | None = None
+    strength: Strength | None = None
     allow_private: bool = False
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     send_temperature: bool = True
@@ -225,6 +227,7 @@ class _Pocket(_Entry):
     temperature: Temperature | None = None
     role_temperature: RoleTemperature | None = None
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    strength: Strength | None = None
 
 
 def _spec(

@@ -18,7 +18,8 @@ Provider = Literal["openai", "pocket", "scripted"]
 class ModelSpec:
     """A pool slot. `dialect` picks the role prompts and verdict format: `general` gives full instructions and asks for
     a final verdict line with a per-call tag; `terse` is the pocket models' short form with the bare word. Prices are
-    USD per million tokens, None when unknown. A spec names the variable its key is in and never holds the key."""
+    USD per million tokens, None when unknown. A spec names the variable its key is in and never holds the key.
+    `strength` puts models in an order, a larger number for a stronger one; nothing that a model says depends on it."""
 
     name: str
     model: str = ""
@@ -37,6 +38,7 @@ class ModelSpec:
     price_in: float | None = None
     price_out: float | None = None
     price_cached: float | None = None  # of tokens sent that its server had read before; None: as price_in
+    strength: int | None = field(default=None, repr=False)  # None: not told
     attempts: int = 4  # tries per call, the first included
     allow_private: bool = False  # may a host *name* lead to a private or loopback address
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"

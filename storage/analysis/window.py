@@ -18,18 +18,24 @@ MOST_EPISODES, MOST_QUESTIONS = 40, 200
 
 @dataclass(frozen=True, slots=True)
 class WindowCut:
-    """Of `n` transcripts, `cut` are longer than the window; they are `recorded` ones, or questions alone."""
+    """Of `n` transcripts, `cut` are longer than the window; they are `recorded` ones, or questions alone. With neither
+    there is no `share`."""
 
     cut: int
     n: int
     recorded: bool
+
+    @property
+    def share(self) -> float | None:
+        """Of all of them, those that are cut."""
+        return self.cut / self.n if self.n else None
 
 
 def window_cut(
     store: Store, tokens: PromptTokens, specs: Sequence[ModelSpec], tasks: Sequence[Task]
 ) -> WindowCut:
     """What the encoder's window would cut of the newest recorded transcripts of a pool; where there are none, of the
-    questions of the `tasks`, of which there is at least one."""
+    questions of the `tasks`."""
     newest = EpisodeFilter(q=f'pool == "{digest_of_specs(specs)}" and turns > 1', forks="with")
     requests = [
         request

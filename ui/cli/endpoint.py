@@ -50,8 +50,8 @@ def serve(
     """Serve the pool as one OpenAI-compatible model on http://127.0.0.1:8080/v1; stop it with Ctrl-C.
 
     A coordinator decides turn by turn who plans, works and checks. Every request is an episode: it appears in the
-    app while it runs. The models are `trinity` (few turns with the cheaper models of the pool, where
-    their prices are known), `trinity-ultra` (more turns with all of them), and `trinity@CHECKPOINT`.
+    app while it runs. The models are `trinity` (few turns with the cheaper half of the pool's models, or the weaker
+    half by their strength in pool.toml), `trinity-ultra` (more turns with all of them), and `trinity@CHECKPOINT`.
 
     [dim]$[/] trinity serve --pool pool.toml --max-cost 5
 
@@ -63,7 +63,7 @@ def serve(
         say(f"Wrote {write_config}. Edit it, then: trinity serve --config {write_config}")
         return
     from core.pool.costs import QUESTION_TOKENS
-    from ui.cli.playing import tell_encoder, tell_what_plays
+    from ui.cli.playing import tell_encoder, tell_what_is_cut, tell_what_plays
     from ui.cli.serve import port_in_use
     from ui.endpoint.service import Service
     from ui.endpoint.tiers import read_endpoint
@@ -100,15 +100,16 @@ def serve(
         encoders = {id(one): one for policy in policies if (one := getattr(policy, "encoder", None))}
         for one in encoders.values():
             tell_encoder(one)
+            tell_what_is_cut(opened, one, specs)
         for tier in endpoint.tier:
             most = estimate(specs, 1, tier.turns)
             sized = f"a request of {QUESTION_TOKENS:,} tokens"
             cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
             among = service.offer.choices(tier)
-            cheaper = " (the cheaper ones)" if tier.lean and len(among) < len(specs) else ""
+            leaner = " (the leaner half)" if tier.lean and len(among) < len(specs) else ""
             say(
                 f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns, with "
-                f"{', '.join(among)}{cheaper}{cost}."
+                f"{', '.join(among)}{leaner}{cost}."
             )
         ceiling = service.max_cost_usd if service.max_cost_usd is not None else endpoint.max_cost_usd
         if paid_models(specs) and ceiling is None:

@@ -62,17 +62,20 @@ def tell_encoder(encoder: Encoder) -> None:
 
 
 def tell_what_is_cut(
-    store: Store, encoder: Encoder, specs: Sequence[ModelSpec], tasks: Sequence[Task]
+    store: Store, encoder: Encoder, specs: Sequence[ModelSpec], tasks: Sequence[Task] = ()
 ) -> None:
-    """Say how many transcripts the encoder's window would cut. Pocket models alone always fit their encoder."""
+    """Say how many transcripts the encoder's window would cut: recorded ones, else of these tasks. Pocket models alone
+    always fit their encoder."""
     from core.settings import POCKET_POOL
     from storage.analysis.window import window_cut
 
-    if not tasks or all(spec.provider == POCKET_POOL for spec in specs):
+    if all(spec.provider == POCKET_POOL for spec in specs):
         return
     found = window_cut(store, encoder.tokens, specs, tasks)
-    share, window = percent(found.cut / found.n), f"window of {encoder.tokens.max_tokens:,} tokens"
-    if found.recorded:
+    share, window = percent(found.share), f"window of {encoder.tokens.max_tokens:,} tokens"
+    if not found.n:
+        say(f"What the encoder's {window} would cut is not known yet: nothing is recorded of these models.")
+    elif found.recorded:
         loud = "Warning: " if found.cut else ""
         say(
             f"{loud}The encoder's {window} would cut {share} of {found.n:,} recorded transcripts of these models."

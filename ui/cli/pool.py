@@ -56,10 +56,11 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
         return
     rows = [
         (s.name, s.provider, s.model, s.base_url)
-        + (dollars(s.price_in), dollars(s.price_out), key_state(s.api_key_env))
+        + (dollars(s.price_in), dollars(s.price_out), s.strength, key_state(s.api_key_env))
         for s in specs
     ]
-    print_table(["name", "provider", "model", "address", ">$ per 1M in", ">$ per 1M out", "key"], rows)
+    columns = ["name", "provider", "model", "address", ">$ per 1M in", ">$ per 1M out", ">strength", "key"]
+    print_table(columns, rows)
 
 
 FIELDS = (
@@ -72,6 +73,7 @@ FIELDS = (
     "temperature",
     "price_in",
     "price_out",
+    "strength",
 )
 
 

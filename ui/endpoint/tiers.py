@@ -37,8 +37,10 @@ Seconds = Annotated[float, Field(gt=0, le=3600)]
 class Tier(BaseModel):
     """A model of the endpoint. `policy` is a checkpoint's id, a folder, or a name such as single:MODEL or
     conductor:PLANNER, whose workflows take the turns that they need; empty: the newest coordinator that fits the pool.
-    `models` are those of the pool that it may choose; empty: all. `lean`: only the cheaper half of those, where all
-    their prices are known and not the same."""
+    `models` are those of the pool that it may choose; empty: all. `lean`: only half of those: the cheaper ones, by what
+    a usual call costs, and of those that cost the same the weaker ones, by their `strength` in pool.toml; by that alone
+    where not every price is known. An order that some of them lack is not used, and where none is left, or all are
+    equal in it, all of them are chosen among."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -73,7 +75,8 @@ class Endpoint(BaseModel):
 
 def read_endpoint(file: Path | None, data_folder: Path) -> Endpoint:
     """The file's tiers, else those of the data folder's endpoint.toml, else two: `trinity` takes few turns with
-    the cheaper models, `trinity-ultra` more turns with all. ConfigError with one sentence for a file that is none."""
+    the leaner half of the models, `trinity-ultra` more turns with all. ConfigError with one sentence for a file that is
+    none."""
     given = file or data_folder / FILE
     try:
         document = tomllib.loads(given.read_text("utf-8"))
@@ -165,17 +168,19 @@ class Offer:
     def _in_tier(self, tier: Tier, models: Sequence[str]) -> tuple[str, ...]:
         """Of a policy's models, those that may be chosen in this tier."""
         among = tuple(model for model in models if not tier.models or model in tier.models)
-        return self._cheaper_half(among) if tier.lean else among
+        return self._leaner_half(among) if tier.lean else among
 
-    def _cheaper_half(self, models: tuple[str, ...]) -> tuple[str, ...]:
-        """The cheaper half of these models, by what a usual call costs; all of them where that cannot be told."""
+    def _leaner_half(self, models: tuple[str, ...]) -> tuple[str, ...]:
+        """The leaner half of these models, see `Tier`: those that are as lean as its last one included."""
         by_name = {spec.name: spec for spec in self.specs}
-        found = {model: call_usd(by_name[model], *USUAL_CALL) for model in models}
-        costs = sorted(cost for cost in found.values() if cost is not None)
-        if len(costs) < len(models) or not costs:
+        own = [by_name[model] for model in models]
+        orders = ([call_usd(spec, *USUAL_CALL) for spec in own], [spec.strength for spec in own])
+        known = [[one for one in order if one is not None] for order in orders]
+        ranks = [*zip(*(order for order in known if len(order) == len(own)), strict=True)]
+        if not ranks:
             return models
-        most = costs[(len(costs) - 1) // 2]
-        return tuple(model for model in models if (found[model] or 0.0) <= most)
+        most = sorted(ranks)[(len(ranks) - 1) // 2]
+        return tuple(model for model, rank in zip(models, ranks, strict=True) if rank <= most)
 
     def left_out(self, tier: Tier, policy: Policy, opted_out: Sequence[str]) -> tuple[str, ...]:
         """Of the policy's models, those that may not be chosen: outside the tier, or opted out of by their name or

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from core.checkpoint import load_checkpoint, save_checkpoint
+from core.pool.spec import digest_of_specs
+from core.pool_file import load_specs
 from storage.store import open_store
 from tests.builders.checkpoints import checkpoint
 from tests.builders.stores import copy_store
@@ -365,6 +367,16 @@ def test_pool_init_writes_a_valid_file_once(world: Sums, monkeypatch: pytest.Mon
     listed = world.trinity("pool", "list", "--pool", path)
     assert "OPENAI_API_KEY is set" in listed.out
     assert "very-secret" not in listed.out + listed.err
+
+
+def test_a_strength_is_listed_and_changes_nothing_that_is_recorded(world: Sums) -> None:
+    file = world.folder / "pool.toml"
+    before = digest_of_specs(load_specs(file))
+    file.write_text(file.read_text().replace('name = "guesser"', 'name = "guesser"\nstrength = 3'))
+    assert [row["strength"] for row in world.trinity("pool", "list", "--json").json] == [None, 3]
+    assert digest_of_specs(load_specs(file)) == before
+    file.write_text(file.read_text().replace("strength = 3", "strength = 2.5"))
+    assert "model 2 ('guesser'): strength should be a valid integer" in world.trinity("pool", "list").err
 
 
 def test_pool_check_asks_each_model_once(world: Sums) -> None:

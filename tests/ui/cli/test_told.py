@@ -8,6 +8,7 @@ from contextlib import closing
 from io import StringIO
 
 import pytest
+import uvicorn
 from rich.console import Console
 from rich.progress import TimeRemainingColumn
 
@@ -118,6 +119,20 @@ def test_what_the_encoders_window_would_cut_is_told_before_anything_is_played(wo
     again = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
     percent = 100 * int(share[1]) / int(share[2])
     assert f"would cut {percent:.1f} % of {share[2]} recorded transcripts" in again.err
+
+
+def test_what_the_encoders_window_would_cut_is_told_before_anything_is_served(
+    world: Sums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn, "run", lambda *_, **__: None)
+    first = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--no-controls", "--json")
+    assert "would cut is not known yet" in world.trinity("serve").err
+    wordy = "so " * 3000
+    world.server.answer = lambda request: (respond(chat(wordy + reply(request))),)
+    assert world.run("--policy", first.json["checkpoint"], "--n", 4, "--turns", 3).code == 0
+    assert re.search(
+        r"Warning: .* would cut \d+\.\d % of \d+ recorded transcripts", world.trinity("serve").err
+    )
 
 
 def test_progress_says_how_much_time_is_left() -> None:

@@ -19,13 +19,14 @@ from ui.endpoint.tiers import Endpoint, Offer, Tier
 PRICES = {"a": 2.0, "b": 0.5, "c": 8.0, "d": 1.0}
 
 
-def offer(folder: Path, prices: dict[str, float | None]) -> Offer:
-    """The default tiers over models with these prices, of which one provider has the first two."""
+def offer(folder: Path, prices: dict[str, float | None], strengths: dict[str, int] | None = None) -> Offer:
+    """The default tiers over models with these prices and strengths, of which one provider has the first two."""
     lines = ['[[provider]]\nname = "lab"\nbase_url = "https://api.example.com/v1"\n']
     for place, (name, price) in enumerate(prices.items()):
         lines.append(f'[[model]]\nname = "{name}"\n')
         lines.append('provider = "lab"\n' if place < 2 else 'base_url = "https://other.example.com/v1"\n')
         lines.append("" if price is None else f"price_in = {price}\nprice_out = {2 * price}\n")
+        lines.append(f"strength = {strengths[name]}\n" if strengths and name in strengths else "")
     (folder / "pool.toml").write_text("".join(lines))
     store = new_store(folder / "trinity.db")
     models = tuple(prices)
@@ -57,6 +58,29 @@ def test_where_nobody_is_known_to_be_cheaper_all_are_lean(
 ) -> None:
     one = offer(tmp_path, prices)
     assert chosen_among(one, "trinity") == {*prices}
+    one.store.close()
+
+
+@pytest.mark.parametrize(
+    ("prices", "strengths", "lean"),
+    [
+        ([None] * 4, [3, 1, 4, 2], "bd"),  # no price is known
+        ([1.0, None, 8.0, 1.0], [3, 1, 4, 2], "bd"),
+        ([1.0] * 4, [3, 1, 4, 2], "bd"),
+        ([1.0, 1.0, 1.0, 8.0], [3, 1, 2, 0], "bc"),  # the price comes first, then the strength
+        ([2.0, 0.5, 8.0, 1.0], [1, 4, 2, 3], "bd"),
+        ([2.0, 0.5, 8.0, 1.0], [1], "bd"),  # an order that some lack is not used
+        ([None] * 4, [1, 2, 3], "abcd"),
+        ([None] * 4, [2, 2, 2, 2], "abcd"),
+        ([None] * 4, [1, 2, 2, 3], "abc"),  # who is as lean as the last one is in it
+    ],
+)
+def test_where_the_price_does_not_tell_who_is_leaner_the_strength_does(
+    tmp_path: Path, prices: Sequence[float | None], strengths: Sequence[int], lean: str
+) -> None:
+    one = offer(tmp_path, dict(zip("abcd", prices, strict=True)), dict(zip("abcd", strengths, strict=False)))
+    assert chosen_among(one, "trinity") == {*lean}
+    assert chosen_among(one, "trinity-ultra") == {*"abcd"}
     one.store.close()
 
 
