@@ -43,7 +43,8 @@ def without_texts(event: Event, now: float) -> Event | None:
 
 
 def episode_without_texts(episode: Episode) -> Episode:
-    """The episode without anything that was said in it, its question included; what is removed it does not note."""
+    """The episode without anything that was said in it, its question included, and without what a client noted on it;
+    what is removed it does not note."""
     return replace(
         episode,
         task=replace(episode.task, id="not-kept", question=NOT_KEPT),
@@ -51,6 +52,7 @@ def episode_without_texts(episode: Episode) -> Episode:
         plans=tuple(_plan(plan) for plan in episode.plans),
         answer=None if episode.answer is None else NOT_KEPT,
         error=None if episode.error is None else NOT_KEPT,  # servers repeat in it what they were sent
+        meta={},
     )
 
 

@@ -325,11 +325,17 @@ def test_structured_output_is_checked(tmp_path: Path) -> None:
 def test_texts_that_are_not_kept_are_nowhere(tmp_path: Path) -> None:
     secret = "the-secret-7d1f"
     with served(tmp_path, team(f"<answer>{secret} is told</answer>")) as one:
-        answer = one.ask(f"What of {secret}?", extra_body={"trinity": {"store_text": False}})
+        noted = {"metadata": {"ticket": secret}, "user": f"of {secret}"}
+        answer = one.ask(f"What of {secret}?", extra_body={"trinity": {"store_text": False}}, **noted)
         assert secret in answer.choices[0].message.content
+        given = one.client.responses.create(
+            model="trinity", input="?", metadata={"ticket": secret}, store=False
+        )
+        assert given.metadata == {"ticket": secret}, "who asked hears it"
         kept = episode_of(one, answer)
         assert [turn.decision.role for turn in kept.turns] == [Role.THINKER, Role.WORKER, Role.VERIFIER]
         assert set(kept.removed) == {"texts", "prompts", "states"}
+        assert kept.meta == {}
         one.service.close()
     stored = b"".join(file.read_bytes() for file in tmp_path.glob("trinity.db*"))
     assert secret.encode() not in stored
