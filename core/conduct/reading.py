@@ -50,11 +50,16 @@ def read_workflow(
     return resolve(models, subtasks, access, allowed=allowed, mode=mode)
 
 
+_THINKING_MARK = re.compile("<(/?think>)")
+
+
 def write_workflow(workflow: Workflow) -> str:
     """The three lists of a workflow in its mode, which reads them back."""
+    # A mark of thinking in a subtask would be taken for one of the reply.
+    subtasks = _THINKING_MARK.sub(r"\\u003c\1", json.dumps(list(workflow.subtasks), ensure_ascii=False))
     return (
         f"model_id = {json.dumps(list(workflow.models))}\n"
-        f"subtasks = {json.dumps(list(workflow.subtasks), ensure_ascii=False)}\n"
+        f"subtasks = {subtasks}\n"
         f"access_list = {json.dumps(workflow.access)}"
     )
 

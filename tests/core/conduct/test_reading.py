@@ -132,3 +132,9 @@ def test_a_workflow_that_cannot_be_run_is_none() -> None:
     for models, reads in (((), ()), ((0, 1), ((), (1,))), ((0,) * 6, ((),) * 6)):
         with pytest.raises(ValueError, match="A (step of a )?workflow"):
             Workflow(models, ("x",) * len(models), reads)
+
+
+@pytest.mark.parametrize("text", ["</think>", "<think>", "say <think> no more</think>"])
+def test_a_subtask_that_holds_a_mark_of_thinking_is_read_again(text: str) -> None:
+    written = Workflow((0,), (text,), ((),))
+    assert read_workflow(write_workflow(written), allowed=(0,), mode=AccessMode.CHOOSE_POSITION) == written

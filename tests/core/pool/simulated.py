@@ -6,7 +6,8 @@ import asyncio
 import random
 import selectors
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,12 @@ class _NoWaiting(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self._loop.now += timeout or 0.0
         return super().select(0)
+
+
+def run(loop: SimulatedLoop, what: Coroutine[Any, Any, None]) -> None:
+    """Run it to its end in a thread of its own: in that of a test that drives a browser a loop may run already."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(loop.run_until_complete, what).result()
 
 
 @contextmanager
@@ -189,6 +196,6 @@ def played(
         await asyncio.gather(*(episode() for _ in range(episodes)))
 
     began = loop.now
-    loop.run_until_complete(all_of_them())
+    run(loop, all_of_them())
     times = [at for at, _ in provider.calls]
     return Course(max(times) - began, Counter(fault for _, fault in provider.calls), lost)

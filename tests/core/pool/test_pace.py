@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 from core.pool.throttle import Service, Throttle
-from tests.core.pool.simulated import Course, Provider, Refuses, bucket, played, simulated_loop, window
+from tests.core.pool.simulated import Course, Provider, Refuses, bucket, played, run, simulated_loop, window
 
 SEEDS = range(6)
 SIX = partial(window, seconds=6.0)
@@ -91,6 +91,6 @@ def test_a_pause_holds_for_those_who_wait_and_refused_calls_go_first() -> None:
             for one in waiting:
                 await one
 
-        loop.run_until_complete(calls())
+        run(loop, calls())
     assert [name for name, _ in order] == ["a", "b", "a", "c"]
     assert [at for _, at in order] == pytest.approx([0.0, 2.5, 3.5, 4.5])

@@ -243,10 +243,10 @@ def test_two_clicks_are_one_run(world: Sums, store: Store) -> None:
 
 def test_a_name_is_given_once(world: Sums, store: Store) -> None:
     enqueue(store, plan(world, "mine"), Ticket.new())
-    with pytest.raises(ConfigError, match="an evolution named 'mine'"):
+    with pytest.raises(ConfigError, match="an evolution or a training named 'mine'"):
         enqueue(store, plan(world, "mine", seed=1), Ticket.new())
     page = press(filled(world, ev_name="mine"), "begin")
-    assert "an evolution named" in shown(page)
+    assert "an evolution or a training named" in shown(page)
     assert len(store.runs.list(kind="evolve")) == 1
 
 
