@@ -28,7 +28,8 @@ class LearnConfig:
     `warm_up` of the iterations, then a cosine down to zero. An iteration's rollouts are learned from in `updates` steps
     of AdamW, in batches of at most `batch` replies (0: as many as there are). `clip` bounds the ratio of new to old
     probabilities where `updates` is above 1. `entropy_bonus` times the mean entropy of the tokens (nats) is taken off
-    the loss, for trials; with unconstrained rollouts it rewards replies that cannot be read.
+    the loss, for trials: it counts tokens that no list can hold as well, so it rewards replies that cannot be read, and
+    where these cannot be written it spends itself on them (0.02 undid what was learned within 60 iterations).
 
     `problems` is how many questions are kept, of those that the pool's models disagree on: single models and `probes`
     random workflows, some right and some wrong. A share `subset_share` of the questions of an iteration is played with
