@@ -1,0 +1,116 @@
+"""How often a rule that plays nothing names the decisive turn of a failure, which playing on from every turn finds.
+
+    trinity bench failure [--episodes 150] [--n 5] [--json]
+
+Failed episodes of the sample runs' coordinators. From every turn the unchanged choice and its runner-up are played n
+times each; the decisive turn is the earliest at which the runner-up ends right more often than not and the unchanged
+choice does not. Beside the rule of `core.analysis.blame` stand the last Worker, the first wrong answer and a turn at
+random. Shares are of the failures that have a decisive turn, with 95 % intervals (Wilson).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from core.analysis.blame import blame
+from core.analysis.metrics import wilson_interval
+from core.draws import uniform
+from core.episode import Episode, Role
+from core.errors import ConfigError
+from storage.files.interchange import import_runs
+from storage.store import Store, open_store
+from ui.runs import wiring
+from ui.runs.forks.planning import plan_every_turn
+from ui.runs.forks.play import prepare
+from ui.runs.forks.results import by_turn, decisive, read_results
+from ui.runs.lease import owner
+from ui.runs.play import play
+from ui.runs.queue import Ticket, enqueue
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="trinity bench failure", description=__doc__)
+    parser.add_argument("--episodes", type=int, default=150)
+    parser.add_argument("--n", type=int, default=5, help="plays from each turn, of either choice")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(Path(folder) / "samples.db")
+        import_runs(store, wiring.SAMPLE_RUNS)
+        failed = _failed(store, chosen.episodes)
+        turns = {one.id: _decisive_turn(store, one, chosen.n) for one in failed}
+        store.close()
+    figures = summed(failed, turns)
+    if chosen.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+
+
+def _failed(store: Store, most: int) -> list[Episode]:
+    """Failed episodes of coordinators that have turns with odds, as they come."""
+    coordinators = store.checkpoints.ids_with_episodes()
+    listed = [one for run in store.runs.list() for one in store.episodes.of_run(run.id)]
+    ids = [one.id for one in listed if one.policy in coordinators and one.correct is False]
+    # Of every coordinator some, and of every family.
+    order = uniform("bench/failure", len(ids))
+    return [
+        store.episodes.get(ids[place]) for place in sorted(range(len(ids)), key=lambda i: order[i])[:most]
+    ]
+
+
+def _decisive_turn(store: Store, episode: Episode, n: int) -> int | None:
+    """The decisive turn, from 0; None where no runner-up turns the ending round."""
+    try:
+        plan = plan_every_turn(store, episode.id, n=n, pool="pocket", specs=wiring.pool_specs("pocket"))
+    except ConfigError:  # nothing else could have been chosen anywhere
+        return None
+    run, _ = enqueue(store, plan, Ticket.new(), owner=owner())
+    for _ in play(store, run, prepare(store, plan)):
+        pass
+    found = decisive(by_turn(plan, read_results(store, run, plan)), recorded_right=False)
+    return None if found is None else found.turn
+
+
+def named(episode: Episode) -> dict[str, int | None]:
+    """The turn that each rule names."""
+    workers = [turn.index for turn in episode.turns if turn.decision.role is Role.WORKER]
+    wrong = [turn.index for turn in episode.turns if turn.correct_after is False]
+    told = blame(episode)
+    return {
+        "rule": None if told is None else told.turn,
+        "last worker": workers[-1] if workers else None,
+        "first wrong answer": wrong[0] if wrong else None,
+        "random turn": int(uniform(f"bench/failure/{episode.id}", 1)[0] * len(episode.turns)),
+    }
+
+
+def summed(failed: Sequence[Episode], turns: Mapping[str, int | None]) -> dict[str, Any]:
+    """How many failures have a decisive turn, and how often each rule names it, and its model."""
+    known = [(one, turn) for one in failed if (turn := turns[one.id]) is not None]
+    figures: dict[str, Any] = {"episodes": len(failed), "decisive": len(known)}
+    for rule in named(failed[0]) if failed else ():
+        told = [(one, turn, named(one)[rule]) for one, turn in known]
+        same = sum(guess == turn for _, turn, guess in told)
+        model = sum(
+            guess is not None and one.turns[guess].decision.model == one.turns[turn].decision.model
+            for one, turn, guess in told
+        )
+        figures[rule] = {"turn": _share(same, len(known)), "model": _share(model, len(known))}
+    return figures
+
+
+def _share(right: int, n: int) -> list[float]:
+    low, high = wilson_interval(right, n)
+    return [round(right / n if n else 0.0, 3), round(low, 3), round(high, 3)]
+
+
+if __name__ == "__main__":
+    main()
