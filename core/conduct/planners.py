@@ -116,8 +116,8 @@ class PromptedPlanner:
         return f"{CONDUCTOR}prompted:{self.asked_model}"
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """Never asked: its plans come from the pool."""
-        raise NotImplementedError
+        """ConfigError: its plans come from the pool."""
+        raise ConfigError(f"The plans of '{self.id}' are asked of model {self.asked_model}.")
 
 
 @dataclass(frozen=True, slots=True)

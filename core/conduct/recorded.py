@@ -37,8 +37,8 @@ class RecordedWorkflows:
         return conduct(episode, specs, planner, model_mask=model_mask, carried=carried)
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """Never asked, as all is planned."""
-        raise NotImplementedError
+        """ConfigError: all is planned."""
+        raise ConfigError(f"The workflows of policy '{self.id}' are recorded: nothing is planned anew.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +53,5 @@ class _Recorded:
     show_names: bool = False
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """Never asked, as all is planned."""
-        raise NotImplementedError
+        """ConfigError: all is planned."""
+        raise ConfigError(f"The workflows of policy '{self.id}' are recorded: nothing is planned anew.")

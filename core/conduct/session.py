@@ -92,8 +92,8 @@ def conduct(
 
     `model_mask` is True where a slot of `episode.models` may be named; empty allows all. `carried` are turns of another
     episode, by number, that are done as they were there, decision, messages and reply: nobody is asked, and they are
-    read where they now stand. An infrastructure failure, of
-    a model or of the grader, returns the episode as missing."""
+    read where they now stand. An infrastructure failure, of a model or of the grader, returns the episode as
+    missing."""
     absent = [name for name in (*episode.models, *filter(None, [planner.asked_model])) if name not in specs]
     if absent:
         raise ConfigError(

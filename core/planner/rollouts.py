@@ -4,17 +4,15 @@ of them earns."""
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from core.conduct.planners import allowed_models
-from core.conduct.session import conduct
+from core.conduct.planners import Conductor
 from core.draws import derive_seed, uniform
-from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Reply, Status, Task, WritePlan
-from core.errors import ConfigError, PoolError
+from core.episode import EndReason, Episode, EpisodeFinished, Reply, Status, Task, WritePlan
+from core.errors import PoolError
 from core.planner.config import LearnConfig
 from core.planner.planner import LanguagePlanner, as_reply
 from core.planner.subsets import random_subset
@@ -22,7 +20,6 @@ from core.planner.writing import Sampled
 from core.play.drive import GradeMany, drive_many
 from core.play.policy import WorkflowPolicy
 from core.pool.pool import Pool
-from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS
 
 
@@ -50,41 +47,19 @@ class Rollouts:
         return sum(differ) / len(differ)
 
 
-@dataclass(slots=True)
-class LearningPolicy:
-    """A planner as a policy of rollouts: it writes for each episode by a key of that episode's own, its workflows name
-    the models that the episode does not leave out, and the tokens that it wrote are kept."""
+@dataclass(frozen=True, slots=True)
+class LearningPolicy(Conductor):
+    """A planner as a policy of rollouts: it writes for each episode by a key of that episode's own, and the tokens that
+    it wrote are kept."""
 
     planner: LanguagePlanner
     key: str
     written: dict[str, Sampled] = field(default_factory=dict)  # by episode
 
-    @property
-    def id(self) -> str:
-        return self.planner.id
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return self.planner.models
-
-    @property
-    def rounds(self) -> int:
-        return self.planner.rounds
-
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """ConfigError: it writes whole workflows."""
-        raise ConfigError(f"Policy '{self.id}' writes whole workflows and decides no single turns.")
-
-    def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], *, model_mask: Sequence[bool] = ()
-    ) -> Generator[Any, Any, Episode]:
-        """The episode, run by the planner's workflows of the models that it does not leave out."""
-        return conduct(episode, specs, self.planner, model_mask=allowed_models(episode, model_mask))
-
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         """The planner's replies, by keys of the episodes."""
         sampled = self.planner.sample(requests, [f"{self.key}/{one.episode_id}" for one in requests])
-        self.written |= {one.episode_id: reply for one, reply in zip(requests, sampled, strict=True)}
+        self.written.update(zip((one.episode_id for one in requests), sampled, strict=True))
         return [as_reply(one) for one in sampled]
 
 

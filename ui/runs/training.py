@@ -78,7 +78,7 @@ class TrainingParts:
         if state is not None:
             start = wiring.load_planner(store, earlier[0].planner_id or "", self.plan.models)
         else:
-            start = self.start or (yield from _warmed_up(self.plan, cancelled_now=cancelled))
+            start = self.start or (yield from _warmed_up(self.plan, cancelled))
         marks = [one.spent_usd for one in earlier]
         _check_next(pool, marks, paid)
         for iteration in learn(
@@ -149,13 +149,13 @@ def _start(store: Store, plan: TrainingPlan, models: tuple[str, ...]) -> Languag
 
 
 def _warmed_up(
-    plan: TrainingPlan, *, cancelled_now: Callable[[], bool]
+    plan: TrainingPlan, cancelled: Callable[[], bool]
 ) -> Generator[TrainingProgress, None, LanguagePlanner]:
     """A new pocket planner that knows the form of workflows, and nothing about what is good in them."""
     settings = WarmUp(plan.models, steps=plan.warm_up_steps, seed=plan.learning.seed)
     planner = new_planner(settings)
     for progress in warm_up(planner, settings, report_every=20):
-        if cancelled_now():
+        if cancelled():
             raise Stopped
         yield progress
     return planner.frozen(kind="warm-up")
