@@ -19,8 +19,8 @@ from core.play.policies import SINGLE, Cycle, CyclePolicy, PolicyPerRequest, sin
 from core.play.policy import Policy
 from core.pool.pool import Pool
 
-#: How much the learned router's regression is held back; within a point of the best of a grid on validation tasks.
-RIDGE = 1.0
+#: How much the learned router's regression is held back: the best of a grid on validation tasks.
+RIDGE = 100.0
 
 
 @dataclass(frozen=True, slots=True)

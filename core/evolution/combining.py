@@ -20,9 +20,9 @@ from core.play.policy import Policy
 
 VOTERS = 5
 
-#: How large the coefficients of a router of labels may become (scikit-learn's C); within about a point
-#: of the best of a grid on validation tasks.
-FREEDOM = 1.0
+#: How large the coefficients of a router of labels may become (scikit-learn's C): the best of a grid on validation
+#: tasks.
+FREEDOM = 0.01
 
 _CHECKED = (Role.WORKER, Role.VERIFIER)
 

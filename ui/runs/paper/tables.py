@@ -321,9 +321,10 @@ TABLES: Mapping[str, Table] = {
             )
             + (TableRow("cloned", "cloned labels: chosen on questions set aside", on="validation"),),
             published.NOTHING,
-            note="Tried after the rows of the other tables were played, with 1 for both routers; cloned labels choose "
-            "their setting on questions set aside. Ridge: the weight of the squared coefficients. C: the larger, the "
-            "larger coefficients may become. The seeds are not those of the other tables.",
+            note="Both routers were first played with 1; this search came after that, and the rows of the other tables "
+            "have its best setting. Cloned labels choose their setting on questions set aside. Ridge: the weight of "
+            "the squared coefficients. C: the larger, the larger coefficients may become. The seeds are not those of "
+            "the other tables.",
         ),
         Table(
             "turns",
