@@ -19,6 +19,7 @@ from ui.cli.console import (
     MaxCostOption,
     PoolOption,
     StoreOption,
+    given,
     interval,
     opened_store,
     percent,
@@ -91,6 +92,15 @@ def fork(
     ] = False,
     n: Annotated[int, typer.Option("--n", help="How many forks.", min=1, max=64)] = 8,
     baseline: Annotated[int, typer.Option(help="How often the unchanged turn is played.", min=1, max=64)] = 8,
+    see: Annotated[
+        int | None,
+        typer.Option(
+            metavar="POINTS",
+            help="Instead of --n and --baseline: as many as show a difference of so many points 4 times of 5.",
+            min=1,
+            max=99,
+        ),
+    ] = None,
     anew: Annotated[
         bool, typer.Option("--anew", help="Play also what the store already holds of the same forks.")
     ] = False,
@@ -104,7 +114,10 @@ def fork(
     """Change exactly one thing at one turn of an episode, and see whether it matters.
 
     The turns before it are kept. First the unchanged baseline is played: the same turn, decided as it was, and what
-    follows. Then the forks, each with the seed of its baseline. The episode itself is never altered.
+    follows. Then the forks, each with the seed of its baseline. The episode itself is never altered. Where no change
+    is named, it is the runner-up: the likeliest other choice of that turn's decision.
+
+    [dim]$[/] trinity fork ep12ab-00003 --turn 3 --see 40
 
     [dim]$[/] trinity fork ep12ab-00003 --turn 3 --model sage
 
@@ -123,10 +136,14 @@ def fork(
     """
     from storage.filters.episode_filter import EpisodeFilter
     from ui.runs import wiring
-    from ui.runs.forks.planning import found_by, plan_every_turn, plan_forks, pool_of
+    from ui.runs.forks.planning import found_by, plan_every_turn, plan_forks, pool_of, runner_up_change
     from ui.runs.plans import ForkPlan, absolute_pool, plan_of
 
     settings = wiring.settings(store=store, pool=pool, encoder=encoder, max_cost_usd=max_cost)
+    if see is not None:
+        if given(context, "n") or given(context, "baseline"):
+            raise ConfigError("--see says how many are played: leave out --n and --baseline.")
+        n = baseline = _pairs(see)
     with opened_store(settings.store) as opened:
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "max_cost", "as_json")
@@ -152,6 +169,10 @@ def fork(
                 "Name an episode and a turn, for example: trinity fork EPISODE --turn 3 --model M; "
                 "or many by --where, --flag or --run, and --at."
             )
+        batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
+        picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
+        if not picks:
+            raise ConfigError("No episode is found that has such a turn: nothing can be forked.")
         change = _change(
             {
                 "model": model,
@@ -163,12 +184,9 @@ def fork(
                 "reply": reply,
                 "verdict": verdict and verdict.upper(),
                 "stop": "" if stop else None,
-            }
+            },
+            usual=None if many else runner_up_change(opened.episodes.get(picks[0][0]), picks[0][1]),
         )
-        batch = urlencode(chosen.to_query() | ({"at": at} if at else {})) if many else ""
-        picks = found_by(opened, batch, most) if many else [(episode or "", (turn or 1) - 1)]
-        if not picks:
-            raise ConfigError("No episode is found that has such a turn: nothing can be forked.")
         if pool is None:
             name = pool_of(opened, opened.episodes.get(picks[0][0]), name)
         plan = plan_forks(
@@ -187,7 +205,7 @@ def fork(
 
 
 #: What goes together with --every-turn.
-_WITH_EVERY_TURN = ("episode", "every_turn", "n", "pool", "encoder", "max_cost", "store", "as_json")
+_WITH_EVERY_TURN = ("episode", "every_turn", "n", "see", "pool", "encoder", "max_cost", "store", "as_json")
 
 
 def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> None:
@@ -216,11 +234,27 @@ def _play(store: Store, plan: ForkPlan, resume: str | None, as_json: bool) -> No
         raise typer.Exit(1)
 
 
-def _change(options: Mapping[ChangeKind, str | None]) -> Change:
-    """The one change that was asked for; ConfigError when it is none, or several."""
+def _pairs(points: int) -> int:
+    """How many pairs show a difference of so many points; ConfigError where they are more than are played at a turn."""
+    from core.analysis.power import difference_seen, pairs_to_see
+    from ui.runs.forks.planning import MOST_CHILDREN
+
+    pairs = pairs_to_see(points / 100)
+    if pairs > MOST_CHILDREN:
+        raise ConfigError(
+            f"A difference of {points} points needs {pairs} pairs, and at most {MOST_CHILDREN} are played at a turn: "
+            f"ask for {100 * difference_seen(MOST_CHILDREN):.0f} points or more."
+        )
+    return pairs
+
+
+def _change(options: Mapping[ChangeKind, str | None], usual: Change | None) -> Change:
+    """The one change that was asked for, the `usual` one where none was; ConfigError when it is none, or several."""
     from core.episode import Change
 
     changes = [Change(kind, value) for kind, value in options.items() if value is not None]
+    if not changes and usual is not None:
+        return usual
     if len(changes) != 1:
         raise ConfigError(
             "Change exactly one thing: --model, --role, --policy, --temperature, --reply, --verdict or --stop; of a "

@@ -129,6 +129,20 @@ def test_luck_is_what_the_unchanged_episode_comes_to(unchanged: int, right: bool
     assert luck_words([], recorded_right=right) == ""
 
 
+def test_a_fork_is_of_the_runner_up_where_no_change_is_named(world: Sums, store: Store) -> None:
+    episode = store.episodes.of_run(recorded(world, store))[0].id
+    likely = runner_up_change(store.episodes.get(episode), 0)
+    assert likely is not None
+    done = world.trinity("fork", episode, "--turn", 1, "--n", 1, "--baseline", 1, "--json")
+    assert done.code == 0, done.err
+    assert done.json["change"] == {"kind": likely.kind, "value": likely.value}
+    page = opened("forks", ep=episode, t="1")
+    assert "This is the runner-up" in shown(page)
+    assert page.button_group(key="fork_kind").value == likely.kind
+    chosen = page.selectbox(key="fork_to_Played " + ("by" if likely.kind == "model" else "as"))
+    assert chosen.value == likely.value
+
+
 def test_the_runner_up_is_the_choice_that_was_least_behind(world: Sums, store: Store) -> None:
     parent = store.episodes.get(store.episodes.of_run(recorded(world, store))[0].id)
 

@@ -162,7 +162,11 @@ def test_a_certain_change_is_played_once_and_set_against_the_spread(
         plan_of(world, store, (parent, 1), change=Change("reply", f"answer {whole.task.answer}")),
     )
     assert right.fork.right == right.fork.n == 3
-    assert right.verdict.startswith("The change helps: +100 points")
+    assert right.recorded == (False,)
+    assert right.verdict.startswith(
+        "Recorded, it ended wrong. Unchanged, 0 of 3 end right: the recorded miss is the rule. Changed, 3 of 3 do. "
+        "The change helps: +100 points"
+    )
     fork = next(one for one in forks.of_parents(store, [parent]) if one.correct)
     deeper = played(world, store, plan_of(world, store, (fork.id, 2), change=Change("model", "adder")))
     assert deeper.fork.n == 3  # a fork of a fork
@@ -282,6 +286,9 @@ def test_the_page_from_the_list_to_a_result(world: Sums, store: Store, parent: s
     assert "says **REVISE** instead" in shown(
         opened("forks", ep=parent, t="3", change="verdict")
     )  # the same link
+    assert "8 pairs show a difference of 76 points or more" in shown(page)
+    press(page, "fork_see_50")
+    assert page.number_input(key="fork_n").value == page.number_input(key="fork_baseline").value == 18
     page.number_input(key="fork_n").set_value(2).run()
     page.number_input(key="fork_baseline").set_value(2).run()
     press(page, "fork_start")
@@ -374,7 +381,9 @@ def test_trinity_fork(world: Sums, store: Store, parent: str, monkeypatch: pytes
     edited = world.trinity("fork", parent, "--turn", 2, "--reply", world.folder / "reply.txt", "--n", 1)
     assert "baseline, unchanged" in edited.out
     for arguments, says in (
-        (["--turn", 3], "exactly one thing"),
+        (["--turn", 3], "exactly one thing"),  # of a policy without odds, which has no runner-up
+        (["--turn", 3, "--stop", "--see", 40, "--n", 2], "leave out --n"),
+        (["--turn", 3, "--stop", "--see", 20], "ask for 26 points or more"),
         (["--turn", 3, "--stop", "--role", "worker"], "exactly one thing"),
         (["--stop"], "Name an episode and a turn"),
         (["--turn", 1, "--stop"], "is the first"),

@@ -72,7 +72,7 @@ def test_a_step_by_another_model_is_played_against_the_step_as_it_was(
     run, results = played(store, plan)
     assert plan_of(store.runs.get(run)) == plan
     assert (results.baseline.right, results.fork.right, results.fork.n) == (0, 3, 3)
-    assert results.verdict.startswith("The change helps: +100 points")
+    assert "Changed, 3 of 3 do. The change helps: +100 points" in results.verdict
     assert len(world.server.requests) == 6 * 2, "the step and the merger alone are asked again"
     assert (store.episodes.get(parent), results.parents_unchanged) == (before, True)
     assert forks.episode_digests(store, [parent]) == digest

@@ -8,11 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.analysis.metrics import PairedDifference, clustered_difference, clustered_share
+from core.analysis.power import difference_seen
 from core.episode import BASELINE, FORK, Change
 from storage.reads import forks
 from storage.reads.forks import Child
 from storage.store import Store
 from ui.runs.plans import Branch, ForkPlan
+
+
+def seen_words(pairs: int) -> str:
+    """What so many pairs can show, a sentence."""
+    smallest = difference_seen(pairs)
+    many = f"{pairs} pair{'' if pairs == 1 else 's'}"
+    if smallest >= 1:
+        return f"{many} can show no difference: play more."
+    seen = f"{100 * smallest:.0f} points or more"
+    return f"{many} show a difference of {seen} 4 times of 5, a smaller one less often."
+
 
 #: What a pair is, in a sentence.
 PAIR_WORDS = "A pair is one baseline and one fork that make the same random draws: they share a seed."
@@ -66,10 +78,12 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A run's forks beside their baseline. `difference` is fork minus baseline over pairs of one seed, clustered by
-    episode; `spent_usd` is None when a price is unknown; `gone` are reused children that were deleted since."""
+    """A run's forks beside their baseline. `recorded` is how each forked episode ended when it was recorded, None where
+    nobody knows its answer; `difference` is fork minus baseline over pairs of one seed, clustered by episode;
+    `spent_usd` is None when a price is unknown; `gone` are reused children that were deleted since."""
 
     grown: tuple[Grown, ...]
+    recorded: tuple[bool | None, ...]
     baseline: ForkSide
     fork: ForkSide
     difference: PairedDifference
@@ -84,7 +98,7 @@ class Results:
 
     @property
     def verdict(self) -> str:
-        """The finding in one sentence a reader can quote."""
+        """The finding in sentences a reader can quote: as recorded, as it ends unchanged, and what the change does."""
         found = self.difference
         if not found.n:
             return "Nothing to compare yet: no pair has both a finished baseline and a finished fork."
@@ -92,9 +106,35 @@ class Results:
         between = f"95 % interval {100 * found.low:+.0f} to {100 * found.high:+.0f}"
         if found.low > 0 or found.high < 0:
             does = "helps" if found.low > 0 else "hurts"
-            return f"The change {does}: {points} ({between}), more than the baseline's own spread explains."
-        pairs = f"{found.n} pair{'s' if found.n > 1 else ''} of baseline and fork"
-        return f"Not enough to tell: {points} ({between}) may be chance. {pairs}, each with the same random draws."
+            means = f"The change {does}: {points} ({between}), more than the baseline's own spread explains."
+        else:
+            pairs = f"{found.n} pair{'s' if found.n > 1 else ''} of baseline and fork"
+            means = f"Not enough to tell: {points} ({between}) may be chance. {pairs}, each with the same random draws."
+        return f"{self._endings} {means}"
+
+    @property
+    def _endings(self) -> str:
+        """How the episodes ended as recorded, unchanged and changed."""
+        unchanged, changed = (f"{side.right} of {side.n}" for side in (self.baseline, self.fork))
+        if len(self.recorded) == 1 and self.recorded[0] is not None:
+            right = self.recorded[0]
+            recorded = f"Recorded, it ended {'right' if right else 'wrong'}."
+            return f"{recorded} Unchanged, {unchanged} end right: {luck(self.baseline, right)}. Changed, {changed} do."
+        known = [right for right in self.recorded if right is not None]
+        recorded = f"Recorded, {sum(known)} of {len(known)} ended right. " if known else ""
+        return f"{recorded}Unchanged, {unchanged} end right. Changed, {changed} do."
+
+
+def luck(unchanged: ForkSide, recorded_right: bool) -> str:
+    """Whether a recorded ending was luck, by how often the episode ends so when it is played on `unchanged`: the end of
+    a sentence."""
+    what = "success" if recorded_right else "miss"
+    share = 0.5 if unchanged.share is None else unchanged.share
+    if share == 0.5:
+        return f"the recorded {what} was a toss-up"
+    if recorded_right is (share > 0.5):
+        return f"the recorded {what} is the rule"
+    return f"the recorded {what} was {'good' if recorded_right else 'bad'} luck"
 
 
 def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
@@ -104,9 +144,12 @@ def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
     grown = _all_grown(plan, [*played, *reused])
     baseline, fork = _sides(grown)
     costs = [one.spent_usd for one in played]
-    digests = forks.episode_digests(store, [branch.parent for branch in plan.branches])
+    parents = [branch.parent for branch in plan.branches]
+    digests = forks.episode_digests(store, parents)
+    ended = {one.id: one.correct for one in store.episodes.summaries(parents)}
     return Results(
         grown,
+        tuple(ended.get(parent) for parent in parents),
         baseline,
         fork,
         _difference(grown, baseline, fork),

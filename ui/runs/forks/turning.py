@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ui.presentation.changes import change_words
-from ui.runs.forks.results import ForkSide, TurnOutcome, decisive
+from ui.runs.forks.results import ForkSide, TurnOutcome, decisive, luck
 
 
 def luck_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> str:
@@ -14,13 +14,7 @@ def luck_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> str:
     first = outcomes[0].unchanged if outcomes else None
     if first is None or first.share is None:
         return ""
-    played = f"Unchanged from turn {outcomes[0].turn + 1} it ends right {_of(first)}"
-    what = "success" if recorded_right else "miss"
-    if recorded_right is (first.share > 0.5):
-        return f"{played}: the recorded {what} is the rule."
-    if first.share == 0.5:
-        return f"{played}: the recorded {what} was a toss-up."
-    return f"{played}: the recorded {what} was {'good' if recorded_right else 'bad'} luck."
+    return f"Unchanged from turn {outcomes[0].turn + 1} it ends right {_of(first)}: {luck(first, recorded_right)}."
 
 
 def decisive_words(outcomes: Sequence[TurnOutcome], *, recorded_right: bool) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
+from core.analysis.power import pairs_to_see
 from core.episode import Change, ChangeKind, Episode, Role, Verdict
 from core.errors import TrinityError
 from core.play.forking import decided_by, forked_turn, possible_changes, prefix_digest, turns_left
@@ -28,10 +30,13 @@ from ui.runs.forks.planning import (
     place_in_address,
     plan_forks,
     pool_of,
+    runner_up_change,
 )
+from ui.runs.forks.results import seen_words
 from ui.runs.plans import ForkPlan
 from ui.runs.spending import paid_models, price
 from ui.web.kit import state
+from ui.web.kit.buttons import tool
 from ui.web.kit.cache import pool_specs
 from ui.web.kit.text import text_block
 from ui.web.pickers.checkpoints import playable, policy_label
@@ -39,6 +44,9 @@ from ui.web.progress.ceiling import spending
 
 Pick = tuple[str, int]
 
+
+#: Differences (shares) that a click on the form makes the numbers large enough for.
+DIFFERENCES = (0.3, 0.4, 0.5)
 
 #: What can be changed in every episode of a batch.
 _IN_EACH: tuple[ChangeKind, ...] = ("model", "role", "policy", "temperature", "stop")
@@ -53,16 +61,21 @@ def choose_change(
     turn = forked_turn(parent, index)
     model, role = turn.decision.model, turn.decision.role
     step = forked_step(parent, index)
+    likely = None if batch else runner_up_change(parent, index)
     in_each = ("model", "verdict", *_IN_EACH[1:]) if role is Role.VERIFIER else _IN_EACH
     in_each = in_each if step is None else _IN_EACH_STEP
-    kind = _kind(in_each if batch else possible_changes(parent, index), STEP_MEANS if step else KIND_MEANS)
+    kinds = in_each if batch else possible_changes(parent, index)
+    kind = _kind(kinds, STEP_MEANS if step else KIND_MEANS, likely.kind if likely else None)
+    to = likely.value if likely and likely.kind == kind else None
+    if to and state.param("change") in (None, kind) and state.param("to") in (None, to):
+        st.caption("This is the runner-up: the likeliest other choice of its decision.")
     match kind:
         case "model":
             others = {name: label(name, 40) for name in parent.models if batch or name != model}
-            return Change(kind, _one_of("Played by", others))
+            return Change(kind, _one_of("Played by", others, default=to))
         case "role":
             roles = {one.value: look.word for one, look in ROLE_STYLES.items() if batch or one is not role}
-            return Change(kind, _one_of("Played as", roles))
+            return Change(kind, _one_of("Played as", roles, default=to))
         case "policy":
             return Change(kind, _policy(store, parent, index))
         case "temperature":
@@ -109,10 +122,12 @@ def _access(step: ForkedStep) -> str:
     return ",".join(sorted(chosen, key=int))
 
 
-def _kind(kinds: Sequence[ChangeKind], means: Mapping[ChangeKind, str]) -> ChangeKind:
+def _kind(
+    kinds: Sequence[ChangeKind], means: Mapping[ChangeKind, str], default: ChangeKind | None
+) -> ChangeKind:
     options: dict[str, str] = {kind: KIND_WORDS[kind] for kind in kinds}
     before = state.param("change")
-    chosen = state.address_select("What to change", options, name="change", key="fork_kind")
+    chosen = state.address_select("What to change", options, name="change", key="fork_kind", default=default)
     if before is not None and before not in options:
         st.caption(f"{label(before, 20)} makes no sense at this turn: choose one of these.")
     kind: ChangeKind = next(one for one in kinds if one == chosen)
@@ -120,9 +135,13 @@ def _kind(kinds: Sequence[ChangeKind], means: Mapping[ChangeKind, str]) -> Chang
     return kind
 
 
-def _one_of(words: str, options: Mapping[str, str], help: str | None = None) -> str:
+def _one_of(
+    words: str, options: Mapping[str, str], help: str | None = None, *, default: str | None = None
+) -> str:
     """One of the options (value -> its words); the choice stands in the address as `to`."""
-    return state.address_select(words, options, name="to", key=f"fork_to_{words}", widget="list", help=help)
+    return state.address_select(
+        words, options, name="to", key=f"fork_to_{words}", default=default, widget="list", help=help
+    )
 
 
 def _policy(store: Store, parent: Episode, index: int) -> str:
@@ -151,6 +170,7 @@ def choose_numbers() -> tuple[int, int, bool]:
     k = right.number_input(
         "Baseline", 1, MOST_CHILDREN, 8, key="fork_baseline", persist_state="session", help=define("Baseline")
     )
+    _enough_to_see(min(n, k))
     reuse = st.toggle(
         "Use what the store already holds",
         value=True,
@@ -159,6 +179,26 @@ def choose_numbers() -> tuple[int, int, bool]:
         persist_state="session",
     )
     return n, k, reuse
+
+
+def _enough_to_see(pairs: int) -> None:
+    """What so many pairs can show, and a click to as many as a difference needs."""
+    st.caption(seen_words(pairs))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("Enough to see", width="content")
+        for difference in DIFFERENCES:
+            needed = pairs_to_see(difference)
+            help = f"Sets both numbers to {needed}, with which such a difference is seen 4 times of 5."
+            tool(
+                f"{100 * difference:.0f} points",
+                f"fork_see_{100 * difference:.0f}",
+                partial(_set_numbers, needed),
+                help=help,
+            )
+
+
+def _set_numbers(pairs: int) -> None:
+    st.session_state["fork_n"] = st.session_state["fork_baseline"] = pairs
 
 
 def planned(
