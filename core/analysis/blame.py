@@ -1,7 +1,8 @@
 """Which turn of an episode that ended wrong is named for it, from what is written alone: nothing is played.
 
-The earliest turn whose text already holds the wrong value, a plan as much as an answer; where no text does, or the
-value stands in the question as well, the first turn that gave the wrong answer. Only turns after the last right answer
+The earliest turn whose text already holds the wrong value, a plan as much as an answer, written out or as a sum that
+comes to it; where no text does, or the value stands in the question as well, the first turn that gave the wrong
+answer. Only turns after the last right answer
 was given count. It is a rule of thumb: another choice
 at that turn need not have helped, which only playing on from it can tell.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from core.episode import Episode, Role, Turn
@@ -42,7 +44,7 @@ def blame(episode: Episode) -> Blame | None:
     since = max((i + 1 for i in range(len(right)) if right[i] and not (i and right[i - 1])), default=0)
     given = next(turn.index for turn in episode.turns[since:] if turn.answer_after == episode.answer)
     # A short value stands in many texts by chance, and one of the question is in every text about it.
-    if holds(episode.task.question, value):
+    if stands(episode.task.question, value):
         return Blame(given, "answer", value)
     first = next((turn for turn in episode.turns[since:given] if holds(_text(turn), value)), None)
     if first is None:
@@ -51,9 +53,41 @@ def blame(episode: Episode) -> Blame | None:
 
 
 def holds(text: str, value: str) -> bool:
-    """Whether a value stands in a text as a word or number of its own."""
+    """Whether a value stands in a text, or is what a sum in it, such as 14 - 4, comes to."""
+    if stands(text, value):
+        return True
+    sums = _SUM.findall(text) if _NUMBER.fullmatch(value) else []
+    return any(_result(one) == Fraction(value) for one in sums)
+
+
+def stands(text: str, value: str) -> bool:
+    """Whether a value is written in a text as a word or number of its own."""
     pattern = rf"(?<![\w.,-]){re.escape(value)}(?![\w-])(?![.,]\d)"
     return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+_NUMBER = re.compile(r"-?\d{1,12}(?:\.\d{1,12})?")
+#: Numbers with signs between them; not the middle of a longer one, a word or a date.
+_SUM = re.compile(
+    r"(?<![\w.,/*+-])\d{1,12}(?:\.\d{1,12})?(?: ?[-+*/\u00d7\u00f7] ?\d{1,12}(?:\.\d{1,12})?){1,20}(?![\w/-])(?![.,]\d)"
+)
+
+
+def _result(text: str) -> Fraction | None:
+    """What a sum of `_SUM` comes to, products first; None where it divides by nothing."""
+    parts = re.split(r"([-+*/])", text.replace("\u00d7", "*").replace("\u00f7", "/").replace(" ", ""))
+    terms = [Fraction(parts[0])]
+    for sign, number in zip(parts[1::2], map(Fraction, parts[2::2]), strict=True):
+        if sign == "/" and not number:
+            return None
+        match sign:
+            case "*":
+                terms[-1] *= number
+            case "/":
+                terms[-1] /= number
+            case _:
+                terms.append(number if sign == "+" else -number)
+    return sum(terms, Fraction(0))
 
 
 def _text(turn: Turn) -> str:

@@ -1,11 +1,16 @@
 """How often a rule that plays nothing names the decisive turn of a failure, which playing on from every turn finds.
 
-    trinity bench failure [--episodes 150] [--n 5] [--json]
+    trinity bench failure [--episodes 150] [--n 5] [--key] [--json]
 
 Failed episodes of the sample runs' coordinators. From every turn the unchanged choice and its runner-up are played n
 times each; the decisive turn is the earliest at which the runner-up ends right more often than not and the unchanged
 choice does not. Beside the rule of `core.analysis.blame` stand the last Worker, the first wrong answer and a turn at
 random. Shares are of the failures that have a decisive turn, with 95 % intervals (Wilson).
+
+With --key the failures are the 30 of `failure_key.json`: 18 of the sample's last checkpoint and 12 of an earlier one,
+evenly spread over their failures. Its turns were written down by reading the episodes, before any rule was run on them:
+the turn where the wrong value that stands at the end came in after the last right answer, or the wrong plan that it
+came from. Then the decisive turn and every rule are also put against the key.
 """
 
 from __future__ import annotations
@@ -38,15 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="trinity bench failure", description=__doc__)
     parser.add_argument("--episodes", type=int, default=150)
     parser.add_argument("--n", type=int, default=5, help="plays from each turn, of either choice")
+    parser.add_argument("--key", action="store_true", help="the failures whose turns somebody wrote down")
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "samples.db")
         import_runs(store, wiring.SAMPLE_RUNS)
-        failed = _failed(store, chosen.episodes)
+        key = read_key() if chosen.key else {}
+        failed = [store.episodes.get(name) for name in key] if key else _failed(store, chosen.episodes)
         turns = {one.id: _decisive_turn(store, one, chosen.n) for one in failed}
         store.close()
     figures = summed(failed, turns)
+    if key:
+        figures["against the key"] = against_key(failed, turns, key)
     if chosen.json:
         print(json.dumps(figures))
         return
@@ -105,6 +114,29 @@ def summed(failed: Sequence[Episode], turns: Mapping[str, int | None]) -> dict[s
         )
         figures[rule] = {"turn": _share(same, len(known)), "model": _share(model, len(known))}
     return figures
+
+
+def read_key() -> dict[str, int]:
+    """The turn, from 0, that a reader named for each of some episodes."""
+    lines = json.loads(Path(__file__).with_name("failure_key.json").read_text())
+    return {line["episode"]: line["turn"] - 1 for line in lines}
+
+
+def against_key(
+    failed: Sequence[Episode], turns: Mapping[str, int | None], key: Mapping[str, int]
+) -> dict[str, Any]:
+    """How often each rule, and the decisive turn where there is one, is the turn that the reader named; and which
+    episodes the rule gets wrong, as (episode, the reader's turn, the rule's)."""
+    guesses = {one.id: named(one) for one in failed}
+    found: dict[str, Any] = {
+        rule: _share(sum(guesses[one][rule] == turn for one, turn in key.items()), len(key))
+        for rule in next(iter(guesses.values()))
+    }
+    known = [(one, turn) for one, turn in key.items() if turns[one] is not None]
+    found["decisive"] = _share(sum(turns[one] == turn for one, turn in known), len(known))
+    missed = [(one, turn, guesses[one]["rule"]) for one, turn in key.items() if guesses[one]["rule"] != turn]
+    found["missed"] = [(one, turn + 1, None if guess is None else guess + 1) for one, turn, guess in missed]
+    return found
 
 
 def _share(right: int, n: int) -> list[float]:

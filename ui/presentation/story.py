@@ -90,9 +90,9 @@ def _named(episode: Episode, named: Blame) -> str:
     where, value = f"turn {named.turn + 1}", _answer(named.value)
     match named.why:
         case "plan":
-            return f"It ended wrong: {value} stands first in {_model(turn)}'s plan, {where}."
+            return f"It ended wrong: {value} comes first in {_model(turn)}'s plan, {where}."
         case "text":
-            return f"It ended wrong: {value} stands first in what {_model(turn)} wrote in {where}."
+            return f"It ended wrong: {value} comes first in what {_model(turn)} wrote in {where}."
         case "answer":
             return f"It ended wrong by the answer of {_model(turn)} in {where}."
     return f"It ended wrong: no turn gave a readable answer; {where} was the last that could have."

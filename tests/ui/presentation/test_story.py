@@ -68,7 +68,7 @@ def test_a_plan_that_holds_the_wrong_value_is_named_before_the_answer() -> None:
         end=EndReason.ACCEPTED,
     )
     assert blame(wrong) == Blame(0, "plan", "17")
-    assert story(wrong).endswith("It ended wrong: 17 stands first in ann's plan, turn 1.")
+    assert story(wrong).endswith("It ended wrong: 17 comes first in ann's plan, turn 1.")
     assert "ann in turn 3 missed it (ACCEPT)" in story(wrong)
     # A value of the question says nothing about who brought it up.
     asked = replace(wrong, task=replace(wrong.task, question="How many of 17?"))
@@ -110,6 +110,16 @@ def test_many_answers_are_counted() -> None:
         ("The Answer", "answer", True),
         ("answers", "answer", False),
         ("x = (7)", "7", True),
+        ("10 - 3", "7", True),
+        ("1 * 9 + 2, then half", "11", True),
+        ("3.5 \u00d7 2", "7", True),
+        ("21/3", "7", True),
+        ("7/0 - 1", "7", True),  # the number itself
+        ("14 - 7/0", "14", True),
+        ("8 - 7/0", "1", False),
+        ("10 - 3 - 4", "7", False),  # the whole sum counts
+        ("x10 - 3", "7", False),
+        ("the day after", "Sunday", False),
     ],
 )
 def test_a_value_stands_for_itself(text: str, value: str, found: bool) -> None:
