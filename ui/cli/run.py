@@ -78,6 +78,14 @@ def run(
             min=0, max=2**63 - 1, help="Chooses tasks and draws; the same seed plays the same again."
         ),
     ] = 0,
+    task_seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2**63 - 1,
+            help="Chooses the tasks instead of --seed: the same ones again, with other draws.",
+        ),
+    ] = None,
     turns: Annotated[
         int, typer.Option(help="Turn budget: model calls per task at most.", min=1, max=100)
     ] = 5,
@@ -117,6 +125,8 @@ def run(
 
     [dim]$[/] trinity run --policy single:jack --policy random --tasks pocket --n 100
 
+    [dim]$[/] trinity run --policy cabc123 --seed 1 --task-seed 0
+
     [dim]$[/] trinity run --policy cabc123 --tasks my.jsonl --pool pool.toml --max-cost 2
 
     [dim]$[/] trinity run --resume rp12ab
@@ -138,6 +148,7 @@ def run(
                 split=split,
                 n=100 if n is None and not tasks.endswith(".jsonl") else n,
                 seed=seed,
+                task_seed=task_seed,
                 turns=turns,
                 argmax=argmax,
                 protocol=protocol,

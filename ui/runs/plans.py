@@ -39,7 +39,8 @@ class BatchPlan:
     """The same tasks under each policy. Paths are absolute; `pool` is "pocket" or a pool.toml's path,
     `models` its slots; `cycles` the chosen roles of those that follow a cycle, `choosing` the number of validation
     tasks on which those are chosen that have none (0: they plan, work and check), `choice_usd` what that cost; `digest`
-    is of the tasks; `protocol` as in `new_episode`; `reuse`: whether replies that other runs have got are used."""
+    is of the tasks, which `task_seed` draws (None: `seed`); `protocol` as in `new_episode`; `reuse`: whether replies
+    that other runs have got are used."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
@@ -60,6 +61,7 @@ class BatchPlan:
     digest: str = ""
     protocol: Protocol | None = None
     reuse: bool = False
+    task_seed: int | None = None
     kind: Literal["run"] = "run"
 
     @property
@@ -74,7 +76,8 @@ class BatchPlan:
 
     def load_tasks(self) -> list[Task]:
         """The tasks, the same at every call; TaskError when their file changed since the run began."""
-        return unchanged(load_tasks(self.tasks, self.split, self.n, self.seed), self)
+        seed = self.seed if self.task_seed is None else self.task_seed
+        return unchanged(load_tasks(self.tasks, self.split, self.n, seed), self)
 
 
 @dataclass(frozen=True, slots=True)

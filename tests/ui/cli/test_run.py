@@ -113,6 +113,18 @@ def test_the_same_seed_plays_the_same_again(world: Sums) -> None:
     assert len({one.strip for one in first}) > 3
 
 
+def test_the_same_tasks_are_played_again_with_other_draws(world: Sums) -> None:
+    run = ("--policy", "random", "--n", 5)
+    for options in (("--seed", 0), ("--seed", 1, "--task-seed", 0), ("--seed", 1)):
+        assert world.run(*run, *options).code == 0
+    with closing(open_store(world.store)) as store:
+        runs = sorted(store.runs.list(), key=lambda one: one.created)
+        tasks = [sorted(one.task_id for one in store.episodes.of_run(run.id)) for run in runs]
+        draws = [sorted((one.task_id, one.strip) for one in store.episodes.of_run(run.id)) for run in runs]
+    assert tasks[0] == tasks[1] != tasks[2]
+    assert draws[0] != draws[1]
+
+
 def test_an_interrupted_run_is_resumed_to_the_same_end(
     world: Sums, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
