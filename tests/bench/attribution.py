@@ -1,11 +1,12 @@
 """How faithful attribution by words is: the words that are said to have made a choice taken away, against random ones.
 
-    trinity bench attribution [--turns 300] [--share 0.1] [--json]
+    trinity bench attribution [--turns 300] [--share 0.1] [--gradients] [--json]
 
 Turns of the sample runs' coordinators, from different episodes first. The tenth of a transcript's words that speak most
 for a choice is removed, and as many random words; a choice flips where another pair of model and role becomes the
 likeliest. Each figure is a mean with the ends of its 95 %
-interval, clustered by episode; times have none.
+interval, clustered by episode; times have none. With --gradients the words are told apart as they are of encoders too
+large to leave each word out: by integrated gradients.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ import numpy as np
 from scipy import stats
 
 from core.analysis.attribution import by_part, by_word, lead_of, without_words
+from core.coordinator.coordinator import Coordinator
+from core.coordinator.gradients import word_gradients
 from core.draws import uniform
 from core.episode import Decide, Episode, Role
-from core.play.policy import Policy
 from core.play.session import recorded_requests
 from storage.files.interchange import import_runs
 from storage.store import Store, open_store
@@ -52,12 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="trinity bench attribution", description=__doc__)
     parser.add_argument("--turns", type=int, default=300)
     parser.add_argument("--share", type=float, default=0.1, help="of a transcript's words that are removed")
+    parser.add_argument("--gradients", action="store_true", help="words by integrated gradients")
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "samples.db")
         import_runs(store, wiring.SAMPLE_RUNS)
-        found = measured(store, chosen.turns, chosen.share)
+        found = measured(store, chosen.turns, chosen.share, gradients=chosen.gradients)
         store.close()
     figures: dict[str, Any] = {
         "checkpoints": len({one.checkpoint for one in found}),
@@ -71,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{name}: {value}")
 
 
-def measured(store: Store, turns: int, share: float) -> list[Measured]:
+def measured(store: Store, turns: int, share: float, *, gradients: bool) -> list[Measured]:
     """So many turns of the stored coordinators, as many of each."""
     checkpoints = sorted(store.checkpoints.ids_with_episodes())
     policies = wiring.Policies(store, store.checkpoints.load(checkpoints[0]).models)
@@ -79,7 +82,9 @@ def measured(store: Store, turns: int, share: float) -> list[Measured]:
     for checkpoint in checkpoints:
         policy = policies.coordinator(store.checkpoints.load(checkpoint))
         asked = _requests(store, checkpoint, -(-turns // len(checkpoints)))
-        found += [_measured(policy, checkpoint, episode, request, share) for episode, request in asked]
+        found += [
+            _measured(policy, episode, request, share, gradients=gradients) for episode, request in asked
+        ]
     return found
 
 
@@ -96,34 +101,40 @@ def _requests(store: Store, checkpoint: str, n: int) -> list[tuple[Episode, Deci
     return [(episode, request) for _, episode, request in sorted(some, key=lambda one: one[0])][:n]
 
 
-def _measured(policy: Policy, checkpoint: str, episode: Episode, request: Decide, share: float) -> Measured:
+def _measured(
+    policy: Coordinator, episode: Episode, request: Decide, share: float, *, gradients: bool
+) -> Measured:
     request = replace(request, key=f"bench/{request.key}")
     [decision] = policy.decide([request])
     chosen = decision.argmax_model, decision.argmax_role or Role.WORKER
     _forget(policy)
     began = time.perf_counter()
-    by_part(policy, request, chosen)
+    found = by_part(policy, request, chosen)
     parts_s = time.perf_counter() - began
     _forget(policy)
     began = time.perf_counter()
-    found = by_word(policy, request, chosen)
+    words = (
+        [*word_gradients(policy, request, chosen, found.rival)][-1].words
+        if gradients
+        else by_word(policy, request, chosen).words
+    )
     words_s = time.perf_counter() - began
-    n = max(1, round(share * len(found.words)))
-    top = sorted(found.words, key=lambda one: -one.gives)[:n]
-    order = np.argsort(uniform(f"bench/{episode.id}/{request.index}", len(found.words)))[:n]
-    other = [found.words[int(place)] for place in order]
+    n = max(1, round(share * len(words)))
+    top = sorted(words, key=lambda one: -one.gives)[:n]
+    order = np.argsort(uniform(f"bench/{episode.id}/{request.index}", len(words)))[:n]
+    other = [words[int(place)] for place in order]
     leads = [
         lead_of(policy, one, chosen, found.rival)
         for one in policy.decide(
             [
-                without_words(request, [(word.part, word.start, word.end) for word in words])
-                for words in (top, other)
+                without_words(request, [(word.part, word.start, word.end) for word in some])
+                for some in (top, other)
             ]
         )
     ]
     return Measured(
         episode.id,
-        checkpoint,
+        policy.checkpoint.id,
         leads[0].likeliest != chosen,
         leads[1].likeliest != chosen,
         found.full.value - leads[0].value,
@@ -133,9 +144,9 @@ def _measured(policy: Policy, checkpoint: str, episode: Episode, request: Decide
     )
 
 
-def _forget(policy: Policy) -> None:
+def _forget(policy: Coordinator) -> None:
     """Nothing that was read before shortens what is timed."""
-    policy.encoder.forget()  # type: ignore[attr-defined]
+    policy.encoder.forget()
 
 
 def summed(found: Sequence[Measured]) -> dict[str, Any]:
