@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
 
 from core.errors import ConfigError
 from core.settings import Settings
@@ -15,6 +18,24 @@ if TYPE_CHECKING:
     from ui.runs.plans import EvolutionPlan, TrainingPlan
 
 P = TypeVar("P", "EvolutionPlan", "TrainingPlan")
+
+LearnerSeedOption = Annotated[
+    int, typer.Option(min=0, max=2**63 - 1, help="The same seed learns the same again, bit for bit.")
+]
+ConfigFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.toml", help="Every other setting; options given here win over the file."),
+]
+WriteConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.toml", help="Write such a file, a comment for every key, and stop."),
+]
+NameOption = Annotated[
+    str, typer.Option(help="What to call it; with --resume, which one goes on (or a run's id).")
+]
+ResumeByNameOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with the one of this --name where it was interrupted.")
+]
 
 #: What a reader calls them, with the article.
 _WORDS = {"evolve": "an evolution", "train": "a training"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +11,15 @@ import typer
 from core.episode import Protocol
 from core.errors import ConfigError
 from core.evolution.departures import DEPARTURES
-from ui.cli.begun import as_begun, known_run
+from ui.cli.begun import (
+    ConfigFileOption,
+    LearnerSeedOption,
+    NameOption,
+    ResumeByNameOption,
+    WriteConfigOption,
+    as_begun,
+    known_run,
+)
 from ui.cli.console import (
     MOST_TASKS,
     EncoderOption,
@@ -96,9 +103,7 @@ def evolve(
         int, typer.Option(min=0, max=MOST_TASKS, help="Held-apart tasks that the mean is measured on.")
     ] = 200,
     validate_every: Annotated[int, typer.Option(min=1, help="Measure it every so many generations.")] = 10,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="The same seed evolves the same again, bit for bit.")
-    ] = 0,
+    seed: LearnerSeedOption = 0,
     turns: Annotated[int, typer.Option(min=1, max=100, help="Turn budget.")] = 5,
     head: Annotated[
         str,
@@ -141,24 +146,10 @@ def evolve(
             "every candidate too. An episode takes about 7 kB with the pocket models, more where replies are long.",
         ),
     ] = "none",
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            help="Every other knob of the research; options given here win over the file.",
-        ),
-    ] = None,
-    write_config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Write such a file, a comment for every knob, and stop."),
-    ] = None,
-    name: Annotated[
-        str, typer.Option(help="What to call the evolution; with --resume, which one (or a run's id).")
-    ] = "",
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with the evolution of this --name where it was interrupted."),
-    ] = False,
+    config: ConfigFileOption = None,
+    write_config: WriteConfigOption = None,
+    name: NameOption = "",
+    resume: ResumeByNameOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

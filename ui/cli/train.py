@@ -16,7 +16,15 @@ from core.errors import ConfigError
 from core.planner.config import PUBLISHED, PUBLISHED_MODEL, LearnConfig, Loss
 from core.settings import POCKET_POOL, Settings
 from core.workflow import AccessMode
-from ui.cli.begun import as_begun, known_run
+from ui.cli.begun import (
+    ConfigFileOption,
+    LearnerSeedOption,
+    NameOption,
+    ResumeByNameOption,
+    WriteConfigOption,
+    as_begun,
+    known_run,
+)
 from ui.cli.config_file import ConfigFile, Count, Size, checked, read_file, write_file
 from ui.cli.console import (
     MOST_TASKS,
@@ -189,28 +197,15 @@ def train(
     ] = 200,
     validate_every: Annotated[int, typer.Option(min=1, help="Measure it every so many iterations.")] = 10,
     save_every: Annotated[int, typer.Option(min=1, help="Keep a checkpoint every so many iterations.")] = 10,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="The same seed learns the same again, bit for bit.")
-    ] = 0,
+    seed: LearnerSeedOption = 0,
     pool: PoolOption = None,
     max_cost: MaxCostOption = None,
     pilot: PilotOption = False,
     reuse: ReuseOption = False,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Every other setting; options given here win over the file."),
-    ] = None,
-    write_config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Write such a file, a comment for every key, and stop."),
-    ] = None,
-    name: Annotated[
-        str, typer.Option(help="What to call the training; with --resume, which one (or a run's id).")
-    ] = "",
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with the training of this --name where it was interrupted."),
-    ] = False,
+    config: ConfigFileOption = None,
+    write_config: WriteConfigOption = None,
+    name: NameOption = "",
+    resume: ResumeByNameOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
