@@ -63,7 +63,7 @@ def difference_over_tasks(values: Sequence[float], tasks: Sequence[int]) -> tupl
     total = sum(v * count for v, count in zip(values, tasks, strict=True))
     squares = 1.0 + sum(v * v * count for v, count in zip(values, tasks, strict=True))
     centre = total / (n + 2)
-    half = _student(n + 1) * math.sqrt((squares / (n + 2) - centre**2) / (n + 2))
+    half = student_reach(n + 1) * math.sqrt((squares / (n + 2) - centre**2) / (n + 2))
     return total / n, max(-1.0, centre - half), min(1.0, centre + half)
 
 
@@ -101,7 +101,7 @@ def _interval_of_clusters(share: float, error: float, clusters: int, n: int) -> 
     effective = float(n if clusters == 1 else clusters)
     if 0 < share < 1:
         if clusters > 1 and error > 0:
-            few = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) / _student(clusters - 1)
+            few = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) / student_reach(clusters - 1)
             effective = few**2 * share * (1 - share) / error**2
         effective = min(float(n), max(1.0, effective))
     return exact_interval(share * effective, effective)
@@ -164,13 +164,13 @@ def _over_clusters(
 ) -> tuple[float, float, float]:
     """The mean of clusters' means with Student's interval, at least as wide as the one around the pooled mean."""
     mean = float(np.mean(means))
-    half = _student(len(means) - 1) * float(np.std(means, ddof=1)) / math.sqrt(len(means))
+    half = student_reach(len(means) - 1) * float(np.std(means, ddof=1)) / math.sqrt(len(means))
     shift = mean - pooled  # clusters of unequal size
     return mean, min(mean - half, low + shift), max(mean + half, high + shift)
 
 
-def _student(freedom: float) -> float:
-    """How many standard errors the interval reaches, with so many degrees of freedom."""
+def student_reach(freedom: float) -> float:
+    """How many standard errors Student's interval reaches to either side, with so many degrees of freedom."""
     from scipy.special import stdtrit  # here, because importing scipy takes longer than all the rest
 
     return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
@@ -193,7 +193,10 @@ def _reach(estimated: float, known: float, freedom: int) -> float:
     spreads = np.sqrt(estimated * _shares_of_variance(freedom) + known)
     if not spreads.any():
         return 0.0
-    low, high = 0.0, _student(freedom) * math.sqrt(estimated) + 2 * math.sqrt(known) + float(spreads.min())
+    low, high = (
+        0.0,
+        student_reach(freedom) * math.sqrt(estimated) + 2 * math.sqrt(known) + float(spreads.min()),
+    )
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         beyond = 2 * float(np.mean(ndtr(-middle / spreads)))
@@ -248,7 +251,7 @@ def mean_over_seeds(outcomes: NDArray[np.float64]) -> Mean:
     if of_tasks_alone:
         spread += by_task**2 / (tasks - 1) + by_both**2 / ((seeds - 1) * (tasks - 1))
     freedom = max(seeds - 1.0, variance**2 / spread) if spread else seeds - 1.0
-    reaches = _student(freedom) * math.sqrt(variance), _reach(by_seed, of_tasks_alone, seeds - 1)
+    reaches = student_reach(freedom) * math.sqrt(variance), _reach(by_seed, of_tasks_alone, seeds - 1)
     half = sum(reaches) / 2 / math.sqrt(seeds * tasks)
     return Mean(mean, mean - half, mean + half)
 

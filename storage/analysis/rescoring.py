@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from core.analysis.rounding import likeliest_choice, rounding
 from core.checkpoint import Checkpoint
 from core.episode import Decision, Role
-from core.heads import Array, common_mask, split
+from core.heads import Array, common_mask, softmax, split
 from storage.rows.summaries import EpisodeSummary
 
 
@@ -42,6 +42,27 @@ class Rescored:
     unsure: NDArray[np.bool_]
     tolerance: float
     deviation: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """What every head would choose with which probability: models [turns, heads, slots], roles [turns, heads, roles]
+    in ROLE_ORDER."""
+
+    models: Array
+    roles: Array
+
+
+def probabilities(heads: Sequence[Checkpoint], states: Array, turns: Sequence[int]) -> Probabilities:
+    """The probabilities of every head at `states` [n, d], which were read before the turns `turns` [n], from 0; what a
+    checkpoint may not choose has 0."""
+    models, roles = [], []
+    for one in heads:
+        z = one.head.logits(states, one.head_vector.astype(np.float64), turns)
+        of_models, of_roles = split(z, len(one.models))
+        models.append(softmax(of_models, one.model_mask))
+        roles.append(softmax(of_roles, one.role_mask))
+    return Probabilities(np.stack(models, axis=1), np.stack(roles, axis=1))
 
 
 def score(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core.episode import ROLE_ORDER, Protocol, Task
+from core.episode import ROLE_ORDER, Protocol, Role, Task
 from core.errors import ConfigError
 from core.evolution.learners import restored
 from storage.filters.episode_filter import EpisodeFilter
@@ -25,13 +25,16 @@ from tests.builders.stores import copy_store
 from tests.core.pool.faulty_server import Answer, Request
 from tests.ui.pages import assert_literal, opened, press, shown, until, waiting
 from tests.ui.sums import Sums, answer, sums
+from ui.presentation.learning import Habit, learned_words
+from ui.presentation.theme import label
 from ui.runs import queue
 from ui.runs.plans import EvolutionPlan, LivePlan, plan_of
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
+from ui.web.evolution.learned import computed_on, learned
 from ui.web.evolution.lineage import read_lineage
 from ui.web.evolution.panels import PANELS
-from ui.web.evolution.pinned import offered, rescore
+from ui.web.evolution.pinned import heads_of, offered, rescore
 
 SMALL = ["--generations", 3, "--population", 4, "--replicates", 4, "--turns", 2, "--validate-every", 2]
 
@@ -145,9 +148,8 @@ def test_a_process_of_its_own_evolves_to_the_end(world: Sums, store: Store) -> N
     queue.start_worker(store, run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED, 120)
     assert [one.index for one in store.evolution.generations(run)] == [0, 1, 2, 3]
-    page = opened("evolution")
-    assert "generation **3** of 3" in page.markdown[0].value
-    text = shown(page)
+    assert "generation **3** of 3" in opened("evolution").markdown[0].value
+    text = shown(opened("evolution", panel="progress"))
     assert "Is it better than what learned nothing?" in text
     assert "validation tasks of" in text
     assert re.search(r"No episode of generation \d is recorded yet", text)
@@ -375,7 +377,7 @@ def test_a_paid_pool_needs_a_ceiling_keeps_below_it_and_goes_on_under_a_higher_o
     assert stopped.status is RunStatus.INTERRUPTED
     assert "could exceed the ceiling of $0.0430" in str(stopped.error)
     page = opened("evolution", run=run)
-    assert any(one.label == "Cost so far" and "of $0.0430" in one.value for one in page.metric)
+    assert label("of $0.0430", 60) in shown(page)
     page.number_input(key="resume_ceiling").set_value(9.0).run()
     press(page, "resume")
     assert play_claimed(store, run) == 0
@@ -397,9 +399,9 @@ def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved:
     assert "No recorded episode has hidden states" in shown(opened("evolution", run=run, panel="pinned"))
     assert world.run("--policy", last, "--n", 4).code == 0
     said = {
+        "pinned": "Pinned tasks: when did each choice come about?",
         "progress": "Is it getting better, beyond chance?",
         "choices": "Who is chosen, in which role?",
-        "pinned": "When did each choice come about?",
         "population": "Which candidates of generation 2 did well",
         "weights": "Which logits of generation 2 ask for the same?",
     }
@@ -419,6 +421,38 @@ def test_every_panel_of_a_finished_evolution(world: Sums, store: Store, evolved:
         recorded = read_decisions(store, line.episode.id)[line.index]
         now = found.models[found.slots[row, 3]], ROLE_ORDER[found.roles[row, 3]]
         assert found.unsure[row, 3] or now == (recorded.argmax_model, recorded.argmax_role)
+
+
+def test_the_page_opens_on_when_it_learned_what(world: Sums, store: Store, evolved: str) -> None:
+    """Every generation's head reads the same recorded turns: what the last of them recorded is what it would choose."""
+    last = store.evolution.generations(evolved)[-1].checkpoint_id
+    assert "Verifier when an answer waits" not in shown(opened("evolution", run=evolved))
+    assert world.run("--policy", last, "--n", 12).code == 0
+    lineage = read_lineage(store, store.runs.get(evolved))
+    found = learned(store, lineage, heads_of(store, lineage))
+    assert found.own
+    assert found.turns.policies == (last,)
+    for curve in found.curves.values():
+        assert curve.generations == (0, 1, 2, 3)
+    opening = found.curves[Habit.THINKER_FIRST]
+    assert opening.turns == 12
+    assert opening.means[0].mean == pytest.approx(1 / 3)
+    recorded = [
+        read_decisions(store, one.id)[0].role_probs[ROLE_ORDER.index(Role.THINKER)]
+        for one in store.episodes.page(EpisodeFilter(policy=last)).items
+    ]
+    assert opening.means[3].mean == pytest.approx(sum(recorded) / 12, abs=0.01)
+    page = opened("evolution", run=evolved, gen="2")
+    text = shown(page)
+    for habit, curve in found.curves.items():
+        assert label(learned_words(habit, curve), 500) in text
+    says = computed_on(found, store, lineage)
+    assert says.startswith(
+        f"Computed on {len(found.turns)} recorded turns of 12 tasks, played by its own generation 3:"
+    )
+    assert label(says, 900) in text
+    assert text.index("Thinker in the first turn") < text.index("Pinned tasks")
+    assert_literal(page)
 
 
 def test_what_a_person_plays_changes_nothing_of_what_is_pinned(

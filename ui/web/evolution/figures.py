@@ -12,9 +12,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from core.analysis.learning import LearningCurve
 from core.episode import Role
 from core.evolution.generation_stats import EpisodeStatistics
 from storage.rows.summaries import CandidateSummary
+from ui.presentation.learning import mean_words
 from ui.presentation.theme import (
     FIRST_COLOUR,
     NEUTRAL_COLOUR,
@@ -220,6 +222,30 @@ def line_figure(
     ]
     yaxis = VALUES | {"rangemode": "tozero", "nticks": 5}
     return _by_generation(data, lineage, axis, at, 190, yaxis, showlegend=len(values) > 1)
+
+
+@lru_cache(maxsize=64)
+def learning_figure(learned: LearningCurve, at: int, beside: LearningCurve | None, name: str) -> go.Figure:
+    """A probability by generation with its band; level, where the first generation was; dashed, another evolution,
+    called `name`, at the same turns. `at` is the chosen generation's number."""
+    data = [_means(learned, "", "solid", FIRST_COLOUR)]
+    if all(mean.has_interval for mean in learned.means):
+        low, high = [one.low for one in learned.means], [one.high for one in learned.means]
+        data.insert(0, band(data[0]["x"], low, high, "rgba(47,118,214,0.22)", showlegend=False))
+    if beside is not None:
+        data.append(_means(beside, f"{literal(name, 24)}: ", "dash", SECOND_COLOUR))
+    yaxis = SHARES | {"range": [0, 1.03], "nticks": 3}
+    figure = along(data, float(at), "generation", 170, yaxis, showlegend=False)
+    figure.layout.shapes += (go.layout.Shape(line_at(y=learned.means[0].mean, width=1, dash="dot")),)
+    return figure
+
+
+def _means(learned: LearningCurve, name: str, dash: str, colour: str) -> dict[str, Any]:
+    """A curve whose every point tells its interval."""
+    x, means = [float(one) for one in learned.generations], learned.means
+    line = curve(x, [one.mean for one in means], name, dash, 2, colour)
+    told = [mean_words(one) for one in means]
+    return line | {"customdata": told, "hovertemplate": f"{name}%{{customdata}}<extra></extra>"}
 
 
 # Who is chosen

@@ -1,4 +1,4 @@
-"""The panels of an evolution: progress, choices, pinned tasks, one generation's candidates, weights.
+"""The panels of an evolution: what it learned, progress, choices, one generation's candidates, weights.
 
 All of them mark the chosen generation, `at` its position in the lineage.
 """
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import streamlit as st
 
 from core.analysis.head_lens import cosines, head_rows
@@ -26,116 +25,19 @@ from ui.presentation.words import policy_name
 from ui.web.evolution.figures import (
     PATTERNS,
     candidates_figure,
-    fitness_figure,
-    line_figure,
     manner_figure,
     shares_figure,
 )
 from ui.web.evolution.head_figures import choices_strip, cosine_figure, norms_figure
+from ui.web.evolution.learned import show_learned
 from ui.web.evolution.lineage import AXES, Lineage, rank_correlation, tasks_each
 from ui.web.evolution.pinned import MOST_PINS, default_pins, heads_of, offered, own_plays, rescore
+from ui.web.evolution.progress import axis_choice, chart, progress_panel
 from ui.web.kit import state
-from ui.web.kit.chart import plot
 from ui.web.kit.tables import link, row_table, text
 from ui.web.kit.widgets import ink, nothing_here, states_removed
 
 _SHARES = {"pair": "Model and role", "model": "Model", "role": "Role"}
-
-
-def chart(
-    column: st.delta_generator.DeltaGenerator,
-    title: str,
-    figure: go.Figure,
-    *,
-    key: str,
-    alt: str,
-    help: str | None = None,
-    caption: str = "",
-) -> None:
-    """A figure in a box, under the question it answers."""
-    with column, st.container(border=True):
-        st.markdown(f"**{title}**", help=help)
-        plot(figure, key=key, small=True, alt=alt)
-        if caption:
-            st.caption(caption)
-
-
-def _axis() -> str:
-    return state.address_select(
-        "Along", {key: words.capitalize() for key, words in AXES.items()}, name="x", key="axis"
-    )
-
-
-# Progress
-
-
-def progress_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
-    """Fitness with its noise, validation, controls; step size and what it cost."""
-    axis = _axis()
-    chart(
-        st.container(),
-        "Is it getting better, beyond chance?",
-        fitness_figure(lineage, axis, at, second),
-        key="fitness",
-        help=define("Noise band"),
-        alt="Best, mean and median fitness by generation with noise bands, validation with intervals, controls",
-        caption=_noise_words(lineage, at),
-    )
-    columns = st.columns(2)
-    for place, (title, words, help, curves) in enumerate(_small_charts(lineage)):
-        chart(
-            columns[place % 2],
-            title,
-            line_figure(lineage, curves, axis, at),
-            key=f"small_{place}",
-            help=help,
-            alt=f"{words} by {AXES[axis]}",
-        )
-
-
-#: (name, dash, one value per generation) of a line.
-Curve = tuple[str, str, tuple[float | None, ...]]
-
-
-def _small_charts(lineage: Lineage) -> list[tuple[str, str, str | None, tuple[Curve, ...]]]:
-    """Step size and cost: the question that each chart answers, what it shows, help, and its curves."""
-    generations, reach = lineage.generations, lineage.reach_words
-    sigma = tuple(one.sigma for one in generations)
-    episodes = tuple(float(one.evaluations) for one in generations)
-    minutes = tuple(one.wall_s / 60 for one in generations)
-    requested, known = (_counts(lineage, name) for name in ("calls", "calls_saved"))
-    replies = ("asked for", "solid", requested), ("known already", "dash", known)
-    return [
-        ("How far does it still reach?", reach, define("Sigma"), ((reach, "solid", sigma),)),
-        ("How many episodes has it spent?", "episodes", None, (("episodes", "solid", episodes),)),
-        ("How long has it taken, in minutes?", "minutes", None, (("minutes", "solid", minutes),)),
-        ("How many replies did a generation need?", "replies", define("Known reply"), replies),
-    ]
-
-
-def _counts(lineage: Lineage, name: str) -> tuple[float | None, ...]:
-    """A count of every generation; None before anybody competed, or where it was not kept."""
-    return tuple(
-        getattr(stats, name) if one.index > 0 else None
-        for one, stats in zip(lineage.generations, lineage.stats, strict=True)
-    )
-
-
-def _noise_words(lineage: Lineage, at: int) -> str:
-    """What the bands are, with the chosen generation's own numbers."""
-    place = max(at, 1) if len(lineage.generations) > 1 else at
-    tasks, played = tasks_each(lineage, place), lineage.plays[place]
-    each = f" ({tasks} tasks)" if tasks else ""
-    sentence = f"The light band around the mean is one binomial standard error of a single candidate's fitness{each}."
-    if played is not None and math.isfinite(played.error):
-        sentence += (
-            f" The dark one is that of the population's mean ({played.n:,} episodes), the episodes of one task taken "
-            "together: candidates that play the same tasks are lucky or unlucky with them together."
-        )
-    sentence += " Diamonds: the mean on held-apart tasks with its 95 % Wilson interval."
-    if (plan := lineage.plan) and (plan.evolution.diversity or plan.evolution.turn_cost):
-        sentence += " This fitness holds further terms beside the share of tasks solved; the bands do not."
-    return sentence
 
 
 # Choices
@@ -145,7 +47,7 @@ def choices_panel(store: Store, lineage: Lineage, at: int, second: Lineage | Non
     """Selection shares by model and role, and how populations play; a second evolution on the same axes."""
     with st.container(horizontal=True, gap="medium"):
         by = state.address_select("Shares of", _SHARES, name="by", key="shares_by")
-        axis = _axis()
+        axis = axis_choice()
     if not any(lineage.plays):
         nothing_here("This run kept no shares: it was recorded by something else than an evolution.")
         return
@@ -190,11 +92,12 @@ def _shares_words(by: str) -> str:
     return f"Shares of all turns of the whole population. A colour per model; {looks}. The order is that of the pool."
 
 
-# Pinned tasks
+# What it learned
 
 
-def pinned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
-    """What every generation's head would choose at recorded turns of a few pinned episodes."""
+def learned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None) -> None:
+    """Since when it does what, at recorded turns; and what every generation's head would choose at those of a few
+    pinned episodes."""
     heads = heads_of(store, lineage)
     if not heads:
         nothing_here("No checkpoint of this run is kept: its heads cannot be applied.")
@@ -206,6 +109,7 @@ def pinned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None
             icon=":material/info:",
         )
         return
+    show_learned(store, lineage, at, second)
     counted = offered(store, lineage)
     options = {one.id: one for one in (*counted, *own_plays(store, lineage))}
     if not options:
@@ -228,7 +132,7 @@ def pinned_panel(store: Store, lineage: Lineage, at: int, second: Lineage | None
     generation = lineage.indices[at]
     chart(
         st.container(),
-        "When did each choice come about?",
+        "Pinned tasks: when did each choice come about?",
         choices_strip(found, generation, ink()),
         key="strip",
         help=define("Pinned task"),
@@ -427,9 +331,9 @@ def _kind_words(kind: str) -> str:
 Panel = Callable[[Store, Lineage, int, Lineage | None], None]
 #: Panel in the address -> its words and what draws it; the first is meant when the address says nothing.
 PANELS: dict[str, tuple[str, Panel]] = {
+    "pinned": ("What it learned", learned_panel),
     "progress": ("Progress", progress_panel),
     "choices": ("Choices", choices_panel),
-    "pinned": ("Pinned tasks", pinned_panel),
     "population": ("Population", population_panel),
     "weights": ("Weights", weights_panel),
 }

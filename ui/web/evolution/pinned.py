@@ -29,14 +29,14 @@ _COUNTED = EpisodeFilter(status="finished", forks="without")
 
 
 #: How a cache tells its arguments apart; nothing of a generation or of a finished episode ever changes.
-_HASHES: dict[str | type[Any], Callable[[Any], Any]] = {
+HASHES: dict[str | type[Any], Callable[[Any], Any]] = {
     Store: attrgetter("url"),
     Lineage: attrgetter("run", "indices"),
     EpisodeSummary: attrgetter("id"),
 }
 
 
-@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=_HASHES)
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=HASHES)
 def heads_of(store: Store, lineage: Lineage) -> tuple[Checkpoint, ...]:
     """The checkpoint of every generation that has one, first to last; CheckpointError for a damaged one."""
     return tuple(
@@ -96,7 +96,7 @@ def default_pins(episodes: Sequence[EpisodeSummary]) -> list[str]:
 # Scoring
 
 
-@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=_HASHES)
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs=HASHES)
 def rescore(store: Store, lineage: Lineage, episodes: Sequence[EpisodeSummary]) -> Rescored:
     """Every turn of the episodes through every generation's head."""
     heads = heads_of(store, lineage)

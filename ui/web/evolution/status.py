@@ -5,11 +5,8 @@ from __future__ import annotations
 import time
 from functools import partial
 
-import streamlit as st
-
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
-from ui.presentation.glossary import define
 from ui.presentation.theme import label
 from ui.presentation.words import ago
 from ui.web.evolution.lineage import Lineage, read_lineage
@@ -41,13 +38,6 @@ def headline(store: Store, run: RunSummary, lineage: Lineage) -> None:
     facts = [f"generation **{done}**{of}", *(f":gray[{one}]" for one in grey)]
     go_on = "Go on after the last generation" if run.generations else "Start it again"
     standing(store, run, TEXTS, facts, go_on=go_on)
-    if lineage.steps:
-        sizes = "; ".join(
-            f"{'singular values' if block == 'svf' else label(block, 20)}: {step.step_size:.3g}, which spreads the "
-            f"logits by {step.logit_spread:.3g}"
-            for block, step in lineage.steps.items()
-        )
-        st.caption(f"First step size of the {sizes}.", help=define("Sigma"))
     removable(store, run, "Nothing was evolved; this frees its name.")
 
 

@@ -15,7 +15,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import label, one_line, percent
 from ui.presentation.words import size_words
 from ui.presentation.workflows import FAULT_WORDS, step_name, topologies_legend
-from ui.web.evolution.panels import chart
+from ui.web.evolution.progress import chart
 from ui.web.evolution.training import AXES, Training, at_place, part_of
 from ui.web.evolution.training_figures import (
     Line,

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import streamlit as st
 
-from storage.analysis.standings import PolicySide, figures, policies_with_episodes, sides_of, task_sets
 from storage.rows.summaries import RunSummary
 from storage.store import Store
-from ui.presentation.comparison import tasks_words
 from ui.presentation.glossary import define
-from ui.presentation.theme import FIRST_COLOUR, label, percent
-from ui.presentation.words import dollars, setting_words
+from ui.presentation.theme import label, percent
+from ui.presentation.words import dollars
 from ui.runs import wiring
 from ui.runs.grading import name_task_file
 from ui.runs.queue import LEARNING
@@ -29,20 +26,13 @@ from ui.web.evolution.training_form import choose_training
 from ui.web.evolution.training_page import training_page, training_words
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
-from ui.web.kit.cache import cached
-from ui.web.kit.chart import plot
-from ui.web.kit.widgets import popover, standings_figure
-from ui.web.pickers.checkpoints import default_checkpoints
-from ui.web.pickers.line import listed
+from ui.web.kit.widgets import popover
 from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.panel import is_under_way, watch
 
 #: The panels in the address that are the forms of an evolution and of a training.
 BEGIN, BEGIN_TRAINING = "begin", "train"
 KEYS = keys_of("generation")
-_side_figures = cached(figures)
-_task_sets = cached(task_sets)
-_played = cached(policies_with_episodes)
 
 
 def show() -> None:
@@ -144,7 +134,7 @@ def _run_page(store: Store, runs: Sequence[RunSummary]) -> None:
         if not lineage.generations:
             before_the_first(run)
             return
-        _figures(store, run, lineage)
+        _tiles(store, run, lineage)
         other = read_lineage(store, second) if second is not None and second.generations else None
         _stage(store, lineage, other)
 
@@ -159,7 +149,7 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
             icon=":material/info:",
         )
     words = {run.id: _words(run) for run in runs}
-    left, middle, right = st.columns([5, 4, 2], vertical_alignment="bottom")
+    left, middle, right = st.columns([4, 3, 4], vertical_alignment="bottom")
     with left:
         chosen = state.address_select(
             "Evolution or training",
@@ -182,7 +172,7 @@ def _choose(store: Store, runs: Sequence[RunSummary]) -> tuple[RunSummary, RunSu
             disabled=not others,
             help="A second one of its kind on the same axes, such as another learner's.",
         )
-    with right:
+    with right, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         _begin_button()
         _begin_training_button()
     return by_id[chosen], by_id.get(other)
@@ -200,50 +190,32 @@ def _words(run: RunSummary) -> str:
 # What came of it
 
 
-def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
-    left, right = st.columns([2, 3], gap="medium")
-    with left, st.container(horizontal=True, gap="medium"):
-        for words, value, help in _spent(store, run, lineage):
-            st.metric(words, value, help=help, width="content")
-    standings = lineage.standings(FIRST_COLOUR)
-    if standings:
-        with right, st.container(border=True):
-            st.markdown("**Is it better than what learned nothing?**", help=define("Control"))
-            plot(
-                standings_figure(standings),
-                key="standings",
-                small=True,
-                alt="Validated accuracy of the best and last generation beside the controls, with 95 % intervals",
-            )
-            st.caption(_standings_words(lineage))
-            _recorded(store, lineage)
-
-
-def _spent(store: Store, run: RunSummary, lineage: Lineage) -> list[tuple[str, str, str | None]]:
-    """What came of it and what it took: words, value, help."""
+def _tiles(store: Store, run: RunSummary, lineage: Lineage) -> None:
+    """What came of it and what it took, in a line."""
     last, best = lineage.generations[-1], lineage.best
-    figures: list[tuple[str, str, str | None]] = []
+    facts: list[str] = []
     if best is not None and (one := lineage.validations[best]):
         low, high = one.interval
-        words = f"Best validated, generation {lineage.indices[best]}"
-        help = f"{one.right} of {one.n} held-apart tasks, 95 % interval {percent(low)} to {percent(high)}"
-        figures.append((words, percent(one.accuracy), help))
-    figures.append(("Episodes spent", f"{last.evaluations:,}", None))
-    figures.append(("Time", duration(last.wall_s), "Validation included"))
-    if last.evaluations and last.wall_s > 0:
-        figures.append(("Episodes a second", f"{last.evaluations / last.wall_s:,.0f}", None))
-    for words, spent, saved, help in (
-        ("Replies known already", "calls", "calls_saved", define("Known reply")),
-        ("Transcripts not read again", "forwards", "decisions", "Shared by candidates that stood alike"),
+        facts.append(
+            f"**{percent(one.accuracy)}** best validated (generation {lineage.indices[best]}, {one.n} tasks, "
+            f"{100 * low:.0f} to {100 * high:.0f})"
+        )
+    pace = f", {last.evaluations / last.wall_s:,.0f} a second" if last.evaluations and last.wall_s > 0 else ""
+    facts.append(f"**{last.evaluations:,}** episodes in **{duration(last.wall_s)}**{pace}")
+    for words, spent, saved in (
+        ("of replies known already", "calls", "calls_saved"),
+        ("of transcripts not read again", "forwards", "decisions"),
     ):
         share = saved_share(lineage, spent, saved)
         if share is not None:
-            figures.append((words, percent(share), help))
+            facts.append(f"**{percent(share)}** {words}")
     unfinished = store.evolution.paid_replies(run.id).spent_usd(lineage.indices[-1] + 1)
     ceiling = lineage.plan.max_cost_usd if lineage.plan else None
-    of = "" if ceiling is None else f" of {dollars(ceiling)}"
-    cost = f"{dollars(lineage.stats[-1].spent_usd + unfinished)}{of}"
-    return [*figures, ("Cost so far", cost, "Of its ceiling, where it has one")]
+    cost = lineage.stats[-1].spent_usd + unfinished
+    if cost or ceiling is not None:
+        of = "" if ceiling is None else f" of {dollars(ceiling)}"
+        facts.append(f"{label(dollars(cost) + of, 60)} so far")
+    st.markdown(" · ".join(facts), help=f"Time includes validation. {define('Known reply')}")
 
 
 def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:
@@ -256,77 +228,24 @@ def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:
     return max(0.0, 1 - done / work) if work else None
 
 
-def _recorded(store: Store, lineage: Lineage) -> None:
-    """The accuracy that Checkpoints shows, of recorded episodes, for comparison with the validated one."""
-    best = lineage.best
-    validated = None if best is None else lineage.validations[best]
-    checkpoint = None if best is None else lineage.generations[best].checkpoint_id
-    if best is None or validated is None or checkpoint is None:
-        return
-    # Where it was played under several settings, the one with most episodes, as on Checkpoints.
-    sides = sides_of(_played(store), checkpoint)
-    side = sides[0] if sides else PolicySide(checkpoint)
-    did = _side_figures(store, (side,))[0].summary
-    generation = lineage.indices[best]
-    if not did.n:
-        st.caption(f"No episode of generation {generation} is recorded yet for Checkpoints to count.")
-        return
-    sets = _task_sets(store, (side,))
-    other = "other tasks" if all(one.split != "validation" for one in sets) else "tasks of its own choice"
-    settings = [one.setting for one in sides if one.setting]
-    under = f" ({setting_words(settings[0], settings)})" if settings else ""
-    sentence = (
-        f"Generation {generation} has {percent(validated.accuracy)} here, and {percent(did.accuracy)} on "
-        f"Checkpoints{under}, which counts recorded episodes of {other}: {tasks_words(sets)}."
-    )
-    st.caption(label(sentence, 900))
-    ids = default_checkpoints(store)
-    address = {"c": listed(ids), "base": ids[0]} if checkpoint in ids[1:] else {}
-    state.page_link(
-        "checkpoints",
-        "Recorded episodes on Checkpoints",
-        icon=":material/balance:",
-        b=checkpoint,
-        **address,
-    )
-
-
-def _standings_words(lineage: Lineage) -> str:
-    sizes = [f"{one.n:,}" for one in lineage.validations if one and one.n]
-    each = ", ".join(dict.fromkeys(sizes))
-    of = f" of {label(Path(lineage.plan.tasks).name, 60)}" if lineage.plan else ""
-    sentence = (
-        f"Accuracy on the evolution's own {each} validation tasks{of}, which it did not learn from, with its 95 % "
-        "Wilson interval. "
-    )
-    if len(sizes) > 1:
-        sentence += (
-            f"The best of {len(sizes)} validations was chosen on these very tasks, so it flatters a little. "
-        )
-    if not lineage.controls:
-        sentence += "Controls are played at an evolution's end, unless they are switched off."
-    return sentence
-
-
 # The chosen generation
 
 
 def _stage(store: Store, lineage: Lineage, second: Lineage | None) -> None:
     """The slider, what the chosen generation is, and the panel of the address; the bar that plays them through."""
 
+    def ways_on(at: int) -> None:
+        _ways_on(store, lineage, at)
+        words = {name: title for name, (title, _) in PANELS.items()}
+        state.address_select("Panel", words, name="panel", key="panel")
+
     def show(at: int) -> None:
         st.markdown(_generation_line(lineage, at))
-        words = {name: title for name, (title, _) in PANELS.items()}
-        panel = state.address_select("Panel", words, name="panel", key="panel")
-        PANELS[panel][1](store, lineage, at, second)
+        panel = state.param("panel")
+        _, draw = PANELS[panel if panel in PANELS else next(iter(PANELS))]
+        draw(store, lineage, at, second)
 
-    stage(
-        f"evolution {lineage.run}",
-        "Generation",
-        lineage.indices,
-        ways_on=partial(_ways_on, store, lineage),
-        show=show,
-    )
+    stage(f"evolution {lineage.run}", "Generation", lineage.indices, ways_on=ways_on, show=show)
 
 
 def _generation_line(lineage: Lineage, at: int) -> str:
