@@ -103,9 +103,12 @@ class Runs:
         """The runs that wait for a worker, the first to be taken first."""
         return self._read(select(run).where(_QUEUED).order_by(run.c.created, run.c.id))
 
-    def next_waiting(self) -> str | None:
-        """The id of the run that is to be taken next; None when none waits."""
+    def next_waiting(self, kinds: Sequence[str] = ()) -> str | None:
+        """The id of the run that is to be taken next, of one of these `kinds` where any are given; None when none
+        waits."""
         query = select(run.c.id).where(_QUEUED).order_by(run.c.created, run.c.id).limit(1)
+        if kinds:
+            query = query.where(run.c.kind.in_(kinds))
         found: str | None = fetch_scalar(self.engine, query)
         return found
 

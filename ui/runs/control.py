@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ class _HaltingFlight(WrappedFlight):
 
 #: How often a waiting worker looks whether it may go on, in seconds.
 LOOK_S = 0.15
+#: Set once this process is to leave as soon as nothing is under way: a run that waits for a person then stops.
+leaving = threading.Event()
 
 
 @dataclass
@@ -134,4 +137,6 @@ class LiveControl:
                 return None
             if self.clock() - since > PATIENCE_S and self.store.runs.next_waiting():
                 raise Stopped("It waited for you, and made way for a run that waited for its worker.")
+            if leaving.is_set():
+                raise Stopped("It waited for you when the app was closed.")
             self.sleep(LOOK_S)

@@ -11,6 +11,7 @@ from ui.presentation.theme import label
 from ui.runs import wiring
 from ui.runs.grading import name_task_file
 from ui.runs.spending import price
+from ui.runs.standby import stand_by
 from ui.web.components.transport import Keys
 from ui.web.kit import state
 from ui.web.kit.buttons import button
@@ -28,6 +29,7 @@ KEYS: Keys = (("T", "play the next turn, while the run waits for you"),)
 def show() -> None:
     """Render the form and the queue, or the run that the address names."""
     store = state.store()
+    stand_by.keep(store)
     if run := state.param("run"):
         run_page(store, run)
     else:
