@@ -113,12 +113,14 @@ PATIENCE_S = 120.0
 
 @dataclass
 class LiveControl:
-    """What a person asks of the run, asked of the store: cancel, wait between turns, take over a decision."""
+    """What a person asks of the run, asked of the store: cancel, wait between turns, take over a decision. `waits` is
+    told again and again of an episode whose next turn waits for the person."""
 
     store: Store
     run: str
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    waits: Callable[[Episode], object] = lambda _: None
     _passed: tuple[str, int] = field(default=("", -1), init=False)  # the last turn that was let through
 
     def stop(self, episode: Episode) -> EndReason | None:
@@ -139,4 +141,5 @@ class LiveControl:
                 raise Stopped("It waited for you, and made way for a run that waited for its worker.")
             if leaving.is_set():
                 raise Stopped("It waited for you when the app was closed.")
+            self.waits(episode)
             self.sleep(LOOK_S)
