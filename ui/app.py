@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.errors import TrinityError
 from ui.program import LOCAL_NAMES
+from ui.runs.standby import stand_by
 from ui.web.middleware import OwnPageOnly, PageKnowsItsServer
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ async def _lifespan(_: st.App) -> AsyncIterator[None]:
     """Load what the first page needs while the browser is still on its way."""
     # Only now: two threads that import Streamlit's server at once could each see half of it.
     threading.Thread(target=import_module, args=("ui.web.kit.widgets",), daemon=True).start()
+    stand_by.allow()
     yield
+    stand_by.close()
     if _service.cache_info().currsize:
         await run_in_threadpool(_service().close)
 

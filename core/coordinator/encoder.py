@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -308,6 +308,23 @@ def load_encoder(
 
 
 _loaded = cache(load_encoder)
+
+
+def kept_encoder(name_or_folder: str, *, dtype: Dtype, processes: Processes) -> Encoder:
+    """`load_encoder`, or what it gave before in this process while the files were the same; the two that were used last
+    are kept."""
+    folder, _ = _locate(name_or_folder)
+    files = tuple(
+        (file.name, (held := file.stat()).st_size, held.st_mtime_ns) for file in sorted(folder.iterdir())
+    )
+    return _kept(name_or_folder, folder, files, dtype, processes)
+
+
+@lru_cache(maxsize=2)
+def _kept(
+    name: str, folder: Path, files: tuple[tuple[str, int, int], ...], dtype: Dtype, processes: Processes
+) -> Encoder:
+    return load_encoder(name, dtype=dtype, processes=processes)
 
 
 def read_batch(job: Any) -> str:

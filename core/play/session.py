@@ -8,7 +8,7 @@ The order within a turn: Decide, TurnStarted, Ask, Replied, Grade (for an answer
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.draws import reply_seed, turn_key
@@ -118,6 +118,17 @@ def request_at(episode: Episode, index: int) -> Decide:
     except StopIteration:
         raise CheckpointError(f"This episode was over before turn {index + 1}.") from None
     return request
+
+
+def propose(
+    episode: Episode, decide: Callable[[Decide], Decision], *, model_mask: Sequence[bool] = ()
+) -> Decision | None:
+    """What would be decided for the turn that an episode goes on with; None when it is over. Nobody is asked but
+    `decide`."""
+    state = _EpisodeState(episode, tuple(model_mask))
+    for recorded in episode.turns:
+        state.add(recorded)
+    return None if state.ending() else state.heed_suggested_role(decide(state.decide()))
 
 
 def reread_turn(episode: Episode, index: int, reply: Reply) -> Turn:

@@ -43,6 +43,12 @@ class PocketPool:
         self._processes = processes or Processes(1)
         self._load = cache(LanguageModel.load)
 
+    def load(self) -> Iterator[str]:
+        """Load every model before it is asked; yields the name of each that is there."""
+        for name in self._by_name:
+            self._load(self._folder(name))
+            yield name
+
     def ask(self, asks: Sequence[Ask]) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply): one batch after the other, model by model, prompts of like length together."""
         groups: dict[tuple[str, float, int], list[int]] = {}

@@ -268,9 +268,10 @@ def read_groups(
     )
     rows = [dict(row) for row in connection.execute(query).mappings()]
     tasks = (
-        select(column.label("value"), RIGHT.label("right"), func.count().label("n"))
+        select(column.label("value"), RIGHT.label("right"), func.count(episode.c.correct).label("n"))
         .where(*conditions(where, dialect), _finished, column.in_([row["value"] for row in rows]))
         .group_by(column, episode.c.task_key)
+        .having(func.count(episode.c.correct) > 0)
         .subquery()
     )
     shares = select(tasks.c.value, *cluster_sums(tasks.c.right, tasks.c.n)).group_by(tasks.c.value)

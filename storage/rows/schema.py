@@ -314,6 +314,15 @@ override = Table(
     Column("role", String, nullable=False),
 )
 
+proposal = Table(
+    "proposal",
+    metadata,
+    Column("episode_id", String, _to("episode.id"), primary_key=True),
+    Column("idx", Integer, nullable=False),
+    Column("policy", String, nullable=False, doc="Whoever proposes it"),
+    Column("body", Text, nullable=False, doc="JSON: the decision, without the hidden state"),
+)
+
 generation = Table(
     "generation",
     metadata,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
 from core.analysis.metrics import ClusteredShare
-from core.episode import AnswerRule, EndReason, Flag, Message, Role, Status, Verdict
+from core.episode import AnswerRule, Decision, EndReason, Flag, Message, Role, Status, Verdict
 
 T = TypeVar("T")
 
@@ -187,6 +187,14 @@ class RunControl:
 
 
 @dataclass(frozen=True, slots=True)
+class Proposal:
+    """What `policy` would decide for a turn that waits for a person; the decision has no hidden state."""
+
+    policy: str
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
 class PolicySummary:
     """How one policy did, over its finished episodes of one run, or of all (`run_id` None)."""
 
@@ -317,7 +325,7 @@ class EpisodeGroup:
 
     value: str
     n: int
-    right: ClusteredShare  # of finished episodes; those of one task fall together
+    right: ClusteredShare  # of judged episodes; those of one task fall together
     missing: int
     turns: float | None  # mean over finished episodes
     tokens: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -26,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from core.episode import Role, Status
+from core.episode import Decision, Role, Status
 from core.errors import StoreError
 from core.play.deciders import decider_at, deciders_with
 from storage.filters.listing import FIGURES
@@ -42,14 +43,15 @@ from storage.rows.engine import (
 from storage.rows.full_episodes import delete_episodes
 from storage.rows.mapping import Rows
 from storage.rows.meta_column import deciders_in, with_deciders
-from storage.rows.schema import episode, generation, iteration, override, plan, run, turn
-from storage.rows.summaries import PolicySummary, RunControl, RunKind, RunStatus, RunSummary
+from storage.rows.schema import episode, generation, iteration, override, plan, proposal, run, turn
+from storage.rows.summaries import PolicySummary, Proposal, RunControl, RunKind, RunStatus, RunSummary
 
 #: A run without a sign of life for this long is taken for dead.
 DEAD_AFTER_S = 30.0
 #: It is called stalled before that.
 STALLED_AFTER_S = 20.0
 
+_DECISION = TypeAdapter(Decision)
 _QUEUED = run.c.status == RunStatus.QUEUED
 
 
@@ -103,9 +105,12 @@ class Runs:
         """The runs that wait for a worker, the first to be taken first."""
         return self._read(select(run).where(_QUEUED).order_by(run.c.created, run.c.id))
 
-    def next_waiting(self) -> str | None:
-        """The id of the run that is to be taken next; None when none waits."""
+    def next_waiting(self, kinds: Sequence[str] = ()) -> str | None:
+        """The id of the run that is to be taken next, of one of these `kinds` where any are given; None when none
+        waits."""
         query = select(run.c.id).where(_QUEUED).order_by(run.c.created, run.c.id).limit(1)
+        if kinds:
+            query = query.where(run.c.kind.in_(kinds))
         found: str | None = fetch_scalar(self.engine, query)
         return found
 
@@ -272,6 +277,30 @@ class Runs:
         """The (model, role) a person chose for a turn, None when the policy decides."""
         row = fetch_mapping(self.engine, select(override).where(_of_turn(override, episode_id, index)))
         return (row["model"], Role(row["role"])) if row else None
+
+    def propose(self, episode_id: str, index: int, proposed: Proposal) -> None:
+        """Show what would be decided for turn `index`, while it waits for a person; nothing where the episode is
+        gone."""
+        body = _DECISION.dump_json(replace(proposed.decision, hidden_state=b"")).decode()
+        row = {"episode_id": episode_id, "idx": index, "policy": proposed.policy, "body": body}
+        there = select(episode.c.id).where(episode.c.id == episode_id)
+        with writing(self.engine) as connection:
+            connection.execute(delete(proposal).where(proposal.c.episode_id == episode_id))
+            if connection.execute(there).scalar() is not None:
+                connection.execute(insert(proposal), row)
+
+    def drop_proposal(self, episode_id: str) -> None:
+        """The turn waits no longer."""
+        with writing(self.engine) as connection:
+            connection.execute(delete(proposal).where(proposal.c.episode_id == episode_id))
+
+    def proposal(self, episode_id: str, index: int) -> Proposal | None:
+        """What would be decided for turn `index`; None while nothing is proposed."""
+        row = fetch_mapping(self.engine, select(proposal).where(_of_turn(proposal, episode_id, index)))
+        try:
+            return Proposal(row["policy"], _DECISION.validate_json(row["body"])) if row else None
+        except ValidationError:  # another version wrote it
+            return None
 
     def set_decider(self, episode_id: str, index: int, policy: str) -> None:
         """From turn `index` on let another policy decide; the last choice counts. StoreError when the turn has begun

@@ -24,6 +24,7 @@ TABLE_MEANINGS: dict[str, str] = {
     "text": "One text of a turn; kept apart so that no list reads it",
     "state": "The hidden state that a turn's decision was read from",
     "override": "A decision that a person took over, waiting for its turn",
+    "proposal": "What would be decided for a turn that waits for a person",
     "generation": "One generation of an evolution",
     "candidate": "One candidate of a generation",
     "iteration": "One iteration of a planner's training",

@@ -65,6 +65,18 @@ def _planner_name(planner: str, iteration: int | None) -> str:
     return f"Conductor ({planner})" if iteration is None else f"Conductor, iteration {iteration} ({planner})"
 
 
+def right_words(outcomes: Sequence[bool | None]) -> str:
+    """How many episodes that are over ended right: `2 right`, of those that somebody could judge."""
+    judged = [one for one in outcomes if one is not None]
+    if outcomes and not judged:
+        return "not judged"
+    return (
+        f"{sum(judged)} right"
+        if len(judged) == len(outcomes)
+        else f"{sum(judged)} of {len(judged)} judged right"
+    )
+
+
 def role_word(role: Role) -> str:
     """Shape and word, as every axis names a role."""
     style = ROLE_STYLES[role]

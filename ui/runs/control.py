@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ class _HaltingFlight(WrappedFlight):
 
 #: How often a waiting worker looks whether it may go on, in seconds.
 LOOK_S = 0.15
+#: Set once this process is to leave as soon as nothing is under way: a run that waits for a person then stops.
+leaving = threading.Event()
 
 
 @dataclass
@@ -110,12 +113,14 @@ PATIENCE_S = 120.0
 
 @dataclass
 class LiveControl:
-    """What a person asks of the run, asked of the store: cancel, wait between turns, take over a decision."""
+    """What a person asks of the run, asked of the store: cancel, wait between turns, take over a decision. `waits` is
+    told again and again of an episode whose next turn waits for the person."""
 
     store: Store
     run: str
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    waits: Callable[[Episode], object] = lambda _: None
     _passed: tuple[str, int] = field(default=("", -1), init=False)  # the last turn that was let through
 
     def stop(self, episode: Episode) -> EndReason | None:
@@ -134,4 +139,7 @@ class LiveControl:
                 return None
             if self.clock() - since > PATIENCE_S and self.store.runs.next_waiting():
                 raise Stopped("It waited for you, and made way for a run that waited for its worker.")
+            if leaving.is_set():
+                raise Stopped("It waited for you when the app was closed.")
+            self.waits(episode)
             self.sleep(LOOK_S)

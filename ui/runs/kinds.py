@@ -26,7 +26,8 @@ class KindOfRun:
     """A kind of run as a reader knows it: `words` name it, `doing` says what it does while it runs, `page` shows it,
     with `icon` beside links to it. `resumes`: that page has a button that goes on with it; `command` is what to type
     instead, with the run's id after it, empty where nothing can be typed. `player` is the module whose `prepare` makes
-    such a plan ready; empty for what is never queued."""
+    such a plan ready; empty for what is never queued. `awaited`: a person looks on until its first result is there, so
+    the worker that the app keeps ready takes it."""
 
     words: str
     doing: str
@@ -35,6 +36,7 @@ class KindOfRun:
     resumes: bool = False
     command: str = ""
     player: str = ""
+    awaited: bool = False
 
     def resume_command(self, run_id: str) -> str:
         """What to type to go on with a run; empty when there is nothing to type."""
@@ -52,7 +54,13 @@ RUN_KINDS: dict[str, KindOfRun] = {
         player="ui.runs.batch",
     ),
     "live": KindOfRun(
-        "live play", "playing", "live", ":material/play_circle:", resumes=True, player="ui.runs.live"
+        "live play",
+        "playing",
+        "live",
+        ":material/play_circle:",
+        resumes=True,
+        player="ui.runs.live",
+        awaited=True,
     ),
     "evolve": KindOfRun(
         "evolution",
@@ -96,6 +104,7 @@ RUN_KINDS: dict[str, KindOfRun] = {
         ":material/manage_search:",
         resumes=True,
         player="ui.runs.reading.attributing",
+        awaited=True,
     ),
     # Played by the endpoint itself: nothing of it can be resumed, as nobody waits for the answers any more.
     "serve": KindOfRun("endpoint", "serving", "episodes", ":material/api:"),
@@ -103,6 +112,9 @@ RUN_KINDS: dict[str, KindOfRun] = {
     # Written whole once it is played: none is ever left half done.
     "reproduction": KindOfRun("row of a table", "playing", "episodes", ":material/table_rows:"),
 }
+
+#: The kinds that a person waits for.
+AWAITED: tuple[str, ...] = tuple(kind for kind, one in RUN_KINDS.items() if one.awaited)
 
 
 def kind_of(run: RunSummary) -> KindOfRun:

@@ -19,9 +19,10 @@ _NAME = re.compile(r"(?P<host>.*):(?P<pid>[0-9]{1,10})(?:@(?P<start>[0-9]{1,18})
 _SLACK = 100
 
 
+@cache
 def owner() -> str:
     """This process: host, process id, and when it began, which tells it from a later process with the same id."""
-    return _named(os.getpid())
+    return process_name(os.getpid())
 
 
 def process_words(name: str | None) -> str:
@@ -48,9 +49,12 @@ def is_dead(name: str | None) -> bool:
         return False
 
 
-@cache
-def _named(pid: int) -> str:
-    return f"{socket.gethostname()}:{pid}@{_start(psutil.Process(pid))}"
+def process_name(pid: int) -> str:
+    """The process of this machine with this id, as it names itself by `owner`; empty when it is gone."""
+    try:
+        return f"{socket.gethostname()}:{pid}@{_start(psutil.Process(pid))}"
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _start(process: psutil.Process) -> int:

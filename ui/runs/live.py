@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
-from core.episode import Decide, Decision, EndReason, Episode, EpisodeFinished, Event, Status, TurnStarted
+from core.episode import (
+    Decide,
+    Decision,
+    EndReason,
+    Episode,
+    EpisodeFinished,
+    Event,
+    Plan,
+    Status,
+    TurnStarted,
+)
 from core.errors import ConfigError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive
 from core.play.policies import overridden
-from core.play.policy import Policy, WrappedPolicy, new_episode
+from core.play.policy import Policy, WorkflowPolicy, WrappedPolicy, new_episode, workflow_policy
+from core.play.session import propose
 from core.pool.pool import Pool
 from storage.recorder import record
-from storage.rows.summaries import RunStatus
+from storage.rows.summaries import Proposal, RunStatus
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.control import LiveControl
@@ -33,17 +44,64 @@ class Steered(WrappedPolicy):
 
     store: Store
     resolve: Callable[[str], Policy]
+    _decided: dict[tuple[str, Decide], Decision] = field(default_factory=dict)  # the last one
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """Decisions with what was chosen by hand put in."""
         return [self._one(request) for request in requests]
 
+    def policy_for(self, episode: Episode) -> Policy:
+        """Whoever plays an episode: a planner writes its workflows unsteered, because no turns are decided in them."""
+        return self.inner if isinstance(self.inner, WorkflowPolicy) else self
+
     def _one(self, request: Decide) -> Decision:
-        name = self.store.runs.decider(request.episode_id, request.index)
-        policy = self.inner if name == self.inner.id else self.resolve(name)
+        decision = self.unsteered(request)
         choice = self.store.runs.override(request.episode_id, request.index)
-        [decision] = policy.decide([request])
-        return overridden(decision, choice, policy.models) if choice else decision
+        return overridden(decision, choice, self.models) if choice else decision
+
+    def unsteered(self, request: Decide) -> Decision:
+        """What whoever is in charge decides. What was proposed is not worked out once more when it is played."""
+        decided = self.in_charge(request.episode_id, request.index), request
+        if decided not in self._decided:
+            [decision] = self._policy(decided[0]).decide([request])
+            self._decided.clear()
+            self._decided[decided] = decision
+        return self._decided[decided]
+
+    def in_charge(self, episode: str, index: int) -> str:
+        """The policy that decides a turn unless a person does."""
+        return self.store.runs.decider(episode, index)
+
+    def _policy(self, name: str) -> Policy:
+        return self.inner if name == self.inner.id else self.resolve(name)
+
+
+@dataclass
+class _Proposals:
+    """Shows what would be decided for a turn, as long as it waits for a person. `model_mask` as in `play`."""
+
+    policy: Steered
+    model_mask: Sequence[bool]
+    _shown: tuple[str, int, str] | None = None
+
+    def show(self, episode: Episode) -> None:
+        """Of the turn that the episode waits before, anew when another is to decide it; nothing of a workflow, which is
+        planned as a whole."""
+        if workflow_policy(self.policy, episode) is not None:
+            return
+        index, runs = len(episode.turns), self.policy.store.runs
+        name = self.policy.in_charge(episode.id, index)
+        if self._shown != (episode.id, index, name):
+            decision = propose(episode, self.policy.unsteered, model_mask=self.model_mask)
+            if decision is not None:
+                runs.propose(episode.id, index, Proposal(name, decision))
+            self._shown = episode.id, index, name
+
+    def clear(self) -> None:
+        """It waits no longer."""
+        if self._shown is not None:
+            self.policy.store.runs.drop_proposal(self._shown[0])
+            self._shown = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +139,33 @@ class LiveParts:
         )
         episode = begun.get(name) or replace(new, left_out=plan.left_out)
         mask = tuple(model not in plan.left_out for model in policy.models)
-        temperatures = {}
-        if plan.temperature is not None:
-            temperatures = {(name, turn): plan.temperature for turn in range(plan.turns)}
+        open_mask = () if all(mask) else mask
+        workflows = workflow_policy(policy, new) is not None
+        temperature = plan.temperature
+        proposals = _Proposals(policy, open_mask)
         events = drive(
             episode,
             policy,
             MeteredPool(self.pool, plan.max_cost_usd, store.runs.spent_usd(run)),
             self.grade,
-            model_mask=() if all(mask) else mask,
-            stop=LiveControl(store, run).stop,
+            model_mask=open_mask,
+            stop=LiveControl(store, run, waits=proposals.show).stop,
             stored_replies=store.episodes.stored_replies(run),
-            temperatures=temperatures,
-            stream=True,
+            terms=None if temperature is None else lambda _, ask: replace(ask, temperature=temperature),
+            stream=not workflows,  # their steps are asked side by side
         )
-        for event in record(store, events, owner=owner()):
-            yield event
-            if isinstance(event, TurnStarted) and plan.pace_s:
-                # The decision stands on the page before the model is asked.
-                time.sleep(min(plan.pace_s, 10.0))
-            if isinstance(event, EpisodeFinished):
-                episode = event.episode
+        try:
+            for event in record(store, events, owner=owner()):
+                if isinstance(event, TurnStarted):
+                    proposals.clear()
+                yield event
+                if plan.pace_s and isinstance(event, Plan if workflows else TurnStarted):
+                    # The decision, or the workflow, stands on the page before models are asked.
+                    time.sleep(min(plan.pace_s, 10.0))
+                if isinstance(event, EpisodeFinished):
+                    episode = event.episode
+        finally:
+            proposals.clear()
         return episode
 
 

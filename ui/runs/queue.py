@@ -20,19 +20,29 @@ from storage.rows.summaries import RunKind, RunStatus, RunSummary
 from storage.shelves.runs import STALLED_AFTER_S
 from storage.store import Store
 from ui.runs import wiring
+from ui.runs.kinds import AWAITED
 from ui.runs.lease import is_dead, mark_dead
 from ui.runs.plans import AttributionPlan, LearningPlan, LivePlan, RereadPlan, RunPlan, known_plan, to_config
 from ui.runs.slots import alive
+from ui.runs.standby import stand_by
 
 #: Kinds of runs that learn.
 LEARNING: tuple[RunKind, ...] = ("evolve", "train")
 
 
 def start_worker(store: Store, run: str) -> int | None:
-    """See to it that a worker takes what waits: start one that outlives this process, unless there are as many as there
-    may be. Its process id; None when those that live will do. What it says goes to the log of `run`."""
+    """See to it that a worker takes what waits: the one that the app keeps ready where a person waits for it, else one
+    that is started and outlives this process, unless there are as many as there may be. Its process id; None when those
+    that live will do. What it says goes to the log of `run`."""
+    awaited = [
+        one.id for one in store.runs.waiting() if one.kind in AWAITED
+    ]  # before it is seen who is at work
+    if run in awaited:
+        stand_by.keep(store)
     if len(alive()) >= wiring.settings().workers:
         return None  # one that is about to leave looks once more at what waits
+    if awaited == [run] and (ready := stand_by.takes(store)) is not None:
+        return ready
     # By the environment: a command line, and with it a database's password, is seen by everybody here.
     environment = os.environ | {"TRINITY_STORE": store.address}
     log = log_file(run)

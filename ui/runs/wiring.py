@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from core.checkpoint import Checkpoint, load_checkpoint
+from core.checkpoint import Checkpoint, Dtype, load_checkpoint
 from core.conduct.planners import CONDUCTOR, Conductor, RandomPlanner, planner_policy
 from core.conduct.session import Planner
 from core.errors import CheckpointError, ConfigError
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from core.coordinator.coordinator import Coordinator
     from core.coordinator.encoder import Encoder
     from core.planner.planner import LanguagePlanner
+    from core.pocket.pool import PocketPool
     from storage.rows.mapping import Row
 
 
@@ -110,18 +111,24 @@ def store_digest(chosen: Settings, *more: str) -> str:
 def resolve_pool(name: str) -> Pool:
     """The pool of a pool.toml, with keys from the environment, or the embedded one for "pocket"."""
     if name == POCKET_POOL:
-        from core.pocket.pool import PocketPool
-
-        missing = [model for model in MODELS if not (WEIGHTS / model / "model.safetensors").exists()]
-        if missing:
-            raise ConfigError(
-                f"The pocket models {', '.join(missing)} have no weights in {WEIGHTS}: "
-                "install Trinity Inspector again, or train them with 'trinity pocket train'."
-            )
-        return PocketPool(processes=processes())
+        return pocket_pool()
     from core.pool_file import load_pool
 
     return load_pool(Path(name), os.environ, processes())
+
+
+@cache
+def pocket_pool() -> PocketPool:
+    """The embedded pool, one for a process, so that its models are loaded once. ConfigError without weights."""
+    from core.pocket.pool import PocketPool
+
+    missing = [model for model in MODELS if not (WEIGHTS / model / "model.safetensors").exists()]
+    if missing:
+        raise ConfigError(
+            f"The pocket models {', '.join(missing)} have no weights in {WEIGHTS}: "
+            "install Trinity Inspector again, or train them with 'trinity pocket train'."
+        )
+    return PocketPool(processes=processes())
 
 
 @cache
@@ -260,7 +267,7 @@ def _known_planner(store: Store, planner_id: str) -> Planner:
 
 @dataclass
 class Policies:
-    """Turns names of policies into policies over one pool; encoders are loaded once, and only when needed.
+    """Turns names of policies into policies over one pool; encoders are loaded when they are needed, and kept.
 
     `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one, `encoders` those
     that are loaded, by name and type of number; several may share them.
@@ -295,14 +302,20 @@ class Policies:
     def coordinator(self, checkpoint: Checkpoint) -> Coordinator:
         """A checkpoint on its encoder. CheckpointError when it does not fit the pool or the encoder."""
         from core.coordinator.coordinator import Coordinator, check_fits
-        from core.coordinator.encoder import load_encoder
 
         name, dtype = self.encoder or checkpoint.encoder.name, checkpoint.dtype
         if (name, dtype) not in self.encoders:
-            self.encoders[name, dtype] = load_encoder(name, dtype=dtype, processes=processes())
+            self.encoders[name, dtype] = loaded_encoder(name, dtype)
         encoder = self.encoders[name, dtype]
         check_fits(checkpoint, encoder, self.models)
         return Coordinator(checkpoint, encoder, argmax=self.argmax)
+
+
+def loaded_encoder(name: str, dtype: Dtype = "float32") -> Encoder:
+    """An encoder, loaded once by this process as long as its files stay the same. CheckpointError when it cannot be."""
+    from core.coordinator.encoder import kept_encoder
+
+    return kept_encoder(name, dtype=dtype, processes=processes())
 
 
 def login() -> str:

@@ -4,25 +4,32 @@
 
 The page never plays anything itself, so no click and no closed browser can end a run. A run is claimed in the store
 before it is played, so that no two workers play the same.
+
+With `--stand-by` it is the one that an app keeps ready (`standby.py`).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from core.errors import TrinityError
+from core.settings import POCKET_POOL, Settings
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
 from ui.program import interruptible
-from ui.runs import slots, wiring
+from ui.runs import control, slots, wiring
+from ui.runs.kinds import AWAITED
 from ui.runs.lease import claim
 from ui.runs.play import play
-from ui.runs.queue import log_file
+from ui.runs.queue import log_file, start_worker
+from ui.runs.standby import OPTION, App
 
 log = logging.getLogger(__name__)
 
@@ -75,17 +82,65 @@ def _play_all(store: Store, announce: Callable[[str], object], stay: bool) -> in
             return INTERRUPTED
 
 
+def stand_by(store: Store, settings: Settings, app: App) -> int:
+    """Play the runs that a person waits for, as soon as they are queued, until the app is gone; get ready meanwhile.
+    What is being played when the app goes is played to its end, unless it waits for a person. The exit code."""
+    control.leaving = app.gone
+    getting_ready = _get_ready(settings)
+    while not app.gone.is_set():
+        run = store.runs.next_waiting(AWAITED)
+        if run is None:
+            if next(getting_ready, None) is None:
+                app.wait(LOOK_S)
+            continue
+        with slots.slot(settings.workers) as number:
+            if number is not None:
+                _log_into(run)
+                if play_claimed(store, run) == INTERRUPTED:
+                    return INTERRUPTED
+        if number is None:
+            app.wait(LOOK_S)  # as many are at work as may be
+        elif (other := store.runs.next_waiting()) is not None:  # it may have waited for this slot
+            start_worker(store, other)
+    return 0
+
+
+def _get_ready(settings: Settings) -> Iterator[str]:
+    """Load, step by step, what a first decision needs. Nothing of a store or of a pool.toml, and no model is asked."""
+    for module in (
+        "ui.runs.live",
+        "core.pool_file",
+        "core.coordinator.coordinator",
+        "ui.runs.reading.attributing",
+    ):
+        importlib.import_module(module)
+        yield module
+    encoder = settings.encoder or (POCKET_POOL if settings.pool == POCKET_POOL else "")
+    if encoder == POCKET_POOL or os.path.isdir(encoder):  # a hub id is not fetched before it is needed
+        with contextlib.suppress(TrinityError):  # the run that needs it will say so
+            wiring.loaded_encoder(encoder)
+            yield encoder
+    if settings.pool == POCKET_POOL:
+        with contextlib.suppress(TrinityError):
+            yield from wiring.pocket_pool().load()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process's door."""
     parser = argparse.ArgumentParser(prog="python -m ui.runs.worker", description="Play the runs that wait.")
     parser.add_argument("--run", help="play only this one, whatever waits")
-    only = parser.parse_args(arguments).run
+    parser.add_argument(OPTION, action="store_true", help="be the worker that the app keeps ready")
+    chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
     settings = wiring.settings()
     store = open_store(settings.store)
     try:
         with interruptible():
-            return play_claimed(store, only) if only else serve(store, settings.workers, _log_into)
+            if chosen.run:
+                return play_claimed(store, chosen.run)
+            if chosen.stand_by:
+                return stand_by(store, settings, App())
+            return serve(store, settings.workers, _log_into)
     except KeyboardInterrupt:
         return INTERRUPTED
     except TrinityError as error:

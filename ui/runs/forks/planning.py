@@ -171,6 +171,11 @@ def plan_every_turn(
     if episode_id not in parents:
         raise StoreError(f"The store holds no episode {episode_id}: 'trinity episodes' lists those it has.")
     parent, digest = parents[episode_id], digest_of_specs(specs)
+    if not parent.task.answer:
+        raise ConfigError(
+            f"No right answer is known to the problem of episode {episode_id}, so nobody can tell which turn mattered: "
+            "play the problem with its expected answer."
+        )
     own_digest = forks.episode_digests(store, [episode_id])[episode_id]
     children, branches = forks.of_parents(store, [episode_id]), []
     for turn in range(len(parent.turns)):

@@ -31,13 +31,28 @@ function bars(group, options, { left, top, full, words }) {
   });
 }
 
-function ring(group, x, y, width, height, dotted) {
-  const box = { x: x + 2, y: y + 2, width: width - 4, height: height - 4, fill: "none" };
+function ring(group, x, y, width, height, dashes) {
+  const box = { x: x + 2, y: y + 2, width: width - 4, height: height - 4, fill: "none", "pointer-events": "none" };
   group.append(drawn("rect", { ...box, stroke: "#FFFFFF", "stroke-opacity": 0.95, "stroke-width": 5 }));
-  group.append(drawn("rect", { ...box, stroke: "#111827", "stroke-width": 2.5, ...(dotted ? { "stroke-dasharray": "3 3" } : {}) }));
+  group.append(drawn("rect", { ...box, stroke: "#111827", "stroke-width": 2.5, ...(dashes ? { "stroke-dasharray": dashes } : {}) }));
 }
 
-function grid(group, data, { left, top, width, cell, slanted }) {
+// A cell that can be picked is a button, by pointer and by keyboard.
+function pickable(node, words, chosen, pick) {
+  for (const [name, value] of Object.entries({ class: "open", tabindex: 0, role: "button", "aria-label": words, "aria-pressed": chosen }))
+    node.setAttribute(name, value);
+  node.addEventListener("pointerdown", event => event.preventDefault());  // the focus stays: Enter then accepts
+  node.addEventListener("click", pick);
+  node.addEventListener("keydown", event => {
+    if (event.key !== " " && (event.key !== "Enter" || chosen)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    pick();
+  });
+  return node;
+}
+
+function grid(group, data, { left, top, width, cell, slanted, pick }) {
   const size = (width - left) / data.columns.length;
   data.columns.forEach((name, place) => {
     const x = left + size * (place + 0.5), y = top - 8;
@@ -51,21 +66,25 @@ function grid(group, data, { left, top, width, cell, slanted }) {
     group.append(drawn("text", { x: left - INSET, y: y + cell / 2 + HALF, "text-anchor": "end" }, data.roles[line].name));
     row.forEach((joint, place) => {
       const x = left + size * place;
-      group.append(titled(drawn("rect", {
+      const box = titled(drawn("rect", {
         x: x + 1, y: y + 1, width: size - 2, height: cell - 2, fill: "#3375D0", "fill-opacity": 0.03 + 0.59 * joint.heat,
-      }), joint.title));
+      }), joint.title);
+      if (data.pick?.open[place]) pickable(box, joint.title, joint.chosen, () => pick(place, line));
+      group.append(box);
       group.append(drawn("text", {
         x: x + size / 2, y: y + cell / 2 + HALF, "text-anchor": "middle", "font-weight": joint.chosen ? 700 : 400,
         "pointer-events": "none",
       }, joint.percent));
-      if (joint.likeliest && !joint.chosen) ring(rings, x, y, size, cell, true);
-      if (joint.chosen) ring(rings, x, y, size, cell, false);
+      const proposed = data.pick?.proposed[0] === place && data.pick.proposed[1] === line;
+      if (joint.chosen) ring(rings, x, y, size, cell, "");
+      else if (proposed) ring(rings, x, y, size, cell, "9 4");
+      else if (joint.likeliest) ring(rings, x, y, size, cell, "3 3");
     });
   });
   group.append(rings);
 }
 
-function draw(svg, data) {
+function draw(svg, data, pick) {
   const style = getComputedStyle(svg), family = style.fontFamily;
   const width = Math.max(220, Math.floor(svg.parentElement.clientWidth));
   const both = [...data.models, ...data.roles];
@@ -76,21 +95,46 @@ function draw(svg, data) {
   // Beside another head's diamonds the words stand where none can lie on them.
   const words = both.some(option => option.other !== null) ? left + full + 12 : null;
   const group = drawn("g", { "font-family": family, "font-size": FONT, fill: style.color });
-  bars(group, data.models, { left, top: 0, full, words });
-  const roles = ROW * data.models.length + GAP;
-  bars(group, data.roles, { left, top: roles, full, words });
-  let height = roles + ROW * data.roles.length;
-  if (data.cells.length) {
-    const room = widest(data.columns, family), size = (width - left) / data.columns.length;
-    const slanted = room > size - 6;
-    const top = height + GAP + (slanted ? Math.ceil(room * Math.sin(SLANT)) + 10 : 14);
-    grid(group, data, { left, top, width, cell: CELL, slanted });
-    height = top + CELL * data.cells.length;
-  }
+  const columns = widest(data.columns, family), slanted = columns > (width - left) / data.columns.length - 6;
+  const names = slanted ? Math.ceil(columns * Math.sin(SLANT)) + 10 : 20;
+  const gridHigh = data.cells.length ? names + CELL * data.cells.length : 0;
+  const barsHigh = ROW * (data.models.length + data.roles.length) + GAP;
+  // What is picked from comes first; else the grid follows from the bars above it.
+  const barsTop = data.pick ? gridHigh + GAP : 0;
+  bars(group, data.models, { left, top: barsTop, full, words });
+  bars(group, data.roles, { left, top: barsTop + ROW * data.models.length + GAP, full, words });
+  const gridTop = (data.pick ? 0 : barsHigh + GAP - 6) + names;
+  if (gridHigh) grid(group, data, { left, top: gridTop, width, cell: CELL, slanted, pick });
+  const height = barsHigh + (gridHigh ? GAP + gridHigh - (data.pick ? 0 : 6) : 0);
   svg.setAttribute("width", width);
   svg.setAttribute("height", height + 2);
   svg.setAttribute("viewBox", `0 0 ${width} ${height + 2}`);
+  const held = svg.querySelector(".open:focus")?.getAttribute("aria-label");
   svg.replaceChildren(group);
+  if (held) [...svg.querySelectorAll(".open")].find(cell => cell.getAttribute("aria-label") === held)?.focus({ preventScroll: true });
+}
+
+// Keys of the whole page while a pair is picked: they rest in fields and dialogs, and Enter on whatever it presses itself.
+function keysOf(data, pick, accept) {
+  const chosen = () => {
+    for (const [line, row] of data.cells.entries())
+      for (const [place, joint] of row.entries()) if (joint.chosen) return [place, line];
+    return data.pick.proposed;
+  };
+  return event => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    const at = event.composedPath()[0];
+    if (at.closest?.("input, textarea, select, [contenteditable=true], [role=listbox], [role=dialog]")) return;
+    if (document.querySelector("[role=dialog]")) return;
+    if (event.key === "Enter") {
+      if (at.matches?.(".open") || !at.closest?.("button, a, summary, [role=button], [role=radio], [role=tab]")) accept();
+      return;
+    }
+    const [place, line] = chosen();
+    const model = Number(event.key) - 1, role = data.pick.letters.indexOf(event.key.toUpperCase());
+    if (event.key !== " " && data.pick.open[model]) pick(model, line);
+    else if (role >= 0) pick(place, role);
+  };
 }
 
 function handOver(blob, name) {
@@ -122,21 +166,29 @@ function save(svg, { name, format }) {
 }
 
 export default function (component) {
-  const { data, parentElement } = component;
+  const { data, parentElement, setTriggerValue } = component;
   const svg = parentElement.querySelector("svg.odds");
   const camera = parentElement.querySelector("button");
   if (!svg || !camera || !data) return;
   svg.setAttribute("aria-label", data.said);
+  camera.hidden = Boolean(data.pick);  // it would lie over a cell
   camera.title = `Save as ${data.saved.format.toUpperCase()}`;
   camera.setAttribute("aria-label", camera.title);
   camera.onclick = () => save(svg, data.saved);
-  draw(svg, data);
+  const pick = (...pair) => setTriggerValue("pick", pair);
+  svg.setAttribute("role", data.pick ? "group" : "img");
+  draw(svg, data, pick);
   let width = svg.parentElement.clientWidth;
   const watch = new ResizeObserver(() => {
     if (svg.parentElement.clientWidth === width) return;
     width = svg.parentElement.clientWidth;
-    draw(svg, data);
+    draw(svg, data, pick);
   });
   watch.observe(svg.parentElement);
-  return () => watch.disconnect();
+  const keys = data.pick ? keysOf(data, pick, () => setTriggerValue("accept", true)) : null;
+  if (keys) document.addEventListener("keydown", keys);
+  return () => {
+    watch.disconnect();
+    if (keys) document.removeEventListener("keydown", keys);
+  };
 }

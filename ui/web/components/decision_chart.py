@@ -3,11 +3,15 @@ to turn changes it and does not build it anew. Its camera saves it as every figu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import streamlit as st
+
+from core.episode import ROLE_ORDER
 from ui.presentation.odds import Option
-from ui.presentation.theme import NEUTRAL_COLOUR, one_line
+from ui.presentation.theme import NEUTRAL_COLOUR, ROLE_STYLES, one_line
 from ui.web.components import component
 from ui.web.kit.chart import file_name, image_format
 
@@ -22,12 +26,56 @@ _HTML = (
 _DARKEST = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Picking:
+    """A grid from which a pair is picked: a click on a cell, a digit for the model or a role's first letter calls
+    `on_pick(model, role)` with their places; Enter calls `on_accept`. `open` says which models may be picked,
+    `proposed` is the cell (model, role) that was proposed."""
+
+    open: Sequence[bool]
+    proposed: tuple[int, int]
+    on_pick: Callable[[int, int], None]
+    on_accept: Callable[[], None]
+
+
 def decision_chart(
-    models: Sequence[Option], roles: Sequence[Option], *, key: str, what: str, grid: bool = True
+    models: Sequence[Option],
+    roles: Sequence[Option],
+    *,
+    key: str,
+    what: str,
+    grid: bool = True,
+    picking: Picking | None = None,
 ) -> None:
     """Draw the options of one decision. `what` says in words what the chart shows; a screen reader hears after it every
     name with its odds."""
-    component("decision_chart", _HTML)(key=key, data=chart_data(models, roles, key=key, what=what, grid=grid))
+    data = chart_data(models, roles, key=key, what=what, grid=grid)
+    if picking is None:
+        component("decision_chart", _HTML)(key=key, data=data)
+        return
+
+    def picked() -> None:
+        found = st.session_state[key].pick
+        if isinstance(found, list) and len(found) == 2:  # it comes from the browser
+            model, role = found
+            if model in range(len(models)) and picking.open[model] and role in range(len(roles)):
+                picking.on_pick(model, role)
+
+    def accepted() -> None:
+        if st.session_state[key].accept:
+            picking.on_accept()
+
+    pick = {
+        "open": list(picking.open),
+        "proposed": list(picking.proposed),
+        "letters": [ROLE_STYLES[role].word[0] for role in ROLE_ORDER],
+    }
+    component("decision_chart", _HTML)(
+        key=key,
+        data={**data, "pick": pick},
+        on_pick_change=picked,
+        on_accept_change=accepted,
+    )
 
 
 def chart_data(
@@ -55,6 +103,7 @@ def chart_data(
         ]
         if grid
         else [],
+        "pick": None,
         "said": " ".join([what, *(f"{words}." for words in heard)]),
         "saved": {"name": file_name(key), "format": image_format()},
     }

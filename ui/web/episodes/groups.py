@@ -84,7 +84,12 @@ def _columns(
     costs = [dollars(one.cost_usd) if one.cost_usd else "" for one in groups]
     text, number = st.column_config.TextColumn, partial(st.column_config.NumberColumn, format="localized")
     accuracy = st.column_config.ProgressColumn(
-        "Accuracy", width=130, format="%.1f %%", min_value=0, max_value=100, help="Of finished episodes"
+        "Accuracy",
+        width=130,
+        format="%.1f %%",
+        min_value=0,
+        max_value=100,
+        help="Of the judged episodes",
     )
     columns: dict[str, tuple[ColumnConfig, Sequence[object]]] = {
         "open": (st.column_config.LinkColumn("Open", width=80, display_text="Episodes"), links),
@@ -95,7 +100,7 @@ def _columns(
         "accuracy": (accuracy, shares),
         "interval": (text("95 % interval", width=130), [_interval(one) for one in groups]),
         "right": (number("Right", width=70), [one.right.k for one in groups]),
-        "finished": (number("Finished", width=80), [one.right.n for one in groups]),
+        "judged": (number("Judged", width=80), [one.right.n for one in groups]),
         "n": (number("Episodes", width=80), [one.n for one in groups]),
         "settings": (number("Settings", width=80), [one.settings for one in groups]),
         "turns": (number("Mean turns", width=90, format="%.1f"), [one.turns for one in groups]),

@@ -19,7 +19,7 @@ from ui.presentation.words import PROTOCOL_WORDS
 from ui.runs.plans import LivePlan
 from ui.runs.spending import paid_models
 from ui.web.kit import state
-from ui.web.pickers.checkpoints import checkpoint_of, playable, policy_label
+from ui.web.pickers.checkpoints import checkpoint_of, policy_label, startable, writes_workflows
 from ui.web.pickers.rules import choose_rules
 
 #: Ways to play -> their words, and what they do.
@@ -27,11 +27,17 @@ WAYS = {
     "watch": ("Watch it", "One episode, every decision shown for a second before its model answers."),
     "step": (
         "Step by step",
-        "It waits before every turn: go on, decide yourself, or put another coordinator in charge.",
+        "Before every turn it waits and shows what it proposes, with the probabilities: Enter accepts, or you decide "
+        "otherwise.",
     ),
     "many": ("Several times", "The same problem again and again with other seeds: how much of it is luck?"),
 }
 SEVERAL, MOST_REPEATS = 5, 32
+_WATCH_WORKFLOW = "One workflow, every step shown as it is asked and answered."
+_NO_STEPS = (
+    " It cannot be played step by step: a workflow is planned as a whole before its first step, so no turn is left to "
+    "decide."
+)
 
 
 #: Key of a number of the form -> its words, the least and the most that it may be.
@@ -59,9 +65,9 @@ def _number(column: DeltaGenerator, key: str, value: Any = "min", **look: Any) -
     )
 
 
-def choose_policy(store: Store, models: tuple[str, ...]) -> str:
-    """Who decides: a checkpoint that fits the pool, or a policy that needs none."""
-    policies = playable(store, models)
+def choose_policy(store: Store, specs: Sequence[ModelSpec]) -> str:
+    """Who decides: a checkpoint that fits the pool, a policy that needs none, or a planner of whole workflows."""
+    policies = startable(store, specs)
     if named := state.param("play"):
         if named in policies:
             st.session_state["policy_choice"] = named
@@ -79,19 +85,27 @@ def choose_policy(store: Store, models: tuple[str, ...]) -> str:
     )
 
 
-def choose_way() -> None:
-    """One of three ways to play, each a handful of settings that can be changed below."""
-    many, step = int(st.session_state.get("repeats", 1)) > 1, bool(st.session_state.get("step_mode"))
+def choose_way(*, workflows: bool) -> None:
+    """One of three ways to play, each a handful of settings that can be changed below; of `workflows` one of two."""
+    many, step = int(st.session_state.get("repeats", 1)) > 1, steps(workflows=workflows)
     st.session_state["way"] = "step" if step else "many" if many else "watch"
     st.segmented_control(
         "How it is played",
-        list(WAYS),
+        [way for way in WAYS if way != "step" or not workflows],
         key="way",
         required=True,
         format_func=lambda value: WAYS[value][0],
         on_change=_set_way,
     )
-    st.caption(WAYS[str(st.session_state["way"])][1])
+    way = str(st.session_state["way"])
+    st.caption(
+        f"{_WATCH_WORKFLOW if workflows and way == 'watch' else WAYS[way][1]}{_NO_STEPS if workflows else ''}"
+    )
+
+
+def steps(*, workflows: bool) -> bool:
+    """Whether the run is to wait before every turn."""
+    return bool(st.session_state.get("step_mode")) and not workflows
 
 
 def _set_way() -> None:
@@ -105,7 +119,8 @@ def choose_settings(
     store: Store, models: tuple[str, ...], pool: str, encoder: str | None, policy: str
 ) -> LivePlan:
     """Everything else, as a plan that still lacks its task."""
-    for name, value in (("step_mode", False), ("repeats", 1), ("pace", 1.0)):
+    workflows = writes_workflows(store, policy)
+    for name, value in (("repeats", 1), ("pace", 1.0)):
         st.session_state.setdefault(name, value)
     plan = _playing(_choices(LivePlan(Task("", "", ""), policy, models, pool, encoder)))
     left_out = st.pills(
@@ -117,16 +132,10 @@ def choose_settings(
         help=define("Mask"),
         persist_state="session",
     )
-    step = st.toggle(
-        "Step by step",
-        key="step_mode",
-        help="The run waits before every decision. You let it go on, make the decision yourself, or put another "
-        "coordinator in charge.",
-        persist_state="session",
-    )
     if len(left_out) == len(models):
         raise ConfigError("Every model is left out: leave at least one in.")
-    return replace(plan, left_out=tuple(left_out), step=step, protocol=_rules(store, policy))
+    protocol = None if workflows else _rules(store, policy)
+    return replace(plan, left_out=tuple(left_out), step=steps(workflows=workflows), protocol=protocol)
 
 
 def _choices(plan: LivePlan) -> LivePlan:

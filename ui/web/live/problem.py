@@ -30,6 +30,10 @@ _GRADERS: dict[Grader, str] = {
 }
 
 
+#: The expected answer and how it is checked, where nobody knows it.
+_UNKNOWN: tuple[str, Grader] = ("", "exact")
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What is to be played; `tasks` is the file that it comes from, if any. Without a task `to_do` says what has to be
@@ -160,14 +164,30 @@ def _own_question() -> Problem:
         help="Any text. The pocket models know the embedded world only; name a pool.toml for real ones.",
         persist_state="session",
     )
+    unknown = st.toggle(
+        "I don't know the answer",
+        value=True,
+        key="own_unknown",
+        help="The problem is then played and shown without a judgement: nothing of it counts as right or wrong.",
+        persist_state="session",
+    )
+    answer, grader = _UNKNOWN if unknown else _expected()
+    if not question.strip():
+        return Problem(to_do="Write the question first.")
+    if not unknown and not answer.strip():
+        return Problem(to_do="Write the expected answer, or say that you don't know it.")
+    name = hashlib.sha256(f"{question}\n{answer}\n{grader}".encode()).hexdigest()[:8]
+    return Problem(Task(f"own-{name}", question.strip(), answer.strip(), grader, "own", "live"))
+
+
+def _expected() -> tuple[str, Grader]:
+    """The expected answer, and how one is held against it."""
     left, right = st.columns([3, 2])
     answer = left.text_input(
         "Expected answer",
         key="own_answer",
         max_chars=2_000,
-        placeholder="unknown: nothing is judged",
-        help="What the last Worker's answer is held against; no model is shown it. Leave it empty where you do not "
-        "know it: the play is then not judged.",
+        help="What the last Worker's answer is held against; no model is shown it.",
         persist_state="session",
     )
     grader = right.selectbox(
@@ -178,7 +198,4 @@ def _own_question() -> Problem:
         persist_state="session",
         format_func=lambda value: _GRADERS[value],
     )
-    if not question.strip():
-        return Problem(to_do="Write the question first.")
-    name = hashlib.sha256(f"{question}\n{answer}\n{grader}".encode()).hexdigest()[:8]
-    return Problem(Task(f"own-{name}", question.strip(), answer.strip(), grader, "own", "live"))
+    return answer, grader

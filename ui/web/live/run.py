@@ -12,11 +12,11 @@ import streamlit as st
 from core.episode import EndReason, Status
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
-from storage.rows.summaries import EpisodeSummary, RunStatus, RunSummary
+from storage.rows.summaries import EpisodeSummary, RunControl, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.course import NEW_DECIDER, Lane, lane, wrong_since
 from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
-from ui.presentation.words import deciders, dollars, policy_name, strip_key, strip_text
+from ui.presentation.words import deciders, dollars, policy_name, right_words, strip_key, strip_text
 from ui.runs.kinds import about
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.queue import is_stalled
@@ -25,9 +25,11 @@ from ui.web.components.turn_strip import turn_strip
 from ui.web.kit import state
 from ui.web.kit.buttons import button, replay_link, tool
 from ui.web.kit.cache import pool_specs
+from ui.web.kit.text import text_block
 from ui.web.live.controls import TEXTS, between_turns, follow, run_controls
+from ui.web.live.next_turn import next_turn_panel
 from ui.web.live.start import before_the_first_turn
-from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_label
+from ui.web.pickers.checkpoints import generation_of, most_telling, policy_label, startable, writes_workflows
 from ui.web.progress.begin import begin, begin_button
 from ui.web.progress.ceiling import spending
 from ui.web.progress.panel import Reached, bar, standing
@@ -35,6 +37,7 @@ from ui.web.turns.decision import decision_panel
 from ui.web.turns.panels import decider_words
 from ui.web.turns.recording import Recording, open_recording
 from ui.web.turns.turn_card import announcement, before_card, turn_card
+from ui.web.turns.workflow import workflow_panel
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 0.7
@@ -46,14 +49,16 @@ _NO_RUN = {"run": None, "t": None, "ep": None}
 
 @dataclass(frozen=True)
 class Watched:
-    """A run with its episodes begun so far, oldest first, the one that is looked at, and how many turns were over when
-    they were read."""
+    """A run with its episodes begun so far, oldest first, the one that is looked at, how many turns were over when they
+    were read, and what is asked of its worker. `workflows`: whole workflows are planned, and no turns decided."""
 
     run: RunSummary
     plan: LivePlan
     episodes: Sequence[EpisodeSummary]
     recording: Recording | None
     played: int
+    control: RunControl
+    workflows: bool
     now: float
 
     @property
@@ -75,6 +80,20 @@ class Watched:
     def writing(self) -> bool:
         """Whether an unfinished turn of the episode at hand is under way and not cut off."""
         return self.recording is not None and self.recording.running and not self.stalled
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next turn of the episode at hand waits for a person."""
+        return (
+            self.steered
+            and self.control.paused
+            and self.control.steps <= self.played
+            and self.newest
+            and not self.workflows
+            and between_turns(self.recording)
+            and self.recording is not None
+            and len(self.recording.outlines) < self.recording.episode.turn_budget
+        )
 
     @property
     def newest(self) -> bool:
@@ -131,7 +150,7 @@ def _watch(store: Store, run_id: str) -> None:
     with controls:
         if seen.steered:
             bar(store, seen.run, TEXTS, _reached(seen))
-            run_controls(store, seen.run, seen.recording, newest=seen.newest, next_turn=seen.played + 1)
+            run_controls(store, seen.run, can_wait=not seen.workflows)
         elif seen.over and seen.recording is not None and seen.recording.summary.correct is False:
             _what_went_wrong(seen.recording)
     with repeats:
@@ -139,10 +158,16 @@ def _watch(store: Store, run_id: str) -> None:
             _repeats(seen)
     with stage:
         if seen.recording is not None and seen.recording.outlines:
-            _stage(seen, seen.recording)
+            _stage(store, seen, seen.recording)
+        elif seen.waits and seen.recording is not None:
+            _first_turn(store, seen, seen.recording)
+        elif seen.recording is not None and seen.recording.episode.plans:
+            workflow_panel(seen.recording.episode, None)
         elif not seen.over and not seen.stalled:
             begun = seen.recording is not None
-            before_the_first_turn(store, seen.run, seen.plan.models, seen.now, begun=begun)
+            before_the_first_turn(
+                store, seen.run, seen.plan.models, seen.now, begun=begun, workflows=seen.workflows
+            )
     with onward:
         if seen.over and seen.recording is not None:
             _afterwards(store, seen, seen.recording)
@@ -155,7 +180,17 @@ def _read(store: Store, run_id: str) -> Watched:
     chosen_id = state.param("ep")
     chosen = next((one for one in episodes if one.id == chosen_id), episodes[-1] if episodes else None)
     recording = open_recording(store, chosen.id) if chosen else None
-    return Watched(run, plan_of(run, LivePlan), episodes, recording, played, time.time())
+    plan = plan_of(run, LivePlan)
+    return Watched(
+        run,
+        plan,
+        episodes,
+        recording,
+        played,
+        store.runs.control(run_id),
+        writes_workflows(store, plan.policy),
+        time.time(),
+    )
 
 
 # Where it stands
@@ -178,8 +213,11 @@ def _facts(store: Store, seen: Watched) -> list[str]:
     if plan.repeats > 1:
         parts.append(f"play {[one.id for one in seen.episodes].index(summary.id) + 1} of {plan.repeats}")
     if summary.status is Status.FINISHED:
-        outcome = correct_mark(summary.correct)
-        parts.append(f"answer **{label(summary.answer or '–', 60)}** is {badge(outcome)}")
+        answer = f"answer **{label(summary.answer or '–', 60)}**"
+        judged = (
+            f" is {badge(correct_mark(summary.correct))}" if summary.correct is not None else ", not judged"
+        )
+        parts.append(answer + judged)
     if summary.end_reason is not None and summary.end_reason is not EndReason.CANCELLED:
         parts.append(END_WORDS[summary.end_reason])
     by = deciders(
@@ -230,8 +268,7 @@ def clock(at: float) -> str:
 def _repeats(seen: Watched) -> None:
     """Every repeat as a row: its number, seed, turns and outcome; a click shows it below."""
     finished = [one for one in seen.episodes if one.status is Status.FINISHED]
-    right = sum(one.correct is True for one in finished)
-    share = f" · {right} right" if finished else ""
+    share = f" · {right_words([one.correct for one in finished])}" if finished else ""
     with st.container(border=True, gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             st.markdown(f"**{len(finished)} of {seen.plan.repeats} played{share}**", width="content")
@@ -282,7 +319,17 @@ def _repeat(seen: Watched, index: int, one: EpisodeSummary | None) -> None:
 # The turn at hand
 
 
-def _stage(seen: Watched, recording: Recording) -> None:
+def _first_turn(store: Store, seen: Watched, recording: Recording) -> None:
+    """Before anything was played: the question, and what is proposed."""
+    left, right = st.columns([3, 2], gap="medium")
+    with left, st.container(border=True):
+        st.markdown("**Nothing was said yet.** What the coordinator reads is the question:")
+        text_block(recording.episode.task.question, key="live_question")
+    with right, st.container(border=True):
+        next_turn_panel(store, seen.run, recording, number=seen.played + 1)
+
+
+def _stage(store: Store, seen: Watched, recording: Recording) -> None:
     """The replay of what there is: the newest turn while following, else the one in the address."""
     outlines = recording.outlines
     total = len(outlines)
@@ -298,6 +345,7 @@ def _stage(seen: Watched, recording: Recording) -> None:
     )
     if not seen.over:
         _news(seen, total - 1 - cursor)
+    workflow_panel(recording.episode, cursor, forks=seen.over)
     left, right = st.columns([3, 2], gap="medium")
     decision = recording.decision(cursor)
     at_most = recording.episode.turn_budget if recording.running else None
@@ -316,9 +364,18 @@ def _stage(seen: Watched, recording: Recording) -> None:
     if cursor:  # quick models answer before one has read: their words stay for a turn
         with left, st.container(border=True):
             before_card(outlines, cursor, recording.reply_text, at_most)
+    if seen.waits:
+        with right, st.container(border=True):
+            next_turn_panel(store, seen.run, recording, number=seen.played + 1)
     with right, st.container(border=True):
-        st.markdown("**Decision**")
-        decision_panel(decision, recording.models, key="live_decision", by=decider_words(recording, cursor))
+        st.markdown(f"**Decision of turn {cursor + 1}**" if seen.waits else "**Decision**")
+        decision_panel(
+            decision,
+            recording.models,
+            key="live_decision",
+            by=decider_words(recording, cursor),
+            planned=bool(recording.episode.plans),
+        )
 
 
 def _marked(recording: Recording, *, running: bool) -> Lane:
@@ -381,7 +438,7 @@ def _what_went_wrong(recording: Recording) -> None:
 
 def _again(store: Store, plan: LivePlan) -> None:
     """A form that plays this plan under another policy, with what that may cost."""
-    others = [one for one in playable(store, plan.models) if one != plan.policy]
+    others = [one for one in startable(store, pool_specs(plan.pool)) if one != plan.policy]
     policy = st.selectbox(
         "Who decides",
         others,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from storage.rows.summaries import RunStatus, RunSummary
@@ -20,30 +22,38 @@ STEPS = (
     "The worker loads the coordinator and the models",
     "The coordinator reads the question and decides the first turn",
 )
-_WAITS = "No turn is decided yet. *Next turn* lets the coordinator decide the first one."
+#: The same where whole workflows are written.
+_PLANNED = (
+    *STEPS[:2],
+    "The worker loads the planner and the models",
+    "The planner reads the question and writes the workflow",
+)
 _FIRST = (
     "The first start takes longest, often ten seconds: libraries, coordinator and models are read from disk. "
-    "Later runs begin sooner."
+    "Later runs begin at once: a worker is kept ready while the app is open."
 )
 
 
 def before_the_first_turn(
-    store: Store, run: RunSummary, models: tuple[str, ...], now: float, *, begun: bool
+    store: Store, run: RunSummary, models: tuple[str, ...], now: float, *, begun: bool, workflows: bool
 ) -> None:
-    """The steps to the first decision, and the place where it will stand. `begun`: the episode is under way."""
-    if begun and store.runs.control(run.id).paused:
-        with st.container(border=True):
-            st.markdown(f":gray[:material/hourglass_top: {_WAITS}]")
-        return
+    """The steps to the first decision, or to the workflow, and the place where it will stand. `begun`: the episode is
+    under way."""
     at = 3 if begun else 2 if run.status is RunStatus.RUNNING else 1
     left, right = st.columns([3, 2], gap="medium")
     with left:
         with st.container(border=True, gap="small"):
-            _steps(store, run, at, now)
+            _steps(store, run, _PLANNED if workflows else STEPS, at, now)
         if at == 1:
             stop_button(store, run, TEXTS)
     with right, st.container(border=True):
-        if begun:
+        if workflows:
+            st.markdown("**Then, step by step**")
+            st.caption(
+                "Here stands the workflow: who is asked what, and who may read whom. Steps whose inputs are there are "
+                "asked at the same time, and their replies appear as they come."
+            )
+        elif begun:
             undecided_panel(models, key="live_undecided")
         else:
             st.markdown("**Then, turn by turn**")
@@ -53,8 +63,8 @@ def before_the_first_turn(
             )
 
 
-def _steps(store: Store, run: RunSummary, at: int, now: float) -> None:
-    for place, words in enumerate(STEPS):
+def _steps(store: Store, run: RunSummary, steps: Sequence[str], at: int, now: float) -> None:
+    for place, words in enumerate(steps):
         if place < at:
             st.markdown(f":green[:material/check:] :gray[{words}]")
         elif place > at:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.checkpoint import Checkpoint, same_reading, same_slots
+from core.conduct.planners import CONDUCTOR, FIXED
+from core.pool.spec import ModelSpec
 from storage.analysis.standings import PolicyInRun, count_shared_tasks, policies_with_episodes
 from storage.rows.summaries import CheckpointSummary
 from storage.store import Store
@@ -65,6 +67,27 @@ def playable(store: Store, models: Sequence[str]) -> list[str]:
     fitting.sort(key=lambda one: (one.created, one.generation or 0), reverse=True)
     ordered = [one.id for one in played_first(store, fitting)]
     return [*ordered, "random", "round-robin", *(f"single:{model}" for model in models)]
+
+
+def startable(store: Store, specs: Sequence[ModelSpec]) -> list[str]:
+    """Policies that an episode of these models can be played by: those that are `playable`, and those that write whole
+    workflows: trained planners, frozen and random workflows, and each model that can be asked for one."""
+    models = tuple(spec.name for spec in specs)
+    trained = [one for one in store.planners.list() if tuple(one.card.get("models", ())) == models]
+    trained.sort(key=lambda one: (one.created, one.iteration or 0), reverse=True)
+    prompted = [f"{CONDUCTOR}prompted:{spec.name}" for spec in specs if spec.dialect != "terse"]
+    return [
+        *playable(store, models),
+        *(CONDUCTOR + one.id for one in trained),
+        *(f"{CONDUCTOR}fixed:{name}" for name in FIXED),
+        f"{CONDUCTOR}random",
+        *prompted,
+    ]
+
+
+def writes_workflows(store: Store, policy: str) -> bool:
+    """Whether a policy plans whole workflows, and decides no turns one by one."""
+    return policy.startswith(CONDUCTOR) or store.planners.has(policy)
 
 
 def most_telling(store: Store, names: Sequence[str], own: str) -> str | None:

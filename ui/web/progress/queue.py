@@ -9,7 +9,7 @@ import streamlit as st
 
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
-from ui.presentation.theme import WARN_COLOUR, Mark, badge, label
+from ui.presentation.theme import WARN_COLOUR, Mark, badge, correct_mark, label
 from ui.presentation.words import ago
 from ui.runs.kinds import about, address_of, kind_of
 from ui.runs.lease import process_words
@@ -80,9 +80,11 @@ def _facts(store: Store, run: RunSummary, now: float, place: int | None) -> list
     elif run.status is RunStatus.RUNNING and not died:
         parts.append(f"by {label(process_words(run.owner), 40)}")
     plan = known_plan(run)
-    plays = plan.repeats if isinstance(plan, LivePlan) else 1
-    if plays > 1:
-        parts.append(f"{run.finished_episodes} of {plays} played, {run.correct} right")
-    elif run.kind == "live" and run.finished_episodes:
-        parts.append(":green[● right]" if run.correct else ":red[✕ wrong]")
+    if isinstance(plan, LivePlan):
+        judged = bool(plan.task.answer)
+        if plan.repeats > 1:
+            right = f", {run.correct} right" if judged else ""
+            parts.append(f"{run.finished_episodes} of {plan.repeats} played{right}")
+        elif run.finished_episodes and judged:
+            parts.append(badge(correct_mark(bool(run.correct))))
     return [*parts, ago(run.created, now)]

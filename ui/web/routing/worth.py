@@ -33,7 +33,7 @@ from ui.presentation.theme import (
     percent,
     plain,
 )
-from ui.presentation.words import setting_words, strip_text
+from ui.presentation.words import right_words, setting_words, strip_text
 from ui.runs.plans import BatchPlan, known_plan
 from ui.web.kit import state
 from ui.web.kit.cache import cached
@@ -275,9 +275,9 @@ def replicated_tasks_panel(store: Store, scope: Scope) -> None:
 
 
 def _tree(found: Sequence[Replicate], question: str, policy: str) -> None:
-    right = sum(one.correct is True for one in found)
+    right = right_words([one.correct for one in found])
     st.markdown(
-        f"{label(policy, 60)} played this task **{len(found)} times, {right} right**: {label(question, 120)}"
+        f"{label(policy, 60)} played this task **{len(found)} times, {right}**: {label(question, 120)}"
     )
     st.caption(
         "From top to bottom, turn by turn: episodes stay together while they make the same moves; the last cell says "

@@ -22,12 +22,24 @@ def choice_markdown(decision: Decision, models: Sequence[str]) -> str:
 
 
 def decision_panel(
-    decision: Decision | None, models: Sequence[str], *, key: str, by: str | None = None
+    decision: Decision | None,
+    models: Sequence[str],
+    *,
+    key: str,
+    by: str | None = None,
+    planned: bool = False,
 ) -> None:
     """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
-    that decided, shown where several decided the episode."""
+    that decided, shown where several decided the episode; `planned`: the turn is a step of a workflow."""
     if decision is None:
         st.caption("No decision is stored for this turn.")
+        return
+    if planned:
+        pair = label(pair_words(decision.role, decision.model), 60)
+        st.markdown(f"**{pair}**: the planner named the model when it wrote the workflow above.")
+        st.caption(
+            "A step has no probabilities of its own: nothing was chosen from what the steps before it said."
+        )
         return
     if by is not None:
         st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
@@ -57,12 +69,13 @@ def decision_panel(
                 _numbers(decision, models)
 
 
-def undecided_panel(models: Sequence[str], *, key: str) -> None:
-    """The place of the first decision, before there is one: as large as the decision, so that nothing moves then."""
-    st.markdown("**Decision**")
-    st.caption(
-        "Which model will be asked first, and in which role? It shows here once the coordinator has decided."
-    )
+def undecided_panel(models: Sequence[str], *, key: str, heading: bool = True) -> None:
+    """The place of a decision, before there is one: as large as the decision, so that nothing moves then."""
+    if heading:
+        st.markdown("**Decision**")
+        st.caption(
+            "Which model will be asked first, and in which role? It shows here once the coordinator has decided."
+        )
     nothing = Decision(
         "", ROLE_ORDER[0], model_probs=(0.0,) * len(models), role_probs=(0.0,) * len(ROLE_ORDER)
     )

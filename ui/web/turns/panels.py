@@ -37,7 +37,13 @@ def turn_panel(recording: Recording, index: int) -> None:
     decision = recording.decision(index)
     panel = PANELS[shown][1]
     if panel is None or decision is None:
-        decision_panel(decision, recording.models, key="decision", by=decider_words(recording, index))
+        decision_panel(
+            decision,
+            recording.models,
+            key="decision",
+            by=decider_words(recording, index),
+            planned=bool(recording.episode.plans),
+        )
     if decision is None:
         return
     if not decision.model_logits or not decision.role_logits:

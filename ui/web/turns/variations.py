@@ -9,7 +9,7 @@ import streamlit as st
 from storage.reads.episode_steps import FAMILY, Variation, read_family
 from storage.store import Store
 from ui.presentation.theme import STATUS_MARKS, badge, correct_mark, label
-from ui.presentation.words import strip_text
+from ui.presentation.words import right_words, strip_text
 from ui.web.kit import state
 from ui.web.kit.cache import remembered
 
@@ -67,10 +67,10 @@ def _courses(children: Sequence[Variation]) -> list[list[Variation]]:
 
 
 def _run_line(run_id: str, turn: int, children: Sequence[Variation], depth: int) -> None:
-    right = sum(one.summary.correct is True for one in children)
+    right = right_words([one.summary.correct for one in children])
     times = "once" if len(children) == 1 else f"{len(children)} times"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f"{_indent(depth)}└ **turn {turn + 1}** played {times} from there, {right} ended right")
+        st.markdown(f"{_indent(depth)}└ **turn {turn + 1}** played {times} from there, {right}")
         state.page_link("forks", "What the change did", icon=":material/fork_right:", run=run_id)
 
 

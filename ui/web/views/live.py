@@ -11,6 +11,7 @@ from ui.presentation.theme import label
 from ui.runs import wiring
 from ui.runs.grading import name_task_file
 from ui.runs.spending import price
+from ui.runs.standby import stand_by
 from ui.web.components.transport import Keys
 from ui.web.kit import state
 from ui.web.kit.buttons import button
@@ -18,16 +19,22 @@ from ui.web.kit.cache import pool_specs
 from ui.web.live.form import choose_policy, choose_settings, choose_way, what_will_run
 from ui.web.live.problem import choose_problem
 from ui.web.live.run import run_page
+from ui.web.pickers.checkpoints import writes_workflows
 from ui.web.progress.begin import begin
 from ui.web.progress.ceiling import spending
 from ui.web.progress.queue import queue_panel
 
-KEYS: Keys = (("T", "play the next turn, while the run waits for you"),)
+KEYS: Keys = (
+    ("Enter", "play the turn that waits for you, as it is proposed or as you decided it"),
+    ("T / W / V", "let a Thinker, a Worker or a Verifier take it instead"),
+    ("1 to 9", "let this model of the pool take it instead"),
+)
 
 
 def show() -> None:
     """Render the form and the queue, or the run that the address names."""
     store = state.store()
+    stand_by.keep(store)
     if run := state.param("run"):
         run_page(store, run)
     else:
@@ -55,8 +62,8 @@ def _form(store: Store) -> None:
     problem = choose_problem()
     task = problem.task
     with st.container(border=True):
-        policy = choose_policy(store, models)
-        choose_way()
+        policy = choose_policy(store, specs)
+        choose_way(workflows=writes_workflows(store, policy))
         beginning = st.container()
     with st.expander("All settings", icon=":material/tune:", key="all_settings"):
         plan = choose_settings(store, models, settings.pool, settings.encoder, policy)
