@@ -65,6 +65,9 @@ WARN_COLOUR = "#B85C00"
 #: The first and the second of two, such as A and B, or this store and the paper: readable on both pages.
 FIRST_COLOUR, SECOND_COLOUR = "#3375D0", "#C77700"
 
+#: Words on charts of the light page: 7 times as dark as it.
+LIGHT_INK = "#4A5565"
+
 #: For Plotly heat maps that must look the same on both pages: probability (0 to 1) and signed difference.
 PROBABILITY_SCALE = [
     [0.0, "rgba(51,117,208,0.04)"],

@@ -188,6 +188,11 @@ def dollars(cost: float | None) -> str:
     return "no price" if cost is None else f"${cost:.4f}" if 0 < cost < 1 else f"${cost:,.2f}"
 
 
+def if_paid(cost: float | None) -> list[str]:
+    """A cost as a part of a line: `$0.0040` or `no price`; nothing for what is free."""
+    return [] if cost == 0 else [dollars(cost)]
+
+
 def cost_words(cost: float | None) -> str:
     """A cost in USD, `free` or `price unknown`."""
     return "price unknown" if cost is None else dollars(cost) if cost else "free"

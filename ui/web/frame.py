@@ -21,12 +21,13 @@ st.set_page_config(
     initial_sidebar_state="auto",
     menu_items={"About": "Trinity Inspector: see why a coordinator of language models did what it did."},
 )
-st.html(ASSETS / "narrow.css")
 st.logo(str(ASSETS / "logo.svg"), size="medium")
 
 #: What the first page is called within Streamlit, where two pages cannot have one name; no address shows it.
 START = "start"
 
+#: The pages with filters in a bar at their side.
+FILTERED = ("episodes", "policy")
 
 #: Page -> what it is for, as the menu says it.
 HELP = {
@@ -110,7 +111,15 @@ if asked and "/" not in asked and asked not in {one.url_path for group in MENU.v
     MENU[""].append(none)
 
 shell()
+# In a new tab the bar at the side comes before all else, so that the menu and the page stand beside it from the start.
+# Later on the browser's address may still be that of the page before.
+first = asked in FILTERED and "opened" not in st.session_state
+st.session_state["opened"] = True
+if first:
+    st.sidebar.markdown("**Filters**")
 page = st.navigation(MENU, position="top")
 state.remember_place(page.url_path)
 state.renew_ticket(page.url_path)
+if page.url_path in FILTERED and not first:
+    st.sidebar.markdown("**Filters**")
 page.run()

@@ -105,7 +105,7 @@ def test_kept_planners_lead_to_their_episodes_and_to_what_can_be_typed(kept: Sto
     table = page.dataframe[0].value
     assert list(table["id"]) == [ids[0], ids[2], ids[4]]
     assert table["validated"][2].startswith("40.0 % (")
-    assert set(table["episodes"]) == {""}, "none of them has played"
+    assert "episodes" not in table, "none of them has played"
     assert f"trinity checkpoints export {ids[2]} ./conductor-2" in page.code[-1].value, (
         "the last one before it"
     )

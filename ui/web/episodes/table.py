@@ -133,8 +133,7 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Mapping[str, int 
             lambda one: policy_name(one.policy, one.generation or generation_of.get(one.policy)),
         ),
     }
-    has_cost = any(one.cost_usd for one in items)
-    chosen = [name for name in columns_shown() if name != "cost" or has_cost]
+    chosen = columns_shown()
     if state.param("peek"):
         chosen = [name for name in chosen if name in _PEEKING] or list(_PEEKING)
     if "turns" in chosen:
@@ -142,6 +141,7 @@ def show_table(items: Sequence[EpisodeSummary], generation_of: Mapping[str, int 
     column_table(
         {name: (columns[name][0], [columns[name][1](one) for one in items]) for name in chosen},
         key=key,
+        all_columns=chosen != list(_DEFAULT_COLUMNS),  # what a reader asked for is there, whatever it says
         at_most=18,
         height=640,
         row_height=35,

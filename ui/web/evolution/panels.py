@@ -101,14 +101,10 @@ def _small_charts(lineage: Lineage) -> list[tuple[str, str, str | None, tuple[Cu
     """Step size and cost: the question that each chart answers, what it shows, help, and its curves."""
     generations, reach = lineage.generations, lineage.reach_words
     sigma = tuple(one.sigma for one in generations)
-    episodes = tuple(float(one.evaluations) for one in generations)
-    minutes = tuple(one.wall_s / 60 for one in generations)
     requested, known = (_counts(lineage, name) for name in ("calls", "calls_saved"))
     replies = ("asked for", "solid", requested), ("known already", "dash", known)
     return [
         ("How far does it still reach?", reach, define("Sigma"), ((reach, "solid", sigma),)),
-        ("How many episodes has it spent?", "episodes", None, (("episodes", "solid", episodes),)),
-        ("How long has it taken, in minutes?", "minutes", None, (("minutes", "solid", minutes),)),
         ("How many replies did a generation need?", "replies", define("Known reply"), replies),
     ]
 

@@ -61,7 +61,6 @@ def show_facets(
     counted: EpisodeFilter | None = None,
 ) -> None:
     """Render the sidebar. `counted`: what a page that adds up counts, as `measured` gives it."""
-    st.markdown("**Filters**")
 
     def policy_words(policy: str) -> str:
         return policy_name(policy, generation_of.get(policy))

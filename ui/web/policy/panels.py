@@ -121,7 +121,7 @@ def _figures(found: Agreement, parted: FirstDifferences) -> None:
     never = int(((parted.turns == NEVER) & parted.sure).sum())
     interval = "–" if found.rate is None else f"{percent(low)} to {percent(high)}"
     close = f"{int(found.close.sum()):,} turns"
-    with st.container(horizontal=True, gap="large"):
+    with st.container(horizontal=True, gap="large", key="figures"):
         for words, value, help in (
             ("Agreement", percent(found.rate), define("Agreement")),
             ("95 % interval", interval, None),

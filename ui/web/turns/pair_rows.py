@@ -109,7 +109,7 @@ def aligned_rows(
         table,
         key=key,
         hide_index=True,
-        height=38 + 35 * IN_SIGHT if len(listed) > IN_SIGHT else "content",
+        height=height_of(min(len(listed), IN_SIGHT)),
         placeholder="–",
         column_config=config,
         on_select=chosen,

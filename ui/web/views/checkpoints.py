@@ -237,9 +237,6 @@ def _choose(
         _pick("A, the baseline", "base", line, offered)
         _change("swap", "swap_horiz", "Swap A and B", line, line.swapped())
         _pick("B", "b", line, offered)
-        if len(line.sides) > 2:
-            _change("move_earlier", "arrow_back", "Move B earlier in the order", line, line.moved(-1))
-            _change("move_later", "arrow_forward", "Move B later in the order", line, line.moved(1))
         run = _run(store, line, here)
     return within(line, here, run), {**line.params(), "run": run or EVERY_RUN}
 

@@ -15,7 +15,7 @@ from storage.store import Store
 from ui.presentation.comparison import tasks_words
 from ui.presentation.glossary import define
 from ui.presentation.theme import FIRST_COLOUR, label, percent
-from ui.presentation.words import dollars, setting_words
+from ui.presentation.words import dollars, if_paid, setting_words
 from ui.runs import wiring
 from ui.runs.grading import name_task_file
 from ui.runs.queue import LEARNING
@@ -202,7 +202,7 @@ def _words(run: RunSummary) -> str:
 
 def _figures(store: Store, run: RunSummary, lineage: Lineage) -> None:
     left, right = st.columns([2, 3], gap="medium")
-    with left, st.container(horizontal=True, gap="medium"):
+    with left, st.container(horizontal=True, gap="medium", key="figures"):
         for words, value, help in _spent(store, run, lineage):
             st.metric(words, value, help=help, width="content")
     standings = lineage.standings(FIRST_COLOUR)
@@ -242,8 +242,8 @@ def _spent(store: Store, run: RunSummary, lineage: Lineage) -> list[tuple[str, s
     unfinished = store.evolution.paid_replies(run.id).spent_usd(lineage.indices[-1] + 1)
     ceiling = lineage.plan.max_cost_usd if lineage.plan else None
     of = "" if ceiling is None else f" of {dollars(ceiling)}"
-    cost = f"{dollars(lineage.stats[-1].spent_usd + unfinished)}{of}"
-    return [*figures, ("Cost so far", cost, "Of its ceiling, where it has one")]
+    paid = if_paid(lineage.stats[-1].spent_usd + unfinished) or ([] if ceiling is None else [dollars(0)])
+    return [*figures, *(("Cost so far", f"{one}{of}", "Of its ceiling, where it has one") for one in paid)]
 
 
 def saved_share(lineage: Lineage, spent: str, saved: str) -> float | None:

@@ -196,7 +196,7 @@ def _outcomes(a: Recording, b: Recording) -> None:
         "Time": f"{_more(y.latency_s - x.latency_s, 2)} s",
     }
     ours, theirs = _totals(a), _totals(b)
-    if x.cost_usd is None and y.cost_usd is None:
+    if not x.cost_usd and not y.cost_usd:
         del ours["Cost"]
     rows = [(name, ours[name], theirs[name], more.get(name, "")) for name in ours]
     markdown_table(("", "A", "B", "B minus A"), rows, "llll")

@@ -29,7 +29,7 @@ from ui.presentation.course import (
 )
 from ui.presentation.story import story
 from ui.presentation.theme import END_WORDS, STALLED, STATUS_MARKS, badge, correct_mark, label, one_line
-from ui.presentation.words import deciders, dollars, policy_name, rules_words, seconds
+from ui.presentation.words import deciders, if_paid, policy_name, rules_words, seconds
 from ui.runs.kinds import address_of, kind_of
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
@@ -273,7 +273,7 @@ def _outcome(recording: Recording) -> str:
         f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
         f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
         f":gray[{seconds(summary.latency_s)}]",
-        f":gray[{label(dollars(summary.cost_usd))}]",
+        *(f":gray[{label(cost)}]" for cost in if_paid(summary.cost_usd)),
     ]
     return " · ".join(parts)
 
