@@ -1,26 +1,20 @@
 """What a reader's eyes and fingers meet on every page, measured in a browser: how far the page moves while it loads,
 the contrast of its text, and the size of what can be tapped.
-
-`python -m tests.ui.page_quality ADDRESS STORE FILE [PAGE ...]` prints a table for an app that runs at ADDRESS over the
-store STORE, and writes what it found into FILE as JSON.
 """
 
 from __future__ import annotations
 
 import io
-import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from storage.filters.episode_filter import EpisodeFilter
-from storage.store import Store, open_store
+from storage.store import Store
 from tests.browsing import settled
 from ui.web.kit.state import VIEWS
 
@@ -281,32 +275,3 @@ def window(browser: Browser, theme: str, size: tuple[int, int]) -> Page:
     context.set_default_timeout(120_000)
     context.add_init_script(WATCH)
     return context.new_page()
-
-
-def main(address: str, url: str, out: str, only: Sequence[str]) -> None:
-    """Measure every page, or those named, in both themes and at both widths, and print a table."""
-    pages: Mapping[str, str] = addresses(open_store(url))
-    found = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        for size in (WIDE, PHONE):
-            for theme in ("light", "dark"):
-                page = window(browser, theme, size)
-                load(page, address)
-                for name, path in pages.items():
-                    if not only or name in only:
-                        found.append(measure(page, name, address + path, theme, size))
-                        one = found[-1]
-                        print(
-                            f"{one.page:13} {one.theme:5} {one.width:4}  shift {one.shift:.3f}  "
-                            f"faint {len(one.faint):3} of {one.texts:4}  small {len(one.small):3} of {one.taps:3}",
-                            flush=True,
-                        )
-                page.context.close()
-    Path(out).write_text(
-        json.dumps([{name: getattr(one, name) for name in Quality.__slots__} for one in found], indent=1)
-    )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])

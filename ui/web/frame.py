@@ -11,6 +11,7 @@ from streamlit.navigation.page import StreamlitPage
 
 from ui.web.components import shell
 from ui.web.kit import state
+from ui.web.pickers.palette import palette
 
 ASSETS = Path(__file__).parents[1] / "assets"
 
@@ -99,6 +100,12 @@ MENU = {
     ],
 }
 
+#: Page -> its title, for the pages that need nothing chosen first.
+TITLES = {
+    one.url_path.replace(START, "home") or "home": one.title for group in MENU.values() for one in group
+}
+TITLES = {name: title for name, title in TITLES.items() if name not in ("replay", "pair")}
+
 
 def _unknown(path: str) -> None:
     """What is shown at an address that no page has, in place of Streamlit's own dialog and the first page."""
@@ -118,6 +125,7 @@ st.session_state["opened"] = True
 if first:
     st.sidebar.markdown("**Filters**")
 page = st.navigation(MENU, position="top")
+palette(TITLES)
 state.remember_place(page.url_path)
 state.renew_ticket(page.url_path)
 if page.url_path in FILTERED and not first:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 import streamlit as st
 
-from ui.presentation.theme import CHART_CONFIG, LIGHT_INK
+from ui.presentation.theme import CHART_CONFIG
 
 #: What the camera on a figure saves, kept for this tab.
 FIGURES_AS = "figures_as"
@@ -31,19 +31,9 @@ def plot(
     config = CHART_CONFIG | {"toImageButtonOptions": saved}
     if small:
         config["modeBarButtons"] = [["toImage"]]
-    if st.context.theme.type != "dark":
-        _darken(figure)
     return st.plotly_chart(
         figure, key=key, alt=alt, config=config, on_select=on_select, selection_mode="points"
     )
-
-
-def _darken(figure: go.Figure) -> None:
-    """Give the words of a figure that have no colour of their own a dark one: Streamlit's own grey is too faint to be
-    read on the light page."""
-    figure.update_layout(font_color=LIGHT_INK, legend_font_color=LIGHT_INK)
-    for axes in (figure.update_xaxes, figure.update_yaxes):
-        axes(tickfont_color=LIGHT_INK, title_font_color=LIGHT_INK)
 
 
 def image_format() -> Literal["svg", "png"]:

@@ -65,9 +65,9 @@ def _telling(frame: pd.DataFrame, headings: Mapping[str, str | ColumnConfig]) ->
     told = []
     for i, name in enumerate(frame.columns):
         heading: Any = headings[name]
-        values = frame[name].fillna("")
+        values = frame[name].astype(object).where(frame[name].notna(), "")
         leads = not isinstance(heading, str) and heading["type_config"]["type"] == "link"
-        if not i or len(frame) < 2 or values.nunique() > 1 or (leads and values.any()):
+        if not i or len(frame) < 2 or values.nunique() > 1 or (leads and (values != "").any()):
             told.append(name)
     return told
 

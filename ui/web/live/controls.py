@@ -11,11 +11,11 @@ from storage.rows.summaries import RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, label
-from ui.presentation.words import generations, policy_name
+from ui.presentation.words import policy_name
 from ui.runs.plans import LivePlan, plan_of
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
-from ui.web.pickers.checkpoints import most_telling, playable, policy_label
+from ui.web.pickers.checkpoints import generation_of, most_telling, playable, policy_label
 from ui.web.progress.panel import RunTexts, pause_button, stop_button
 from ui.web.turns.recording import Recording
 
@@ -134,10 +134,10 @@ def _take_over(store: Store, plan: LivePlan, episode_id: str, index: int) -> Non
 
 def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: int) -> None:
     checkpoints = store.checkpoints.list()
-    generation_of = generations(checkpoints, store.planners.list())
+    names = generation_of(store)
     now, before = recording.decided_by(index), recording.decided_by(index - 1) if index else ""
     fresh = bool(index) and now != before
-    current = f"{label(policy_name(now, generation_of.get(now)), 60)}"
+    current = f"{label(policy_name(now, names.get(now)), 60)}"
     st.markdown(
         f":material/swap_horiz: From turn {index + 1} on **{current}** decides. *Next turn* plays it."
         if fresh
@@ -150,7 +150,7 @@ def _put_in_charge(store: Store, plan: LivePlan, recording: Recording, index: in
     others = [
         name
         for name in playable(store, plan.models)
-        if name != now and (name not in generation_of or name in same_rules)
+        if name != now and (name not in names or name in same_rules)
     ]
     st.selectbox(
         "Who decides from here on",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 
@@ -13,7 +13,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import Facets, FacetValue, SavedView
 from storage.store import Store
 from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
-from ui.presentation.words import policy_name
+from ui.presentation.words import Generations, policy_name
 from ui.web.kit import state
 from ui.web.kit.buttons import button, tool
 from ui.web.kit.cache import cached
@@ -57,7 +57,7 @@ def change(**values: str | int | None) -> None:
 def show_facets(
     where: EpisodeFilter,
     facets: Facets,
-    generation_of: Mapping[str, int | None],
+    generation_of: Generations,
     counted: EpisodeFilter | None = None,
 ) -> None:
     """Render the sidebar. `counted`: what a page that adds up counts, as `measured` gives it."""
@@ -234,9 +234,7 @@ def _turn_filters(where: EpisodeFilter) -> None:
             )
 
 
-def show_chips(
-    where: EpisodeFilter, generation_of: Mapping[str, int | None], saved: SavedView | None = None
-) -> None:
+def show_chips(where: EpisodeFilter, generation_of: Generations, saved: SavedView | None = None) -> None:
     """Every condition in force, each let go with one click; the expression stands in its own line."""
     active = where.without("q").to_query()
     exact = _is_exact(where)

@@ -17,6 +17,7 @@ from ui.presentation.glossary import define
 from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line, verdict_mark
 from ui.web.kit import state
 from ui.web.kit.cache import remembered
+from ui.web.kit.tables import height_of
 from ui.web.turns.recording import Recording
 
 #: A table of more rows than this is cut, and says so; the strip holds them all.

@@ -51,6 +51,7 @@ from ui.web.kit.cache import cached
 from ui.web.kit.widgets import outcome_badge, popover
 from ui.web.pickers.basket import basket
 from ui.web.pickers.checkpoints import generation_of
+from ui.web.pickers.palette import PALETTE
 from ui.web.pickers.saved_views import neighbours
 from ui.web.turns.course_panels import uncertainty_panel, usage_panel
 from ui.web.turns.find import find_field, found_in, found_list
@@ -84,7 +85,7 @@ KEYS = keys_of(
 )
 
 #: What opens over the page: while one is open, Esc shuts it and does not leave.
-_OVER = ("help", "compare_with", "share", "basket", "recomputed")
+_OVER = ("help", "compare_with", "share", "basket", "recomputed", PALETTE)
 _BACK_PX = 96
 #: The story of an episode reads its replies: of so many turns at most.
 _STORY_TURNS = 60
@@ -166,7 +167,8 @@ def _header(recording: Recording) -> tuple[DeltaGenerator, DeltaGenerator]:
             change = partial(state.set_params, zen=zen)
             tool(f"{words} the analysis", "zen", change, icon=icon, shortcut="Z")
     question_heading(episode)
-    st.markdown(_outcome(recording))
+    # The id of what decided stands in the tooltip: in the line it is called by its generation.
+    st.markdown(_outcome(recording), help=f"Policy `{label(recording.summary.policy, 80)}`")
     if not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS:
         st.markdown(label(_story(recording.store, summary.id), 1_000))
     if episode.status is not Status.FINISHED:
