@@ -11,6 +11,7 @@ from streamlit.navigation.page import StreamlitPage
 
 from ui.web.components import shell
 from ui.web.kit import state
+from ui.web.middleware import FILTERED
 from ui.web.pickers.palette import palette
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -26,9 +27,6 @@ st.logo(str(ASSETS / "logo.svg"), size="medium")
 
 #: What the first page is called within Streamlit, where two pages cannot have one name; no address shows it.
 START = "start"
-
-#: The pages with filters in a bar at their side.
-FILTERED = ("episodes", "policy")
 
 #: Page -> what it is for, as the menu says it.
 HELP = {

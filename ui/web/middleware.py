@@ -27,6 +27,8 @@ from streamlit import config, file_util
 
 from ui.program import LOCAL_NAMES
 
+#: The pages with filters in a bar at their side.
+FILTERED = ("episodes", "policy")
 #: How every page looks from its first byte.
 STYLE = Path(__file__).parents[1] / "assets" / "page.css"
 #: What most pages are made of. Fetched only when first drawn, each would stand there as a bar of another height before.
@@ -179,7 +181,8 @@ class PageBegins:
 
 def _first_script() -> bytes:
     """The script that names the server, where the page comes from, below `server.baseUrlPath` if that is set
-    (`window.__streamlit` is Streamlit's own hook for whoever hosts a page elsewhere), and fetches the parts."""
+    (`window.__streamlit` is Streamlit's own hook for whoever hosts a page elsewhere), fetches the parts, and on a page
+    with filters keeps the place of the bar at its side until that is there."""
     below = str(config.get_option("server.baseUrlPath") or "").strip("/")
     path = f' + "/{below}"' if below else ""
     folder = Path(file_util.get_static_dir()) / "static" / "js"
@@ -187,5 +190,10 @@ def _first_script() -> bytes:
     return (
         f"window.__streamlit = {{ BACKEND_BASE_URL: location.origin{path} }};"
         'addEventListener("DOMContentLoaded", () => {'
-        f"for (const part of {parts}) import(`${{window.__streamlit.BACKEND_BASE_URL}}/static/js/${{part}}`); }})"
+        f"for (const part of {parts}) import(`${{window.__streamlit.BACKEND_BASE_URL}}/static/js/${{part}}`); }});"
+        "const begun = location.pathname, page = document.documentElement.dataset;"
+        f"if ({json.dumps(FILTERED)}.includes(begun.split('/').pop())) {{ page.filtered = ''; const looking = "
+        "setInterval(() => { if (location.pathname === begun && "
+        "!document.querySelector('[data-testid=\"stSidebar\"]')) return; "
+        "delete page.filtered; clearInterval(looking); }, 100); }"
     ).encode()

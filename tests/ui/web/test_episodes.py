@@ -310,3 +310,17 @@ def test_the_filter_line_completes_while_one_types(tab: Page) -> None:
     tab.wait_for_url(lambda url: "q=" not in url)
     settled(tab)
     assert line.input_value() == ""
+
+
+def test_the_first_turns_role_is_a_facet_that_writes_the_filter_line(samples: Store) -> None:
+    page = opened("episodes", q="turns >= 2")
+    page.button_group(key="facet_first").set_value("thinker").run()
+    asked = page.query_params["q"]
+    asked = asked[0] if isinstance(asked, list) else asked
+    assert asked == 'turns >= 2 and any(turn.number == 1 and turn.role == "thinker")'
+    found = samples.episodes.page(EpisodeFilter(q=asked), limit=50).items
+    assert found
+    assert all(one.strip.startswith("T") and one.turns >= 2 for one in found)
+    page.button_group(key="facet_first").set_value("verifier").run()
+    page.button_group(key="facet_first").set_value(None).run()
+    assert page.query_params["q"] in ("turns >= 2", ["turns >= 2"])

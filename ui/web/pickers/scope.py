@@ -143,7 +143,7 @@ def _compare_with(a: str | None, b: str | None, policies: Sequence[str], say: Ca
             _change(policy=None, a=a or next((one for one in policies if one != second), None), b=second)
 
     state.select(
-        "B" if b else "Set against",
+        "B" if b else "Compare with",
         {one: say(one) for one in others},
         b,
         write,

@@ -231,7 +231,7 @@ def _turns(diff: PolicyDiff, found: Agreement, parted: FirstDifferences, other: 
         {
             "replay": link("Replay", "Open", width=70),
             "turn": number("Turn", width=50),
-            "kl": number("KL, nats", "%.2f", width=80, help=define(_KL)),
+            "kl": number("KL", "%.2f", width=80, help=define(_KL)),
             "a": text("A would choose", width=170),
             "b": text("B would choose", width=170),
             "recorded": text("Recorded", width=160),

@@ -44,7 +44,7 @@ ORDERS: dict[Order, str] = {
     "oldest": "oldest first",
     "turns": "most turns",
     "tokens": "most tokens",
-    "cost": "dearest",
+    "cost": "most expensive",
     "latency": "slowest",
     "margin": "smallest margin",
     "entropy": "most undecided",

@@ -349,7 +349,7 @@ def _choices(a: Recording, turn_a: int, b: Recording, turn_b: int) -> None:
         models, roles = found
         st.caption(
             f"KL divergence, D_KL(A ‖ B): models {models:.3f}, roles {roles:.3f}, of the joint choice "
-            f"{models + roles:.3f} nats.",
+            f"{models + roles:.3f}.",
             help=define("KL divergence"),
         )
     else:

@@ -205,7 +205,7 @@ def _view(store: Store, query: Mapping[str, str]) -> SavedView | None:
     try:
         return named_view(store, query)
     except StoreError as error:
-        words = f"{label(str(error), 200)} All episodes stand in."
+        words = f"{label(str(error), 200)} All episodes are counted instead."
         st.warning(words, icon=":material/bookmark_remove:")
         return None
 

@@ -295,17 +295,19 @@ class _Places:
     course: DeltaGenerator
     cards: DeltaGenerator
     beside: DeltaGenerator | None
+    before: DeltaGenerator
 
 
 def _stage(recording: Recording, back: DeltaGenerator, onwards: DeltaGenerator) -> None:
     """The turn at hand in a fragment of its own; around it what is the same at every turn."""
     course = st.container()
     if _zen():
-        _stepped(recording, _Places(back, onwards, course, st.container(), None))
+        _stepped(recording, _Places(back, onwards, course, st.container(), None, st.container()))
         return
-    left, right = st.columns([3, 2], gap="medium")
-    cards, below = left.container(), left.container()
-    _stepped(recording, _Places(back, onwards, course, cards, right.container(border=True)))
+    left, right = st.container(key="stage").columns([3, 2], gap="medium")
+    cards, below = left.container(key="stage_reply"), left.container(key="stage_after")
+    before = below.container()
+    _stepped(recording, _Places(back, onwards, course, cards, right.container(border=True), before))
     with below:
         uncertainty_panel(recording, by_hand(go))
         usage_panel(recording, by_hand(go))
@@ -359,7 +361,10 @@ def _at_turn(recording: Recording, places: _Places) -> None:
         _course(recording, shown, cursor, to)
         workflow_panel(recording.episode, cursor, forks=not _zen())
     with places.cards:
-        _cards(recording, cursor)
+        _card(recording, cursor)
+    if cursor:
+        with places.before, st.container(border=True):
+            before_card(recording.outlines, cursor, recording.reply_text)
     if places.beside is not None:
         with places.beside:
             turn_panel(recording, cursor)
@@ -404,7 +409,7 @@ def _marked(recording: Recording, shown: Sequence[int], cursor: int, found: set[
     return Lane(tuple(drawn))
 
 
-def _cards(recording: Recording, cursor: int) -> None:
+def _card(recording: Recording, cursor: int) -> None:
     outlines = recording.outlines
     decision = None if _zen() else recording.decision(cursor)
     with st.container(border=True):
@@ -418,9 +423,6 @@ def _cards(recording: Recording, cursor: int) -> None:
             running=recording.running,
             also=None if _zen() else lambda index: prompt_panel(recording, index),
         )
-    if cursor:
-        with st.container(border=True):
-            before_card(outlines, cursor, recording.reply_text)
 
 
 def _jumps(

@@ -70,7 +70,7 @@ TURNS = {"all": "Every turn", "first": "First turns"}
 METHODS: dict[Method, str] = {"pca": "PCA", "lda": "LDA", "tsne": "t-SNE"}
 #: Rare classes named one by one.
 MOST_NAMES = 10
-NO_UMAP = "UMAP is no longer offered: PCA stands in, and t-SNE keeps neighbours together too."
+NO_UMAP = "UMAP is no longer offered: PCA is shown instead, and t-SNE keeps neighbours together too."
 
 
 def show() -> None:
@@ -135,7 +135,7 @@ def _select(words: str, options: Mapping[str, str], *, name: str, key: str, defa
         words, options, name=name, key=key, default=default, forgets=forgets, widget="list"
     )
     if named and named not in options:
-        sentence = f"{words} {named} has no hidden states here: {options[default]} stands in."
+        sentence = f"{words} {named} has no hidden states here: {options[default]} is shown instead."
         st.info(label(sentence, 300), icon=":material/info:")
     return chosen
 
