@@ -26,7 +26,7 @@ SHIFT = 0.1
 #: What can be tapped is at least so many pixels wide and high (WCAG 2.2, 2.5.8).
 TAP_PX = 24
 #: After the last script has ended, what draws by itself (figures, tables) is given this long.
-DRAWN_MS = 700
+DRAWN_MS = 400
 #: A page is measured down to this height, in pixels.
 TALLEST = 9000
 
@@ -40,12 +40,13 @@ new PerformanceObserver(list => {
     return `${element?.dataset?.testid ?? element?.tagName} ${key ?? ""}`
       + ` “${(element?.textContent ?? "").trim().slice(0, 40)}”`;
   };
+  const far = one => Math.max(...["left", "top"].map(edge => Math.abs(one.currentRect[edge] - one.previousRect[edge])));
   const box = one => [one.left, one.top, one.width, one.height].map(Math.round).join(" ");
   for (const one of list.getEntries()) {
     if (!one.hadRecentInput) window.trinityShifts.push({
       value: one.value,
       at: Math.round(one.startTime),
-      what: one.sources.slice(0, 3).map(source =>
+      what: one.sources.toSorted((a, b) => far(b) - far(a)).map(source =>
         `${name(source.node)} ${box(source.previousRect)} → ${box(source.currentRect)}`),
     });
   }
@@ -65,9 +66,15 @@ TEXTS = """
       if (!words || !element || /^(SCRIPT|STYLE|CANVAS|NOSCRIPT|OPTION)$/.test(element.tagName)) continue;
       if (element.closest("canvas, [disabled], [aria-disabled='true'], .modebar, [data-testid='stLogo']")) continue;
       if (!element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
+      const own = element.getBoundingClientRect();
+      if (own.width < 3 || own.height < 3) continue;  // for screen readers alone
       const range = document.createRange();
       range.selectNodeContents(node);
-      const box = range.getBoundingClientRect();
+      // The name of an icon takes more room than the icon that is drawn for it.
+      const icon = /Material/.test(getComputedStyle(element).fontFamily);
+      const full = (icon ? element : range).getBoundingClientRect();
+      const width = icon ? Math.min(full.width, full.height) : full.width;
+      const box = new DOMRect(full.left, full.top, width, full.height);
       if (box.width < 2 || box.height < 2) continue;
       const style = getComputedStyle(element);
       const svg = element.namespaceURI.endsWith("svg");
@@ -85,11 +92,12 @@ TEXTS = """
       if (hidden || alpha < 0.02) continue;
       const left = Math.max(box.left, clip?.left ?? 0), right = Math.min(box.right, clip?.right ?? 1e9);
       const top = Math.max(box.top, clip?.top ?? 0), bottom = Math.min(box.bottom, clip?.bottom ?? 1e9);
+      if (right - left < 0.8 * box.width || bottom - top < 0.8 * box.height) continue;
       const key = element.closest('[class*="st-key-"]')?.getAttribute("class") ?? "";
       found.push({
         words: words.slice(0, 60), box: [left, top, right, bottom], alpha, svg,
         colour: svg ? style.fill : style.webkitTextFillColor || style.color,
-        icon: /Material/.test(style.fontFamily), size: parseFloat(style.fontSize),
+        icon, size: parseFloat(style.fontSize),
         where: `${/st-key-[\\w-]+/.exec(key) ?? ""} ${element.dataset?.testid ?? element.tagName.toLowerCase()}`,
       });
     }
@@ -195,16 +203,18 @@ def moved(page: Page) -> list[str]:
     return [f"{one['value']:.3f} at {one['at']} ms: {'; '.join(one['what'])}" for one in found]
 
 
-def measure(page: Page, name: str, url: str, theme: str, size: tuple[int, int]) -> Quality:
-    """Load a page in a window of this size and measure it from top to bottom."""
+def measure(
+    page: Page, name: str, url: str, theme: str, size: tuple[int, int], *, texts: bool = True
+) -> Quality:
+    """Load a page in a window of this size and measure it from top to bottom; its `texts`, too, if asked for."""
     width, height = size
     page.set_viewport_size({"width": width, "height": height})
     shift = load(page, url)
     what = moved(page)
-    faint, texts = faint_texts(page)
+    faint, found = faint_texts(page) if texts else ([], 0)
     taps = page.evaluate(TAPS, TAP_PX)
     return Quality(
-        name, theme, width, shift, tuple(what), texts, tuple(faint), taps["all"], tuple(taps["small"])
+        name, theme, width, shift, tuple(what), found, tuple(faint), taps["all"], tuple(taps["small"])
     )
 
 
@@ -234,7 +244,10 @@ def faint_texts(page: Page) -> tuple[list[str], int]:
             continue
         box = picture.crop((left, top, right, bottom))
         counted: Any = box.getcolors(box.width * box.height)
-        paper = max(counted)[1]
+        papers = [colour for _, colour in sorted(counted, reverse=True)]
+        # An icon can fill most of its box.
+        filled = one["icon"] and len(papers) > 1 and contrast(_rgba(one["colour"])[:3], papers[0]) < 1.05
+        paper = papers[1 if filled else 0]
         ratio = contrast(_over(_rgba(one["colour"]), one["alpha"], paper), paper)
         if ratio < (ICON_CONTRAST if one["icon"] else TEXT_CONTRAST):
             faint.append(

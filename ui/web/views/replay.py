@@ -300,7 +300,7 @@ class _Places:
 
 def _stage(recording: Recording, back: DeltaGenerator, onwards: DeltaGenerator) -> None:
     """The turn at hand in a fragment of its own; around it what is the same at every turn."""
-    course = st.container()
+    course = st.container(key="course")
     if _zen():
         _stepped(recording, _Places(back, onwards, course, st.container(), None, st.container()))
         return

@@ -173,7 +173,13 @@ def _read(store: Store, chosen: PolicyWithStates, first_only: bool) -> HiddenSta
 def _clouds(states: HiddenStates, method: Method) -> None:
     """Four panels as in the paper's figures 8 to 11: a column per target, a row per space."""
     st.caption(_how_to_read(method, len(states.points)))
-    slots = [[column.container(border=True) for column in st.columns(2)] for _ in SPACES]
+    slots = [
+        [
+            column.container(border=True, key=f"projected_{space}_{i}")
+            for i, column in enumerate(st.columns(2))
+        ]
+        for space in SPACES
+    ]
     hovers = _hovers(states)
     for space, row in zip(SPACES, slots, strict=True):
         for target, slot in zip(TARGETS, row, strict=True):
