@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from core.episode import Episode, Protocol, Role, Status
 from storage.reads.episode_steps import Variation
-from storage.rows.summaries import RunStatus
+from storage.rows.summaries import EpisodeSummary, RunStatus
 from storage.store import Store
 from ui.presentation.course import (
     BLUNDER_WORDS,
@@ -87,6 +87,9 @@ KEYS = keys_of(
 #: What opens over the page: while one is open, Esc shuts it and does not leave.
 _OVER = ("help", "compare_with", "share", "basket", "recomputed", PALETTE)
 _BACK_PX = 96
+#: The other episodes of a task, as they are grouped where one is chosen to compare with.
+_OTHERS, _REPEATS = "The same task under other policies", "Repeats: the same policy, drawn anew"
+_FORKS = "Forks: turns of one episode kept, one thing changed"
 #: The story of an episode reads its replies: of so many turns at most.
 _STORY_TURNS = 60
 _FOUND = CellMark("»", "found", "info")
@@ -241,11 +244,20 @@ def _same_task(recording: Recording) -> None:
     if not others:
         st.caption("No other episode has played this task.")
         return
-    st.caption("Other episodes of the same task")
+    store, ages = recording.store, generation_of(recording.store)
+    forks = {one for one in {other.run_id for other in others} if store.runs.get(one).kind == "fork"}
+    groups: dict[str, list[EpisodeSummary]] = {_OTHERS: [], _REPEATS: [], _FORKS: []}
     for other in others:
-        name = label(policy_name(other.policy, other.generation), 60)
-        words = f"{name} · {outcome_badge(other)} · {other.turns} turns"
-        state.page_link("pair", words, a=recording.summary.id, b=other.id)
+        same = other.policy == recording.summary.policy
+        groups[_FORKS if other.run_id in forks else _REPEATS if same else _OTHERS].append(other)
+    for heading, members in groups.items():
+        if members:
+            st.caption(heading)
+        for other in members:
+            name = label(policy_name(other.policy, ages.get(other.policy)), 60)
+            run = f" · :gray[{label(other.run_id)}]" if heading == _FORKS else ""
+            words = f"{name} · {outcome_badge(other)} · {other.turns} turns{run}"
+            state.page_link("pair", words, a=recording.summary.id, b=other.id)
 
 
 def _outcome(recording: Recording) -> str:
